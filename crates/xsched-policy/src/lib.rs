@@ -1,0 +1,67 @@
+//! Scheduling policies and the arbiter that drives them: pure state machines, `(state, event, now) → actions`.
+//! No clock, no I/O, no thread in here. The daemon, the in-process scheduler and the simulator run this very code.
+//!
+//! - [`Policy`] looks at the groups of one device and says which may run.
+//! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into calls of the policy and its answers into
+//!   [`Action`]s, charges device time, and adds what every policy needs alike: operator suspension, jobs that run
+//!   on all their devices or on none, inheritance, and help for whoever starves behind a program without progress.
+//! - [`registry`] lists the policies by name.
+
+mod arbiter;
+mod policies;
+pub mod registry;
+
+pub use arbiter::{Action, Arbiter, Event, GroupSpec};
+
+/// Microseconds of a monotonic clock of the caller's choice.
+pub type Micros = u64;
+
+/// A suspension unit: by default all queues of a process on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u64);
+
+/// A process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramId(pub u64);
+
+/// What a policy knows of one group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Which.
+    pub id: GroupId,
+    /// Its process.
+    pub program: ProgramId,
+    /// Effective priority, -255..=255 (inheritance included), higher first.
+    pub priority: i32,
+    /// Weight of a fair share, 1..=10000.
+    pub weight: u32,
+    /// Longest time it runs at a stretch where the policy takes turns, in µs.
+    pub timeslice_us: u64,
+    /// Wants the device (launches wait, are in flight, or ended within the grace time).
+    pub ready: bool,
+    /// Since when it is ready.
+    pub ready_since: Micros,
+    /// Its gate is open now.
+    pub granted: bool,
+    /// Launches of it may still be on the device: ready and granted, or revoked and not yet drained.
+    pub busy: bool,
+    /// Device time charged to it since it was added, in µs; time in which n groups are busy counts 1/n for each.
+    pub used_us: f64,
+}
+
+/// A policy's answer for one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Open its gate. A group that is not ready gets an open gate if it should start at once when it becomes ready.
+    pub run: bool,
+    /// Bound its device time in flight, because another group may have to preempt it.
+    pub bounded: bool,
+}
+
+/// Decides for the groups of one device.
+pub trait Policy: Send {
+    /// Fills `verdicts` (same length and order as `groups`, which are sorted by id; preset to `Verdict::default()`).
+    /// Called after each change and when the time returned earlier has come. Returns when it wants to be asked again
+    /// though nothing happens.
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros>;
+}

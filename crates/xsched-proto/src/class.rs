@@ -1,0 +1,164 @@
+//! Priorities and the five classes they belong to.
+//!
+//! A priority is a number from -255 to 255, higher is more urgent. A class is a name for a range of them:
+//! a number belongs to the class at or below it.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The least urgent priority.
+pub const PRIORITY_MIN: i32 = -255;
+/// The most urgent priority.
+pub const PRIORITY_MAX: i32 = 255;
+/// Smallest weight of a fair share.
+pub const WEIGHT_MIN: u32 = 1;
+/// Largest weight of a fair share.
+pub const WEIGHT_MAX: u32 = 10_000;
+/// Weight of a program that asked for none.
+pub const WEIGHT_DEFAULT: u32 = 100;
+/// Timeslice of a program that asked for none, in µs.
+pub const TIMESLICE_DEFAULT_US: u64 = 5_000;
+/// Shortest timeslice accepted, in µs.
+pub const TIMESLICE_MIN_US: u64 = 100;
+/// Longest timeslice accepted, in µs.
+pub const TIMESLICE_MAX_US: u64 = 10_000_000;
+
+/// One of the five named ranges of priorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Best-effort background work, `batch` is another name: priorities -255..=-1, nominally -128.
+    Low,
+    /// The default: 0..=127, nominally 0. Best-effort too.
+    Normal,
+    /// Latency-critical: 128..=191, nominally 128.
+    High,
+    /// Latency-critical before all of `high`: 192..=254, nominally 192.
+    Realtime,
+    /// The operator's own: 255.
+    System,
+}
+
+impl Class {
+    /// Every class, least urgent first.
+    pub const ALL: [Class; 5] = [Class::Low, Class::Normal, Class::High, Class::Realtime, Class::System];
+
+    /// The class a priority belongs to.
+    pub fn of(priority: i32) -> Class {
+        match priority {
+            ..=-1 => Class::Low,
+            0..=127 => Class::Normal,
+            128..=191 => Class::High,
+            192..=254 => Class::Realtime,
+            _ => Class::System,
+        }
+    }
+
+    /// The priority that the class's name stands for.
+    pub fn nominal(self) -> i32 {
+        match self {
+            Class::Low => -128,
+            Class::Normal => 0,
+            Class::High => 128,
+            Class::Realtime => 192,
+            Class::System => 255,
+        }
+    }
+
+    /// Lowest and highest priority of the class.
+    pub fn range(self) -> (i32, i32) {
+        match self {
+            Class::Low => (-255, -1),
+            Class::Normal => (0, 127),
+            Class::High => (128, 191),
+            Class::Realtime => (192, 254),
+            Class::System => (255, 255),
+        }
+    }
+
+    /// The name users type and read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Low => "low",
+            Class::Normal => "normal",
+            Class::High => "high",
+            Class::Realtime => "realtime",
+            Class::System => "system",
+        }
+    }
+
+    /// Whether programs of this class take what is left over (`normal` and `low`).
+    pub fn is_best_effort(self) -> bool {
+        self <= Class::Normal
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What [`parse_priority`] accepts, for messages.
+pub const PRIORITY_HELP: &str = "low (or batch), normal, high, realtime, system, or a number from -255 to 255";
+
+/// Reads a class name (in any case) or a number.
+///
+/// # Errors
+/// One line that says what was wrong and what is accepted.
+pub fn parse_priority(text: &str) -> Result<i32, String> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "batch" {
+        return Ok(Class::Low.nominal());
+    }
+    if let Some(class) = Class::ALL.iter().find(|c| c.name() == lower) {
+        return Ok(class.nominal());
+    }
+    match text.parse::<i32>() {
+        Ok(n) if (PRIORITY_MIN..=PRIORITY_MAX).contains(&n) => Ok(n),
+        _ => Err(format!("'{text}' is no priority: use {PRIORITY_HELP}")),
+    }
+}
+
+/// The priority of a queue within a program of priority `base`, shifted by `steps` of ten
+/// (a stream's or queue's own priority hint; positive is more urgent), never leaving the program's class.
+pub fn queue_priority(base: i32, steps: i32) -> i32 {
+    let (low, high) = Class::of(base).range();
+    base.saturating_add(steps.saturating_mul(10)).clamp(low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_belongs_to_the_class_at_or_below_it() {
+        for (p, c) in [(-255, Class::Low), (-1, Class::Low), (0, Class::Normal), (127, Class::Normal), (128, Class::High), (191, Class::High), (192, Class::Realtime), (254, Class::Realtime), (255, Class::System)] {
+            assert_eq!(Class::of(p), c, "{p}");
+        }
+        for c in Class::ALL {
+            assert_eq!(Class::of(c.nominal()), c);
+            assert_eq!((Class::of(c.range().0), Class::of(c.range().1)), (c, c));
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_are_read_and_the_rest_is_refused_with_what_is_accepted() {
+        assert_eq!(parse_priority("HIGH"), Ok(128));
+        assert_eq!(parse_priority("batch"), Ok(-128));
+        assert_eq!(parse_priority("-255"), Ok(-255));
+        for bad in ["999", "-256", "", "urgent", "1.5"] {
+            let e = parse_priority(bad).unwrap_err();
+            assert!(e.contains(PRIORITY_HELP), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_queue_never_leaves_its_programs_class() {
+        assert_eq!(queue_priority(128, 1), 138);
+        assert_eq!(queue_priority(0, -1), 0);
+        assert_eq!(queue_priority(-128, 2), -108);
+        assert_eq!(queue_priority(191, 5), 191);
+    }
+}

@@ -1,0 +1,15 @@
+//! What two xsched processes agree on: the messages on the socket, the shared memory segment with its gate
+//! words, the scale of classes and priorities, and where the socket lies.
+//!
+//! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
+//! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
+//! - [`class`]: five classes over the priorities -255..=255.
+//! - [`paths`]: how everybody finds the same socket.
+
+pub mod class;
+pub mod paths;
+pub mod segment;
+pub mod wire;
+
+/// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,154 @@
+//! The memory a client shares with the daemon.
+//!
+//! A client makes one sealed memfd for its lifetime and hands it to every daemon it attaches to. Words fall into
+//! two kinds, kept on separate cache lines: those the daemon stores (the gate and what goes with it) and those the
+//! client stores (state and counters). The daemon treats every word of the second kind as untrusted.
+//!
+//! ```text
+//! page 0   Header
+//! …        GroupSlot   [GROUPS]    gate, state, accounting of a suspension unit
+//! …        QueueSlot   [QUEUES]    per XQueue: its group, launches, the completion word the device writes
+//! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
+//! ```
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// First word of a segment.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"XSG1");
+/// Groups of one process.
+pub const GROUPS: usize = 64;
+/// XQueues of one process alive at a time.
+pub const QUEUES: usize = 1024;
+/// Pairs of thread and queue counted without sharing; further ones share their queue's counter.
+pub const COUNTERS: usize = 4096;
+
+/// Bits of a gate word. Open = [`gate::GRANTED`] or [`gate::DETACHED`] set. A word equal to [`gate::GRANTED`]
+/// alone is the state of a launch that needs no look at anything else.
+pub mod gate {
+    /// Byte 0, the daemon's: this group may use the device.
+    pub const GRANTED: u32 = 0x0000_0001;
+    /// Byte 1, the client's: no daemon holds this gate.
+    pub const DETACHED: u32 = 0x0000_0100;
+    /// Byte 2, the daemon's: another group shares the device; track completions, obey the bound.
+    pub const WATCHED: u32 = 0x0001_0000;
+    /// Byte 2, the daemon's: right now no other group uses the device, so times measured are this group's own.
+    pub const SOLO: u32 = 0x0002_0000;
+    /// Byte 3, the client's: idle as far as the daemon knows; the next launch must announce itself.
+    pub const QUIET: u32 = 0x0100_0000;
+    /// What a device gate waits for with an AND comparison.
+    pub const OPEN_MASK: u32 = GRANTED | DETACHED;
+}
+
+/// Values of [`GroupSlot::state`], stored by the client.
+pub mod state {
+    /// Nothing in flight and no launch for the grace time.
+    pub const IDLE: u32 = 0;
+    /// Wants the device, or still uses it.
+    pub const READY: u32 = 1;
+    /// Its gate is closed and nothing is in flight any more, while a thread waits to go on.
+    pub const DRAINED: u32 = 2;
+}
+
+/// Page 0.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU32,
+    /// [`crate::PROTOCOL_VERSION`].
+    pub version: AtomicU32,
+    /// [`GROUPS`], [`QUEUES`], [`COUNTERS`] of the writer, so that a reader can refuse another layout.
+    pub sizes: [AtomicU32; 3],
+}
+
+/// One suspension unit. 256 bytes; the first 64 are the daemon's (but for two bytes of the gate word).
+#[repr(C, align(256))]
+pub struct GroupSlot {
+    /// See [`gate`]. Changed by read-modify-write only, since both sides own bytes of it. Also a futex.
+    pub gate: AtomicU32,
+    /// Device time allowed in flight while [`gate::WATCHED`], in µs; 0 = no bound.
+    pub bound_us: AtomicU32,
+    /// Commands allowed in flight while [`gate::WATCHED`]; 0 = no bound.
+    pub bound_commands: AtomicU32,
+    /// Preemption level in force, 1..=3.
+    pub level: AtomicU32,
+    _daemon: [u32; 12],
+
+    /// See [`state`].
+    pub state: AtomicU32,
+    /// Priority lent by somebody of the same process who waits for this group; [`i32::MIN`] = nobody.
+    pub lent_priority: AtomicI32,
+    /// Launches known to be complete (sum over queues; exact only while watched).
+    pub completed: AtomicU64,
+    /// Device time of completed launches as estimated by the client, in ns.
+    pub device_ns: AtomicU64,
+    /// Time threads spent waiting at the closed gate, in ns.
+    pub wait_ns: AtomicU64,
+    /// Launches that reached the driver before the daemon's answer.
+    pub unscheduled_attach: AtomicU64,
+    /// Launches that an operator's rule let through.
+    pub unscheduled_passthrough: AtomicU64,
+    /// Launches let through after an internal error.
+    pub unscheduled_error: AtomicU64,
+    _client: [u64; 1],
+
+    /// Launches the bound let through because nothing completed meanwhile.
+    pub bound_escapes: AtomicU64,
+    /// Launches let through because a signal handler interrupted the wait.
+    pub signal_escapes: AtomicU64,
+    /// CLOCK_MONOTONIC of the last change to READY, in ns.
+    pub ready_at_ns: AtomicU64,
+    /// Launches of queues and counters that no longer exist.
+    pub launches_retired: AtomicU64,
+}
+
+/// One XQueue. 128 bytes.
+#[repr(C, align(128))]
+pub struct QueueSlot {
+    /// 1 + index of its [`GroupSlot`]; 0 = slot unused.
+    pub group: AtomicU32,
+    /// Low 32 bits of the number of launches the device has completed, written by the device where it can.
+    pub completed_word: AtomicU32,
+    /// Launches counted by threads that are gone or share the queue's counter.
+    pub launches_shared: AtomicU64,
+}
+
+/// Launches of one thread on one queue. 64 bytes: written by its thread with a plain add.
+#[repr(C, align(64))]
+pub struct CounterSlot {
+    /// 1 + index of its [`QueueSlot`]; 0 = unused.
+    pub queue: AtomicU32,
+    /// Launches.
+    pub launches: AtomicU64,
+}
+
+/// The whole segment.
+#[repr(C)]
+pub struct Segment {
+    /// Identification.
+    pub header: Header,
+    /// Suspension units.
+    pub groups: [GroupSlot; GROUPS],
+    /// XQueues.
+    pub queues: [QueueSlot; QUEUES],
+    /// Counters by thread.
+    pub counters: [CounterSlot; COUNTERS],
+}
+
+/// Bytes of a [`Segment`], whole pages.
+pub const SEGMENT_BYTES: usize = size_of::<Segment>();
+
+/// The heartbeat page: made by the daemon, read-only for clients. One beat each 50 ms while some group is suspended.
+#[repr(C)]
+pub struct Heartbeat {
+    /// CLOCK_MONOTONIC of the last beat, in ns.
+    pub beat_ns: AtomicU64,
+}
+
+const _: () = {
+    assert!(size_of::<GroupSlot>() == 256);
+    assert!(core::mem::offset_of!(GroupSlot, state) == 64);
+    assert!(core::mem::offset_of!(GroupSlot, bound_escapes) == 128);
+    assert!(size_of::<QueueSlot>() == 128);
+    assert!(size_of::<CounterSlot>() == 64);
+    assert!(SEGMENT_BYTES.is_multiple_of(4096));
+};

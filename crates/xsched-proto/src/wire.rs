@@ -1,0 +1,432 @@
+//! Messages between a client (an application, or the command) and the daemon.
+//!
+//! One message is one packet of a `SOCK_SEQPACKET` unix socket, encoded with postcard, at most [`MAX_PACKET`] bytes.
+//! A client opens with [`ClientMsg::Hello`]; the daemon answers [`DaemonMsg::Welcome`] or [`DaemonMsg::Refused`].
+//! A command opens with [`ClientMsg::Control`] and reads packets until [`DaemonMsg::End`] or [`DaemonMsg::Refused`].
+
+use serde::{Deserialize, Serialize};
+
+/// Largest packet either side sends or accepts, in bytes.
+pub const MAX_PACKET: usize = 64 * 1024;
+
+/// Vendor interface a group belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Platform {
+    /// NVIDIA CUDA.
+    Cuda,
+    /// AMD HIP.
+    Hip,
+    /// OpenCL.
+    Opencl,
+    /// The built-in simulated device.
+    Sim,
+}
+
+impl Platform {
+    /// The name users type and read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Platform::Cuda => "cuda",
+            Platform::Hip => "hip",
+            Platform::Opencl => "opencl",
+            Platform::Sim => "sim",
+        }
+    }
+}
+
+/// What a program asks for when it attaches; from `xsched run` or its environment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramOptions {
+    /// Priority, -255..=255; none = the daemon's rules or default.
+    pub priority: Option<i32>,
+    /// Weight of a fair share, 1..=10000.
+    pub weight: Option<u32>,
+    /// Timeslice in µs.
+    pub timeslice_us: Option<u64>,
+    /// Preemption level 1..=3 to force; none = automatic.
+    pub level: Option<u8>,
+    /// Commands in flight while watched; none = automatic.
+    pub threshold: Option<u32>,
+    /// Programs with the same job are granted on all their devices together or not at all.
+    pub job: Option<String>,
+}
+
+/// From a client to the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ClientMsg {
+    /// First packet of an application. Carries three descriptors: the segment memfd, an eventfd that the client
+    /// writes when a state word changed, and its own pidfd.
+    Hello {
+        /// [`crate::PROTOCOL_VERSION`].
+        version: u32,
+        /// What it asks for.
+        options: ProgramOptions,
+    },
+    /// A suspension unit came to be.
+    GroupAdd {
+        /// Index of its [`crate::segment::GroupSlot`].
+        slot: u16,
+        /// Device key, e.g. `pci:0000:41:00.0`, `sim:0`, `cpu:host`.
+        device: String,
+        /// Vendor interface.
+        platform: Platform,
+        /// Priority relative to the program's, in steps of ten (see [`crate::class::queue_priority`]).
+        priority_steps: i32,
+        /// Set by `hint --queue`: an absolute priority that replaces the relative one.
+        priority_fixed: Option<i32>,
+        /// Levels this device can do: bit n-1 = level n.
+        levels: u8,
+    },
+    /// It is gone.
+    GroupRemove {
+        /// Its slot.
+        slot: u16,
+    },
+    /// An XQueue came to be.
+    QueueAdd {
+        /// Index of its [`crate::segment::QueueSlot`].
+        slot: u16,
+        /// Its group's slot.
+        group: u16,
+    },
+    /// It is gone.
+    QueueRemove {
+        /// Its slot.
+        slot: u16,
+    },
+    /// Answer to [`DaemonMsg::Describe`].
+    Description {
+        /// The token of the question.
+        token: u64,
+        /// Further packets of the same answer follow.
+        more: bool,
+        /// The lines of this packet.
+        lines: Vec<Described>,
+    },
+    /// First packet of a command.
+    Control {
+        /// [`crate::PROTOCOL_VERSION`].
+        version: u32,
+        /// What it wants.
+        request: Request,
+    },
+}
+
+/// One line of a program's description of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Described {
+    /// A hooked function that was resolved.
+    Function {
+        /// Its name.
+        name: String,
+        /// Address of the real function.
+        address: u64,
+        /// File that owns the address.
+        file: String,
+        /// How it was found, e.g. `next`, `caller`, `handle`.
+        via: String,
+    },
+    /// A queue of the vendor interface and the XQueue over it.
+    Queue {
+        /// The vendor's handle.
+        handle: u64,
+        /// Slot of the XQueue.
+        slot: u16,
+        /// Slot of its group.
+        group: u16,
+    },
+    /// Something an administrator should know.
+    Note {
+        /// One line.
+        text: String,
+    },
+}
+
+/// A command's wish.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Program`] each.
+    Ps,
+    /// Answered by one [`DaemonMsg::Policy`] each.
+    PolicyList,
+    /// Change the policy while programs run.
+    PolicySet {
+        /// A policy's name, in any case.
+        name: String,
+    },
+    /// Change what a program or queue is given. Absent fields stay.
+    Hint {
+        /// Whom.
+        target: Target,
+        /// New priority.
+        priority: Option<i32>,
+        /// New weight.
+        weight: Option<u32>,
+        /// New timeslice in µs.
+        timeslice_us: Option<u64>,
+        /// New preemption level.
+        level: Option<u8>,
+        /// New number of commands in flight; 0 = automatic.
+        threshold: Option<u32>,
+    },
+    /// Keep a program off its devices until resumed.
+    Suspend {
+        /// Process id.
+        pid: u32,
+    },
+    /// Undo [`Request::Suspend`].
+    Resume {
+        /// Process id.
+        pid: u32,
+    },
+    /// Ask a program to describe itself; answered by [`DaemonMsg::Description`].
+    Describe {
+        /// Process id.
+        pid: u32,
+    },
+    /// End the daemon; programs go on unscheduled.
+    Stop,
+}
+
+/// Whom a hint is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// All of a process.
+    Pid(u32),
+    /// One XQueue, `q<N>`; it moves to a group of its own when its priority differs.
+    Queue(u64),
+}
+
+/// From the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum DaemonMsg {
+    /// Answer to [`ClientMsg::Hello`]; carries one descriptor, the heartbeat page.
+    Welcome {
+        /// [`crate::PROTOCOL_VERSION`].
+        version: u32,
+        /// The daemon's number for this session.
+        session: u64,
+    },
+    /// Answer to [`ClientMsg::GroupAdd`]: from now on the gate word counts.
+    GroupAdded {
+        /// The group's slot.
+        slot: u16,
+        /// `g<N>`.
+        id: u64,
+    },
+    /// Answer to [`ClientMsg::QueueAdd`].
+    QueueAdded {
+        /// The queue's slot.
+        slot: u16,
+        /// `q<N>`.
+        id: u64,
+    },
+    /// Move a queue to a group of this priority (`hint --queue`).
+    QueuePriority {
+        /// The queue's slot.
+        slot: u16,
+        /// Absolute priority.
+        priority: i32,
+    },
+    /// Level 3: interrupt what the group is running, or let it go on.
+    Interrupt {
+        /// The group's slot.
+        slot: u16,
+        /// True to interrupt.
+        on: bool,
+    },
+    /// Describe yourself, answer with [`ClientMsg::Description`].
+    Describe {
+        /// To be given back.
+        token: u64,
+    },
+    /// Part of the answer to [`Request::Ps`].
+    Daemon(DaemonInfo),
+    /// Part of the answer to [`Request::Ps`].
+    Program(Box<ProgramInfo>),
+    /// Part of the answer to [`Request::PolicyList`].
+    Policy(PolicyInfo),
+    /// Part of the answer to [`Request::Describe`].
+    Description(Vec<Described>),
+    /// The answer is complete and was yes.
+    End,
+    /// No.
+    Refused {
+        /// Whose fault it is.
+        kind: Refusal,
+        /// One line: what was wrong and what is accepted, or what to do.
+        message: String,
+    },
+}
+
+/// Whose fault a refusal is; decides the command's exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The request made no sense: exit code 2.
+    BadRequest,
+    /// Not allowed, no such process, wrong version: exit code 3.
+    Environment,
+}
+
+/// The daemon about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonInfo {
+    /// Process id.
+    pub pid: u32,
+    /// Program version.
+    pub version: String,
+    /// Policy in force.
+    pub policy: String,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// Clients dropped for malformed or hostile messages.
+    pub dropped_clients: u64,
+}
+
+/// One policy that can be chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyInfo {
+    /// Its name.
+    pub name: String,
+    /// Other names.
+    pub aliases: Vec<String>,
+    /// One line.
+    pub about: String,
+    /// Whether it is the one in force.
+    pub current: bool,
+}
+
+/// One attached process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProgramInfo {
+    /// Process id, as the daemon sees it.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Path of the executable.
+    pub exe: String,
+    /// Class of its priority.
+    pub class: crate::class::Class,
+    /// Its own priority.
+    pub priority: i32,
+    /// Its weight.
+    pub weight: u32,
+    /// Its suspension units.
+    pub groups: Vec<GroupInfo>,
+}
+
+/// One suspension unit of a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupInfo {
+    /// `g<N>`.
+    pub id: String,
+    /// Device key.
+    pub device: String,
+    /// Vendor interface.
+    pub platform: Platform,
+    /// Effective priority of the group.
+    pub priority: i32,
+    /// Preemption level in force.
+    pub level: u8,
+    /// idle, ready (waits for the device), running, suspended (by an operator), detached.
+    pub state: GroupState,
+    /// Its XQueues.
+    pub queues: Vec<QueueInfo>,
+    /// Launches of all its queues, also those that are gone.
+    pub launches: u64,
+    /// Launches that reached the driver without a gate decision.
+    pub unscheduled: Unscheduled,
+    /// Launches the bound let through because nothing completed meanwhile.
+    pub bound_escapes: u64,
+    /// Launches let through because a signal interrupted the wait.
+    pub signal_escapes: u64,
+    /// Times its gate was closed.
+    pub suspensions: u64,
+    /// Device time charged to it, in µs.
+    pub device_us: u64,
+    /// Time its threads waited at the gate, in µs.
+    pub wait_us: u64,
+}
+
+/// What a group is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupState {
+    /// Nothing to do.
+    Idle,
+    /// Wants the device and waits for it.
+    Ready,
+    /// Wants the device and has it.
+    Running,
+    /// Held by an operator.
+    Suspended,
+    /// Opened its own gate.
+    Detached,
+}
+
+/// One XQueue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueInfo {
+    /// `q<N>`.
+    pub id: String,
+    /// Launches.
+    pub launches: u64,
+}
+
+/// Launches without a gate decision, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unscheduled {
+    /// Before the daemon's answer.
+    pub attach: u64,
+    /// By an operator's rule.
+    pub passthrough: u64,
+    /// After an internal error.
+    pub error: u64,
+}
+
+/// Encodes a message into one packet.
+///
+/// # Errors
+/// When it would exceed [`MAX_PACKET`].
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, String> {
+    let bytes = postcard::to_allocvec(message).map_err(|e| format!("cannot encode a message: {e}"))?;
+    if bytes.len() > MAX_PACKET {
+        return Err(format!("a message of {} bytes is over the limit of {MAX_PACKET}", bytes.len()));
+    }
+    Ok(bytes)
+}
+
+/// Decodes one packet; nothing may be left over.
+///
+/// # Errors
+/// When the packet is no such message.
+pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(packet) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(format!("malformed message: {} bytes too many", rest.len())),
+        Err(e) => Err(format!("malformed message: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire_and_garbage_is_refused() {
+        let m = ClientMsg::Hello { version: 1, options: ProgramOptions { priority: Some(-3), job: Some("j".into()), ..Default::default() } };
+        let bytes = encode(&m).unwrap();
+        assert_eq!(decode::<ClientMsg>(&bytes), Ok(m));
+        assert!(decode::<ClientMsg>(&[bytes.as_slice(), &[0]].concat()).is_err(), "trailing byte");
+        assert!(decode::<ClientMsg>(&bytes[..bytes.len() - 1]).is_err(), "cut short");
+        assert!(decode::<ClientMsg>(&[0xff; 40]).is_err());
+        assert!(decode::<ClientMsg>(&[]).is_err());
+    }
+
+    #[test]
+    fn a_string_that_claims_to_be_huge_is_refused_without_allocating_it() {
+        // GroupAdd (1), slot 0, a string length of 2^62.
+        assert!(decode::<ClientMsg>(&[1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]).is_err());
+    }
+}
