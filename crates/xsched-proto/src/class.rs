@@ -134,7 +134,17 @@ mod tests {
 
     #[test]
     fn a_number_belongs_to_the_class_at_or_below_it() {
-        for (p, c) in [(-255, Class::Low), (-1, Class::Low), (0, Class::Normal), (127, Class::Normal), (128, Class::High), (191, Class::High), (192, Class::Realtime), (254, Class::Realtime), (255, Class::System)] {
+        for (p, c) in [
+            (-255, Class::Low),
+            (-1, Class::Low),
+            (0, Class::Normal),
+            (127, Class::Normal),
+            (128, Class::High),
+            (191, Class::High),
+            (192, Class::Realtime),
+            (254, Class::Realtime),
+            (255, Class::System),
+        ] {
             assert_eq!(Class::of(p), c, "{p}");
         }
         for c in Class::ALL {

@@ -415,7 +415,10 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire_and_garbage_is_refused() {
-        let m = ClientMsg::Hello { version: 1, options: ProgramOptions { priority: Some(-3), job: Some("j".into()), ..Default::default() } };
+        let m = ClientMsg::Hello {
+            version: 1,
+            options: ProgramOptions { priority: Some(-3), job: Some("j".into()), ..Default::default() },
+        };
         let bytes = encode(&m).unwrap();
         assert_eq!(decode::<ClientMsg>(&bytes), Ok(m));
         assert!(decode::<ClientMsg>(&[bytes.as_slice(), &[0]].concat()).is_err(), "trailing byte");
