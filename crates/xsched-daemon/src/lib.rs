@@ -1,1 +1,56 @@
-//! (being written)
+//! The scheduling daemon: one thread, one epoll loop, pure policies.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to run a daemon.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// Policy to start with; wins over the configuration.
+    pub policy: Option<String>,
+    /// Configuration files in order, a later one wins. Each must exist.
+    pub config: Vec<PathBuf>,
+    /// End after this long without clients; none = never, unless the configuration says so.
+    pub idle_exit: Option<Duration>,
+    /// Seed of whatever a policy does at random.
+    pub seed: u64,
+}
+
+/// Why a daemon could not run; displays as one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Bad configuration or an unknown policy.
+    Input(String),
+    /// The machine or its state does not allow it.
+    Environment(String),
+}
+
+impl Error {
+    /// 2 = bad input, 3 = environment.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Input(_) => 2,
+            Error::Environment(_) => 3,
+        }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Input(line) | Error::Environment(line) => f.write_str(line),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(options: Options) -> Result<(), Error> {
+    Err(Error::Environment(format!("no daemon can listen on {} yet", options.socket.display())))
+}
