@@ -1,2 +1,36 @@
-//! (being written)
-fn main() {}
+//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`.
+
+mod generate;
+mod opencl;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask generate [--check] | test";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["generate"] => generate::run(&root(), false),
+        ["generate", "--check"] => generate::run(&root(), true),
+        _ => {
+            eprintln!("xtask: unknown task `{}`; {USAGE}", words.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root, the folder above this package.
+fn root() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.pop();
+    path
+}
