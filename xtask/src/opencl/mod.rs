@@ -52,6 +52,10 @@ pub(crate) fn generate(root: &Path) -> Result<Generated, String> {
             functions.entry(function.to_string()).or_insert(decl);
         }
     }
+    let missing: Vec<String> = loader_exports().into_iter().filter(|name| !functions.contains_key(name)).collect();
+    if !missing.is_empty() {
+        return Err(format!("libOpenCL.so.1 exports functions that no header declares: {}", missing.join(", ")));
+    }
     Ok(Generated {
         signatures: rustfmt(&signatures(&functions))?,
         types: rustfmt(&types(&typedefs, &constants(&macros)))?,
@@ -74,7 +78,7 @@ fn preprocess(root: &Path) -> Result<String, String> {
     let written = std::fs::write(folder.join("va/va.h"), va).and_then(|()| std::fs::write(folder.join("all.c"), all));
     let output = written.and_then(|()| {
         Command::new("cc")
-            .args(["-E", "-dD", "-DCL_TARGET_OPENCL_VERSION=300", "-DCL_ENABLE_BETA_EXTENSIONS"])
+            .args(["-E", "-dD", "-DCL_TARGET_OPENCL_VERSION=300", "-DCL_USE_DEPRECATED_OPENCL_1_0_APIS"])
             .args([&format!("-DCL_API_ENTRY={ENTRY}"), "-DCL_API_CALL=", "-DCL_CALLBACK=", "-D__attribute__(x)="])
             .arg("-I")
             .arg(&folder)
@@ -91,6 +95,18 @@ fn preprocess(root: &Path) -> Result<String, String> {
         ));
     }
     String::from_utf8(output.stdout).map_err(|e| format!("cc -E: {e}"))
+}
+
+/// The functions that the installed ICD loader exports; empty where there is none to look at.
+fn loader_exports() -> Vec<String> {
+    let loader = format!("/usr/lib/{}-linux-gnu/libOpenCL.so.1", std::env::consts::ARCH);
+    let Ok(output) = Command::new("nm").args(["-D", "--defined-only", &loader]).output() else { return Vec::new() };
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .map(|symbol| symbol.split('@').next().unwrap_or(symbol).to_string())
+        .filter(|name| name.starts_with("cl"))
+        .collect()
 }
 
 /// Separates declarations from `#define` lines, keeping what comes from the headers named above and the extra one.
