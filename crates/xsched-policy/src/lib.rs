@@ -11,7 +11,7 @@ mod arbiter;
 mod policies;
 pub mod registry;
 
-pub use arbiter::{Action, Arbiter, Event, GroupSpec};
+pub use arbiter::{Action, Arbiter, Event, GroupSpec, GroupStatus};
 
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;

@@ -1,0 +1,360 @@
+//! Holds the groups of all devices and turns events into actions by asking a policy per device.
+
+mod device;
+mod jobs;
+
+use std::collections::{BTreeSet, HashMap};
+
+use self::device::{Device, Member};
+use self::jobs::Job;
+use crate::registry::{self, Entry, Params};
+use crate::{Group, GroupId, Micros, Policy, ProgramId};
+
+/// What is known of a group when it comes to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupSpec {
+    /// Which; never used before.
+    pub id: GroupId,
+    /// Its process.
+    pub program: ProgramId,
+    /// Device key; groups with equal keys compete.
+    pub device: String,
+    /// Own priority, -255..=255.
+    pub priority: i32,
+    /// Weight of a fair share, 1..=10000.
+    pub weight: u32,
+    /// Longest time at a stretch where the policy takes turns, in µs.
+    pub timeslice_us: u64,
+    /// Groups with the same job are granted on all their devices together or on none.
+    pub job: Option<String>,
+}
+
+/// Something happened. Events about a group that is not known are ignored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A group came to be; idle until said otherwise.
+    Add(GroupSpec),
+    /// It is gone, and with it what it had on the device.
+    Remove(GroupId),
+    /// It wants the device.
+    Ready(GroupId),
+    /// It has nothing on the device and wants nothing.
+    Idle(GroupId),
+    /// Its gate is closed, it has nothing on the device any more, and still wants it.
+    Drained(GroupId),
+    /// Change what was said in its [`GroupSpec`]; absent values stay.
+    Hint {
+        /// Whom.
+        group: GroupId,
+        /// New own priority.
+        priority: Option<i32>,
+        /// New weight.
+        weight: Option<u32>,
+        /// New timeslice in µs.
+        timeslice_us: Option<u64>,
+    },
+    /// Somebody of the same program waits for the group and lends it a priority; none = takes it back.
+    /// No group gets more than the highest own priority among the groups of its program.
+    Lend {
+        /// Whom.
+        group: GroupId,
+        /// What.
+        priority: Option<i32>,
+    },
+    /// An operator keeps a program off its devices,
+    Hold(ProgramId),
+    /// and lets it go on.
+    Release(ProgramId),
+    /// The group issued or completed something since the last look.
+    Progress(GroupId),
+    /// The group has the device, others wait for it, and it neither issued nor completed anything for a while.
+    Stale(GroupId),
+    /// The time told by [`Arbiter::next_timer`] has come.
+    Timer,
+}
+
+/// What the caller has to do. Each comes only on a change; a new group starts closed, unbounded, unwatched, not alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open its gate.
+    Open(GroupId),
+    /// Close its gate.
+    Close(GroupId),
+    /// Bound its device time in flight, or not.
+    Bound(GroupId, bool),
+    /// Another group is registered on the same device, or not.
+    Watch(GroupId, bool),
+    /// No other group has work on the device, or some have.
+    Solo(GroupId, bool),
+}
+
+/// What an observer may know of a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupStatus {
+    /// Effective priority.
+    pub priority: i32,
+    /// Its gate is open.
+    pub granted: bool,
+    /// It wants the device.
+    pub ready: bool,
+    /// An operator holds it.
+    pub held: bool,
+    /// Device time charged to it, in µs.
+    pub used_us: f64,
+    /// Times its gate was closed.
+    pub suspensions: u64,
+    /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stale`]).
+    pub scrutinised: bool,
+}
+
+/// The arbiter.
+pub struct Arbiter {
+    policy: &'static Entry,
+    params: Params,
+    devices: Vec<Device>,
+    device_of: HashMap<GroupId, usize>,
+    held: BTreeSet<ProgramId>,
+    jobs: Vec<Job>,
+    /// Devices to decide again; kept to spare the allocation.
+    dirty: Vec<usize>,
+}
+
+impl std::fmt::Debug for Arbiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arbiter").field("policy", &self.policy.name).field("groups", &self.device_of.len()).finish()
+    }
+}
+
+impl Arbiter {
+    /// An arbiter without groups. `seed` is for policies that act at random.
+    ///
+    /// # Errors
+    /// When there is no such policy: one line that says what is accepted.
+    pub fn new(policy: &str, seed: u64) -> Result<Arbiter, String> {
+        Ok(Arbiter {
+            policy: registry::find(policy)?,
+            params: Params { seed },
+            devices: Vec::new(),
+            device_of: HashMap::new(),
+            held: BTreeSet::new(),
+            jobs: Vec::new(),
+            dirty: Vec::new(),
+        })
+    }
+
+    /// Takes in an event and appends what has to be done, in this order, to `actions`.
+    pub fn event(&mut self, now: Micros, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Add(spec) => self.add(now, spec),
+            Event::Remove(id) => self.remove(now, id),
+            Event::Ready(id) => self.change(now, id, |m, now| m.ready(now)),
+            Event::Idle(id) => self.change(now, id, |m, _| m.idle()),
+            Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
+            Event::Progress(id) => self.progress(now, id),
+            Event::Stale(id) => self.change(now, id, |m, _| m.stale = m.group.granted && m.group.ready),
+            Event::Hint { group, priority, weight, timeslice_us } => {
+                self.change(now, group, |m, _| {
+                    m.own_priority = priority.unwrap_or(m.own_priority);
+                    m.group.weight = weight.unwrap_or(m.group.weight);
+                    m.group.timeslice_us = timeslice_us.unwrap_or(m.group.timeslice_us);
+                });
+                self.inherit(group);
+            }
+            Event::Lend { group, priority } => {
+                self.change(now, group, |m, _| m.lent = priority);
+                self.inherit(group);
+            }
+            Event::Hold(program) => self.hold(program, true),
+            Event::Release(program) => self.hold(program, false),
+            Event::Timer => {
+                let due = |d: &Device| d.next.is_some_and(|t| t <= now);
+                self.dirty.extend((0..self.devices.len()).filter(|&d| due(&self.devices[d])));
+            }
+        }
+        self.decide(now, actions);
+    }
+
+    /// When [`Event::Timer`] is due.
+    pub fn next_timer(&self) -> Option<Micros> {
+        self.devices.iter().filter_map(|d| d.next).min()
+    }
+
+    /// Changes the policy; nobody is lost, all gates are decided again.
+    ///
+    /// # Errors
+    /// When there is no such policy: one line that says what is accepted; nothing changes then.
+    pub fn set_policy(&mut self, now: Micros, policy: &str, actions: &mut Vec<Action>) -> Result<(), String> {
+        let entry = registry::find(policy)?;
+        if !std::ptr::eq(entry, self.policy) {
+            self.policy = entry;
+            for at in 0..self.devices.len() {
+                self.devices[at].policy = self.make(&self.devices[at].name);
+                self.devices[at].filler = None;
+                self.dirty.push(at);
+            }
+            self.decide(now, actions);
+        }
+        Ok(())
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &'static Entry {
+        self.policy
+    }
+
+    /// A look at one group.
+    pub fn status(&self, id: GroupId) -> Option<GroupStatus> {
+        let device = &self.devices[*self.device_of.get(&id)?];
+        let m = device.member(id)?;
+        Some(GroupStatus {
+            priority: m.group.priority,
+            granted: m.group.granted,
+            ready: m.group.ready,
+            held: m.held,
+            used_us: m.group.used_us,
+            suspensions: m.suspensions,
+            scrutinised: m.stale || m.group.granted && m.group.ready && device.somebody_waits(),
+        })
+    }
+
+    /// Whether some gate is closed.
+    pub fn any_closed(&self) -> bool {
+        self.devices.iter().any(|d| d.members.iter().any(|m| !m.group.granted))
+    }
+
+    /// Whether the progress of some group is of interest ([`GroupStatus::scrutinised`]).
+    pub fn any_scrutinised(&self) -> bool {
+        self.devices.iter().any(|d| d.somebody_waits() || d.members.iter().any(|m| m.stale))
+    }
+
+    fn make(&self, device: &str) -> Box<dyn Policy> {
+        // Devices of one arbiter should not act at random in step.
+        let salt = device.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
+        (self.policy.make)(Params { seed: self.params.seed ^ salt })
+    }
+
+    fn add(&mut self, now: Micros, spec: GroupSpec) {
+        if self.device_of.contains_key(&spec.id) {
+            return;
+        }
+        let at = self.devices.iter().position(|d| d.name == spec.device).unwrap_or_else(|| {
+            let policy = self.make(&spec.device);
+            self.devices.push(Device::new(spec.device.clone(), policy, now));
+            self.devices.len() - 1
+        });
+        let id = spec.id;
+        let held = self.held.contains(&spec.program);
+        self.devices[at].charge(now);
+        self.devices[at].insert(Member::new(now, spec, held));
+        self.device_of.insert(id, at);
+        self.dirty.push(at);
+        self.inherit(id);
+        self.jobs = jobs::spanning(&self.devices);
+    }
+
+    fn remove(&mut self, now: Micros, id: GroupId) {
+        let Some(at) = self.device_of.remove(&id) else { return };
+        self.devices[at].charge(now);
+        let gone = self.devices[at].remove(id);
+        let program = gone.map(|m| m.group.program);
+        if self.devices[at].members.is_empty() {
+            self.devices.swap_remove(at);
+            if let Some(moved) = self.devices.get(at) {
+                for m in &moved.members {
+                    self.device_of.insert(m.group.id, at);
+                }
+            }
+        } else {
+            self.dirty.push(at);
+        }
+        self.jobs = jobs::spanning(&self.devices);
+        let relative = self.devices.iter().flat_map(|d| &d.members).find(|m| Some(m.group.program) == program);
+        if let Some(relative) = relative.map(|m| m.group.id) {
+            self.inherit(relative);
+        }
+    }
+
+    fn change(&mut self, now: Micros, id: GroupId, change: impl FnOnce(&mut Member, Micros)) {
+        let Some(&at) = self.device_of.get(&id) else { return };
+        self.devices[at].charge(now);
+        if let Some(member) = self.devices[at].member_mut(id) {
+            change(member, now);
+            self.dirty.push(at);
+        }
+    }
+
+    fn progress(&mut self, now: Micros, id: GroupId) {
+        let Some(&at) = self.device_of.get(&id) else { return };
+        let Some(member) = self.devices[at].member_mut(id) else { return };
+        member.progress_at = now;
+        if std::mem::take(&mut member.stale) {
+            self.dirty.push(at);
+        }
+    }
+
+    fn hold(&mut self, program: ProgramId, hold: bool) {
+        if hold {
+            self.held.insert(program)
+        } else {
+            self.held.remove(&program)
+        };
+        for (at, device) in self.devices.iter_mut().enumerate() {
+            for m in device.members.iter_mut().filter(|m| m.group.program == program && m.held != hold) {
+                m.held = hold;
+                self.dirty.push(at);
+            }
+        }
+    }
+
+    /// Computes the effective priorities of the program that `id` belongs to.
+    fn inherit(&mut self, id: GroupId) {
+        let Some(&at) = self.device_of.get(&id) else { return };
+        let Some(program) = self.devices[at].member(id).map(|m| m.group.program) else { return };
+        let of_program = self.devices.iter().flat_map(|d| &d.members).filter(|m| m.group.program == program);
+        let cap = of_program.map(|m| m.own_priority).max().unwrap_or(i32::MIN);
+        for (at, device) in self.devices.iter_mut().enumerate() {
+            for m in device.members.iter_mut().filter(|m| m.group.program == program) {
+                let effective = m.own_priority.max(m.lent.unwrap_or(i32::MIN).min(cap));
+                if m.group.priority != effective {
+                    m.group.priority = effective;
+                    self.dirty.push(at);
+                }
+            }
+        }
+    }
+
+    /// Decides for all devices that something changed on.
+    fn decide(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        if !self.jobs.is_empty() {
+            // A change on one device may let a job go on on all of its own.
+            dirty.clear();
+            dirty.extend(0..self.devices.len());
+        }
+        dirty.sort_unstable();
+        dirty.dedup();
+        for &at in &dirty {
+            self.devices[at].decide(now);
+        }
+        if !self.jobs.is_empty() {
+            let (policy, params) = (self.policy, self.params);
+            jobs::reconcile(now, &self.jobs, &mut self.devices, &|| (policy.make)(params));
+        }
+        for &at in &dirty {
+            self.devices[at].close(actions);
+        }
+        for &at in &dirty {
+            self.devices[at].open(now, actions);
+        }
+        dirty.clear();
+        self.dirty = dirty;
+    }
+
+    /// The groups of all devices as the policy would see them, for tests and tools.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.devices.iter().flat_map(|d| d.members.iter().map(|m| (d.name.as_str(), &m.group)))
+    }
+}

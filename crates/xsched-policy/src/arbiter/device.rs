@@ -1,0 +1,304 @@
+//! The groups of one device: accounting, the question to the policy, and what follows from its answer.
+
+use super::{Action, GroupSpec};
+use crate::{Group, GroupId, Micros, Policy, Verdict};
+
+/// A group that has the device, wants it, and shows no progress for this long lets those who wait run for a while.
+const STARVATION_US: u64 = 1_000_000;
+/// A group that was closed while it counted as idle though it said it was ready is believed again after this long.
+const DOUBT_US: u64 = 100_000;
+
+pub(super) struct Member {
+    /// What the policy sees, but for `ready`: see [`Member::wants`].
+    pub(super) group: Group,
+    pub(super) own_priority: i32,
+    pub(super) lent: Option<i32>,
+    pub(super) job: Option<String>,
+    pub(super) held: bool,
+    /// Counts as idle: neither issues nor completes anything while others wait.
+    pub(super) stale: bool,
+    /// Its job cannot run on all its devices now.
+    pub(super) refused: bool,
+    pub(super) progress_at: Micros,
+    pub(super) suspensions: u64,
+    /// Closed while stale, since then.
+    doubted_since: Option<Micros>,
+    /// Lets others run until then.
+    yields_until: Option<Micros>,
+    bounded: bool,
+    watched: bool,
+    solo: bool,
+}
+
+impl Member {
+    pub(super) fn new(now: Micros, spec: GroupSpec, held: bool) -> Member {
+        Member {
+            group: Group {
+                id: spec.id,
+                program: spec.program,
+                priority: spec.priority,
+                weight: spec.weight,
+                timeslice_us: spec.timeslice_us,
+                ready: false,
+                ready_since: now,
+                granted: false,
+                busy: false,
+                used_us: 0.0,
+            },
+            own_priority: spec.priority,
+            lent: None,
+            job: spec.job,
+            held,
+            stale: false,
+            refused: false,
+            progress_at: now,
+            suspensions: 0,
+            doubted_since: None,
+            yields_until: None,
+            bounded: false,
+            watched: false,
+            solo: false,
+        }
+    }
+
+    pub(super) fn ready(&mut self, now: Micros) {
+        if !self.group.ready {
+            self.group.ready = true;
+            self.group.ready_since = now;
+        }
+        self.progress_at = now;
+        self.stale = false;
+    }
+
+    pub(super) fn idle(&mut self) {
+        self.group.ready = false;
+        self.group.busy = false;
+        self.stale = false;
+        self.yields_until = None;
+    }
+
+    pub(super) fn drained(&mut self, now: Micros) {
+        // A thread waits at its gate: it does want the device, whatever was thought of it.
+        self.ready(now);
+        if !self.group.granted {
+            self.group.busy = false;
+        }
+    }
+
+    /// Whether the policy is told that the group is ready.
+    pub(super) fn wants(&self) -> bool {
+        self.group.ready && !self.held && !self.stale && !self.refused && self.yields_until.is_none()
+    }
+
+    fn waits(&self) -> bool {
+        self.group.ready && !self.held && !self.group.granted
+    }
+}
+
+pub(super) struct Device {
+    pub(super) name: String,
+    pub(super) policy: Box<dyn Policy>,
+    /// Fills the device while the policy's choice has to wait for another device (see `jobs`).
+    pub(super) filler: Option<Box<dyn Policy>>,
+    /// Sorted by id.
+    pub(super) members: Vec<Member>,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) next: Option<Micros>,
+    view: Vec<Group>,
+    charged_at: Micros,
+    /// Since when somebody who wants the device does not have it.
+    waited_since: Option<Micros>,
+}
+
+impl Device {
+    pub(super) fn new(name: String, policy: Box<dyn Policy>, now: Micros) -> Device {
+        Device {
+            name,
+            policy,
+            filler: None,
+            members: Vec::new(),
+            verdicts: Vec::new(),
+            next: None,
+            view: Vec::new(),
+            charged_at: now,
+            waited_since: None,
+        }
+    }
+
+    fn at(&self, id: GroupId) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&id, |m| m.group.id)
+    }
+
+    pub(super) fn member(&self, id: GroupId) -> Option<&Member> {
+        self.at(id).ok().map(|at| &self.members[at])
+    }
+
+    pub(super) fn member_mut(&mut self, id: GroupId) -> Option<&mut Member> {
+        self.at(id).ok().map(|at| &mut self.members[at])
+    }
+
+    pub(super) fn insert(&mut self, member: Member) {
+        if let Err(at) = self.at(member.group.id) {
+            self.members.insert(at, member);
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: GroupId) -> Option<Member> {
+        self.at(id).ok().map(|at| self.members.remove(at))
+    }
+
+    pub(super) fn somebody_waits(&self) -> bool {
+        self.members.iter().any(Member::waits)
+    }
+
+    /// Charges the time since the last call to whoever was busy: an equal part each.
+    pub(super) fn charge(&mut self, now: Micros) {
+        let passed = now.saturating_sub(self.charged_at) as f64;
+        self.charged_at = self.charged_at.max(now);
+        let busy = self.members.iter().filter(|m| m.group.busy).count();
+        if passed > 0.0 && busy > 0 {
+            for m in self.members.iter_mut().filter(|m| m.group.busy) {
+                m.group.used_us += passed / busy as f64;
+            }
+        }
+    }
+
+    /// Asks the policy; the answer is in `verdicts`.
+    pub(super) fn decide(&mut self, now: Micros) {
+        self.charge(now);
+        for m in &mut self.members {
+            m.refused = false;
+        }
+        let helped = self.help_the_starving(now);
+        self.look();
+        let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
+        self.next = earlier(helped, asked);
+    }
+
+    /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
+    /// choice had its turn or went idle: it would lose its place each time it has to wait for another device.
+    pub(super) fn decide_without_refused(&mut self, now: Micros, make: &dyn Fn() -> Box<dyn Policy>) {
+        self.look();
+        let asked = self.filler.get_or_insert_with(make).decide(now, &self.view, &mut self.verdicts);
+        self.next = earlier(self.next, asked);
+    }
+
+    fn look(&mut self) {
+        self.view.clear();
+        self.view.extend(self.members.iter().map(|m| Group { ready: m.wants(), ..m.group.clone() }));
+        self.verdicts.clear();
+        self.verdicts.resize(self.members.len(), Verdict::default());
+    }
+
+    /// Finds who holds the device without progress while others wait. Returns when to look again.
+    fn help_the_starving(&mut self, now: Micros) -> Option<Micros> {
+        let waits = self.somebody_waits();
+        self.waited_since = waits.then(|| self.waited_since.unwrap_or(now));
+        let turn = self.members.iter().filter(|m| m.waits()).map(|m| m.group.timeslice_us).max().unwrap_or(0);
+        let ready = self.members.iter().filter(|m| m.group.ready && !m.held).count();
+        let mut next = None;
+        for m in &mut self.members {
+            // Nobody else is there to profit: whether it makes progress is not looked at any more.
+            if ready <= 1 {
+                m.stale = false;
+                m.yields_until = None;
+            }
+            if m.stale && !m.group.granted {
+                let since = *m.doubted_since.get_or_insert(now);
+                if now >= since + DOUBT_US {
+                    m.stale = false;
+                } else {
+                    next = earlier(next, Some(since + DOUBT_US));
+                }
+            }
+            if !m.stale {
+                m.doubted_since = None;
+            }
+            if m.yields_until.is_some_and(|until| until <= now) {
+                m.yields_until = None;
+                m.progress_at = now;
+            }
+            if let Some(since) = self.waited_since
+                && m.group.ready
+                && m.group.granted
+                && !m.stale
+                && m.yields_until.is_none()
+            {
+                let patience = m.progress_at.max(since) + STARVATION_US;
+                if patience <= now {
+                    m.yields_until = Some(now + turn);
+                } else {
+                    next = earlier(next, Some(patience));
+                }
+            }
+            next = earlier(next, m.yields_until);
+        }
+        next
+    }
+
+    fn runs(&self, at: usize) -> bool {
+        let m = &self.members[at];
+        self.verdicts[at].run && !m.held && !m.refused
+    }
+
+    /// First half of carrying out the verdicts: what takes something away.
+    pub(super) fn close(&mut self, actions: &mut Vec<Action>) {
+        for at in 0..self.members.len() {
+            if self.members[at].group.granted && !self.runs(at) {
+                let m = &mut self.members[at];
+                m.group.granted = false;
+                m.suspensions += 1;
+                actions.push(Action::Close(m.group.id));
+            }
+        }
+    }
+
+    /// Second half: what gives, and what goes with it.
+    pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        let watched = self.members.len() > 1;
+        for at in 0..self.members.len() {
+            let (run, bounded) = (self.runs(at), self.verdicts[at].bounded);
+            let m = &mut self.members[at];
+            let id = m.group.id;
+            // A group whose gate opens finds its bound in place.
+            if std::mem::replace(&mut m.watched, watched) != watched {
+                actions.push(Action::Watch(id, watched));
+            }
+            if std::mem::replace(&mut m.bounded, bounded) != bounded {
+                actions.push(Action::Bound(id, bounded));
+            }
+            if run && !m.group.granted {
+                m.group.granted = true;
+                m.progress_at = now;
+                actions.push(Action::Open(id));
+            }
+            m.group.busy |= m.group.ready && m.group.granted;
+        }
+        let busy = self.members.iter().filter(|m| m.group.busy).count();
+        for m in &mut self.members {
+            let solo = busy == usize::from(m.group.busy);
+            if std::mem::replace(&mut m.solo, solo) != solo {
+                actions.push(Action::Solo(m.group.id, solo));
+            }
+        }
+        let waits = self.somebody_waits();
+        if waits && self.waited_since.is_none() {
+            self.waited_since = Some(now);
+            self.next = earlier(self.next, Some(now + STARVATION_US));
+        }
+        // A group closed while in doubt needs a second look.
+        if self.members.iter().any(|m| m.stale && !m.group.granted && m.doubted_since.is_none()) {
+            self.next = earlier(self.next, Some(now + DOUBT_US));
+        }
+        for m in self.members.iter_mut().filter(|m| m.stale && !m.group.granted) {
+            m.doubted_since.get_or_insert(now);
+        }
+    }
+}
+
+fn earlier(a: Option<Micros>, b: Option<Micros>) -> Option<Micros> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,5 @@
+//! One file per policy.
+
+pub(crate) mod chaos;
+pub(crate) mod fair;
+pub(crate) mod hpf;

@@ -1,0 +1,96 @@
+//! The policies by name. A new policy is a file in `policies/` and an entry of [`POLICIES`].
+
+use crate::Policy;
+use crate::policies::{chaos, fair, hpf};
+
+/// What a policy may be made with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Params {
+    /// Seed of whatever it does at random; the same seed gives the same decisions.
+    pub seed: u64,
+}
+
+/// One policy.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name users type and read.
+    pub name: &'static str,
+    /// Other names it answers to.
+    pub aliases: &'static [&'static str],
+    /// One line for users.
+    pub about: &'static str,
+    /// Makes an instance for one device.
+    pub make: fn(Params) -> Box<dyn Policy>,
+    /// Not for use outside of tests; not listed to users.
+    pub test_only: bool,
+}
+
+/// All policies, the default first.
+pub const POLICIES: &[Entry] = &[
+    Entry {
+        name: "hpf",
+        aliases: &["priority"],
+        about: "highest priority first: a program runs while nobody more urgent wants the device",
+        make: hpf::make,
+        test_only: false,
+    },
+    Entry {
+        name: "up",
+        aliases: &["share"],
+        about: "weighted fair share of each suspension unit, taking turns",
+        make: fair::make_by_group,
+        test_only: false,
+    },
+    Entry {
+        name: "pup",
+        aliases: &[],
+        about: "weighted fair share of each program, taking turns",
+        make: fair::make_by_program,
+        test_only: false,
+    },
+    Entry {
+        name: "chaos",
+        aliases: &[],
+        about: "suspends and resumes everybody at random, to test programs",
+        make: chaos::make,
+        test_only: true,
+    },
+];
+
+/// Name of the policy used unless another is asked for.
+pub const DEFAULT: &str = POLICIES[0].name;
+
+/// Finds a policy by name or alias, in any case.
+///
+/// # Errors
+/// One line that says what is accepted.
+pub fn find(name: &str) -> Result<&'static Entry, String> {
+    let is = |n: &&str| n.eq_ignore_ascii_case(name);
+    POLICIES.iter().find(|e| is(&e.name) || e.aliases.iter().any(is)).ok_or_else(|| {
+        let names: Vec<_> = POLICIES.iter().filter(|e| !e.test_only).map(|e| e.name).collect();
+        format!("'{name}' is no policy: use one of {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case_and_the_rest_is_refused_with_what_is_accepted() {
+        assert_eq!(find("HPF").unwrap().name, "hpf");
+        assert_eq!(find("Priority").unwrap().name, "hpf");
+        assert_eq!(find("pup").unwrap().name, "pup");
+        assert_eq!(find("chaos").unwrap().name, "chaos");
+        assert_eq!(find("fifo").unwrap_err(), "'fifo' is no policy: use one of hpf, up, pup");
+    }
+
+    #[test]
+    fn no_two_policies_answer_to_one_name() {
+        let mut names: Vec<_> = POLICIES.iter().flat_map(|e| e.aliases.iter().chain([&e.name])).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}
