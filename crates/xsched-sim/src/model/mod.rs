@@ -1,0 +1,339 @@
+//! The device as a state machine in virtual time.
+//!
+//! Nothing here reads a clock. Every input carries its time in nanoseconds; [`Model::run_until`] plays what falls due
+//! in between, in order and at its exact time. Whoever drives the model may therefore be late without stretching a
+//! single kernel. What a command does to memory is not the model's business either: it calls a [`Board`].
+//!
+//! Rules:
+//! - The commands of a stream run in order. Commands that take no device time complete as soon as they are first in
+//!   their stream, whether or not the context holds the device.
+//! - Kernels that are first in their stream form one FIFO per context. One kernel runs at a time, on the whole device.
+//! - A context is *runnable* when its FIFO is not empty and it is not evicted. Runnable contexts take turns in the
+//!   order of their ids, a time slice each. At the end of a slice the running kernel is cut and goes on later where
+//!   it was. A context with nothing to run gives the device up at once.
+//! - Handing the device from one context to another takes the switch cost, during which nothing runs. The slice
+//!   begins after it.
+//! - A slice that ends while nobody else is runnable is followed by another one of the same context.
+//! - Evicting a context cuts its kernel at once; the device is then busy for the switch cost.
+
+mod context;
+#[cfg(test)]
+mod tests;
+
+use context::Context;
+use std::collections::BTreeMap;
+
+/// Names a context for the life of a model; never used twice.
+pub type ContextId = u64;
+
+/// What a command asks of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A kernel or a copy: so many ns of device time.
+    Run(u64),
+    /// Takes no device time: event records, value writes.
+    Instant,
+    /// Blocks its stream until [`Board::holds`] says so.
+    Poll,
+    /// Blocks its stream until `stream` of the same context has completed `count` commands.
+    After {
+        /// The stream that is waited for.
+        stream: u32,
+        /// How many of its commands, counted from its creation.
+        count: u64,
+    },
+    /// Blocks its stream from [`Board::call`] until [`Model::returned`].
+    Call,
+}
+
+/// The side of the device that touches memory. Called in device order.
+pub trait Board<P> {
+    /// A command is complete at `at` ns, the `count`th of its stream.
+    fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: P);
+    /// Is the condition of this [`Work::Poll`] met?
+    fn holds(&mut self, command: &P) -> bool;
+    /// This [`Work::Call`] is first in its stream.
+    fn call(&mut self, context: ContextId, stream: u32, count: u64);
+}
+
+/// The figures of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Slice of a context that has not asked for another, in ns.
+    pub timeslice_ns: u64,
+    /// Time to hand the device from one context to another, in ns.
+    pub switch_ns: u64,
+}
+
+/// As measured on an H200: 2 ms and 50 µs.
+impl Default for Timing {
+    fn default() -> Self {
+        Self { timeslice_ns: 2_000_000, switch_ns: 50_000 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Idle,
+    /// Nothing runs until `until`; then `to` holds the device, or nobody.
+    Switching {
+        to: Option<ContextId>,
+        until: u64,
+    },
+    /// The first kernel of the resident's FIFO has been running since `since` and will end at `end`.
+    Running {
+        since: u64,
+        end: u64,
+    },
+}
+
+/// One device. `P` is whatever the driver of the model wants back with a completion.
+#[derive(Debug)]
+pub struct Model<P> {
+    timing: Timing,
+    now: u64,
+    contexts: BTreeMap<ContextId, Context<P>>,
+    next_id: ContextId,
+    /// Whose state is loaded; may name a context that is gone.
+    resident: Option<ContextId>,
+    phase: Phase,
+    /// End of the resident's slice; 0 = the device has been idle since.
+    slice_end: u64,
+    switches: u64,
+}
+
+impl<P> Model<P> {
+    /// An idle device without contexts, at time 0.
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            now: 0,
+            contexts: BTreeMap::new(),
+            next_id: 1,
+            resident: None,
+            phase: Phase::Idle,
+            slice_end: 0,
+            switches: 0,
+        }
+    }
+
+    /// The time up to which everything has been played, in ns.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// How often the device went from one context to another, or from one to nobody by eviction.
+    pub fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// Device time a context has had so far, in ns (up to the last time its kernel began, ended or was cut).
+    pub fn used_ns(&self, id: ContextId) -> u64 {
+        self.contexts.get(&id).map_or(0, |c| c.used_ns)
+    }
+
+    /// Commands of a stream not yet complete.
+    pub fn pending(&self, id: ContextId, stream: u32) -> usize {
+        self.contexts.get(&id).map_or(0, |c| c.pending(stream))
+    }
+
+    /// Adds a context.
+    pub fn add_context(&mut self) -> ContextId {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.contexts.insert(id, Context::new(self.timing.timeslice_ns));
+        id
+    }
+
+    /// Ends a context now. Its pending commands are dropped; the rest of its time goes to the others.
+    pub fn remove_context(&mut self, id: ContextId) {
+        self.renew_slice();
+        self.contexts.remove(&id);
+        if self.resident == Some(id) && matches!(self.phase, Phase::Running { .. }) {
+            self.phase = Phase::Idle;
+        }
+        self.dispatch();
+    }
+
+    /// Appends a command to a stream at the model's present time. A stream exists from its first command on.
+    pub fn submit(&mut self, id: ContextId, stream: u32, work: Work, command: P, board: &mut impl Board<P>) {
+        self.change(id, |now, context| {
+            context.push(stream, work, command);
+            context.advance(now, id, stream, board);
+        });
+    }
+
+    /// The [`Work::Call`] that is first in this stream has returned. Ignored if there is none.
+    pub fn returned(&mut self, id: ContextId, stream: u32, board: &mut impl Board<P>) {
+        self.change(id, |now, context| context.returned(now, id, stream, board));
+    }
+
+    /// Asks [`Board::holds`] again for every [`Work::Poll`] that blocks its stream.
+    pub fn poll(&mut self, board: &mut impl Board<P>) {
+        for id in self.contexts.keys().copied().collect::<Vec<_>>() {
+            self.change(id, |now, context| context.poll(now, id, board));
+        }
+    }
+
+    /// Is any stream blocked by a [`Work::Poll`]?
+    pub fn polls(&self) -> bool {
+        self.contexts.values().any(|c| c.polls())
+    }
+
+    /// Sets the slice of a context, in ns. Takes effect with its next slice.
+    pub fn set_timeslice(&mut self, id: ContextId, ns: u64) {
+        self.renew_slice();
+        if let Some(context) = self.contexts.get_mut(&id) {
+            context.timeslice_ns = ns.max(1);
+        }
+    }
+
+    /// Takes the device from a context until it is restored, or restores it. All its streams stand still meanwhile.
+    pub fn set_runnable(&mut self, id: ContextId, on: bool, board: &mut impl Board<P>) {
+        self.change(id, |now, context| {
+            context.evicted = !on;
+            if on {
+                context.advance_all(now, id, board);
+            }
+        });
+        if !on && self.resident == Some(id) && matches!(self.phase, Phase::Running { .. }) {
+            self.cut();
+            self.switch(self.next_runnable());
+        }
+    }
+
+    /// When something will happen by itself, in ns.
+    pub fn next_event(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Idle => None,
+            Phase::Switching { until, .. } => Some(until),
+            Phase::Running { end, .. } if self.contested() => Some(end.min(self.slice_end)),
+            Phase::Running { end, .. } => Some(end),
+        }
+    }
+
+    /// Plays everything that falls due up to and including `time`; afterwards the present is `time`.
+    pub fn run_until(&mut self, time: u64, board: &mut impl Board<P>) {
+        while let Some(due) = self.next_event().filter(|&due| due <= time) {
+            self.now = self.now.max(due);
+            self.step(board);
+        }
+        self.now = self.now.max(time);
+    }
+
+    fn step(&mut self, board: &mut impl Board<P>) {
+        match self.phase {
+            Phase::Idle => {}
+            Phase::Switching { to, .. } => {
+                self.resident = to;
+                self.phase = Phase::Idle;
+                self.begin_slice();
+                self.dispatch();
+            }
+            Phase::Running { since, end } => {
+                let Some((id, context)) = self.resident.and_then(|id| Some((id, self.contexts.get_mut(&id)?))) else {
+                    return;
+                };
+                if self.now >= end {
+                    self.phase = Phase::Idle;
+                    context.used_ns += self.now - since;
+                    context.finish_kernel(self.now, id, board);
+                    self.dispatch();
+                } else {
+                    self.cut();
+                    self.switch(self.next_runnable());
+                }
+            }
+        }
+    }
+
+    /// Applies a change to one context, then gives the device to whoever may have it now.
+    fn change(&mut self, id: ContextId, change: impl FnOnce(u64, &mut Context<P>)) {
+        self.renew_slice();
+        let now = self.now;
+        if let Some(context) = self.contexts.get_mut(&id) {
+            change(now, context);
+            self.dispatch();
+        }
+    }
+
+    /// If nothing runs, starts what may run now.
+    fn dispatch(&mut self) {
+        if !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        let resident = self.resident.filter(|&id| self.runnable(id));
+        match (resident, self.next_runnable()) {
+            (Some(id), None) => self.start(id),
+            (Some(id), Some(_)) if self.now < self.slice_end => self.start(id),
+            (_, Some(next)) => self.switch(Some(next)),
+            (None, None) => self.slice_end = 0,
+        }
+    }
+
+    fn start(&mut self, id: ContextId) {
+        if self.slice_end == 0 {
+            self.begin_slice();
+        }
+        if let Some(left) = self.contexts.get(&id).and_then(|c| c.kernel_left()) {
+            self.phase = Phase::Running { since: self.now, end: self.now.saturating_add(left) };
+            self.renew_slice();
+        }
+    }
+
+    /// Stops the running kernel where it is.
+    fn cut(&mut self) {
+        if let (Phase::Running { since, .. }, Some(id)) = (self.phase, self.resident)
+            && let Some(context) = self.contexts.get_mut(&id)
+        {
+            context.cut_kernel(self.now - since);
+        }
+        self.phase = Phase::Idle;
+    }
+
+    /// Hands the device to `to`. The first context on a bare device has nobody's state to save and pays nothing.
+    fn switch(&mut self, to: Option<ContextId>) {
+        if self.resident.is_none()
+            && let Some(id) = to
+        {
+            self.resident = to;
+            self.begin_slice();
+            self.start(id);
+            return;
+        }
+        self.switches += 1;
+        self.phase = Phase::Switching { to, until: self.now + self.timing.switch_ns };
+    }
+
+    fn begin_slice(&mut self) {
+        let slice = self.resident.and_then(|id| self.contexts.get(&id)).map(|c| c.timeslice_ns);
+        self.slice_end = slice.map_or(0, |slice| self.now.saturating_add(slice));
+    }
+
+    /// Slices that ended while nobody else wanted the device were followed by others of the same length: finds the
+    /// end of the present one. Called before anything that may make another context runnable.
+    fn renew_slice(&mut self) {
+        if self.slice_end > self.now || !matches!(self.phase, Phase::Running { .. }) || self.contested() {
+            return;
+        }
+        let slice = self.resident.and_then(|id| self.contexts.get(&id)).map_or(1, |c| c.timeslice_ns);
+        let missed = (self.now - self.slice_end) / slice + 1;
+        self.slice_end = self.slice_end.saturating_add(missed.saturating_mul(slice));
+    }
+
+    fn runnable(&self, id: ContextId) -> bool {
+        self.contexts.get(&id).is_some_and(Context::runnable)
+    }
+
+    /// Does a context other than the resident want the device?
+    fn contested(&self) -> bool {
+        self.contexts.iter().any(|(&id, c)| Some(id) != self.resident && c.runnable())
+    }
+
+    /// The next runnable context in turn, other than the resident.
+    fn next_runnable(&self) -> Option<ContextId> {
+        let after = self.resident.unwrap_or(0);
+        let wanting = || self.contexts.iter().filter(|&(_, c)| c.runnable()).map(|(&id, _)| id);
+        wanting().find(|&id| id > after).or_else(|| wanting().find(|&id| id < after))
+    }
+}

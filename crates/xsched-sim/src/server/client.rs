@@ -1,0 +1,201 @@
+//! One context's client as the server sees it.
+
+use super::effect::{Regions, prepare};
+use super::{Arrival, Input};
+use crate::command::Action;
+use crate::layout::{ARENA_BYTES, MAX_TIMESLICE_US, RING, STREAM_DEPTH, STREAMS, Shared};
+use crate::memory::{Mapping, sealed_memfd};
+use crate::model::ContextId;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::fs::SealFlags;
+use rustix::thread::futex;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
+
+/// Why a client is dropped.
+#[derive(Debug)]
+pub(super) struct Violation;
+
+pub(super) struct Client {
+    pub(super) socket: OwnedFd,
+    /// Readable when the process has ended, even if a child of it holds the socket. `None` if it cannot be had.
+    pub(super) pidfd: Option<OwnedFd>,
+    pub(super) doorbell: OwnedFd,
+    pub(super) device: usize,
+    pub(super) context: ContextId,
+    pub(super) regions: Regions,
+    /// Kernels, copies and sets taken in, and those of them that are complete.
+    pub(super) launched: u64,
+    pub(super) completed: u64,
+    shared: Mapping,
+    tail: u64,
+    last_stamp: u64,
+    timeslice_ns: u64,
+    runnable: bool,
+    /// Commands given by stream, to refuse a client that goes beyond the depth of a stream.
+    given: Vec<u64>,
+    /// Streams with completions that waiters have not been told of.
+    touched: Vec<u32>,
+    calls_due: bool,
+}
+
+impl Client {
+    /// A client and the descriptors that go to it: control memory, arena (its doorbell is `self.doorbell`).
+    pub(super) fn new(
+        socket: OwnedFd,
+        pidfd: Option<OwnedFd>,
+        device: usize,
+        context: ContextId,
+        timeslice_ns: u64,
+    ) -> io::Result<(Self, [OwnedFd; 2])> {
+        let control = sealed_memfd("simdev-control", size_of::<Shared>())?;
+        let arena = sealed_memfd("simdev-arena", ARENA_BYTES)?;
+        let client = Self {
+            socket,
+            pidfd,
+            doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            device,
+            context,
+            regions: Regions::from([(0, Rc::new(Mapping::new(&arena, 0, ARENA_BYTES)?))]),
+            launched: 0,
+            completed: 0,
+            shared: Mapping::new(&control, 0, size_of::<Shared>())?,
+            tail: 0,
+            last_stamp: 0,
+            timeslice_ns,
+            runnable: true,
+            given: vec![0; STREAMS],
+            touched: Vec::new(),
+            calls_due: false,
+        };
+        client.shared().client.timeslice_ns.store(timeslice_ns, Relaxed);
+        client.shared().client.runnable.store(1, Relaxed);
+        Ok((client, [control, arena]))
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        // SAFETY: the mapping has this size and page alignment, lives as long as `self`, and consists of atomics.
+        unsafe { &*self.shared.base().cast::<Shared>() }
+    }
+
+    /// Has the client stored anything the server has not seen?
+    pub(super) fn has_news(&self) -> bool {
+        let words = &self.shared().client;
+        words.head.load(Acquire) != self.tail
+            || (words.runnable.load(Relaxed) != 0) != self.runnable
+            || words.timeslice_ns.load(Relaxed) != self.timeslice_ns
+    }
+
+    /// Takes in what the client has stored. Each arrival carries the time at which it was given.
+    pub(super) fn drain(&mut self, key: u64, now: u64, arrivals: &mut Vec<Arrival>) -> Result<(), Violation> {
+        let timeslice_ns = self.shared().client.timeslice_ns.load(Relaxed);
+        if timeslice_ns != self.timeslice_ns {
+            if !(1..=MAX_TIMESLICE_US * 1000).contains(&timeslice_ns) {
+                return Err(Violation);
+            }
+            self.timeslice_ns = timeslice_ns;
+            arrivals.push(Arrival { stamp: now, key, input: Input::Timeslice(timeslice_ns) });
+        }
+        let runnable = self.shared().client.runnable.load(Relaxed) != 0;
+        if runnable != self.runnable {
+            self.runnable = runnable;
+            arrivals.push(Arrival { stamp: now, key, input: Input::Runnable(runnable) });
+        }
+        let head = self.shared().client.head.load(Acquire);
+        if head == self.tail {
+            return Ok(());
+        }
+        if head.wrapping_sub(self.tail) > RING as u64 {
+            return Err(Violation);
+        }
+        while self.tail != head {
+            let (stamp, command) = self.shared().ring[self.tail as usize % RING].get().ok_or(Violation)?;
+            self.tail += 1;
+            // A client's own commands keep their order whatever it writes into the stamps.
+            self.last_stamp = self.last_stamp.max(stamp);
+            let slot = self.shared().streams.get(command.stream as usize).ok_or(Violation)?;
+            let input = if command.action == Action::Returned {
+                Input::Returned(command.stream)
+            } else {
+                let (work, effect) = prepare(command.action, &self.regions).ok_or(Violation)?;
+                let given = self.given[command.stream as usize] + 1;
+                if given - slot.completed.load(Relaxed).min(given) > 2 * STREAM_DEPTH {
+                    return Err(Violation);
+                }
+                self.given[command.stream as usize] = given;
+                let counted =
+                    matches!(command.action, Action::Kernel { .. } | Action::Copy { .. } | Action::Set { .. });
+                self.launched += u64::from(counted);
+                Input::Command(command.stream, work, effect, counted)
+            };
+            arrivals.push(Arrival { stamp: self.last_stamp, key, input });
+        }
+        self.shared().device.tail.store(self.tail, Release);
+        fence(SeqCst);
+        if self.shared().client.room_waiters.load(Relaxed) != 0 {
+            wake(&self.shared().device.room);
+        }
+        Ok(())
+    }
+
+    /// Command number `count` of a stream is complete.
+    pub(super) fn completed(&mut self, stream: u32, count: u64) {
+        self.shared().streams[stream as usize].completed.store(count, Release);
+        self.touched.push(stream);
+    }
+
+    /// Command number `count` of a stream is a call and due.
+    pub(super) fn call_due(&mut self, stream: u32, count: u64) {
+        self.shared().streams[stream as usize].called.store(count, Release);
+        self.calls_due = true;
+    }
+
+    /// Wakes the threads of the client that wait for what has happened since the last time.
+    pub(super) fn tell(&mut self) {
+        if std::mem::take(&mut self.calls_due) {
+            wake(&self.shared().device.calls);
+        }
+        if self.touched.is_empty() {
+            return;
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        // Orders the completions before the look at the waiters, who count themselves before they look.
+        fence(SeqCst);
+        for stream in touched.drain(..) {
+            let slot = &self.shared().streams[stream as usize];
+            if slot.waiters.load(Relaxed) != 0 {
+                wake(&slot.wake);
+            }
+        }
+        self.touched = touched;
+    }
+
+    /// Adds a region of the client's own memory.
+    pub(super) fn register(&mut self, region: u32, fd: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
+        let refuse = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
+            return refuse("memory that may shrink");
+        }
+        let size = rustix::fs::fstat(fd)?.st_size.cast_unsigned();
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= size.next_multiple_of(4096));
+        if bytes == 0 || !offset.is_multiple_of(4096) || !inside || self.regions.len() > 1024 {
+            return refuse("a range outside the file");
+        }
+        let Ok(length) = usize::try_from(bytes) else { return refuse("too long") };
+        if region == 0 || self.regions.contains_key(&region) {
+            return refuse("a number in use");
+        }
+        self.regions.insert(region, Rc::new(Mapping::new(fd, offset, length)?));
+        Ok(())
+    }
+}
+
+fn wake(word: &AtomicU32) {
+    word.fetch_add(1, Release);
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}

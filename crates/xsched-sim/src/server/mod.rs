@@ -1,0 +1,398 @@
+//! The device as a process: one thread, one epoll loop.
+//!
+//! Each round takes in what all clients have given, plays the models up to the present in exact virtual time, tells
+//! the waiters, and sleeps until the next thing falls due or somebody rings. It takes no lock that a client could
+//! hold and waits for no client.
+
+mod client;
+mod effect;
+mod lock;
+mod settings;
+
+use crate::memory::now_ns;
+use crate::model::{Board, ContextId, Model, Timing, Work};
+use crate::wire::{self, Request, status};
+use client::Client;
+use effect::Effect;
+use lock::Listener;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use settings::Settings;
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+/// Looks at blocked waits are this far apart at first, and later an eighth of the time waited so far, up to the
+/// longest. In ns.
+const POLL_NS: std::ops::RangeInclusive<u64> = 10_000..=100_000;
+/// Epoll keys below this one are the server's own.
+const FIRST_KEY: u64 = 16;
+const LISTENER: u64 = 0;
+const TIMER: u64 = 1;
+/// Added to a client's key for its doorbell: such an event has done its duty by waking the server.
+const DOORBELL: u64 = 1 << 63;
+
+/// Serves the device on `socket` until, if `idle_exit` is given, no client has been connected for that long.
+///
+/// Reads `SIMDEV_TIMESLICE_US` (2000), `SIMDEV_SWITCH_US` (50) and `SIMDEV_DEVICES` (1) from the environment; an
+/// error of kind `InvalidInput` names the one that is wrong. `AddrInUse`: another server has this socket.
+pub fn run(socket: &Path, idle_exit: Option<Duration>) -> io::Result<()> {
+    let settings = Settings::from_env()?;
+    // Only this thread sleeps here, and a timer that is late by the default 50 µs would show in every completion.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+    Server::new(socket, settings)?.serve(idle_exit)
+}
+
+/// Something a client gave, at a time.
+struct Arrival {
+    stamp: u64,
+    key: u64,
+    input: Input,
+}
+
+enum Input {
+    /// Stream, what it takes, what it does, whether it counts as a launch.
+    Command(u32, Work, Effect, bool),
+    Returned(u32),
+    Timeslice(u64),
+    Runnable(bool),
+}
+
+type Device = Model<(Effect, bool)>;
+
+struct Server {
+    listener: Listener,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    timing: Timing,
+    devices: Vec<Device>,
+    /// Launches taken in, by device.
+    launched: Vec<u64>,
+    /// Connections that have not said what they want.
+    greeting: BTreeMap<u64, OwnedFd>,
+    clients: BTreeMap<u64, Client>,
+    /// For each device, the keys of the clients by context.
+    keys: Vec<BTreeMap<ContextId, u64>>,
+    next_key: u64,
+    /// Since when waits have been looked at without success, and when to look next.
+    poll: Option<(u64, u64)>,
+}
+
+impl Server {
+    fn new(socket: &Path, settings: Settings) -> io::Result<Self> {
+        let listener = Listener::new(socket)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener.socket, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
+        let now = now_ns();
+        let device = || {
+            let mut device = Device::new(settings.timing);
+            device.run_until(now, &mut Bus { clients: &mut BTreeMap::new(), keys: &BTreeMap::new() });
+            device
+        };
+        Ok(Self {
+            listener,
+            epoll,
+            timer,
+            timing: settings.timing,
+            devices: (0..settings.devices).map(|_| device()).collect(),
+            launched: vec![0; settings.devices],
+            greeting: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            keys: vec![BTreeMap::new(); settings.devices],
+            next_key: FIRST_KEY,
+            poll: None,
+        })
+    }
+
+    fn serve(mut self, idle_exit: Option<Duration>) -> io::Result<()> {
+        let idle_ns = idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+        let mut last_client = now_ns();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        loop {
+            let now = self.play();
+            let busy = !self.clients.is_empty() || !self.greeting.is_empty();
+            if busy {
+                last_client = now;
+            }
+            let idle_end = idle_ns.filter(|_| !busy).map(|idle| last_client.saturating_add(idle));
+            if idle_end.is_some_and(|end| end <= now) {
+                // Nobody new in the queue either? A client that connects from here on finds the socket closed and
+                // starts another server.
+                if !self.accept()? {
+                    return Ok(());
+                }
+                continue;
+            }
+            events.clear();
+            self.sleep(idle_end, &mut events)?;
+            if !events.is_empty() {
+                self.play();
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => drop(self.accept()?),
+                    key if key & DOORBELL != 0 || key < FIRST_KEY => {}
+                    key => self.hear(key, event.flags),
+                }
+            }
+        }
+    }
+
+    /// Takes in what the clients gave and plays the devices up to the present, which is returned.
+    fn play(&mut self) -> u64 {
+        let mut arrivals = Vec::new();
+        let (mut dead, before) = (Vec::new(), now_ns());
+        for (&key, client) in &mut self.clients {
+            if client.drain(key, before, &mut arrivals).is_err() {
+                dead.push(key);
+            }
+        }
+        arrivals.sort_by_key(|a| a.stamp);
+        let now = now_ns();
+        for Arrival { stamp, key, input } in arrivals {
+            let Some(client) = self.clients.get(&key) else { continue };
+            let (index, id) = (client.device, client.context);
+            let device = &mut self.devices[index];
+            let bus = &mut Bus { clients: &mut self.clients, keys: &self.keys[index] };
+            // Not before what has been played already, and not in the future.
+            device.run_until(stamp.min(now), bus);
+            match input {
+                Input::Command(stream, work, effect, counted) => {
+                    self.launched[index] += u64::from(counted);
+                    device.submit(id, stream, work, (effect, counted), bus);
+                }
+                Input::Returned(stream) => device.returned(id, stream, bus),
+                Input::Timeslice(ns) => device.set_timeslice(id, ns),
+                Input::Runnable(on) => device.set_runnable(id, on, bus),
+            }
+        }
+        let look = self.poll.is_some_and(|(_, next)| next <= now);
+        for (index, device) in self.devices.iter_mut().enumerate() {
+            let bus = &mut Bus { clients: &mut self.clients, keys: &self.keys[index] };
+            device.run_until(now, bus);
+            if look {
+                device.poll(bus);
+            }
+        }
+        self.plan_poll(now, look);
+        for client in self.clients.values_mut() {
+            client.tell();
+        }
+        for key in dead {
+            self.remove(key);
+        }
+        now
+    }
+
+    fn plan_poll(&mut self, now: u64, looked: bool) {
+        if !self.devices.iter().any(Model::polls) {
+            self.poll = None;
+            return;
+        }
+        let (since, next) = self.poll.unwrap_or((now, 0));
+        if looked || next == 0 {
+            let pause = ((now - since) / 8).clamp(*POLL_NS.start(), *POLL_NS.end());
+            self.poll = Some((since, now + pause));
+        }
+    }
+
+    /// Sleeps until something falls due or somebody calls; fills `events`.
+    fn sleep(&mut self, idle_end: Option<u64>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let due = self.devices.iter().filter_map(Model::next_event);
+        let due = due.chain(self.poll.map(|(_, next)| next)).chain(idle_end).min();
+        for client in self.clients.values() {
+            client.shared().device.asleep.store(1, Relaxed);
+        }
+        // Orders "asleep" and the completions before the last look at the rings; a client stores, then looks at both.
+        fence(SeqCst);
+        let news = self.clients.values().any(Client::has_news);
+        // With something to do, still look at the sockets, but without waiting.
+        let mut timeout = None;
+        if news || due.is_some_and(|due| due <= now_ns()) {
+            timeout = Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        } else {
+            self.set_timer(due)?;
+        }
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for client in self.clients.values() {
+            client.shared().device.asleep.store(0, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn set_timer(&self, due: Option<u64>) -> io::Result<()> {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = due.map_or(zero, |ns| Timespec {
+            tv_sec: (ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (ns % 1_000_000_000).cast_signed(),
+        });
+        let spec = Itimerspec { it_interval: zero, it_value };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
+        Ok(())
+    }
+
+    /// Accepts whoever waits; true if there was somebody.
+    fn accept(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            match rustix::net::accept_with(&self.listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    any = true;
+                    let key = self.next_key;
+                    self.next_key += 1;
+                    epoll::add(&self.epoll, &socket, EventData::new_u64(key), EventFlags::IN)?;
+                    self.greeting.insert(key, socket);
+                }
+                // Out of descriptors or the like: those in the queue wait until somebody leaves.
+                Err(_) => return Ok(any),
+            }
+        }
+    }
+
+    /// A connection has something to say, or has ended.
+    fn hear(&mut self, key: u64, flags: EventFlags) {
+        let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        if let Some(socket) = self.greeting.remove(&key) {
+            if !gone {
+                let _ = self.greet(key, socket);
+            }
+        } else if let Some(client) = self.clients.get(&key) {
+            let pidfd = client.pidfd.as_ref();
+            if gone || pidfd.is_some_and(exited) || self.answer(key).is_err() {
+                self.remove(key);
+            }
+        }
+    }
+
+    fn greet(&mut self, key: u64, socket: OwnedFd) -> io::Result<()> {
+        let (words, _) = wire::receive(&socket)?;
+        match Request::decode(words) {
+            Some(Request::Count) => reply(&socket, status::OK, [self.devices.len() as u64, 0, 0, 0]),
+            Some(Request::Context { device }) => {
+                let Some(index) = usize::try_from(device).ok().filter(|&d| d < self.devices.len()) else {
+                    return reply(&socket, status::NO_DEVICE, [0; 4]);
+                };
+                let pidfd = rustix::net::sockopt::socket_peercred(&socket)
+                    .and_then(|peer| pidfd_open(peer.pid, PidfdFlags::NONBLOCK))
+                    .ok();
+                let id = self.devices[index].add_context();
+                let made = Client::new(socket, pidfd, index, id, self.timing.timeslice_ns)
+                    .and_then(|(client, fds)| self.welcome(key, client, &fds));
+                if made.is_err() {
+                    self.devices[index].remove_context(id);
+                }
+                made
+            }
+            _ => reply(&socket, status::INVALID_VALUE, [0; 4]),
+        }
+    }
+
+    fn welcome(&mut self, key: u64, client: Client, fds: &[OwnedFd; 2]) -> io::Result<()> {
+        let bell = EventData::new_u64(key | DOORBELL);
+        // Edge-triggered, so that the doorbell need not be read.
+        epoll::add(&self.epoll, &client.doorbell, bell, EventFlags::IN | EventFlags::ET)?;
+        if let Some(pidfd) = &client.pidfd {
+            epoll::add(&self.epoll, pidfd, EventData::new_u64(key), EventFlags::IN)?;
+        }
+        let words = [status::OK, self.timing.timeslice_ns, 0, 0, 0, 0, 0, 0];
+        wire::send(&client.socket, words, &[fds[0].as_fd(), fds[1].as_fd(), client.doorbell.as_fd()])?;
+        self.keys[client.device].insert(client.context, key);
+        self.clients.insert(key, client);
+        Ok(())
+    }
+
+    fn answer(&mut self, key: u64) -> io::Result<()> {
+        let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
+        let (words, fds) = match wire::receive(&client.socket) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            other => other?,
+        };
+        match Request::decode(words) {
+            Some(Request::Register { region, offset, bytes }) => {
+                let done = fds.first().is_some_and(|fd| client.register(region, fd, offset, bytes).is_ok());
+                reply(&client.socket, if done { status::OK } else { status::INVALID_VALUE }, [0; 4])
+            }
+            Some(Request::Unregister { region }) => {
+                let known = region != 0 && client.regions.remove(&region).is_some();
+                reply(&client.socket, if known { status::OK } else { status::INVALID_VALUE }, [0; 4])
+            }
+            Some(Request::Counters) => {
+                let (device, total) = (&self.devices[client.device], self.launched[client.device]);
+                let counters = [client.launched, client.completed, device.switches(), total];
+                reply(&client.socket, status::OK, counters)
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Ends a client's context; its work is dropped.
+    fn remove(&mut self, key: u64) {
+        if let Some(client) = self.clients.remove(&key) {
+            self.keys[client.device].remove(&client.context);
+            self.devices[client.device].remove_context(client.context);
+        }
+    }
+}
+
+fn reply(socket: &OwnedFd, status: u64, [a, b, c, d]: [u64; 4]) -> io::Result<()> {
+    wire::send(socket, [status, a, b, c, d, 0, 0, 0], &[])
+}
+
+fn exited(pidfd: &OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+/// Between a model and the memory of its clients.
+struct Bus<'a> {
+    clients: &'a mut BTreeMap<u64, Client>,
+    keys: &'a BTreeMap<ContextId, u64>,
+}
+
+impl Bus<'_> {
+    fn client(&mut self, context: ContextId) -> Option<&mut Client> {
+        self.clients.get_mut(self.keys.get(&context)?)
+    }
+}
+
+impl Board<(Effect, bool)> for Bus<'_> {
+    fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: (Effect, bool)) {
+        let (effect, counted) = command;
+        let Some(client) = self.client(context) else { return };
+        effect.apply();
+        if let Effect::Record { event, record } = effect {
+            let words = &client.shared().events[event];
+            // Records of one event in two streams may complete in the other order; the later record counts.
+            if words.record.load(Relaxed) < record {
+                words.at_ns.store(at, Relaxed);
+                words.record.store(record, Relaxed);
+            }
+        }
+        client.completed += u64::from(counted);
+        client.completed(stream, count);
+    }
+
+    fn holds(&mut self, command: &(Effect, bool)) -> bool {
+        command.0.holds()
+    }
+
+    fn call(&mut self, context: ContextId, stream: u32, count: u64) {
+        if let Some(client) = self.client(context) {
+            client.call_due(stream, count);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The messages of the set-up socket (SOCK_SEQPACKET): eight words each, with descriptors where noted. A client sends
+//! one request and waits for its reply.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+/// Words of a message.
+pub const WORDS: usize = 8;
+/// A message.
+pub type Words = [u64; WORDS];
+/// First word of a greeting; its last byte is the version of everything shared.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x01");
+/// Most descriptors in a message.
+pub const MAX_FDS: usize = 3;
+
+/// First word of a reply. The numbers are those of the C API's `simError`.
+pub mod status {
+    /// Done.
+    pub const OK: u64 = 0;
+    /// An argument is out of range, or the memory cannot be used.
+    pub const INVALID_VALUE: u64 = 1;
+    /// The device cannot hold it.
+    pub const OUT_OF_MEMORY: u64 = 2;
+    /// No such device.
+    pub const NO_DEVICE: u64 = 3;
+}
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Greeting: how many devices are there? Reply: the number. The connection then ends.
+    Count,
+    /// Greeting: a context on this device. Reply: its time slice in ns, with the descriptors of the shared control
+    /// memory, the arena and the doorbell. The context lives as long as the connection.
+    Context {
+        /// Index of the device.
+        device: u64,
+    },
+    /// Makes memory known to the device. Comes with its descriptor, a memfd sealed against shrinking.
+    Register {
+        /// The number it is to have, not 0.
+        region: u32,
+        /// Where in the file it begins, whole pages.
+        offset: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Ends that. Commands already given may still use it.
+    Unregister {
+        /// Its number.
+        region: u32,
+    },
+    /// Reply: kernels, copies and sets of this context given and completed; switches of the device; given on the
+    /// device by everybody.
+    Counters,
+}
+
+impl Request {
+    /// As words.
+    pub fn encode(self) -> Words {
+        match self {
+            Self::Count => [MAGIC, 1, 0, 0, 0, 0, 0, 0],
+            Self::Context { device } => [MAGIC, 2, device, 0, 0, 0, 0, 0],
+            Self::Register { region, offset, bytes } => [MAGIC, 3, region.into(), offset, bytes, 0, 0, 0],
+            Self::Unregister { region } => [MAGIC, 4, region.into(), 0, 0, 0, 0, 0],
+            Self::Counters => [MAGIC, 5, 0, 0, 0, 0, 0, 0],
+        }
+    }
+
+    /// From words.
+    pub fn decode(words: Words) -> Option<Self> {
+        let [magic, kind, a, offset, bytes, ..] = words;
+        match (magic == MAGIC, kind) {
+            (true, 1) => Some(Self::Count),
+            (true, 2) => Some(Self::Context { device: a }),
+            (true, 3) => Some(Self::Register { region: u32::try_from(a).ok()?, offset, bytes }),
+            (true, 4) => Some(Self::Unregister { region: u32::try_from(a).ok()? }),
+            (true, 5) => Some(Self::Counters),
+            _ => None,
+        }
+    }
+}
+
+/// Sends a message.
+pub fn send(socket: impl AsFd, words: Words, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut bytes = [0; WORDS * 8];
+    for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message; an error of kind `UnexpectedEof` when the other side is gone.
+pub fn receive(socket: impl AsFd) -> io::Result<(Words, Vec<OwnedFd>)> {
+    let mut bytes = [0; WORDS * 8 + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(&socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(list) = message {
+            fds.extend(list);
+        }
+    }
+    match received.bytes {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        n if n == WORDS * 8 => {
+            let mut words = [0; WORDS];
+            for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *word = u64::from_ne_bytes(*chunk);
+            }
+            Ok((words, fds))
+        }
+        n => Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {n} bytes"))),
+    }
+}
