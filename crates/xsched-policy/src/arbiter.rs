@@ -202,8 +202,8 @@ impl Arbiter {
         self.policy
     }
 
-    /// A look at one group.
-    pub fn status(&self, id: GroupId) -> Option<GroupStatus> {
+    /// A look at one group; what it used is told up to `now`.
+    pub fn status(&self, now: Micros, id: GroupId) -> Option<GroupStatus> {
         let device = &self.devices[*self.device_of.get(&id)?];
         let m = device.member(id)?;
         Some(GroupStatus {
@@ -211,7 +211,7 @@ impl Arbiter {
             granted: m.group.granted,
             ready: m.group.ready,
             held: m.held,
-            used_us: m.group.used_us,
+            used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stale || m.group.granted && m.group.ready && device.somebody_waits(),
         })

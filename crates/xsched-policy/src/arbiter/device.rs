@@ -151,15 +151,18 @@ impl Device {
         self.members.iter().any(Member::waits)
     }
 
+    /// What each busy group is still to be charged.
+    pub(super) fn uncharged(&self, now: Micros) -> f64 {
+        let busy = self.members.iter().filter(|m| m.group.busy).count();
+        now.saturating_sub(self.charged_at) as f64 / busy.max(1) as f64
+    }
+
     /// Charges the time since the last call to whoever was busy: an equal part each.
     pub(super) fn charge(&mut self, now: Micros) {
-        let passed = now.saturating_sub(self.charged_at) as f64;
+        let each = self.uncharged(now);
         self.charged_at = self.charged_at.max(now);
-        let busy = self.members.iter().filter(|m| m.group.busy).count();
-        if passed > 0.0 && busy > 0 {
-            for m in self.members.iter_mut().filter(|m| m.group.busy) {
-                m.group.used_us += passed / busy as f64;
-            }
+        for m in self.members.iter_mut().filter(|m| m.group.busy) {
+            m.group.used_us += each;
         }
     }
 

@@ -51,19 +51,19 @@ impl Job {
 
     /// Refuses it, or takes that back. Devices on which this makes a difference decide again.
     fn refuse(&self, refuse: bool, now: Micros, devices: &mut [Device], make: &dyn Fn() -> Box<dyn Policy>) {
+        self.mark(refuse, devices);
         for device in devices {
-            let mut again = false;
-            for at in 0..device.members.len() {
-                let run = device.verdicts[at].run;
-                let m = &mut device.members[at];
-                if self.owns(m.job.as_deref()) && m.group.ready && m.refused != refuse {
-                    m.refused = refuse;
-                    again |= run || !refuse;
-                }
-            }
-            if again {
+            let mut ours = device.members.iter().zip(&device.verdicts).filter(|(m, _)| self.owns(m.job.as_deref()));
+            if ours.any(|(m, v)| m.group.ready && (v.run || !refuse)) {
                 device.decide_without_refused(now, make);
             }
+        }
+    }
+
+    fn mark(&self, refuse: bool, devices: &mut [Device]) {
+        let ready = devices.iter_mut().flat_map(|d| &mut d.members).filter(|m| m.group.ready);
+        for m in ready.filter(|m| self.owns(m.job.as_deref())) {
+            m.refused = refuse;
         }
     }
 }
@@ -81,11 +81,15 @@ pub(super) fn reconcile(now: Micros, jobs: &[Job], devices: &mut [Device], make:
     // One that gave way to another that had to give way itself may come back, if all others can stay.
     for at in (0..order.len()).rev().filter(|&at| order[at].2).collect::<Vec<_>>() {
         let job = &jobs[order[at].1];
+        let before: Vec<_> = devices.iter().map(|d| (d.verdicts.clone(), d.next)).collect();
         order[at].2 = false;
         job.refuse(false, now, devices, make);
         if order.iter().any(|&(_, j, refused)| !refused && jobs[j].unserved(devices)) {
             order[at].2 = true;
-            job.refuse(true, now, devices, make);
+            job.mark(true, devices);
+            for (device, (verdicts, next)) in devices.iter_mut().zip(before) {
+                (device.verdicts, device.next) = (verdicts, next);
+            }
         }
     }
 }

@@ -1,0 +1,245 @@
+//! What the arbiter adds to every policy.
+
+mod world;
+
+use world::{World, spec};
+use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+
+fn g(id: u64, priority: i32) -> GroupSpec {
+    GroupSpec { priority, ..spec(id, "d0") }
+}
+
+#[test]
+fn a_group_alone_is_open_unbounded_unwatched_and_solo_and_a_second_changes_that_at_once() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 0);
+    let one = &w.sims[&1];
+    assert!(one.open && !one.bounded && !one.watched && one.solo);
+    w.add(g(2, 128), 0);
+    let (one, two) = (&w.sims[&1], &w.sims[&2]);
+    assert!(one.open && one.bounded && one.watched && one.solo, "watched before the other launches anything");
+    assert!(two.open && !two.bounded && two.watched && two.solo);
+    w.ready(1);
+    assert!(w.sims[&1].solo && !w.sims[&2].solo, "only the one whose time would be disturbed");
+    w.remove(2);
+    let one = &w.sims[&1];
+    assert!(one.open && !one.bounded && !one.watched && one.solo);
+}
+
+#[test]
+fn hpf_preempts_on_ready_and_gives_back_on_idle_or_death() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 300);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.ready(2);
+    assert_eq!(w.open(), [2]);
+    w.idle(2);
+    assert_eq!(w.open(), [1, 2]);
+    w.ready(2);
+    w.remove(2);
+    assert_eq!(w.open(), [1]);
+    assert_eq!(w.arbiter.status(w.now, GroupId(1)).unwrap().suspensions, 2);
+}
+
+#[test]
+fn device_time_is_charged_to_whoever_is_busy_in_equal_parts_and_draining_counts() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 300);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.run(11_000);
+    w.ready(2);
+    w.run(21_000);
+    // 10 ms alone, then 300 µs of draining shared by two, then 2 alone.
+    let used = |id| w.arbiter.status(w.now, GroupId(id)).unwrap().used_us;
+    assert_eq!(used(1), 10_150.0);
+    assert_eq!(used(2), 9_850.0);
+    assert_eq!((w.used(1), w.used(2)), (used(1), used(2)));
+}
+
+#[test]
+fn an_operator_holds_a_program_and_its_rivals_run() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 0);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.ready(2);
+    w.send(Event::Hold(ProgramId(2)));
+    assert_eq!(w.open(), [1]);
+    w.send(Event::Release(ProgramId(2)));
+    assert_eq!(w.open(), [2]);
+    w.send(Event::Hold(ProgramId(2)));
+    w.add(GroupSpec { program: ProgramId(2), ..spec(3, "d1") }, 0);
+    assert_eq!(w.open(), [1], "what a held program adds is held too");
+}
+
+#[test]
+fn a_hint_counts_at_once() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 0);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.ready(2);
+    w.send(Event::Hint { group: GroupId(1), priority: Some(200), weight: None, timeslice_us: None });
+    assert_eq!(w.open(), [1]);
+}
+
+#[test]
+fn a_waiter_lends_its_priority_but_no_more_than_its_program_has() {
+    let mut w = World::new("hpf");
+    w.add(GroupSpec { program: ProgramId(7), ..g(1, 10) }, 0);
+    w.add(GroupSpec { program: ProgramId(7), ..g(2, 100) }, 0);
+    w.add(g(3, 50), 0);
+    w.ready(1);
+    w.ready(3);
+    assert_eq!(w.open(), [2, 3]);
+    w.send(Event::Lend { group: GroupId(1), priority: Some(255) });
+    assert_eq!(w.arbiter.status(w.now, GroupId(1)).unwrap().priority, 100, "capped");
+    assert_eq!(w.open(), [1, 2]);
+    w.send(Event::Lend { group: GroupId(1), priority: None });
+    assert_eq!(w.open(), [2, 3]);
+    w.send(Event::Lend { group: GroupId(1), priority: Some(100) });
+    w.remove(2);
+    assert_eq!(w.arbiter.status(w.now, GroupId(1)).unwrap().priority, 10, "the lender's rank is gone");
+    assert_eq!(w.open(), [3]);
+}
+
+#[test]
+fn who_makes_no_progress_for_a_second_lets_others_run_a_quantum() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 0);
+    w.add(g(2, 128), 0);
+    w.ready(2);
+    // In no hurry while nobody waits. (Timer events only: `World::run` would report progress.)
+    w.now += 5_000_000;
+    w.send(Event::Timer);
+    w.ready(1);
+    assert_eq!(w.open(), [2], "the second starts when somebody begins to wait");
+    let due = w.arbiter.next_timer().unwrap();
+    assert_eq!(due, w.now + 1_000_000);
+    w.now = due;
+    w.send(Event::Timer);
+    assert_eq!(w.open(), [1, 2]);
+    w.now = w.arbiter.next_timer().unwrap();
+    assert_eq!(w.now, due + 5_000);
+    w.send(Event::Timer);
+    assert_eq!(w.open(), [2], "one quantum, then another second of patience");
+    w.send(Event::Progress(GroupId(2)));
+    w.now += 999_999;
+    w.send(Event::Timer);
+    assert_eq!(w.open(), [2]);
+}
+
+#[test]
+fn a_stale_group_counts_as_idle_until_it_shows_progress() {
+    let mut w = World::new("hpf");
+    w.add(g(1, 0), 0);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.ready(2);
+    assert!(w.arbiter.status(w.now, GroupId(2)).unwrap().scrutinised);
+    w.send(Event::Stale(GroupId(2)));
+    assert_eq!(w.open(), [1, 2]);
+    assert!(w.arbiter.any_scrutinised(), "its progress is still of interest");
+    w.send(Event::Progress(GroupId(2)));
+    assert_eq!(w.open(), [2]);
+    w.send(Event::Stale(GroupId(2)));
+    w.ready(2);
+    assert_eq!(w.open(), [2]);
+    w.send(Event::Stale(GroupId(2)));
+    w.idle(1);
+    w.ready(1);
+    assert_eq!(w.open(), [2], "forgotten once nobody waits");
+}
+
+#[test]
+fn a_stale_group_that_lost_its_turn_is_believed_again_when_it_waits_or_after_a_while() {
+    for waits in [false, true] {
+        let mut w = World::new("up");
+        w.add(g(1, 0), 0);
+        w.add(g(2, 0), 0);
+        w.ready(1);
+        w.ready(2);
+        assert_eq!(w.open(), [1]);
+        w.send(Event::Stale(GroupId(1)));
+        assert_eq!(w.open(), [2]);
+        w.now += 1_000;
+        if waits {
+            w.send(Event::Drained(GroupId(1)));
+        }
+        let mut turns = 0;
+        while w.open() != [1] {
+            w.now = w.arbiter.next_timer().unwrap();
+            w.send(Event::Progress(GroupId(2)));
+            w.send(Event::Timer);
+            turns += 1;
+            assert!(turns < 30);
+        }
+        assert_eq!(w.now < 10_000, waits, "{}", w.now);
+    }
+}
+
+#[test]
+fn a_job_runs_on_all_its_devices_or_on_none() {
+    let member = |id, device: &str, priority| GroupSpec { priority, job: Some("j".into()), ..spec(id, device) };
+    let mut w = World::new("hpf");
+    w.add(member(1, "d0", 0), 0);
+    w.add(member(2, "d1", 0), 0);
+    w.add(GroupSpec { priority: -128, ..spec(3, "d0") }, 0);
+    w.add(GroupSpec { priority: 128, ..spec(4, "d1") }, 0);
+    for id in 1..=3 {
+        w.ready(id);
+    }
+    assert_eq!(w.open(), [1, 2, 4], "the low one waits for the job");
+    w.ready(4);
+    assert_eq!(w.open(), [3, 4], "kept from d1, the job leaves d0 too, and d0 goes to the low one");
+    w.idle(4);
+    assert_eq!(w.open(), [1, 2, 4]);
+    w.idle(2);
+    w.ready(4);
+    assert_eq!(w.open(), [1, 4], "a member that wants nothing does not keep the others");
+}
+
+#[test]
+fn two_groups_of_a_job_on_one_device_may_take_turns() {
+    let mut w = World::new("up");
+    for (id, device) in [(1, "d0"), (2, "d0"), (3, "d1")] {
+        w.add(GroupSpec { job: Some("j".into()), ..spec(id, device) }, 0);
+        w.ready(id);
+    }
+    w.run(1_000_000);
+    assert!((w.used(1) - w.used(2)).abs() < 10_000.0);
+    assert!(w.used(3) > 990_000.0);
+}
+
+#[test]
+fn fair_turns_of_a_job_on_several_devices_come_together() {
+    for policy in ["up", "pup"] {
+        let mut w = World::new(policy);
+        for (id, device, job) in [
+            (1, "d0", "j"),
+            (2, "d1", "j"),
+            (3, "d2", "j"),
+            (4, "d0", "k"),
+            (5, "d1", "k"),
+            (6, "d1", ""),
+            (7, "d2", ""),
+        ] {
+            let job = Some(job.to_owned()).filter(|j| !j.is_empty());
+            w.add(GroupSpec { job, program: ProgramId(id), ..spec(id, device) }, 100);
+            w.ready(id);
+            w.run(w.now + 1_700);
+            w.assert_jobs();
+        }
+        let start: Vec<_> = (1..=7).map(|id| w.used(id)).collect();
+        let end = w.now + 4_000_000;
+        while w.now < end {
+            w.run(w.now + 977);
+            w.assert_jobs();
+            w.assert_work_conserving();
+        }
+        let used: Vec<_> = (1..=7).map(|id| w.used(id) - start[id as usize - 1]).collect();
+        assert!(used.iter().all(|&u| u > 500_000.0), "{policy}: {used:?}");
+    }
+}

@@ -1,0 +1,223 @@
+//! A tiny closed loop in virtual time: programs that follow their gates, on devices shared equally by whoever has
+//! work on them. A group that loses its gate goes on for its drain time, then says that it is drained.
+#![allow(dead_code, unreachable_pub)]
+
+use std::collections::BTreeMap;
+
+use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, Micros, ProgramId};
+
+#[derive(Clone, Debug, Default)]
+pub struct Sim {
+    pub device: String,
+    pub job: Option<String>,
+    pub open: bool,
+    pub bounded: bool,
+    pub watched: bool,
+    pub solo: bool,
+    pub ready: bool,
+    pub held: bool,
+    pub priority: i32,
+    /// Works on after its gate closed, µs.
+    pub drain_us: u64,
+    pub drains_until: Option<Micros>,
+    /// Really used, µs.
+    pub used_us: f64,
+    pub closed_since: Micros,
+}
+
+impl Sim {
+    fn on_device(&self) -> bool {
+        self.ready && self.open || self.drains_until.is_some()
+    }
+}
+
+pub struct World {
+    pub arbiter: Arbiter,
+    pub now: Micros,
+    pub sims: BTreeMap<u64, Sim>,
+    /// Ids given so far by the test, so that none is given twice.
+    pub ids: u64,
+    actions: Vec<Action>,
+}
+
+pub fn spec(id: u64, device: &str) -> GroupSpec {
+    GroupSpec {
+        id: GroupId(id),
+        program: ProgramId(id),
+        device: device.into(),
+        priority: 0,
+        weight: 100,
+        timeslice_us: 5_000,
+        job: None,
+    }
+}
+
+impl World {
+    pub fn new(policy: &str) -> World {
+        World {
+            arbiter: Arbiter::new(policy, 42).unwrap(),
+            now: 1_000,
+            sims: BTreeMap::new(),
+            ids: 0,
+            actions: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, spec: GroupSpec, drain_us: u64) {
+        let sim = Sim {
+            device: spec.device.clone(),
+            job: spec.job.clone(),
+            priority: spec.priority,
+            drain_us,
+            closed_since: self.now,
+            ..Sim::default()
+        };
+        self.sims.insert(spec.id.0, sim);
+        self.send(Event::Add(spec));
+    }
+
+    pub fn remove(&mut self, id: u64) {
+        self.sims.remove(&id);
+        self.send(Event::Remove(GroupId(id)));
+    }
+
+    pub fn ready(&mut self, id: u64) {
+        self.sims.get_mut(&id).unwrap().ready = true;
+        self.send(Event::Ready(GroupId(id)));
+    }
+
+    pub fn idle(&mut self, id: u64) {
+        let sim = self.sims.get_mut(&id).unwrap();
+        sim.ready = false;
+        sim.drains_until = None;
+        self.send(Event::Idle(GroupId(id)));
+    }
+
+    pub fn send(&mut self, event: Event) {
+        match &event {
+            Event::Hold(p) => self.sims.get_mut(&p.0).unwrap().held = true,
+            Event::Release(p) => self.sims.get_mut(&p.0).unwrap().held = false,
+            _ => (),
+        }
+        self.arbiter.event(self.now, event, &mut self.actions);
+        self.obey();
+    }
+
+    pub fn set_policy(&mut self, name: &str) {
+        self.arbiter.set_policy(self.now, name, &mut self.actions).unwrap();
+        self.obey();
+    }
+
+    fn obey(&mut self) {
+        for action in std::mem::take(&mut self.actions) {
+            let (Action::Open(id)
+            | Action::Close(id)
+            | Action::Bound(id, _)
+            | Action::Watch(id, _)
+            | Action::Solo(id, _)) = action;
+            let Some(sim) = self.sims.get_mut(&id.0) else { continue };
+            let flip =
+                |flag: &mut bool, to: bool| assert_ne!(std::mem::replace(flag, to), to, "{action:?} is no change");
+            match action {
+                Action::Open(_) => {
+                    flip(&mut sim.open, true);
+                    sim.drains_until = None;
+                }
+                Action::Close(_) => {
+                    flip(&mut sim.open, false);
+                    sim.closed_since = self.now;
+                    if sim.ready {
+                        sim.drains_until = Some(self.now + sim.drain_us);
+                    }
+                }
+                Action::Bound(_, on) => flip(&mut sim.bounded, on),
+                Action::Watch(_, on) => flip(&mut sim.watched, on),
+                Action::Solo(_, on) => flip(&mut sim.solo, on),
+            }
+        }
+        for (id, sim) in &self.sims {
+            assert_eq!(self.arbiter.status(self.now, GroupId(*id)).map(|s| s.granted), Some(sim.open));
+        }
+    }
+
+    /// Lets time pass up to `until`; all events on the way happen. Working groups make progress all the time.
+    pub fn run(&mut self, until: Micros) {
+        loop {
+            let drained = self.sims.values().filter_map(|s| s.drains_until).min();
+            let stop = [self.arbiter.next_timer(), drained]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(until)
+                .clamp(self.now, until);
+            for device in self.sims.values().map(|s| s.device.clone()).collect::<std::collections::BTreeSet<_>>() {
+                let n = self.sims.values().filter(|s| s.device == device && s.on_device()).count();
+                for sim in self.sims.values_mut().filter(|s| s.device == device && s.on_device()) {
+                    sim.used_us += (stop - self.now) as f64 / n as f64;
+                }
+            }
+            self.now = stop;
+            let working: Vec<_> = self.sims.iter().filter(|(_, s)| s.ready && s.open).map(|(id, _)| *id).collect();
+            for id in working {
+                self.send(Event::Progress(GroupId(id)));
+            }
+            let done: Vec<_> = self
+                .sims
+                .iter()
+                .filter(|(_, s)| s.drains_until.is_some_and(|t| t <= stop))
+                .map(|(id, _)| *id)
+                .collect();
+            for id in done {
+                self.sims.get_mut(&id).unwrap().drains_until = None;
+                self.send(Event::Drained(GroupId(id)));
+            }
+            if self.arbiter.next_timer().is_some_and(|t| t <= self.now) {
+                self.send(Event::Timer);
+                assert!(self.arbiter.next_timer().is_none_or(|t| t > self.now), "a timer that never moves on");
+            } else if self.now >= until {
+                return;
+            }
+        }
+    }
+
+    pub fn open(&self) -> Vec<u64> {
+        self.sims.iter().filter(|(_, s)| s.open).map(|(id, _)| *id).collect()
+    }
+
+    pub fn used(&self, id: u64) -> f64 {
+        self.sims[&id].used_us
+    }
+
+    /// Somebody wants the device and may have it, so somebody who wants it has it.
+    pub fn assert_work_conserving(&self) {
+        for sim in self.sims.values().filter(|s| s.ready && !s.held && s.job.is_none()) {
+            assert!(
+                self.sims.values().any(|o| o.device == sim.device && o.ready && o.open),
+                "{} idles though wanted: {:?}",
+                sim.device,
+                self.sims
+            );
+        }
+    }
+
+    /// No ready group runs beside a ready one of higher priority.
+    pub fn assert_priorities(&self) {
+        let wants = |s: &&Sim| s.ready && !s.held && s.job.is_none();
+        for low in self.sims.values().filter(|s| s.ready && s.open) {
+            let above = self.sims.values().filter(wants).find(|s| s.device == low.device && s.priority > low.priority);
+            assert!(above.is_none(), "{low:?} runs beside {above:?}");
+        }
+    }
+
+    /// A job's ready groups have each of the devices they want, or none.
+    pub fn assert_jobs(&self) {
+        for job in self.sims.values().filter_map(|s| s.job.clone()) {
+            let mut by_device = BTreeMap::new();
+            for sim in self.sims.values().filter(|s| s.job.as_ref() == Some(&job) && s.ready && !s.held) {
+                *by_device.entry(&sim.device).or_insert(false) |= sim.open;
+            }
+            let granted = by_device.values().filter(|&&open| open).count();
+            assert!(granted == 0 || granted == by_device.len(), "job {job}: {by_device:?}");
+        }
+    }
+}
