@@ -1,1 +1,62 @@
-//! (being written)
+//! The scheduler's presence in an application: the shared segment, the agent thread, the connection to the daemon,
+//! and, where a program asks for it, a scheduler of its own.
+//!
+//! [`start`] makes the [`Runtime`] and the thread. The thread never calls a vendor's driver: opening a gate is a
+//! store, and everything else it does is talk to the daemon and decide when a group is idle.
+
+mod connection;
+mod local;
+mod memory;
+mod settings;
+mod worker;
+
+use std::sync::Once;
+
+use xsched_core::{Platform, Runtime};
+use xsched_proto::wire::Described;
+
+pub use settings::{Log, Mode, Settings};
+
+/// What the agent asks of the library it lives in.
+pub struct Host {
+    /// Vendor interfaces, in the order that [`xsched_core::QueueSpec::platform`] counts them.
+    pub platforms: &'static [&'static dyn Platform],
+    /// Describes the process for `xsched doctor --pid`.
+    pub describe: fn() -> Vec<Described>,
+}
+
+/// Makes the runtime of this process and starts its agent thread.
+///
+/// # Errors
+/// One line, when the kernel refuses memory, descriptors or a thread; the application then runs unscheduled.
+pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String> {
+    let shared = memory::Shared::create().map_err(|e| format!("cannot make the shared segment: {e}"))?;
+    let event = || {
+        use rustix::event::{EventfdFlags, eventfd};
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| format!("cannot make an eventfd: {e}"))
+    };
+    let runtime: &'static Runtime = Box::leak(Box::new(Runtime::new(
+        shared.segment,
+        host.platforms,
+        settings.options.priority.unwrap_or(0),
+        event()?,
+        event()?,
+    )));
+    worker::spawn(runtime, settings, host, shared)?;
+    Ok(runtime)
+}
+
+/// Says something on stderr at most once per `once`.
+pub fn say_once(once: &Once, log: Log, least: Log, text: &str) {
+    if log >= least {
+        once.call_once(|| say(text));
+    }
+}
+
+/// Writes one line to stderr, in one piece. A closed or redirected stderr is no reason to fail.
+pub fn say(text: &str) {
+    let line = format!("xsched: {text}\n");
+    // SAFETY: descriptor 2 is only written to; whoever closed it makes the write fail, which is ignored.
+    let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(stderr, line.as_bytes());
+}

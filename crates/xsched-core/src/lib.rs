@@ -1,1 +1,45 @@
-//! (being written)
+//! What happens between an application's launch and the driver: XQueues, the groups they are suspended in, and the
+//! accounting that tells when a group is ready, idle or drained.
+//!
+//! - [`XQueue`] stands over one hardware queue (a stream, a command queue). It counts launches, and while somebody
+//!   else shares the device it also follows completions and bounds the device time in flight.
+//! - [`Group`] is the unit of suspension: one gate word in shared memory for all its queues.
+//! - [`Runtime`] owns both and knows how to find the XQueue of a handle; [`thread::enter`] is the fast path to it.
+//! - [`Platform`] is the little that this crate must ask of a vendor interface.
+//!
+//! No vendor function is called from here and nothing is reordered: the application's own call goes on into the
+//! driver as soon as [`XQueue::admit`] returns, and [`XQueue::commit`] tells what became of it.
+
+mod clock;
+mod estimate;
+mod group;
+mod inherit;
+mod queue;
+mod runtime;
+pub mod thread;
+
+pub use clock::now_ns;
+pub use group::{Group, Registration};
+pub use inherit::Lend;
+pub use queue::{Admission, Mark, Waiting, Work, XQueue};
+pub use runtime::{QueueSpec, Runtime};
+
+/// What the core asks of a vendor interface. One static per platform.
+pub trait Platform: Sync + Send + 'static {
+    /// Which one it is.
+    fn kind(&self) -> xsched_proto::wire::Platform;
+
+    /// Preemption levels it can do: bit n-1 = level n.
+    fn levels(&self) -> u8;
+
+    /// Makes the commands already handed to the driver begin. Called on an application thread before it blocks.
+    fn flush(&self, queue: &XQueue);
+
+    /// Whether completions are reported by [`XQueue::complete`]; otherwise the device writes the number of completed
+    /// commands into the queue's completion word.
+    fn reports_completion(&self) -> bool;
+
+    /// Level 3: interrupts the running command of a device's context, or lets it go on. Called on the agent thread:
+    /// must not block and must not take a lock of the driver.
+    fn interrupt(&self, _device: &str, _on: bool) {}
+}

@@ -1,0 +1,115 @@
+//! The socket to the daemon.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
+};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
+
+/// A connection on which [`ClientMsg::Hello`] was sent.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    waiting: VecDeque<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+/// One message and the descriptor that came with it.
+pub(crate) type Received = (DaemonMsg, Option<OwnedFd>);
+
+impl Connection {
+    /// Connects and introduces this process. Does not wait for the answer.
+    pub(crate) fn open(
+        path: &Path,
+        options: &ProgramOptions,
+        segment: BorrowedFd<'_>,
+        event: BorrowedFd<'_>,
+    ) -> Result<Connection, String> {
+        let fail = |what: &str, e: Errno| format!("{what} {}: {e}", path.display());
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(|e| fail("cannot make a socket for", e))?;
+        let address = SocketAddrUnix::new(path).map_err(|e| fail("bad socket path", e))?;
+        connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
+        let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;
+        let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options: options.clone() })?;
+        let fds = [segment, event, me.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)
+            .map_err(|e| fail("cannot greet the daemon at", e))?;
+        Ok(Connection { socket, waiting: VecDeque::new(), buffer: vec![0; MAX_PACKET] })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether messages wait for room in the socket.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends, or keeps for later when the socket is full. An error means that the connection is over.
+    pub(crate) fn send(&mut self, message: &ClientMsg) -> Result<(), String> {
+        self.waiting.push_back(encode(message)?);
+        self.push()
+    }
+
+    /// Sends what waits.
+    pub(crate) fn push(&mut self) -> Result<(), String> {
+        while let Some(packet) = self.waiting.front() {
+            match rustix::net::send(&self.socket, packet, SendFlags::NOSIGNAL) {
+                Ok(_) => {
+                    self.waiting.pop_front();
+                }
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(format!("the daemon is gone: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message, if one is there.
+    pub(crate) fn receive(&mut self) -> Result<Option<Received>, String> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let got = loop {
+            match recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut self.buffer)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(format!("the daemon is gone: {e}")),
+                Ok(got) => break got,
+            }
+        };
+        if got.bytes == 0 {
+            return Err("the daemon is gone".into());
+        }
+        let mut fd = None;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                fd = fds.last();
+            }
+        }
+        let message = decode(&self.buffer[..got.bytes])?;
+        Ok(Some((message, fd)))
+    }
+}

@@ -1,0 +1,117 @@
+//! A scheduler inside the process: the arbiter that a daemon runs, over this process's own groups.
+
+use xsched_core::{Registration, Runtime, now_ns};
+use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, ProgramId};
+use xsched_proto::class::{TIMESLICE_DEFAULT_US, WEIGHT_DEFAULT, queue_priority};
+use xsched_proto::segment::{gate, state};
+use xsched_proto::wire::{ClientMsg, ProgramOptions};
+
+use crate::worker::wake_word;
+
+/// Device time in flight allowed to a group that may have to make room, in µs; the daemon's default too.
+const BOUND_US: u32 = 500;
+const ONE_PROGRAM: ProgramId = ProgramId(1);
+
+/// The arbiter and what it last saw of the segment's words.
+pub(crate) struct Local {
+    arbiter: Arbiter,
+    options: ProgramOptions,
+    seen: Vec<(u32, i32)>,
+    actions: Vec<Action>,
+}
+
+fn now_us() -> u64 {
+    now_ns() / 1000
+}
+
+impl Local {
+    pub(crate) fn new(policy: &str, options: &ProgramOptions) -> Result<Local, String> {
+        let seed = now_ns();
+        Ok(Local { arbiter: Arbiter::new(policy, seed)?, options: options.clone(), seen: Vec::new(), actions: Vec::new() })
+    }
+
+    /// Takes a message that a daemon would get.
+    pub(crate) fn take(&mut self, rt: &Runtime, message: &ClientMsg) {
+        let ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, levels, .. } = message else { return };
+        let base = self.options.priority.unwrap_or(0);
+        let spec = GroupSpec {
+            id: GroupId(u64::from(*slot)),
+            program: ONE_PROGRAM,
+            device: device.clone(),
+            priority: priority_fixed.unwrap_or_else(|| queue_priority(base, *priority_steps)),
+            weight: self.options.weight.unwrap_or(WEIGHT_DEFAULT),
+            timeslice_us: self.options.timeslice_us.unwrap_or(TIMESLICE_DEFAULT_US),
+            job: None,
+        };
+        let at = usize::from(*slot);
+        if self.seen.len() <= at {
+            self.seen.resize(at + 1, (state::IDLE, i32::MIN));
+        }
+        let words = &rt.segment().groups[at];
+        // Within one process only the first level can tell groups apart: the others act on the whole context.
+        let _ = levels;
+        words.level.store(1, core::sync::atomic::Ordering::Relaxed);
+        words.bound_commands.store(self.options.threshold.unwrap_or(0), core::sync::atomic::Ordering::Relaxed);
+        self.arbiter.event(now_us(), Event::Add(spec), &mut self.actions);
+        self.act(rt);
+        if let Some(group) = rt.groups().nth(at) {
+            group.set_registration(rt, Registration::Attached);
+        }
+    }
+
+    /// Looks at the words and decides. Returns the time in ns after which it wants to be asked again.
+    pub(crate) fn turn(&mut self, rt: &Runtime) -> Option<u64> {
+        use core::sync::atomic::Ordering::*;
+        let now = now_us();
+        for (at, seen) in self.seen.iter_mut().enumerate() {
+            let words = &rt.segment().groups[at];
+            let id = GroupId(at as u64);
+            let current = words.state.load(Acquire);
+            if current != seen.0 {
+                seen.0 = current;
+                let event = match current {
+                    state::READY => Event::Ready(id),
+                    state::DRAINED => Event::Drained(id),
+                    _ => Event::Idle(id),
+                };
+                self.arbiter.event(now, event, &mut self.actions);
+            }
+            let lent = words.lent_priority.load(Acquire);
+            if lent != seen.1 {
+                seen.1 = lent;
+                let priority = (lent != i32::MIN).then_some(lent);
+                self.arbiter.event(now, Event::Lend { group: id, priority }, &mut self.actions);
+            }
+        }
+        if self.arbiter.next_timer().is_some_and(|due| due <= now) {
+            self.arbiter.event(now, Event::Timer, &mut self.actions);
+        }
+        self.act(rt);
+        self.arbiter.next_timer().map(|due| due.saturating_sub(now_us()) * 1000)
+    }
+
+    fn act(&mut self, rt: &Runtime) {
+        use core::sync::atomic::Ordering::*;
+        let words = |id: GroupId| &rt.segment().groups[id.0 as usize];
+        for action in self.actions.drain(..) {
+            let flag = |id: GroupId, bit: u32, on: bool| {
+                let word = &words(id).gate;
+                if on { word.fetch_or(bit, AcqRel) } else { word.fetch_and(!bit, AcqRel) };
+            };
+            match action {
+                Action::Open(id) => {
+                    flag(id, gate::GRANTED, true);
+                    wake_word(&words(id).gate);
+                    // What was reported drained is no longer.
+                    if let Some(seen) = self.seen.get_mut(id.0 as usize).filter(|s| s.0 == state::DRAINED) {
+                        seen.0 = state::READY;
+                    }
+                }
+                Action::Close(id) => flag(id, gate::GRANTED, false),
+                Action::Watch(id, on) => flag(id, gate::WATCHED, on),
+                Action::Solo(id, on) => flag(id, gate::SOLO, on),
+                Action::Bound(id, on) => words(id).bound_us.store(if on { BOUND_US } else { 0 }, Release),
+            }
+        }
+    }
+}

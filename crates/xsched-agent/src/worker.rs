@@ -1,0 +1,412 @@
+//! The agent thread.
+
+use std::os::fd::AsFd;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use xsched_core::{Registration, Runtime, now_ns};
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::segment::gate;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
+
+use crate::connection::{Connection, Received};
+use crate::local::Local;
+use crate::memory::{Shared, map_heartbeat};
+use crate::settings::{Log, Mode, Settings};
+use crate::{Host, say, say_once};
+
+const MS: u64 = 1_000_000;
+/// A group without rivals is looked at this often, to show it as idle when it is.
+const COARSE_NS: u64 = 100 * MS;
+/// Completions that only the device's memory tells of are looked at this often.
+const POLL_NS: u64 = 2 * MS;
+/// The daemon's heartbeat is looked at this often while some gate is closed.
+const LEASE_NS: u64 = 100 * MS;
+/// A daemon that does not answer the greeting for this long is no daemon.
+const GREETING_NS: u64 = 1000 * MS;
+/// Waits between attempts to find a daemon again.
+const RETRY_NS: (u64, u64) = (100 * MS, 2000 * MS);
+/// Description lines in one packet.
+const LINES: usize = 150;
+
+/// Wakes every thread of any process that waits on a word of the segment.
+pub(crate) fn wake_word(word: &AtomicU32) {
+    use rustix::thread::futex;
+    let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
+}
+
+/// Who decides, as far as it is known now.
+enum Master {
+    Nobody,
+    /// Look for the daemon again at this time.
+    Seeking {
+        at: u64,
+        wait: u64,
+    },
+    Greeted {
+        connection: Connection,
+        since: u64,
+        wait: u64,
+    },
+    Daemon {
+        connection: Connection,
+    },
+    Local(Box<Local>),
+}
+
+struct Worker {
+    rt: &'static Runtime,
+    settings: Settings,
+    host: Host,
+    shared: Shared,
+    master: Master,
+    closed_since: u64,
+    coarse_at: u64,
+    seen_launches: Vec<u64>,
+    interrupted: Vec<u16>,
+    unscheduled_said: Once,
+    level_said: Once,
+}
+
+/// Starts the agent thread, with every signal blocked: handlers run on the application's own threads.
+pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared: Shared) -> Result<(), String> {
+    let worker = Worker {
+        rt,
+        settings,
+        host,
+        shared,
+        master: Master::Nobody,
+        closed_since: 0,
+        coarse_at: 0,
+        seen_launches: Vec::new(),
+        interrupted: Vec::new(),
+        unscheduled_said: Once::new(),
+        level_said: Once::new(),
+    };
+    // SAFETY: sigset_t is plain data; the functions fill it and change this thread's mask only, which is restored.
+    let mut old: libc::sigset_t = unsafe { core::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+    }
+    let started = std::thread::Builder::new().name("xsched-agent".into()).stack_size(256 * 1024).spawn(move || {
+        let rt = worker.rt;
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run())).is_err() {
+            // Nobody is left who could open a gate: open them all, for good.
+            rt.detach();
+        }
+    });
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
+    started.map(drop).map_err(|e| format!("cannot start the agent thread: {e}"))
+}
+
+impl Worker {
+    fn run(mut self) {
+        // The default slack of 50 µs is longer than the grace times waited for here.
+        // SAFETY: concerns the calling thread's timers only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize) };
+        for complaint in &self.settings.complaints {
+            if self.settings.log >= Log::Error {
+                say(complaint);
+            }
+        }
+        self.master = match &self.settings.mode {
+            Mode::Nobody => {
+                self.rt.detach();
+                Master::Nobody
+            }
+            Mode::Daemon(_) => Master::Seeking { at: 0, wait: RETRY_NS.0 },
+            Mode::Local(policy) => match Local::new(policy, &self.settings.options) {
+                Ok(local) => {
+                    self.rt.attach(core::ptr::null_mut());
+                    Master::Local(Box::new(local))
+                }
+                Err(e) => {
+                    self.rt.detach();
+                    say_once(&self.unscheduled_said, self.settings.log, Log::Error, &format!("runs unscheduled: {e}"));
+                    Master::Nobody
+                }
+            },
+        };
+        loop {
+            let mut timeout = self.serve_master();
+            let mut sooner = |ns: Option<u64>| timeout = [timeout, ns].into_iter().flatten().min();
+            sooner(self.look_for_idle());
+            sooner(self.check_lease());
+            self.wait(timeout);
+        }
+    }
+
+    /// Sleeps until the daemon or an application thread has something, or `timeout` ns have passed.
+    fn wait(&mut self, timeout: Option<u64>) {
+        let event = self.rt.agent_event();
+        let mut fds = vec![PollFd::new(event, PollFlags::IN)];
+        match &self.master {
+            Master::Greeted { connection, .. } | Master::Daemon { connection } => {
+                let out = if connection.has_backlog() { PollFlags::OUT } else { PollFlags::empty() };
+                fds.push(PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN | out));
+            }
+            // In this mode the daemon's eventfd is ours.
+            Master::Local(_) => fds.push(PollFd::new(self.rt.daemon_event(), PollFlags::IN)),
+            Master::Nobody | Master::Seeking { .. } => {}
+        }
+        let timespec =
+            timeout.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ });
+        let _ = poll(&mut fds, timespec.as_ref());
+        let mut drained = [0; 8];
+        let _ = rustix::io::read(event.as_fd(), &mut drained);
+        if matches!(self.master, Master::Local(_)) {
+            let _ = rustix::io::read(self.rt.daemon_event(), &mut drained);
+        }
+    }
+
+    /// Talks to whoever decides. Returns after how many ns it wants to be called again at the latest.
+    fn serve_master(&mut self) -> Option<u64> {
+        let now = now_ns();
+        match core::mem::replace(&mut self.master, Master::Nobody) {
+            Master::Nobody => {
+                self.rt.take_outbox();
+                for group in self.rt.groups() {
+                    if self.rt.segment().groups[usize::from(group.index())].gate.load(Acquire) & gate::DETACHED == 0 {
+                        group.set_registration(self.rt, Registration::Detached);
+                    }
+                }
+                None
+            }
+            Master::Local(mut local) => {
+                for message in self.rt.take_outbox() {
+                    self.degrade(&message);
+                    local.take(self.rt, &message);
+                }
+                let due = local.turn(self.rt);
+                self.master = Master::Local(local);
+                due
+            }
+            Master::Seeking { at, wait } => {
+                if now < at {
+                    self.master = Master::Seeking { at, wait };
+                    return Some(at - now);
+                }
+                let Mode::Daemon(path) = &self.settings.mode else { return None };
+                let opened = Connection::open(
+                    path,
+                    &self.settings.options,
+                    self.shared.as_fd(),
+                    self.rt.daemon_event().as_fd(),
+                );
+                match opened {
+                    Ok(connection) => {
+                        self.master = Master::Greeted { connection, since: now, wait };
+                        Some(0)
+                    }
+                    Err(why) => {
+                        self.lose(&why, wait);
+                        Some(wait)
+                    }
+                }
+            }
+            Master::Greeted { mut connection, since, wait } => match connection.receive() {
+                Ok(None) if now - since > GREETING_NS => {
+                    self.lose("the daemon does not answer", wait);
+                    Some(wait)
+                }
+                Ok(None) => {
+                    self.master = Master::Greeted { connection, since, wait };
+                    Some(GREETING_NS)
+                }
+                Ok(Some(first)) => match self.welcome(&mut connection, first) {
+                    Ok(()) => {
+                        self.master = Master::Daemon { connection };
+                        Some(0)
+                    }
+                    Err(why) => {
+                        self.lose(&why, wait);
+                        Some(wait)
+                    }
+                },
+                Err(why) => {
+                    self.lose(&why, wait);
+                    Some(wait)
+                }
+            },
+            Master::Daemon { mut connection } => match self.serve_daemon(&mut connection) {
+                Ok(()) => {
+                    self.master = Master::Daemon { connection };
+                    None
+                }
+                Err(why) => {
+                    self.lose(&why, RETRY_NS.0);
+                    Some(RETRY_NS.0)
+                }
+            },
+        }
+    }
+
+    /// There is no daemon (any more): gates open, the application goes on, and we look again later.
+    fn lose(&mut self, why: &str, wait: u64) {
+        self.master = Master::Seeking { at: now_ns() + wait, wait: (wait * 2).min(RETRY_NS.1) };
+        self.rt.detach();
+        for slot in core::mem::take(&mut self.interrupted) {
+            self.interrupt(slot, false);
+        }
+        if self.settings.log >= Log::Debug {
+            say(&format!("runs unscheduled for now: {why}"));
+        } else {
+            let text = format!("runs unscheduled until a daemon answers: {why}");
+            say_once(&self.unscheduled_said, self.settings.log, Log::Info, &text);
+        }
+    }
+
+    fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), String> {
+        match message {
+            DaemonMsg::Welcome { version, .. } if version == PROTOCOL_VERSION => {}
+            DaemonMsg::Welcome { version, .. } => {
+                return Err(format!("the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"));
+            }
+            DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
+            _ => return Err("the daemon did not greet back".into()),
+        }
+        let page = fd.ok_or("the daemon sent no heartbeat page")?;
+        let heartbeat = map_heartbeat(&page).map_err(|e| format!("cannot map the heartbeat page: {e}"))?;
+        self.rt.attach(heartbeat);
+        for message in self.rt.introduce() {
+            self.degrade(&message);
+            connection.send(&message)?;
+        }
+        Ok(())
+    }
+
+    fn serve_daemon(&mut self, connection: &mut Connection) -> Result<(), String> {
+        if self.rt.is_detached() {
+            return Err("the daemon was silent".into());
+        }
+        connection.push()?;
+        for message in self.rt.take_outbox() {
+            self.degrade(&message);
+            connection.send(&message)?;
+        }
+        while let Some((message, _)) = connection.receive()? {
+            match message {
+                DaemonMsg::GroupAdded { slot, .. } => {
+                    if let Some(group) = self.rt.groups().find(|g| g.index() == slot) {
+                        group.set_registration(self.rt, Registration::Attached);
+                    }
+                }
+                DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),
+                DaemonMsg::Interrupt { slot, on } => {
+                    self.interrupted.retain(|s| *s != slot);
+                    if on {
+                        self.interrupted.push(slot);
+                    }
+                    self.interrupt(slot, on);
+                }
+                DaemonMsg::Describe { token } => self.describe(connection, token)?,
+                DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self, connection: &mut Connection, token: u64) -> Result<(), String> {
+        let mut lines = (self.host.describe)();
+        lines.extend(self.rt.queues().map(|q| Described::Queue {
+            handle: q.handle() as u64,
+            slot: q.index(),
+            group: q.group(self.rt).index(),
+        }));
+        while lines.len() > LINES {
+            let rest = lines.split_off(LINES);
+            connection.send(&ClientMsg::Description { token, more: true, lines })?;
+            lines = rest;
+        }
+        connection.send(&ClientMsg::Description { token, more: false, lines })
+    }
+
+    fn interrupt(&self, slot: u16, on: bool) {
+        if let Some((device, platform)) = self.rt.device_of(slot) {
+            platform.interrupt(&device, on);
+        }
+    }
+
+    /// Says once when a level was asked for that the device lacks.
+    fn degrade(&self, message: &ClientMsg) {
+        let ClientMsg::GroupAdd { device, platform, levels, .. } = message else { return };
+        let Some(wanted) = self.settings.options.level else { return };
+        if levels & (1 << (wanted - 1)) == 0 {
+            let used = (1..wanted).rev().find(|n| levels & (1 << (n - 1)) != 0).unwrap_or(1);
+            let text = format!(
+                "preemption level {wanted} is not available on {device} through {}: using level {used}",
+                platform.name()
+            );
+            say_once(&self.level_said, self.settings.log, Log::Error, &text);
+        }
+    }
+
+    /// Decides which groups are idle. Returns in how many ns to look again.
+    fn look_for_idle(&mut self) -> Option<u64> {
+        let rt = self.rt;
+        let now = now_ns();
+        let mut due: Option<u64> = None;
+        let mut sooner = |ns: u64| due = Some(due.map_or(ns, |d| d.min(ns)));
+        let coarse = now >= self.coarse_at;
+        let mut any_coarse = false;
+        for group in rt.groups() {
+            let index = usize::from(group.index());
+            let word = rt.segment().groups[index].gate.load(Acquire);
+            if word & (gate::QUIET | gate::DETACHED) != 0 {
+                continue;
+            }
+            if word & gate::WATCHED == 0 {
+                any_coarse = true;
+                if coarse {
+                    let launches = group.launches(rt);
+                    if self.seen_launches.len() <= index {
+                        self.seen_launches.resize(index + 1, u64::MAX);
+                    }
+                    if core::mem::replace(&mut self.seen_launches[index], launches) == launches {
+                        group.try_idle(rt, false);
+                    }
+                }
+                continue;
+            }
+            match group.idle_due_ns(now) {
+                Some(0) if group.try_idle(rt, true) => {}
+                Some(0) => sooner(POLL_NS),
+                Some(ns) => sooner(ns),
+                None if group.is_polled(rt) => {
+                    group.settle(rt);
+                    sooner(group.idle_due_ns(now).unwrap_or(POLL_NS));
+                }
+                None => {}
+            }
+        }
+        if any_coarse {
+            if coarse {
+                self.coarse_at = now + COARSE_NS;
+            }
+            sooner(self.coarse_at.saturating_sub(now).max(MS));
+        }
+        due
+    }
+
+    /// Opens the gates when the daemon that closed them is silent.
+    fn check_lease(&mut self) -> Option<u64> {
+        if !matches!(self.master, Master::Daemon { .. }) || !self.rt.some_gate_is_closed() {
+            self.closed_since = 0;
+            return None;
+        }
+        let now = now_ns();
+        if self.closed_since == 0 {
+            self.closed_since = now;
+        }
+        if self.rt.daemon_is_silent(now, self.closed_since) {
+            self.lose("the daemon is silent", RETRY_NS.0);
+        }
+        Some(LEASE_NS)
+    }
+}

@@ -1,0 +1,7 @@
+use rustix::time::{ClockId, clock_gettime};
+
+/// CLOCK_MONOTONIC in ns.
+pub fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -1,0 +1,116 @@
+//! How long a command will keep the device busy, learned from completions.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+const SLOTS: usize = 2048;
+const PROBES: usize = 8;
+
+/// Assumed for a command never seen complete, in ns.
+pub(crate) const UNKNOWN_NS: u64 = 100_000;
+
+/// Moving averages of device time by (function, grid), lock-free. A full table forgets nothing and learns nothing
+/// new: the default then stands in.
+pub(crate) struct Estimates {
+    keys: Box<[AtomicU64]>,
+    // In units of 64 ns, so that 32 bits reach four minutes; 0 = no sample yet. Byte-sized outlier counts beside it.
+    times: Box<[AtomicU32]>,
+    outliers: Box<[AtomicU32]>,
+}
+
+impl Estimates {
+    pub(crate) fn new() -> Self {
+        Estimates {
+            keys: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            times: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            outliers: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    fn slot(&self, key: u64, insert: bool) -> Option<usize> {
+        if key == 0 {
+            return None;
+        }
+        let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        for i in 0..PROBES {
+            let at = (start + i) % SLOTS;
+            let found = self.keys[at].load(Relaxed);
+            if found == key {
+                return Some(at);
+            }
+            if found == 0 {
+                if !insert {
+                    return None;
+                }
+                match self.keys[at].compare_exchange(0, key, Relaxed, Relaxed) {
+                    Ok(_) => return Some(at),
+                    Err(other) if other == key => return Some(at),
+                    Err(_) => continue,
+                }
+            }
+        }
+        None
+    }
+
+    /// Expected device time in ns, or `None` if the command was never measured.
+    pub(crate) fn get(&self, key: u64) -> Option<u64> {
+        let time = self.times[self.slot(key, false)?].load(Relaxed);
+        (time != 0).then_some(u64::from(time) << 6)
+    }
+
+    /// Takes a measured time. A sample over four times the average is taken for an accident (the device was away)
+    /// unless it comes three times in a row.
+    pub(crate) fn sample(&self, key: u64, ns: u64) {
+        let Some(at) = self.slot(key, true) else { return };
+        let sample = u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX);
+        let old = self.times[at].load(Relaxed);
+        let new = if old == 0 {
+            sample
+        } else if sample > old.saturating_mul(4) {
+            let strikes = self.outliers[at].load(Relaxed) + 1;
+            if strikes < 3 {
+                self.outliers[at].store(strikes, Relaxed);
+                return;
+            }
+            sample
+        } else {
+            (old.saturating_mul(7) / 8).saturating_add(sample / 8).max(1)
+        };
+        self.outliers[at].store(0, Relaxed);
+        self.times[at].store(new, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_average_follows_its_samples_and_single_accidents_do_not_move_it() {
+        let e = Estimates::new();
+        assert_eq!(e.get(7), None);
+        e.sample(7, 200_000);
+        assert_eq!(e.get(7), Some(200_000));
+        e.sample(7, 20_000_000);
+        assert_eq!(e.get(7), Some(200_000), "one accident");
+        for _ in 0..40 {
+            e.sample(7, 100_000);
+        }
+        let t = e.get(7).unwrap();
+        assert!((95_000..110_000).contains(&t), "{t}");
+        for _ in 0..3 {
+            e.sample(7, 20_000_000);
+        }
+        assert!(e.get(7).unwrap() > 19_000_000, "three in a row are the truth");
+    }
+
+    #[test]
+    fn a_full_table_still_answers() {
+        let e = Estimates::new();
+        for k in 1..10_000 {
+            e.sample(k, 64_000);
+        }
+        assert!(e.get(1).is_some());
+        assert!((1..10_000).any(|k| e.get(k).is_none()));
+        assert_eq!(e.get(0), None, "0 is nobody's key");
+    }
+}

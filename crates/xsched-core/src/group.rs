@@ -1,0 +1,273 @@
+//! The unit of suspension.
+
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use core::time::Duration;
+
+use xsched_proto::segment::{GroupSlot, gate, state};
+
+use crate::now_ns;
+use crate::runtime::Runtime;
+
+/// Shortest and longest time without a launch after which a drained group counts as idle, in ns.
+const GRACE_NS: (u64, u64) = (20_000, 2_000_000);
+/// A thread at a closed gate looks at the daemon's heartbeat this often.
+const LEASE_CHECK: Duration = Duration::from_millis(100);
+/// A daemon silent for so long holds nobody any more.
+pub(crate) const LEASE_NS: u64 = 900_000_000;
+
+/// Where a group stands with the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Registration {
+    /// The daemon has been asked.
+    Pending = 0,
+    /// The daemon holds its gate.
+    Attached = 1,
+    /// There is no daemon; the gate stands open.
+    Detached = 2,
+}
+
+/// Why a thread left the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Open,
+    Signal,
+}
+
+/// All XQueues of a process on a device that have the same priority. Suspended together, so that a queue can never
+/// be held by another queue that is not.
+pub struct Group {
+    pub(crate) index: u16,
+    pub(crate) used: AtomicU32,
+    pub(crate) registration: AtomicU32,
+    /// Threads between the announcement of a launch and its count: at the closed gate, or about to be let through.
+    pub(crate) waiting: AtomicU32,
+    /// Threads inside a call that waits for the device.
+    pub(crate) syncing: AtomicU32,
+    /// Tracked commands in flight, and their estimated device time in ns.
+    pub(crate) in_flight: AtomicI64,
+    pub(crate) in_flight_ns: AtomicI64,
+    /// Counts completions, a futex for those who wait for the bound.
+    pub(crate) progress: AtomicU32,
+    pub(crate) progress_waiters: AtomicU32,
+    /// When the group drained, waiting for the grace time to pass; 0 = not.
+    pub(crate) armed_at: AtomicU64,
+    pub(crate) grace_ns: AtomicU64,
+    /// Priority by which [`crate::Lend`] compares groups of a process.
+    pub(crate) rank: AtomicI32,
+    pub(crate) lenders: std::sync::Mutex<Vec<i32>>,
+}
+
+impl Group {
+    pub(crate) fn new(index: u16) -> Self {
+        Group {
+            index,
+            used: AtomicU32::new(0),
+            registration: AtomicU32::new(Registration::Pending as u32),
+            waiting: AtomicU32::new(0),
+            syncing: AtomicU32::new(0),
+            in_flight: AtomicI64::new(0),
+            in_flight_ns: AtomicI64::new(0),
+            progress: AtomicU32::new(0),
+            progress_waiters: AtomicU32::new(0),
+            armed_at: AtomicU64::new(0),
+            grace_ns: AtomicU64::new(200_000),
+            rank: AtomicI32::new(0),
+            lenders: std::sync::Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Index of its slot in the segment.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    pub(crate) fn slot<'a>(&self, rt: &'a Runtime) -> &'a GroupSlot {
+        &rt.segment.groups[usize::from(self.index)]
+    }
+
+    /// Launches of its queues.
+    pub fn launches(&self, rt: &Runtime) -> u64 {
+        rt.launches_of(self)
+    }
+
+    /// Whether somebody must look for its completions.
+    pub fn is_polled(&self, rt: &Runtime) -> bool {
+        rt.queues_of(self).any(|q| !q.platform(rt).reports_completion())
+    }
+
+    /// Announces that the group wants the device, if the daemon does not know yet.
+    pub(crate) fn announce(&self, rt: &Runtime) {
+        let slot = self.slot(rt);
+        if slot.gate.fetch_and(!gate::QUIET, AcqRel) & gate::QUIET == 0 {
+            return;
+        }
+        slot.ready_at_ns.store(now_ns(), Relaxed);
+        slot.state.store(state::READY, Release);
+        rt.notify_daemon();
+        rt.poke_agent();
+    }
+
+    /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
+    pub(crate) fn disarm(&self) {
+        let armed = self.armed_at.swap(0, Relaxed);
+        if armed == 0 {
+            return;
+        }
+        let gap = now_ns().saturating_sub(armed);
+        let grace = self.grace_ns.load(Relaxed);
+        let wanted = if gap < GRACE_NS.1 { gap * 2 } else { 0 };
+        // Up at once, down slowly: a group that flaps costs more than one that stays ready a little too long.
+        let next = if wanted > grace { wanted } else { grace - (grace - wanted) / 16 };
+        self.grace_ns.store(next.clamp(GRACE_NS.0, GRACE_NS.1), Relaxed);
+    }
+
+    /// Called when a completion or the end of a synchronising call may have emptied the group.
+    pub fn settle(&self, rt: &Runtime) {
+        if !rt.is_quiet(self) {
+            return;
+        }
+        let slot = self.slot(rt);
+        let word = slot.gate.load(Acquire);
+        if word & gate::QUIET != 0 {
+            return;
+        }
+        if word & gate::OPEN_MASK == 0 && self.waiting.load(Acquire) > 0 {
+            self.report_drained(rt);
+        } else if self.armed_at.compare_exchange(0, now_ns(), Relaxed, Relaxed).is_ok() {
+            rt.poke_agent();
+        }
+    }
+
+    fn report_drained(&self, rt: &Runtime) {
+        if self.slot(rt).state.swap(state::DRAINED, AcqRel) != state::DRAINED {
+            rt.notify_daemon();
+        }
+    }
+
+    /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.
+    pub fn idle_due_ns(&self, now: u64) -> Option<u64> {
+        let armed = self.armed_at.load(Relaxed);
+        (armed != 0).then(|| (armed + self.grace_ns.load(Relaxed)).saturating_sub(now))
+    }
+
+    /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
+    pub fn try_idle(&self, rt: &Runtime, exact: bool) -> bool {
+        let slot = self.slot(rt);
+        let before = rt.launches_of(self);
+        if self.waiting.load(Acquire) > 0 || self.syncing.load(Acquire) > 0 || (exact && !rt.is_quiet(self)) {
+            self.armed_at.store(0, Relaxed);
+            return false;
+        }
+        slot.gate.fetch_or(gate::QUIET, AcqRel);
+        // A launch counts itself before it looks at the gate. After this barrier either its count is visible here,
+        // or it sees QUIET and announces itself.
+        rt.barrier();
+        if rt.launches_of(self) != before || (exact && !rt.is_quiet(self)) || self.waiting.load(Acquire) > 0 {
+            slot.gate.fetch_and(!gate::QUIET, AcqRel);
+            self.armed_at.store(0, Relaxed);
+            return false;
+        }
+        self.armed_at.store(0, Relaxed);
+        slot.state.store(state::IDLE, Release);
+        // The launch that saw QUIET may have announced READY just before this store: put it back.
+        if slot.gate.load(Acquire) & gate::QUIET == 0 {
+            slot.state.store(state::READY, Release);
+        }
+        rt.notify_daemon();
+        true
+    }
+
+    /// Waits at the closed gate.
+    pub(crate) fn wait_open(&self, rt: &Runtime, flush: impl FnOnce()) -> Left {
+        let slot = self.slot(rt);
+        if slot.gate.load(Acquire) & gate::OPEN_MASK != 0 {
+            return Left::Open;
+        }
+        flush();
+        let began = now_ns();
+        let lend = crate::inherit::Lend::for_gate(rt, self);
+        if rt.is_quiet(self) {
+            self.report_drained(rt);
+        }
+        let left = loop {
+            let word = slot.gate.load(Acquire);
+            if word & gate::OPEN_MASK != 0 {
+                break Left::Open;
+            }
+            if rt.daemon_is_silent(now_ns(), began) {
+                rt.detach();
+                continue;
+            }
+            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: LEASE_CHECK.as_nanos() as _ };
+            use rustix::thread::futex;
+            match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
+                // A handler ran on this thread: let the interpreter above us see it.
+                Err(rustix::io::Errno::INTR) => {
+                    slot.signal_escapes.fetch_add(1, Relaxed);
+                    break Left::Signal;
+                }
+                _ => continue,
+            }
+        };
+        drop(lend);
+        let _ = slot.state.compare_exchange(state::DRAINED, state::READY, AcqRel, Relaxed);
+        slot.wait_ns.fetch_add(now_ns() - began, Relaxed);
+        left
+    }
+
+    /// Waits for the daemon's answer to the registration until `deadline_ns`.
+    pub(crate) fn wait_registered(&self, deadline_ns: u64) -> Registration {
+        loop {
+            match self.registration.load(Acquire) {
+                1 => return Registration::Attached,
+                2 => return Registration::Detached,
+                _ => {}
+            }
+            let left = deadline_ns.saturating_sub(now_ns());
+            if left == 0 {
+                return Registration::Pending;
+            }
+            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: left.min(999_999_999) as _ };
+            use rustix::thread::futex;
+            if let Err(rustix::io::Errno::INTR) = futex::wait(&self.registration, futex::Flags::PRIVATE, 0, Some(&timeout)) {
+                return Registration::Pending;
+            }
+        }
+    }
+
+    /// Agent: the daemon answered, or there is none.
+    pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
+        let slot = self.slot(rt);
+        match registration {
+            Registration::Attached => {
+                // Told as idle to the new daemon; the next launch announces itself.
+                slot.state.store(state::IDLE, Release);
+                slot.gate.fetch_or(gate::QUIET, AcqRel);
+                slot.gate.fetch_and(!gate::DETACHED, AcqRel);
+                // Somebody may have launched meanwhile and be busy: look soon.
+                self.armed_at.store(0, Relaxed);
+            }
+            Registration::Detached | Registration::Pending => {
+                slot.gate.fetch_or(gate::DETACHED, AcqRel);
+                wake_all(&slot.gate);
+            }
+        }
+        self.registration.store(registration as u32, Release);
+        wake_all_private(&self.registration);
+        if registration == Registration::Attached && !rt.is_quiet(self) {
+            self.announce(rt);
+        }
+    }
+}
+
+/// Wakes every thread of this and other processes that waits on a word of the segment.
+pub(crate) fn wake_all(word: &AtomicU32) {
+    use rustix::thread::futex;
+    let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
+}
+
+pub(crate) fn wake_all_private(word: &AtomicU32) {
+    use rustix::thread::futex;
+    let _ = futex::wake(word, futex::Flags::PRIVATE, u32::MAX >> 1);
+}

@@ -1,0 +1,62 @@
+//! Inheritance: whoever waits for a group of lower rank lends it its own priority until the wait ends.
+
+use core::sync::atomic::Ordering::*;
+
+use crate::group::Group;
+use crate::runtime::Runtime;
+use crate::thread;
+
+/// A priority lent to a group, given back on drop.
+pub struct Lend<'a> {
+    rt: &'a Runtime,
+    group: u16,
+    rank: i32,
+}
+
+impl<'a> Lend<'a> {
+    fn new(rt: &'a Runtime, group: &Group, rank: i32) -> Option<Lend<'a>> {
+        if rt.has_one_group() || rank <= group.rank.load(Relaxed) {
+            return None;
+        }
+        let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
+        lenders.push(rank);
+        publish(rt, group, &lenders);
+        Some(Lend { rt, group: group.index, rank })
+    }
+
+    /// For a thread that waits at the gate of `group`: what it launched to elsewhere waits with it.
+    pub(crate) fn for_gate(rt: &'a Runtime, group: &Group) -> Option<Lend<'a>> {
+        Lend::new(rt, group, thread::rank())
+    }
+
+    /// For a thread that waits for work of `group` to complete. One that launched nothing itself waits on behalf of
+    /// whatever the process does, so it counts as the highest.
+    pub(crate) fn for_sync(rt: &'a Runtime, group: &Group) -> Option<Lend<'a>> {
+        let rank = thread::rank();
+        Lend::new(rt, group, if rank == i32::MIN { rt.highest_rank() } else { rank })
+    }
+
+    /// For a queue of group `waiter` whose next command waits for one of `group`.
+    pub fn for_queue(rt: &'a Runtime, group: &Group, waiter: &Group) -> Option<Lend<'a>> {
+        Lend::new(rt, group, waiter.rank.load(Relaxed))
+    }
+}
+
+impl Drop for Lend<'_> {
+    fn drop(&mut self) {
+        let group = &self.rt.groups[usize::from(self.group)];
+        let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(at) = lenders.iter().position(|r| *r == self.rank) {
+            lenders.swap_remove(at);
+        }
+        publish(self.rt, group, &lenders);
+    }
+}
+
+fn publish(rt: &Runtime, group: &Group, lenders: &[i32]) {
+    let slot = group.slot(rt);
+    let highest = lenders.iter().copied().max().unwrap_or(i32::MIN);
+    if slot.lent_priority.swap(highest, AcqRel) != highest {
+        rt.notify_daemon();
+    }
+}

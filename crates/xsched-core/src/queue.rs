@@ -1,0 +1,519 @@
+//! One hardware queue, and what is in flight on it.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use xsched_proto::segment::{QueueSlot, gate};
+
+use crate::estimate::UNKNOWN_NS;
+use crate::group::{Group, Left, wake_all_private};
+use crate::inherit::Lend;
+use crate::runtime::Runtime;
+use crate::{Platform, now_ns};
+
+/// A completion is followed at least every so many commands …
+const MARK_COMMANDS: u32 = 8;
+/// … or so much estimated device time, in ns, where no bound asks for less.
+const MARK_NS: u64 = 50_000;
+/// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
+const ESCAPE_NS: u64 = 5_000_000;
+/// Marks remembered for a device that reports completion through memory.
+const MARKS: usize = 256;
+/// How often a thread at the bound looks at such memory, in ns.
+const POLL_NS: u64 = 30_000;
+
+/// What the core must know of one command before it is handed to the driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Names the kind of command (function and grid) for the estimate of its device time; 0 = unknown.
+    pub key: u64,
+    /// The call returns when the command is complete.
+    pub blocking: bool,
+    /// The command waits for something that only the application provides (a user event): the bound leaves it alone.
+    pub unbounded: bool,
+}
+
+/// Permission to call the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    /// The command's completion is to be followed: give its event to [`XQueue::commit`]'s [`Mark`].
+    pub mark: bool,
+    /// Put a device gate before the command (level 2).
+    pub device_gate: bool,
+    tracked: bool,
+    seq: u64,
+    estimate_ns: u64,
+    key: u64,
+    blocking: bool,
+    group: u16,
+}
+
+/// A point in a queue whose completion will be known.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    queue: u16,
+    generation: u32,
+    /// Number of the command among the tracked ones of its queue.
+    pub seq: u64,
+    issued_ns: u64,
+    estimate_ns: u64,
+    fast_upto: u64,
+    commands: u32,
+    key: u64,
+    at: u64,
+    group: u16,
+}
+
+/// A synchronising call in progress; see [`XQueue::sync_begin`].
+#[must_use]
+pub struct Waiting {
+    tracked: u64,
+    issued_ns: u64,
+    fast: u64,
+    group: u16,
+    _lend: Option<Lend<'static>>,
+}
+
+/// A preemptible command queue over one hardware queue.
+///
+/// Launches that find the gate plainly open are only counted ("fast"). The others are "tracked": numbered, with
+/// their device time estimated, and followed to completion by marks.
+pub struct XQueue {
+    pub(crate) index: u16,
+    /// Odd while in use; changes whenever what threads remember of this queue is outdated.
+    pub(crate) generation: AtomicU32,
+    pub(crate) key: AtomicUsize,
+    pub(crate) handle: AtomicUsize,
+    pub(crate) group: AtomicU16,
+    pub(crate) platform: AtomicU8,
+    pub(crate) in_order: AtomicBool,
+    /// 1 + index of the first counter of this queue.
+    pub(crate) counters: AtomicU32,
+    tracked: AtomicU64,
+    done: AtomicU64,
+    fast_done: AtomicU64,
+    issued_ns: AtomicU64,
+    done_ns: AtomicU64,
+    since_mark: AtomicU32,
+    since_mark_ns: AtomicU64,
+    last_done_at: AtomicU64,
+    marks: Mutex<VecDeque<Mark>>,
+}
+
+impl XQueue {
+    pub(crate) fn new(index: u16) -> Self {
+        XQueue {
+            index,
+            generation: AtomicU32::new(0),
+            key: AtomicUsize::new(0),
+            handle: AtomicUsize::new(0),
+            group: AtomicU16::new(0),
+            platform: AtomicU8::new(0),
+            in_order: AtomicBool::new(true),
+            counters: AtomicU32::new(0),
+            tracked: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            fast_done: AtomicU64::new(0),
+            issued_ns: AtomicU64::new(0),
+            done_ns: AtomicU64::new(0),
+            since_mark: AtomicU32::new(0),
+            since_mark_ns: AtomicU64::new(0),
+            last_done_at: AtomicU64::new(0),
+            marks: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Forgets the former user of this place.
+    pub(crate) fn reset(&self) {
+        let tracked = self.tracked.load(Relaxed);
+        self.done.store(tracked, Relaxed);
+        self.done_ns.store(self.issued_ns.load(Relaxed), Relaxed);
+        self.fast_done.store(0, Relaxed);
+        self.since_mark.store(0, Relaxed);
+        self.since_mark_ns.store(0, Relaxed);
+        self.counters.store(0, Relaxed);
+        self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
+    }
+
+    /// Drops what is in flight from the books: the queue is gone. Returns commands and estimated ns.
+    pub(crate) fn forget(&self, rt: &Runtime) -> (i64, i64) {
+        self.refresh(rt);
+        let tracked = self.tracked.load(Acquire);
+        let issued_ns = self.issued_ns.load(Acquire);
+        let commands = tracked.saturating_sub(self.done.swap(tracked, AcqRel));
+        let ns = issued_ns.saturating_sub(self.done_ns.swap(issued_ns, AcqRel));
+        (commands as i64, ns as i64)
+    }
+
+    /// Index of its slot in the segment.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// The vendor's handle.
+    pub fn handle(&self) -> usize {
+        self.handle.load(Relaxed)
+    }
+
+    /// Whether its commands complete in the order in which they were given.
+    pub fn in_order(&self) -> bool {
+        self.in_order.load(Relaxed)
+    }
+
+    /// The group it is suspended with.
+    pub fn group<'a>(&self, rt: &'a Runtime) -> &'a Group {
+        &rt.groups[usize::from(self.group.load(Relaxed))]
+    }
+
+    /// Its vendor interface.
+    pub fn platform(&self, rt: &Runtime) -> &'static dyn Platform {
+        rt.platforms[usize::from(self.platform.load(Relaxed))]
+    }
+
+    /// Its slot in the segment.
+    pub fn slot<'a>(&self, rt: &'a Runtime) -> &'a QueueSlot {
+        &rt.segment.queues[usize::from(self.index)]
+    }
+
+    /// Launches that went by without being tracked.
+    pub(crate) fn fast_launches(&self, rt: &Runtime) -> u64 {
+        rt.counters_of(self).map(|c| c.launches.load(Relaxed)).sum()
+    }
+
+    /// Launches so far. Reads the fast counts first: a launch that turns out to be tracked is taken from them only
+    /// after it was added to the others.
+    pub(crate) fn launches(&self, rt: &Runtime) -> u64 {
+        let fast = self.fast_launches(rt);
+        fast.wrapping_add(self.tracked.load(Acquire))
+    }
+
+    pub(crate) fn is_quiet(&self, rt: &Runtime) -> bool {
+        self.refresh(rt);
+        let fast = self.fast_launches(rt);
+        self.fast_done.load(Acquire) >= fast && self.done.load(Acquire) >= self.tracked.load(Acquire)
+    }
+
+    /// The careful way into the driver: announces, waits at the gate, obeys the bound. The caller counted the launch
+    /// in `counter` already; a tracked launch is taken out of there again.
+    #[cold]
+    #[inline(never)]
+    pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &AtomicU64) -> Admission {
+        let group = self.group(rt);
+        let slot = group.slot(rt);
+        let untracked = |group: &Group| Admission {
+            mark: false,
+            device_gate: false,
+            tracked: false,
+            seq: 0,
+            estimate_ns: 0,
+            key: 0,
+            blocking: work.blocking,
+            group: group.index,
+        };
+        let mut word = slot.gate.load(Acquire);
+        if word & gate::DETACHED != 0 {
+            rt.await_registration(group);
+            word = slot.gate.load(Acquire);
+            if word & gate::DETACHED != 0 {
+                slot.unscheduled_attach.fetch_add(1, Relaxed);
+                return untracked(group);
+            }
+        }
+        // From here on the group is not idle, whatever the counters say.
+        group.waiting.fetch_add(1, AcqRel);
+        if word & gate::QUIET != 0 {
+            group.announce(rt);
+        }
+        group.disarm();
+        word = slot.gate.load(Acquire);
+        if word & gate::WATCHED == 0 && word & gate::OPEN_MASK != 0 {
+            group.waiting.fetch_sub(1, Release);
+            return untracked(group);
+        }
+        counter.store(counter.load(Relaxed).wrapping_sub(1), Release);
+        let estimate = rt.estimates.get(work.key);
+        let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
+        loop {
+            if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group)) == Left::Signal {
+                break;
+            }
+            if work.unbounded || self.within_bound(rt, group, estimate_ns) {
+                break;
+            }
+            word = slot.gate.load(Acquire);
+        }
+        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        let every = if bound_ns == 0 { MARK_NS } else { (bound_ns / 4).min(MARK_NS * 4) };
+        let since = self.since_mark.fetch_add(1, Relaxed) + 1;
+        let since_ns = self.since_mark_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
+        let mark = !work.blocking
+            && (!self.in_order() || estimate.is_none() || since >= MARK_COMMANDS || since_ns >= every);
+        let level = slot.level.load(Relaxed);
+        let seq = self.tracked.fetch_add(1, AcqRel) + 1;
+        self.issued_ns.fetch_add(estimate_ns, Relaxed);
+        group.in_flight.fetch_add(1, Relaxed);
+        group.in_flight_ns.fetch_add(estimate_ns as i64, Relaxed);
+        group.waiting.fetch_sub(1, Release);
+        Admission {
+            mark,
+            device_gate: level >= 2 && bound_ns != 0 && rt.has_one_group(),
+            tracked: true,
+            seq,
+            estimate_ns,
+            key: work.key,
+            blocking: work.blocking,
+            group: group.index,
+        }
+    }
+
+    /// Waits until one more command of `estimate_ns` fits into the bound. False: the gate closed meanwhile.
+    fn within_bound(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
+        let slot = group.slot(rt);
+        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) as i64 * 1000;
+        let commands = i64::from(slot.bound_commands.load(Relaxed));
+        let fits = || {
+            let n = group.in_flight.load(Acquire);
+            // Two stay in flight, so that the device finds the next command when it ends one.
+            let time = bound_ns == 0 || n < 2 || group.in_flight_ns.load(Acquire) + estimate_ns as i64 <= bound_ns;
+            time && (commands == 0 || n < commands)
+        };
+        if (bound_ns == 0 && commands == 0) || fits() {
+            return true;
+        }
+        rt.refresh(group);
+        if fits() {
+            return true;
+        }
+        rt.flush(group);
+        let patience = ESCAPE_NS.max(4 * bound_ns as u64);
+        let polled = !self.platform(rt).reports_completion();
+        let mut since = now_ns();
+        group.progress_waiters.fetch_add(1, AcqRel);
+        let ok = loop {
+            let seen = group.progress.load(Acquire);
+            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 {
+                break false;
+            }
+            if polled {
+                rt.refresh(group);
+            }
+            if fits() {
+                break true;
+            }
+            let waited = now_ns().saturating_sub(since);
+            if waited >= patience {
+                slot.bound_escapes.fetch_add(1, Relaxed);
+                break true;
+            }
+            let limit = if polled { POLL_NS } else { (patience - waited).min(1_000_000) };
+            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: limit as _ };
+            use rustix::thread::futex;
+            if let Err(rustix::io::Errno::INTR) =
+                futex::wait(&group.progress, futex::Flags::PRIVATE, seen, Some(&timeout))
+            {
+                slot.signal_escapes.fetch_add(1, Relaxed);
+                break true;
+            }
+            if group.progress.load(Acquire) != seen {
+                since = now_ns();
+            }
+        };
+        group.progress_waiters.fetch_sub(1, Release);
+        ok
+    }
+
+    /// Says what became of an admitted command. Returns the mark to complete later if the driver took it and its
+    /// completion is to be followed. `counter` is the one given to [`XQueue::admit`].
+    pub fn commit(&self, rt: &'static Runtime, admission: &Admission, accepted: bool, counter: &AtomicU64) -> Option<Mark> {
+        if !admission.tracked {
+            if !accepted {
+                counter.store(counter.load(Relaxed).wrapping_sub(1), Release);
+            }
+            return None;
+        }
+        if !accepted {
+            self.withdraw(rt, admission);
+            return None;
+        }
+        self.slot(rt).launches_shared.fetch_add(1, Relaxed);
+        let mark = Mark {
+            queue: self.index,
+            generation: self.generation.load(Relaxed),
+            seq: admission.seq,
+            issued_ns: self.issued_ns.load(Relaxed),
+            estimate_ns: admission.estimate_ns,
+            fast_upto: self.fast_launches(rt),
+            commands: 1,
+            key: admission.key,
+            at: now_ns(),
+            group: admission.group,
+        };
+        if admission.blocking {
+            self.finish(rt, &mark);
+            return None;
+        }
+        if !admission.mark {
+            return None;
+        }
+        let commands = self.since_mark.swap(0, Relaxed).max(1);
+        self.since_mark_ns.store(0, Relaxed);
+        let mark = Mark { commands, ..mark };
+        if !self.platform(rt).reports_completion() {
+            let mut marks = self.marks.lock().unwrap_or_else(|e| e.into_inner());
+            if marks.len() >= MARKS {
+                return None;
+            }
+            marks.push_back(mark);
+        }
+        Some(mark)
+    }
+
+    /// A command that was admitted but that the driver refused: as if it had never been.
+    fn withdraw(&self, rt: &'static Runtime, admission: &Admission) {
+        if self.in_order() {
+            if self.tracked.compare_exchange(admission.seq, admission.seq - 1, AcqRel, Relaxed).is_err() {
+                // Somebody launched after us; their completion covers our number too.
+                return;
+            }
+        } else {
+            self.done.fetch_add(1, AcqRel);
+        }
+        self.issued_ns.fetch_sub(admission.estimate_ns, Relaxed);
+        let group = &rt.groups[usize::from(admission.group)];
+        group.in_flight.fetch_sub(1, Relaxed);
+        group.in_flight_ns.fetch_sub(admission.estimate_ns as i64, Relaxed);
+        group.settle(rt);
+    }
+
+    /// A mark that could not be placed after all: its commands complete with the next one.
+    pub fn unmark(&self, mark: &Mark) {
+        self.since_mark.fetch_add(mark.commands, Relaxed);
+        // Not measured, but enough to make the very next command a mark.
+        self.since_mark_ns.fetch_add(u64::from(u32::MAX), Relaxed);
+    }
+
+    /// The device has completed everything up to a mark (of an out-of-order queue: that one command).
+    /// May be called on any thread.
+    pub fn complete(rt: &'static Runtime, mark: &Mark) {
+        let queue = &rt.queues[usize::from(mark.queue)];
+        if queue.generation.load(Acquire) == mark.generation {
+            let now = now_ns();
+            queue.learn(rt, mark, now);
+            queue.finish(rt, mark);
+            queue.group(rt).settle(rt);
+        }
+    }
+
+    fn learn(&self, rt: &Runtime, mark: &Mark, now: u64) {
+        let before = self.last_done_at.swap(now, Relaxed);
+        if mark.commands != 1 || mark.key == 0 {
+            return;
+        }
+        let took = now.saturating_sub(before.max(mark.at));
+        let alone = self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0;
+        // With company on the device a time may hold somebody else's work; only a shorter one is news then.
+        if alone || rt.estimates.get(mark.key).is_none_or(|known| took < known) {
+            rt.estimates.sample(mark.key, took);
+        }
+    }
+
+    fn finish(&self, rt: &Runtime, mark: &Mark) {
+        let (commands, ns) = if self.in_order() {
+            self.fast_done.fetch_max(mark.fast_upto, AcqRel);
+            let before_ns = self.done_ns.fetch_max(mark.issued_ns, AcqRel);
+            let before = self.done.fetch_max(mark.seq, AcqRel);
+            (mark.seq.saturating_sub(before), mark.issued_ns.saturating_sub(before_ns))
+        } else {
+            self.done.fetch_add(1, AcqRel);
+            (1, mark.estimate_ns)
+        };
+        let group = &rt.groups[usize::from(mark.group)];
+        group.in_flight.fetch_sub(commands as i64, AcqRel);
+        group.in_flight_ns.fetch_sub(ns as i64, AcqRel);
+        let slot = group.slot(rt);
+        slot.completed.fetch_add(commands, Relaxed);
+        slot.device_ns.fetch_add(ns, Relaxed);
+        group.progress.fetch_add(1, AcqRel);
+        if group.progress_waiters.load(Acquire) != 0 {
+            wake_all_private(&group.progress);
+        }
+    }
+
+    /// Looks at the word the device writes, where completion is reported that way.
+    pub(crate) fn refresh(&self, rt: &Runtime) {
+        if self.platform(rt).reports_completion() {
+            return;
+        }
+        let Ok(mut marks) = self.marks.try_lock() else { return };
+        while let Some(mark) = marks.front().copied() {
+            let word = self.slot(rt).completed_word.load(Acquire);
+            if (word.wrapping_sub(mark.seq as u32) as i32) < 0 {
+                break;
+            }
+            marks.pop_front();
+            let now = now_ns();
+            self.learn(rt, &mark, now);
+            self.finish(rt, &mark);
+        }
+    }
+
+    /// To be called before a call that waits for this queue. Everything launched before is complete if it succeeds.
+    pub fn sync_begin(&self, rt: &'static Runtime) -> Waiting {
+        let group = self.group(rt);
+        group.syncing.fetch_add(1, AcqRel);
+        Waiting {
+            tracked: self.tracked.load(Acquire),
+            issued_ns: self.issued_ns.load(Acquire),
+            fast: self.fast_launches(rt),
+            group: group.index,
+            _lend: Lend::for_sync(rt, group),
+        }
+    }
+
+    /// The counterpart of [`XQueue::sync_begin`]; `complete` = the call waited for the whole queue and succeeded.
+    pub fn sync_end(&self, rt: &'static Runtime, sync: Waiting, complete: bool) {
+        let group = &rt.groups[usize::from(sync.group)];
+        if complete {
+            self.fast_done.fetch_max(sync.fast, AcqRel);
+            // Commands of an out-of-order queue are each followed by their own mark.
+            if self.in_order() {
+                let ns = sync.issued_ns.saturating_sub(self.done_ns.fetch_max(sync.issued_ns, AcqRel));
+                let commands = sync.tracked.saturating_sub(self.done.fetch_max(sync.tracked, AcqRel));
+                group.in_flight.fetch_sub(commands as i64, AcqRel);
+                group.in_flight_ns.fetch_sub(ns as i64, AcqRel);
+                group.slot(rt).completed.fetch_add(commands, Relaxed);
+                group.slot(rt).device_ns.fetch_add(ns, Relaxed);
+            }
+        }
+        group.syncing.fetch_sub(1, AcqRel);
+        if complete {
+            group.settle(rt);
+        }
+    }
+
+    /// A mark for the end of what was tracked so far, if no mark follows it yet. The caller places it, as a marker
+    /// command or the like, and completes it.
+    pub fn tail_mark(&self, rt: &Runtime) -> Option<Mark> {
+        if !self.in_order() {
+            return None;
+        }
+        let commands = self.since_mark.swap(0, Relaxed);
+        if commands == 0 || self.is_quiet(rt) {
+            return None;
+        }
+        self.since_mark_ns.store(0, Relaxed);
+        Some(Mark {
+            queue: self.index,
+            generation: self.generation.load(Relaxed),
+            seq: self.tracked.load(Acquire),
+            issued_ns: self.issued_ns.load(Acquire),
+            estimate_ns: 0,
+            fast_upto: self.fast_launches(rt),
+            commands: commands + 1,
+            key: 0,
+            at: now_ns(),
+            group: self.group.load(Relaxed),
+        })
+    }
+}

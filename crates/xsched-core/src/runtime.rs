@@ -1,0 +1,466 @@
+//! All XQueues and groups of this process, and the way to the agent thread and the daemon.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::thread::{MembarrierCommand, membarrier};
+use xsched_proto::class::queue_priority;
+use xsched_proto::segment::{COUNTERS, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, gate, state};
+use xsched_proto::wire::ClientMsg;
+
+use crate::estimate::Estimates;
+use crate::group::{Group, LEASE_NS, Registration};
+use crate::queue::XQueue;
+use crate::{Platform, now_ns, thread};
+
+/// How long the first launch waits for the daemon's answer, in ns.
+const ATTACH_NS: u64 = 100_000_000;
+
+/// Describes a hardware queue that is used for the first time.
+pub struct QueueSpec {
+    /// The vendor's handle.
+    pub handle: usize,
+    /// Index into the platforms given to [`Runtime::new`].
+    pub platform: u8,
+    /// Device key.
+    pub device: String,
+    /// Priority relative to the program's, in steps of ten; positive is more urgent.
+    pub priority_steps: i32,
+    /// Whether its commands complete in order.
+    pub in_order: bool,
+}
+
+#[derive(Clone, PartialEq)]
+struct GroupKey {
+    device: String,
+    platform: u8,
+    steps: i32,
+    fixed: Option<i32>,
+}
+
+#[derive(Default)]
+struct Tables {
+    queues: HashMap<usize, u16>,
+    free_queues: Vec<u16>,
+    groups: Vec<GroupKey>,
+    free_counters: Vec<u16>,
+    outbox: Vec<ClientMsg>,
+}
+
+/// The scheduler's state in this process. Lives until the process ends.
+pub struct Runtime {
+    pub(crate) segment: &'static Segment,
+    pub(crate) groups: Box<[Group]>,
+    pub(crate) queues: Box<[XQueue]>,
+    pub(crate) platforms: &'static [&'static dyn Platform],
+    pub(crate) estimates: Estimates,
+    owners: Box<[AtomicI32]>,
+    next_counter: Box<[AtomicU32]>,
+    tables: Mutex<Tables>,
+    group_count: AtomicU32,
+    high_water: AtomicU32,
+    base_priority: AtomicI32,
+    attach_deadline: AtomicU64,
+    heartbeat: AtomicPtr<Heartbeat>,
+    detached: AtomicBool,
+    daemon_event: OwnedFd,
+    agent_event: OwnedFd,
+}
+
+impl Runtime {
+    /// `segment` must be zeroed shared memory; `daemon_event` and `agent_event` are eventfds. `base_priority` is the
+    /// program's own priority as far as it is known here; it only ranks groups for inheritance.
+    pub fn new(
+        segment: &'static Segment,
+        platforms: &'static [&'static dyn Platform],
+        base_priority: i32,
+        daemon_event: OwnedFd,
+        agent_event: OwnedFd,
+    ) -> Runtime {
+        segment.header.magic.store(MAGIC, Relaxed);
+        segment.header.version.store(xsched_proto::PROTOCOL_VERSION, Relaxed);
+        for (word, n) in segment.header.sizes.iter().zip([GROUPS, QUEUES, COUNTERS]) {
+            word.store(n as u32, Relaxed);
+        }
+        // Without the barrier (a kernel older than 4.14) idle is decided by the counters alone.
+        let _ = membarrier(MembarrierCommand::RegisterPrivateExpedited);
+        Runtime {
+            segment,
+            groups: (0..GROUPS as u16).map(Group::new).collect(),
+            queues: (0..QUEUES as u16).map(XQueue::new).collect(),
+            platforms,
+            estimates: Estimates::new(),
+            owners: (0..COUNTERS).map(|_| AtomicI32::new(0)).collect(),
+            next_counter: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            tables: Mutex::new(Tables {
+                free_queues: (0..QUEUES as u16).rev().collect(),
+                free_counters: (0..COUNTERS as u16).rev().collect(),
+                ..Tables::default()
+            }),
+            group_count: AtomicU32::new(0),
+            high_water: AtomicU32::new(0),
+            base_priority: AtomicI32::new(base_priority),
+            attach_deadline: AtomicU64::new(0),
+            heartbeat: AtomicPtr::new(core::ptr::null_mut()),
+            detached: AtomicBool::new(false),
+            daemon_event,
+            agent_event,
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The memory shared with the daemon.
+    pub fn segment(&self) -> &'static Segment {
+        self.segment
+    }
+
+    /// The XQueue with this key, made if `describe` says what it is. `None` when it cannot be scheduled: too many
+    /// queues or groups, or `describe` found nothing to schedule.
+    pub fn queue(&'static self, key: usize, describe: impl FnOnce() -> Option<QueueSpec>) -> Option<&'static XQueue> {
+        if let Some(at) = self.tables().queues.get(&key) {
+            return Some(&self.queues[usize::from(*at)]);
+        }
+        // The driver is asked without our lock held.
+        let spec = describe()?;
+        let mut tables = self.tables();
+        if let Some(at) = tables.queues.get(&key) {
+            return Some(&self.queues[usize::from(*at)]);
+        }
+        let group_key =
+            GroupKey { device: spec.device, platform: spec.platform, steps: spec.priority_steps, fixed: None };
+        let group = self.group_for(&mut tables, group_key)?;
+        let at = tables.free_queues.pop()?;
+        self.high_water.fetch_max(u32::from(at) + 1, AcqRel);
+        let queue = &self.queues[usize::from(at)];
+        queue.reset();
+        queue.key.store(key, Relaxed);
+        queue.handle.store(spec.handle, Relaxed);
+        queue.platform.store(spec.platform, Relaxed);
+        queue.in_order.store(spec.in_order, Relaxed);
+        queue.group.store(group, Relaxed);
+        let slot = queue.slot(self);
+        slot.launches_shared.store(0, Relaxed);
+        slot.group.store(u32::from(group) + 1, Release);
+        queue.generation.fetch_add(1, Release);
+        tables.queues.insert(key, at);
+        tables.outbox.push(ClientMsg::QueueAdd { slot: at, group });
+        drop(tables);
+        self.poke_agent();
+        Some(queue)
+    }
+
+    fn group_for(&self, tables: &mut Tables, key: GroupKey) -> Option<u16> {
+        if let Some(at) = tables.groups.iter().position(|g| *g == key) {
+            return Some(at as u16);
+        }
+        let index = tables.groups.len();
+        let group = self.groups.get(index)?;
+        let slot = group.slot(self);
+        slot.gate.store(gate::DETACHED | gate::QUIET, Relaxed);
+        slot.lent_priority.store(i32::MIN, Relaxed);
+        slot.state.store(state::IDLE, Relaxed);
+        let base = self.base_priority.load(Relaxed);
+        group.rank.store(key.fixed.unwrap_or_else(|| queue_priority(base, key.steps)), Relaxed);
+        if self.detached.load(Relaxed) {
+            group.registration.store(Registration::Detached as u32, Release);
+        }
+        group.used.store(1, Release);
+        tables.outbox.push(self.group_add(index as u16, &key));
+        tables.groups.push(key);
+        self.group_count.fetch_add(1, Release);
+        let _ = self.attach_deadline.compare_exchange(0, now_ns() + ATTACH_NS, Relaxed, Relaxed);
+        Some(index as u16)
+    }
+
+    fn group_add(&self, slot: u16, key: &GroupKey) -> ClientMsg {
+        let platform = self.platforms[usize::from(key.platform)];
+        ClientMsg::GroupAdd {
+            slot,
+            device: key.device.clone(),
+            platform: platform.kind(),
+            priority_steps: key.steps,
+            priority_fixed: key.fixed,
+            levels: platform.levels(),
+        }
+    }
+
+    /// Forgets the queue with this key: its handle is about to be destroyed.
+    pub fn remove_queue(&self, key: usize) {
+        let mut tables = self.tables();
+        let Some(at) = tables.queues.remove(&key) else { return };
+        let queue = &self.queues[usize::from(at)];
+        queue.generation.fetch_add(1, AcqRel);
+        let launches = queue.fast_launches(self).wrapping_add(queue.slot(self).launches_shared.load(Relaxed));
+        let group = queue.group(self);
+        group.slot(self).launches_retired.fetch_add(launches, Relaxed);
+        let mut next = queue.counters.load(Acquire);
+        while let Some(index) = next.checked_sub(1) {
+            let at = index as usize;
+            self.segment.counters[at].queue.store(0, Release);
+            next = self.next_counter[at].load(Relaxed);
+            tables.free_counters.push(index as u16);
+        }
+        let in_flight = queue.forget(self);
+        group.in_flight.fetch_sub(in_flight.0, Relaxed);
+        group.in_flight_ns.fetch_sub(in_flight.1, Relaxed);
+        queue.slot(self).group.store(0, Release);
+        tables.free_queues.push(at);
+        tables.outbox.push(ClientMsg::QueueRemove { slot: at });
+        drop(tables);
+        group.settle(self);
+        self.poke_agent();
+    }
+
+    /// Agent, on `hint --queue`: moves a queue to a group of this absolute priority.
+    pub fn move_queue(&self, slot: u16, priority: i32) {
+        let mut tables = self.tables();
+        let Some(queue) = self.queues.get(usize::from(slot)) else { return };
+        if queue.slot(self).group.load(Relaxed) == 0 {
+            return;
+        }
+        let old = queue.group.load(Relaxed);
+        let mut key = tables.groups[usize::from(old)].clone();
+        key.fixed = Some(priority);
+        let Some(group) = self.group_for(&mut tables, key) else { return };
+        if group == old {
+            return;
+        }
+        queue.group.store(group, Release);
+        queue.slot(self).group.store(u32::from(group) + 1, Release);
+        queue.generation.fetch_add(2, AcqRel);
+        tables.outbox.push(ClientMsg::QueueRemove { slot });
+        tables.outbox.push(ClientMsg::QueueAdd { slot, group });
+        drop(tables);
+        self.poke_agent();
+    }
+
+    /// The counter of the calling thread on a queue; shared with other threads when there are too many.
+    pub fn counter(&'static self, queue: &XQueue) -> &'static AtomicU64 {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut tables = self.tables();
+        let mut next = queue.counters.load(Acquire);
+        let mut orphan = None;
+        while let Some(index) = next.checked_sub(1) {
+            let at = index as usize;
+            match self.owners[at].load(Acquire) {
+                owner if owner == me => return &self.segment.counters[at].launches,
+                0 => orphan = Some(at),
+                _ => {}
+            }
+            next = self.next_counter[at].load(Relaxed);
+        }
+        if let Some(at) = orphan {
+            self.owners[at].store(me, Release);
+            return &self.segment.counters[at].launches;
+        }
+        let Some(index) = tables.free_counters.pop() else {
+            // Counts may then get lost when two threads add at once; nothing else depends on them being exact but
+            // the idle decision, which a lost count delays no longer than the next launch.
+            return &queue.slot(self).launches_shared;
+        };
+        let at = usize::from(index);
+        let counter: &CounterSlot = &self.segment.counters[at];
+        counter.launches.store(0, Relaxed);
+        counter.queue.store(u32::from(queue.index) + 1, Release);
+        self.owners[at].store(me, Release);
+        self.next_counter[at].store(queue.counters.load(Relaxed), Relaxed);
+        queue.counters.store(u32::from(index) + 1, Release);
+        &counter.launches
+    }
+
+    /// A thread ends: its counters go to whoever comes next.
+    pub fn thread_exit(&self) {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        for owner in &self.owners {
+            let _ = owner.compare_exchange(me, 0, AcqRel, Relaxed);
+        }
+    }
+
+    /// Finds the queue and lets the calling thread remember it.
+    pub fn remember(
+        &'static self,
+        key: usize,
+        describe: impl FnOnce() -> Option<QueueSpec>,
+    ) -> Option<&'static XQueue> {
+        let queue = self.queue(key, describe)?;
+        let counter = self.counter(queue);
+        thread::remember(self, key, queue, counter);
+        Some(queue)
+    }
+
+    /// The queue with this key, if it is known.
+    pub fn find(&self, key: usize) -> Option<&XQueue> {
+        let at = *self.tables().queues.get(&key)?;
+        Some(&self.queues[usize::from(at)])
+    }
+
+    pub(crate) fn counters_of(&self, queue: &XQueue) -> impl Iterator<Item = &CounterSlot> {
+        let mut next = queue.counters.load(Acquire);
+        core::iter::from_fn(move || {
+            let at = next.checked_sub(1)? as usize;
+            next = self.next_counter[at].load(Relaxed);
+            Some(&self.segment.counters[at])
+        })
+    }
+
+    pub(crate) fn queues_of(&self, group: &Group) -> impl Iterator<Item = &XQueue> {
+        let wanted = u32::from(group.index) + 1;
+        self.queues
+            .iter()
+            .take(self.queues_in_use())
+            .filter(move |q| self.segment.queues[usize::from(q.index)].group.load(Acquire) == wanted)
+    }
+
+    // Slots are handed out lowest first, so that the used ones lie together.
+    fn queues_in_use(&self) -> usize {
+        self.high_water.load(Acquire) as usize
+    }
+
+    /// Every group in use.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().take(self.group_count.load(Acquire) as usize)
+    }
+
+    /// Every queue in use.
+    pub fn queues(&self) -> impl Iterator<Item = &XQueue> {
+        self.queues.iter().filter(|q| self.segment.queues[usize::from(q.index)].group.load(Acquire) != 0)
+    }
+
+    /// Whether all queues of this process are suspended together.
+    pub fn has_one_group(&self) -> bool {
+        self.group_count.load(Relaxed) <= 1
+    }
+
+    pub(crate) fn highest_rank(&self) -> i32 {
+        self.groups().map(|g| g.rank.load(Relaxed)).max().unwrap_or(i32::MIN)
+    }
+
+    pub(crate) fn is_quiet(&self, group: &Group) -> bool {
+        self.queues_of(group).all(|q| q.is_quiet(self))
+    }
+
+    pub(crate) fn launches_of(&self, group: &Group) -> u64 {
+        self.queues_of(group).fold(0, |n, q| n.wrapping_add(q.launches(self)))
+    }
+
+    pub(crate) fn refresh(&self, group: &Group) {
+        self.queues_of(group).for_each(|q| q.refresh(self));
+    }
+
+    pub(crate) fn flush(&self, group: &Group) {
+        self.queues_of(group).for_each(|q| q.platform(self).flush(q));
+    }
+
+    pub(crate) fn barrier(&self) {
+        let _ = membarrier(MembarrierCommand::PrivateExpedited);
+    }
+
+    pub(crate) fn await_registration(&self, group: &Group) {
+        group.wait_registered(self.attach_deadline.load(Relaxed));
+    }
+
+    /// Tells the daemon that a word of the segment changed.
+    pub fn notify_daemon(&self) {
+        let _ = rustix::io::write(&self.daemon_event, &1u64.to_ne_bytes());
+    }
+
+    /// Wakes the agent thread.
+    pub fn poke_agent(&self) {
+        let _ = rustix::io::write(&self.agent_event, &1u64.to_ne_bytes());
+    }
+
+    /// The eventfd of [`Runtime::notify_daemon`].
+    pub fn daemon_event(&self) -> &OwnedFd {
+        &self.daemon_event
+    }
+
+    /// The eventfd of [`Runtime::poke_agent`].
+    pub fn agent_event(&self) -> &OwnedFd {
+        &self.agent_event
+    }
+
+    /// Agent: messages that wait to be sent.
+    pub fn take_outbox(&self) -> Vec<ClientMsg> {
+        core::mem::take(&mut self.tables().outbox)
+    }
+
+    /// Agent, after connecting: everything a new daemon must know. Empties the outbox.
+    pub fn introduce(&self) -> Vec<ClientMsg> {
+        let mut tables = self.tables();
+        tables.outbox.clear();
+        let groups = tables.groups.iter().enumerate().map(|(i, key)| self.group_add(i as u16, key));
+        let queues =
+            self.queues().map(|q| ClientMsg::QueueAdd { slot: q.index, group: q.group.load(Relaxed) }).collect::<Vec<_>>();
+        groups.chain(queues).collect()
+    }
+
+    /// Device key and platform of a group.
+    pub fn device_of(&self, group: u16) -> Option<(String, &'static dyn Platform)> {
+        let tables = self.tables();
+        let key = tables.groups.get(usize::from(group))?;
+        Some((key.device.clone(), self.platforms[usize::from(key.platform)]))
+    }
+
+    /// Agent: a daemon holds the gates from now on; `heartbeat` is its page (null for a scheduler in this process).
+    pub fn attach(&self, heartbeat: *mut Heartbeat) {
+        self.heartbeat.store(heartbeat, Release);
+        self.detached.store(false, Release);
+    }
+
+    /// Opens every gate: nobody holds them any more. The application goes on unscheduled.
+    pub fn detach(&self) {
+        if self.detached.swap(true, AcqRel) {
+            return;
+        }
+        for group in self.groups() {
+            group.set_registration(self, Registration::Detached);
+        }
+        self.poke_agent();
+    }
+
+    /// Whether [`Runtime::detach`] was called since the last [`Runtime::attach`].
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Acquire)
+    }
+
+    /// Whether the daemon missed so many beats that it holds nobody any more. It beats only while some gate is
+    /// closed, so that what counts is the silence `since` this gate was seen closed.
+    pub fn daemon_is_silent(&self, now: u64, since: u64) -> bool {
+        let page = self.heartbeat.load(Acquire);
+        if page.is_null() {
+            return false;
+        }
+        // SAFETY: the agent maps the page and never unmaps it while it is published here.
+        let beat = unsafe { &(*page).beat_ns }.load(Acquire);
+        now.saturating_sub(beat.max(since)) > LEASE_NS
+    }
+
+    /// Whether some gate of this process is closed.
+    pub fn some_gate_is_closed(&self) -> bool {
+        self.groups().any(|g| g.slot(self).gate.load(Acquire) & gate::OPEN_MASK == 0)
+    }
+
+    /// Launches of the whole process, and those that went by without a gate decision: attach, passthrough, error.
+    pub fn totals(&self) -> (u64, [u64; 3]) {
+        let mut launches = 0u64;
+        let mut unscheduled = [0; 3];
+        for group in self.groups() {
+            let slot = group.slot(self);
+            launches = launches.wrapping_add(slot.launches_retired.load(Relaxed));
+            for q in self.queues_of(group) {
+                launches = launches.wrapping_add(q.fast_launches(self)).wrapping_add(q.slot(self).launches_shared.load(Relaxed));
+            }
+            for (sum, word) in
+                unscheduled.iter_mut().zip([&slot.unscheduled_attach, &slot.unscheduled_passthrough, &slot.unscheduled_error])
+            {
+                *sum += word.load(Relaxed);
+            }
+        }
+        (launches, unscheduled)
+    }
+}
