@@ -1,0 +1,88 @@
+//! Host functions, and the library's threads.
+
+use crate::context::{Context, Mark, lock, sleep_on};
+use crate::error::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Acquire;
+
+/// A host function.
+pub(crate) type Function = unsafe extern "C" fn(*mut c_void);
+
+struct Call {
+    count: u64,
+    function: Function,
+    data: *mut c_void,
+}
+
+// SAFETY: the pointer is the program's, which has it run on another thread by calling simLaunchHostFunc.
+unsafe impl Send for Call {}
+
+#[derive(Default)]
+struct Pending {
+    by_stream: BTreeMap<u32, VecDeque<Call>>,
+    thread: bool,
+}
+
+/// The host functions of a context that have been given but not run.
+#[derive(Default)]
+pub(crate) struct Calls(Mutex<Pending>);
+
+impl Calls {
+    /// Makes sure that there is a thread to run them.
+    pub(crate) fn start(&self, context: &'static Context) -> Result<()> {
+        let mut pending = lock(&self.0);
+        if !pending.thread {
+            spawn("simdev-calls", || context.calls.run(context))?;
+            pending.thread = true;
+        }
+        Ok(())
+    }
+
+    /// Notes a function before its command enters the ring.
+    pub(crate) fn add(&self, mark: Mark, function: Function, data: *mut c_void) {
+        let call = Call { count: mark.count, function, data };
+        lock(&self.0).by_stream.entry(mark.slot).or_default().push_back(call);
+    }
+
+    fn due(&self, context: &Context) -> Option<(u32, Call)> {
+        let mut pending = lock(&self.0);
+        for (&slot, calls) in &mut pending.by_stream {
+            let called = context.shared().streams[slot as usize].called.load(Acquire);
+            if calls.front().is_some_and(|call| call.count <= called) {
+                return calls.pop_front().map(|call| (slot, call));
+            }
+        }
+        None
+    }
+
+    fn run(&self, context: &Context) {
+        let word = &context.shared().device.calls;
+        while !context.is_lost() {
+            let seen = word.load(Acquire);
+            match self.due(context) {
+                None => sleep_on(word, seen),
+                Some((slot, call)) => {
+                    // SAFETY: the program gave this function and its argument for this.
+                    unsafe { (call.function)(call.data) };
+                    let _ = context.returned(slot);
+                }
+            }
+        }
+    }
+}
+
+/// Starts a thread that takes none of the program's signals.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    // SAFETY: both sets are local; filled before use.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let thread = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        thread.map(drop).map_err(|_| Error::OutOfMemory)
+    }
+}

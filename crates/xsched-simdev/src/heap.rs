@@ -1,0 +1,73 @@
+//! A first-fit allocator over a range of offsets. Its book-keeping lies outside the memory it hands out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// All blocks begin at a multiple of this, in bytes.
+const ALIGN: u64 = 256;
+
+#[derive(Debug)]
+pub(crate) struct Heap {
+    /// Free blocks: start → length; no two adjacent.
+    free: BTreeMap<u64, u64>,
+    used: HashMap<u64, u64>,
+}
+
+impl Heap {
+    pub(crate) fn new(range: Range<u64>) -> Self {
+        Self { free: BTreeMap::from([(range.start, range.end - range.start)]), used: HashMap::new() }
+    }
+
+    /// A block of at least `bytes`; its offset.
+    pub(crate) fn alloc(&mut self, bytes: u64) -> Option<u64> {
+        let bytes = bytes.max(1).checked_next_multiple_of(ALIGN)?;
+        let (&start, &length) = self.free.iter().find(|&(_, &length)| length >= bytes)?;
+        self.free.remove(&start);
+        if length > bytes {
+            self.free.insert(start + bytes, length - bytes);
+        }
+        self.used.insert(start, bytes);
+        Some(start)
+    }
+
+    /// Is this the start of a block in use?
+    pub(crate) fn is_block(&self, start: u64) -> bool {
+        self.used.contains_key(&start)
+    }
+
+    /// Takes a block back; its length, or `None` if there is none at `start`.
+    pub(crate) fn free(&mut self, start: u64) -> Option<u64> {
+        let bytes = self.used.remove(&start)?;
+        let (mut start, mut length) = (start, bytes);
+        if let Some(next) = self.free.remove(&(start + length)) {
+            length += next;
+        }
+        if let Some((&before, &room)) = self.free.range(..start).next_back()
+            && before + room == start
+        {
+            (start, length) = (before, length + room);
+        }
+        self.free.insert(start, length);
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_apart_and_come_back() {
+        let mut heap = Heap::new(1024..1024 + 4 * 256);
+        let blocks: Vec<u64> = (0..4).map(|_| heap.alloc(200).unwrap()).collect();
+        assert_eq!(blocks, [1024, 1280, 1536, 1792]);
+        assert_eq!(heap.alloc(1), None);
+        for block in [1280, 1792, 1024, 1536] {
+            assert!(heap.is_block(block));
+            assert_eq!(heap.free(block), Some(256));
+        }
+        assert_eq!(heap.alloc(1024), Some(1024), "neighbours grew together");
+        assert_eq!(heap.free(1280), None, "not the start of a block");
+        assert_eq!(heap.alloc(u64::MAX), None);
+    }
+}
