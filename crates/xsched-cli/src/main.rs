@@ -1,2 +1,48 @@
-//! (being written)
-fn main() {}
+//! The `xsched` command.
+//!
+//! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
+//! before anything is contacted or started. What they share lies beside them:
+//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon).
+
+mod cli;
+mod client;
+mod cmd;
+mod dl;
+mod failure;
+mod folders;
+mod opencl;
+mod preload;
+mod sigpipe;
+mod start;
+mod target;
+mod values;
+
+use cli::Command;
+use failure::Result;
+
+fn main() -> std::process::ExitCode {
+    let done = cli::parse().and_then(dispatch);
+    match done {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(command: Command) -> Result {
+    match command {
+        Command::Run(args) => cmd::run::main(args),
+        Command::Daemon(args) => cmd::daemon::main(args),
+        Command::Ps(args) => cmd::ps::main(args),
+        Command::Policy(args) => cmd::policy::main(args),
+        Command::Hint(args) => cmd::hint::main(args),
+        Command::Suspend(args) => cmd::suspend::suspend(args),
+        Command::Resume(args) => cmd::suspend::resume(args),
+        Command::Doctor(args) => cmd::doctor::main(args),
+        Command::Demo(args) => cmd::demo::main(args),
+        Command::Completions(args) => cmd::completions::main(args),
+        Command::Man => cmd::man::main(),
+        Command::SimDevice(args) => cmd::sim_device::main(args),
+        Command::DemoWorker(args) => cmd::demo::worker::main(args),
+        Command::Probe(args) => cmd::doctor::probe::main(args),
+    }
+}

@@ -1,0 +1,135 @@
+//! What may be typed: the subcommands, and how a mistake is told in one line.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::cmd;
+use crate::failure::Failure;
+
+/// Preemptive scheduling for GPUs and other accelerators.
+#[derive(Parser, Debug)]
+#[command(name = "xsched", version, propagate_version = false, max_term_width = 100)]
+#[command(after_help = AFTER_HELP)]
+#[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  xsched run --priority high -- python3 serve.py     runs first whenever it wants the device
+  xsched run --priority low  -- python3 train.py     takes what is left
+  xsched ps                                          who runs, who waits, what got past
+  xsched demo                                        shows what it is good for, on this machine
+  xsched doctor                                      what works here, and what to do if not
+
+Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its command does.";
+
+/// The subcommands, in the order of the help.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Run(cmd::run::Args),
+    Ps(cmd::ps::Args),
+    Policy(cmd::policy::Args),
+    Hint(cmd::hint::Args),
+    Suspend(cmd::suspend::Args),
+    /// Undo `suspend`
+    Resume(cmd::suspend::Args),
+    Doctor(cmd::doctor::Args),
+    Demo(cmd::demo::Args),
+    Daemon(cmd::daemon::Args),
+    Completions(cmd::completions::Args),
+    /// Print the manual page (roff); view it with `xsched man | man -l -`
+    Man,
+    #[command(hide = true)]
+    SimDevice(cmd::sim_device::Args),
+    #[command(hide = true)]
+    DemoWorker(cmd::demo::worker::Args),
+    #[command(hide = true)]
+    Probe(cmd::doctor::probe::Args),
+}
+
+/// Everything that may be typed, for completions and the manual.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Reads the command line. Help and version are printed at once.
+pub(crate) fn parse() -> Result<Command, Failure> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(cli.command),
+        Err(e) => match e.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.exit(),
+            _ => Err(Failure::input(one_line(&e))),
+        },
+    }
+}
+
+/// Clap's message without its decoration, in one line.
+fn one_line(error: &clap::Error) -> String {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(s)) => Some(s.clone()),
+        Some(ContextValue::Strings(v)) => Some(v.join(" ")),
+        _ => None,
+    };
+    match error.kind() {
+        // Our own parsers already say what is wrong and what is accepted.
+        ErrorKind::ValueValidation => {
+            let flag = context(ContextKind::InvalidArg).unwrap_or_default();
+            let flag = flag.split_whitespace().next().unwrap_or_default();
+            if let Some(source) = std::error::Error::source(error) {
+                return format!("{flag}: {source}");
+            }
+        }
+        ErrorKind::MissingRequiredArgument => {
+            if let Some(missing) = context(ContextKind::InvalidArg) {
+                return format!("{missing} is missing; see --help");
+            }
+        }
+        _ => {}
+    }
+    let text = error.render().to_string();
+    let text = text.split("\n\nUsage:").next().unwrap_or_default();
+    let text = text.split("\n\nFor more information").next().unwrap_or_default();
+    let words: Vec<&str> = text.strip_prefix("error: ").unwrap_or(text).split_whitespace().collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_visible_command_and_flag_says_what_it_is_for() {
+        for sub in command().get_subcommands().filter(|s| !s.is_hide_set()) {
+            assert!(sub.get_about().is_some(), "{}", sub.get_name());
+            for arg in sub.get_arguments().filter(|a| !a.is_hide_set()) {
+                assert!(arg.get_help().is_some(), "{} {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_in_one_line() {
+        for (words, expected) in [
+            (vec!["run", "--priority", "999", "true"], "--priority: '999' is no priority"),
+            (vec!["run", "--weight", "0", "true"], "--weight: '0' is no weight: use a number from 1 to 10000"),
+            (vec!["run"], "<COMMAND>... is missing"),
+            (vec!["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+            (vec!["ps", "--jsn"], "unexpected argument '--jsn' found tip: a similar argument exists: '--json'"),
+        ] {
+            let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();
+            let line = one_line(&e);
+            assert!(line.starts_with(expected), "{line}");
+            assert!(!line.contains('\n'), "{line}");
+        }
+    }
+}

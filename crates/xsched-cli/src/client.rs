@@ -1,0 +1,104 @@
+//! Asking the daemon: one request, answered by packets until the end.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use xsched_proto::paths::Origin;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Refusal, Request, decode, encode};
+use xsched_proto::{PROTOCOL_VERSION, paths};
+
+use crate::failure::Failure;
+use crate::folders;
+
+/// Longest silence of the daemon in the middle of an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects to the daemon's socket.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn connect(socket: &Path) -> rustix::io::Result<OwnedFd> {
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
+    Ok(fd)
+}
+
+/// Where the daemon is, for a command that only talks to it.
+fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Failure> {
+    let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
+    if origin == Origin::User {
+        // Somebody else's folder would mean somebody else's daemon.
+        if let Some(folder) = path.parent().filter(|f| f.symlink_metadata().is_ok()) {
+            folders::private(folder).map_err(Failure::environment)?;
+        }
+    }
+    Ok(path)
+}
+
+/// Sends one request and gathers the answer.
+///
+/// # Errors
+/// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
+pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Failure> {
+    let path = find(socket)?;
+    let fd = connect(&path).map_err(|e| match e {
+        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => {
+            Failure::environment(format!("no permission to talk to the daemon at {}", path.display()))
+        }
+        _ => Failure::environment(format!(
+            "no daemon answers at {} ({e}); `xsched run` starts one with a program, `xsched daemon` without",
+            path.display()
+        )),
+    })?;
+    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).map_err(Failure::environment)?;
+    let lost = |e: rustix::io::Errno| Failure::environment(format!("lost the daemon at {}: {e}", path.display()));
+    rustix::net::send(&fd, &packet, SendFlags::NOSIGNAL).map_err(lost)?;
+    let mut answer = Vec::new();
+    let mut buffer = vec![0u8; MAX_PACKET];
+    loop {
+        if !readable(&fd, PATIENCE).map_err(lost)? {
+            return Err(Failure::environment(format!(
+                "the daemon at {} does not answer; is it stopped (`ps` state T)?",
+                path.display()
+            )));
+        }
+        let (length, _) = rustix::net::recv(&fd, buffer.as_mut_slice(), RecvFlags::empty()).map_err(lost)?;
+        if length == 0 {
+            return Err(Failure::environment(format!(
+                "the daemon at {} hung up; is it of another version? See its log",
+                path.display()
+            )));
+        }
+        match decode::<DaemonMsg>(&buffer[..length]) {
+            Ok(DaemonMsg::End) => return Ok(answer),
+            Ok(DaemonMsg::Refused { kind: Refusal::BadRequest, message }) => return Err(Failure::input(message)),
+            Ok(DaemonMsg::Refused { kind: Refusal::Environment, message }) => {
+                return Err(Failure::environment(message));
+            }
+            Ok(part) => answer.push(part),
+            Err(e) => {
+                return Err(Failure::environment(format!(
+                    "the daemon at {} speaks another language ({e}); restart it with this version",
+                    path.display()
+                )));
+            }
+        }
+    }
+}
+
+/// Waits until `fd` can be read, at most `patience`.
+pub(crate) fn readable(fd: &OwnedFd, patience: Duration) -> rustix::io::Result<bool> {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(n) => return Ok(n > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

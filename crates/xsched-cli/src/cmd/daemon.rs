@@ -1,0 +1,74 @@
+//! `xsched daemon`: the daemon in the foreground.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use xsched_proto::paths::{self, Origin};
+
+use crate::failure::{Failure, Result};
+use crate::folders;
+use crate::values::{self, IdleExit};
+
+/// Run the daemon in the foreground
+///
+/// `xsched run` starts one by itself; this is for services, containers and looking at what it does. SIGTERM and SIGINT
+/// end it, and programs go on unscheduled.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Policy to start with, before the configuration's [default: hpf]
+    #[arg(long, value_name = "NAME", value_parser = values::policy)]
+    policy: Option<String>,
+
+    /// Where to listen [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+
+    /// A configuration file, after /etc/xsched/config.toml and $XDG_CONFIG_HOME/xsched/config.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// End after so long without clients [default: never]
+    #[arg(long, value_name = "SECS|never", value_parser = values::idle_exit)]
+    idle_exit: Option<IdleExit>,
+
+    /// Seed of whatever a policy does at random
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Runs until told to stop.
+pub(crate) fn main(args: Args) -> Result {
+    let (socket, origin) = paths::socket_path(args.socket);
+    if origin == Origin::User {
+        folders::private(socket.parent().unwrap_or(std::path::Path::new("/"))).map_err(Failure::environment)?;
+    }
+    let options = xsched_daemon::Options {
+        socket: std::path::absolute(&socket).unwrap_or(socket),
+        policy: args.policy,
+        config: configuration(args.config)?,
+        idle_exit: args.idle_exit.and_then(|i| i.0),
+        seed: args.seed,
+    };
+    match xsched_daemon::run(options) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(Failure::with_code(e.exit_code(), e.to_string())),
+    }
+}
+
+/// The configuration files there are, in order.
+fn configuration(given: Option<PathBuf>) -> Result<Vec<PathBuf>> {
+    let user = match std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()) {
+        Some(dir) => Some(PathBuf::from(dir)),
+        None => std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|home| PathBuf::from(home).join(".config")),
+    };
+    let usual = [Some(PathBuf::from("/etc")), user];
+    let mut files: Vec<PathBuf> =
+        usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).filter(|f| f.exists()).collect();
+    if let Some(file) = given {
+        if !file.is_file() {
+            return Err(Failure::input(format!("--config: {} is no file", file.display())));
+        }
+        files.push(file);
+    }
+    Ok(files)
+}

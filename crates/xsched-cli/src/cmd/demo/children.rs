@@ -1,0 +1,175 @@
+//! Processes the demo starts, and how they end: always, and by their own process id.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::client;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on Ctrl-C and SIGTERM end the demo by way of [`check`], so that it cleans up.
+pub(super) fn catch_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler stores to an atomic and does nothing else.
+        unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
+    }
+}
+
+/// What an interrupted demo says; `main` turns it into the exit code of a shell.
+pub(super) const INTERRUPT: &str = "interrupted";
+
+/// Fails once the user wants the demo to end.
+pub(super) fn check() -> Result<(), String> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(INTERRUPT.to_owned()) } else { Ok(()) }
+}
+
+/// A child that does not outlive the demo.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    child: Child,
+    what: &'static str,
+}
+
+impl Guarded {
+    /// Starts it.
+    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Guarded, String> {
+        let parent = std::process::id();
+        // SAFETY: prctl and getppid are async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
+                // Should this process be killed, so is the child.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() as u32 != parent { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+            });
+        }
+        let child = command.spawn().map_err(|e| format!("cannot start {what}: {e}"))?;
+        Ok(Guarded { child, what })
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it answers at `socket`.
+    pub(super) fn answers_at(&self, socket: &Path) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let pidfd = Pid::from_raw(self.child.id() as i32)
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
+            .map_err(|e| format!("cannot watch {}: {e}", self.what))?;
+        while client::connect(socket).is_err() {
+            check()?;
+            if client::readable(&pidfd, Duration::from_millis(2)).map_err(|e| e.to_string())? {
+                return Err(format!("{} ended as soon as it was started", self.what));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} does not answer", self.what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait()
+            && let Some(pid) = Pid::from_raw(self.child.id() as i32)
+        {
+            // Politely first, so that a daemon removes its socket.
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+            let gone = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+                .is_ok_and(|fd| client::readable(&fd, Duration::from_secs(1)).unwrap_or(false));
+            if !gone {
+                let _ = self.child.kill();
+            }
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// A worker and its two pipes.
+#[derive(Debug)]
+pub(super) struct Worker {
+    stdin: Option<ChildStdin>,
+    stdout: OwnedFd,
+    pending: Vec<u8>,
+    process: Guarded,
+}
+
+impl Worker {
+    /// Starts one.
+    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Worker, String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Guarded::spawn(command, what)?;
+        let stdin = process.child.stdin.take();
+        let stdout = process.child.stdout.take().ok_or("a worker without stdout")?.into();
+        Ok(Worker { stdin, stdout, pending: Vec::new(), process })
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Says `go`.
+    pub(super) fn go(&mut self) -> Result<(), String> {
+        let stdin = self.stdin.as_mut().ok_or("a worker without stdin")?;
+        stdin.write_all(b"go\n").map_err(|e| format!("lost {}: {e}", self.process.what))
+    }
+
+    /// Tells it to stop.
+    pub(super) fn stop(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits for the line `expected`.
+    pub(super) fn expect(&mut self, expected: &str, patience: Duration) -> Result<(), String> {
+        let line = self.line(patience)?;
+        if line == expected {
+            Ok(())
+        } else {
+            Err(format!("{} said '{line}' instead of '{expected}'", self.process.what))
+        }
+    }
+
+    /// The next line it writes.
+    pub(super) fn line(&mut self, patience: Duration) -> Result<String, String> {
+        let what = self.process.what;
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(end) = self.pending.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            check()?;
+            if Instant::now() > deadline {
+                return Err(format!("{what} said nothing for {} s", patience.as_secs()));
+            }
+            if client::readable(&self.stdout, Duration::from_millis(100)).map_err(|e| e.to_string())? {
+                let mut bytes = [0u8; 4096];
+                match rustix::io::read(&self.stdout, &mut bytes) {
+                    Ok(0) => {
+                        check()?;
+                        let status = self.process.child.wait().map_err(|e| e.to_string())?;
+                        return Err(format!("{what} ended ({status})"));
+                    }
+                    Ok(n) => self.pending.extend_from_slice(&bytes[..n]),
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(format!("lost {what}: {e}")),
+                }
+            }
+        }
+    }
+}

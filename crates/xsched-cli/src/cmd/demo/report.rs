@@ -1,0 +1,251 @@
+//! What the demo found: table, JSON and plot.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use hdrhistogram::Histogram;
+use plotters::prelude::*;
+use serde::Serialize;
+
+/// One of the three situations, over all rounds.
+#[derive(Debug)]
+pub(super) struct Situation {
+    latency_ns: Histogram<u64>,
+    kernels: u64,
+    seconds: f64,
+}
+
+impl Situation {
+    /// Nothing yet.
+    pub(super) fn new() -> Result<Self, String> {
+        let latency_ns = Histogram::new_with_bounds(1, 600_000_000_000, 3).map_err(|e| e.to_string())?;
+        Ok(Situation { latency_ns, kernels: 0, seconds: 0.0 })
+    }
+
+    /// Adds a round's latencies.
+    pub(super) fn add_latencies(&mut self, all_ns: &[u64]) {
+        for &ns in all_ns {
+            self.latency_ns.saturating_record(ns);
+        }
+    }
+
+    /// Adds a round's best-effort work.
+    pub(super) fn add_work(&mut self, kernels: u64, seconds: f64) {
+        self.kernels += kernels;
+        self.seconds += seconds;
+    }
+
+    fn quantile_ms(&self, q: f64) -> f64 {
+        self.latency_ns.value_at_quantile(q) as f64 / 1e6
+    }
+
+    fn best_effort_per_s(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.kernels as f64 / self.seconds)
+    }
+
+    /// Points of the distribution: ms, percent.
+    fn curve(&self) -> Vec<(f64, f64)> {
+        let mut points = Vec::new();
+        let mut below = 0.0;
+        for step in self.latency_ns.iter_recorded() {
+            let ms = step.value_iterated_to() as f64 / 1e6;
+            points.push((ms, below));
+            below = step.quantile() * 100.0;
+            points.push((ms, below));
+        }
+        points
+    }
+}
+
+/// All three.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// Vendor interface.
+    pub(super) platform: &'static str,
+    /// The device's name.
+    pub(super) device: String,
+    /// The latency-critical program alone.
+    pub(super) alone: Situation,
+    /// Both, nothing done.
+    pub(super) native: Situation,
+    /// Both under xsched.
+    pub(super) xsched: Situation,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    platform: &'a str,
+    device: &'a str,
+    alone: JsonSituation,
+    native: JsonSituation,
+    xsched: JsonSituation,
+}
+
+#[derive(Serialize)]
+struct JsonSituation {
+    p50_ms: f64,
+    p99_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best_effort_per_s: Option<f64>,
+}
+
+impl Report {
+    fn rows(&self) -> [(&'static str, &Situation, RGBColor); 3] {
+        [
+            ("alone", &self.alone, RGBColor(90, 90, 90)),
+            ("together, without xsched", &self.native, RGBColor(200, 60, 40)),
+            ("together, under xsched", &self.xsched, RGBColor(30, 110, 190)),
+        ]
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{} ({}), {} requests each: 5 kernels of 1 ms, every 20 ms\n",
+            self.device,
+            self.platform,
+            self.alone.latency_ns.len()
+        );
+        let _ = writeln!(out, "{:<26}{:>10}{:>10}{:>13}{:>16}", "", "P50 ms", "P99 ms", "P99 / alone", "best-effort/s");
+        for (name, s, _) in self.rows() {
+            let ratio = s.quantile_ms(0.99) / self.alone.quantile_ms(0.99);
+            let work = s.best_effort_per_s().map_or("-".to_owned(), |w| format!("{w:.0}"));
+            let _ = writeln!(
+                out,
+                "{name:<26}{:>10.2}{:>10.2}{:>13}{work:>16}",
+                s.quantile_ms(0.5),
+                s.quantile_ms(0.99),
+                format!("{ratio:.2}x"),
+            );
+        }
+        out
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> Result<String, String> {
+        let of = |s: &Situation| JsonSituation {
+            p50_ms: s.quantile_ms(0.5),
+            p99_ms: s.quantile_ms(0.99),
+            best_effort_per_s: s.best_effort_per_s(),
+        };
+        let json = Json {
+            platform: self.platform,
+            device: &self.device,
+            alone: of(&self.alone),
+            native: of(&self.native),
+            xsched: of(&self.xsched),
+        };
+        serde_json::to_string_pretty(&json).map(|s| s + "\n").map_err(|e| e.to_string())
+    }
+
+    /// The three distributions in one picture.
+    pub(super) fn plot(&self, file: &Path) -> Result<(), String> {
+        self.draw(file).map_err(|e| format!("cannot draw {}: {e}", file.display()))
+    }
+
+    fn draw(&self, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let lowest = self.rows().iter().map(|(_, s, _)| s.quantile_ms(0.0)).fold(f64::MAX, f64::min);
+        let highest = self.rows().iter().map(|(_, s, _)| s.quantile_ms(1.0)).fold(0.0, f64::max);
+        let (left, right) = (lowest * 0.9, highest * 1.1);
+        let root = SVGBackend::new(file, (960, 540)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(format!("Latency on {} ({})", self.device, self.platform), ("sans-serif", 22))
+            .margin(16)
+            .x_label_area_size(48)
+            .y_label_area_size(64)
+            .build_cartesian_2d((left..right).log_scale(), 0.0..100.0)?;
+        chart
+            .configure_mesh()
+            .x_desc("latency from the time a request was due, ms")
+            .y_desc("requests done within, %")
+            .axis_desc_style(("sans-serif", 16))
+            .label_style(("sans-serif", 14))
+            .x_label_formatter(&|ms| if *ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") })
+            .light_line_style(WHITE)
+            .draw()?;
+        chart.draw_series(DashedLineSeries::new(
+            [(left, 99.0), (right, 99.0)],
+            6,
+            4,
+            RGBColor(150, 150, 150).stroke_width(1),
+        ))?;
+        for (name, situation, color) in self.rows() {
+            let label =
+                format!("{name}: P50 {:.2}, P99 {:.2} ms", situation.quantile_ms(0.5), situation.quantile_ms(0.99));
+            chart
+                .draw_series(LineSeries::new(situation.curve(), color.stroke_width(2)))?
+                .label(label)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], color.stroke_width(2)));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .legend_area_size(32)
+            .margin(12)
+            .label_font(("sans-serif", 15))
+            .background_style(WHITE)
+            .border_style(RGBColor(200, 200, 200))
+            .draw()?;
+        root.present()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let situation = |scale: u64, work: u64| {
+            let mut s = Situation::new().unwrap();
+            s.add_latencies(&(1..=1000).map(|i| i * scale).collect::<Vec<_>>());
+            if work > 0 {
+                s.add_work(work, 2.0);
+            }
+            s
+        };
+        Report {
+            platform: "sim",
+            device: "d <1>".into(),
+            alone: situation(10_000, 0),
+            native: situation(30_000, 800),
+            xsched: situation(11_000, 700),
+        }
+    }
+
+    #[test]
+    fn json_has_the_published_shape() {
+        let v: serde_json::Value = serde_json::from_str(&report().json().unwrap()).unwrap();
+        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&v), ["alone", "device", "native", "platform", "xsched"]);
+        assert_eq!(keys(&v["alone"]), ["p50_ms", "p99_ms"]);
+        assert_eq!(keys(&v["native"]), ["best_effort_per_s", "p50_ms", "p99_ms"]);
+        assert_eq!(keys(&v["xsched"]), keys(&v["native"]));
+        assert_eq!(v["native"]["best_effort_per_s"], 400.0);
+        assert!((v["alone"]["p50_ms"].as_f64().unwrap() - 5.0).abs() < 0.01);
+        assert!((v["xsched"]["p99_ms"].as_f64().unwrap() - 10.89).abs() < 0.02);
+    }
+
+    #[test]
+    fn the_table_has_a_ratio_for_each() {
+        let text = report().table();
+        assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
+    }
+
+    #[test]
+    fn the_plot_has_three_curves_and_says_what_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.svg");
+        report().plot(&file).unwrap();
+        let svg = std::fs::read_to_string(&file).unwrap();
+        assert!(svg.contains("under xsched: P50") && svg.contains("without xsched: P50") && svg.contains("alone: P50"));
+        assert!(svg.contains("d &lt;1&gt;"), "names are escaped");
+        for color in ["#5A5A5A", "#C83C28", "#1E6EBE"] {
+            assert!(svg.contains(&format!("stroke=\"{color}\"")), "{color}");
+        }
+    }
+}

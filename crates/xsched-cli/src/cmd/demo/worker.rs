@@ -1,0 +1,171 @@
+//! The programs the demo measures, each a process of its own, so that the preload library works in them as it would
+//! in anybody's.
+//!
+//! A worker writes lines to stdout and reads stdin: `ready` when warm; it starts at `go`; the best-effort one says
+//! `running` and stops at the next byte or the end of stdin; both report one line of JSON,
+//! and the latency-critical one stays until stdin ends.
+
+use std::io::{BufRead, Read, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::load::{Load, Platform, calibrate};
+use crate::failure::{Failure, Result};
+
+/// A latency-critical request comes this often …
+pub(crate) const PERIOD: Duration = Duration::from_millis(20);
+/// … and is so many kernels …
+const LC_KERNELS: u32 = 5;
+/// … of this length.
+const LC_LENGTH: Duration = Duration::from_millis(1);
+/// The best-effort program launches so many kernels …
+const BE_KERNELS: u64 = 64;
+/// … of this length before it waits for them.
+const BE_LENGTH: Duration = Duration::from_micros(200);
+/// A device so slow that requests pile up is given up after this many times the planned time.
+const GIVE_UP: u32 = 10;
+
+/// Which program to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Role {
+    /// Names the device and its speed.
+    Calibrate,
+    /// Latency-critical.
+    Lc,
+    /// Best-effort.
+    Be,
+}
+
+/// A program of the demo
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Which device
+    #[arg(long)]
+    platform: Platform,
+
+    /// Which program
+    #[arg(long)]
+    role: Role,
+
+    /// From the calibration
+    #[arg(long, default_value_t = 0.0)]
+    iterations_per_ms: f64,
+
+    /// Requests to serve
+    #[arg(long, default_value_t = 0)]
+    requests: u32,
+}
+
+/// What a latency-critical worker found.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Latencies {
+    /// From the time a request was due to its completion, in ns.
+    pub(crate) latencies_ns: Vec<u64>,
+}
+
+/// What a best-effort worker got done.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Work {
+    /// Kernels completed.
+    pub(crate) kernels: u64,
+    /// Time it took, in s.
+    pub(crate) seconds: f64,
+}
+
+/// Works and reports.
+pub(crate) fn main(args: Args) -> Result {
+    let done = match args.role {
+        Role::Calibrate => calibrate(args.platform).and_then(|c| say_json(&c)),
+        Role::Lc => latency_critical(&args),
+        Role::Be => best_effort(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+        .map_err(|e| Failure::environment(format!("the demo's program on {}: {e}", args.platform.name())))
+}
+
+fn say(line: &str) -> std::result::Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| format!("cannot report: {e}"))
+}
+
+fn say_json(value: &impl Serialize) -> std::result::Result<(), String> {
+    say(&serde_json::to_string(value).map_err(|e| e.to_string())?)
+}
+
+fn wait_for_go() -> std::result::Result<(), String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|e| format!("cannot read: {e}"))?;
+    if line.trim_end() == "go" { Ok(()) } else { Err("nobody said go".to_owned()) }
+}
+
+fn request(load: &Load) -> std::result::Result<(), String> {
+    for _ in 0..LC_KERNELS {
+        load.launch()?;
+    }
+    load.finish()
+}
+
+fn latency_critical(args: &Args) -> std::result::Result<(), String> {
+    let load = Load::open(args.platform, LC_LENGTH, args.iterations_per_ms)?;
+    for _ in 0..5 {
+        request(&load)?;
+    }
+    say("ready")?;
+    wait_for_go()?;
+    let begin = Instant::now();
+    let give_up = begin + PERIOD * args.requests * GIVE_UP + Duration::from_secs(10);
+    let mut latencies_ns = Vec::with_capacity(args.requests as usize);
+    for i in 0..args.requests {
+        let due = begin + PERIOD * i;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        request(&load)?;
+        let done = Instant::now();
+        // From when it was due: a late start is part of the latency, not forgiven.
+        latencies_ns.push((done - due).as_nanos() as u64);
+        if done > give_up {
+            return Err(format!(
+                "{} of {} requests took {} times as long as they should",
+                i + 1,
+                args.requests,
+                GIVE_UP
+            ));
+        }
+    }
+    say_json(&Latencies { latencies_ns })?;
+    // Stays until the demo has asked the daemon about it.
+    std::io::stdin().lock().read_to_end(&mut Vec::new()).map(|_| ()).map_err(|e| format!("cannot read: {e}"))
+}
+
+fn best_effort(args: &Args) -> std::result::Result<(), String> {
+    let load = Load::open(args.platform, BE_LENGTH, args.iterations_per_ms)?;
+    let batch = || -> std::result::Result<(), String> {
+        for _ in 0..BE_KERNELS {
+            load.launch()?;
+        }
+        load.finish()
+    };
+    batch()?;
+    say("ready")?;
+    wait_for_go()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        // A byte, the end, or an error: all mean stop.
+        let _ = std::io::stdin().lock().read(&mut [0u8]);
+        seen.store(true, Ordering::Relaxed);
+    });
+    let begin = Instant::now();
+    let mut kernels = 0;
+    while !stop.load(Ordering::Relaxed) {
+        batch()?;
+        if kernels == 0 {
+            say("running")?;
+        }
+        kernels += BE_KERNELS;
+    }
+    say_json(&Work { kernels, seconds: begin.elapsed().as_secs_f64() })
+}

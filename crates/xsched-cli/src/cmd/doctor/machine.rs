@@ -1,0 +1,146 @@
+//! The machine: preload library, C library, daemon, platforms.
+
+use std::ffi::CStr;
+use std::path::Path;
+
+use serde::Serialize;
+use xsched_proto::paths;
+use xsched_proto::wire::{DaemonMsg, Request};
+
+use super::probe::{self, What};
+use super::{Check, Report, Status, lines};
+use crate::{client, preload};
+
+/// What was found.
+#[derive(Serialize)]
+pub(super) struct Machine {
+    version: u32,
+    ok: bool,
+    checks: Vec<Check>,
+    platforms: Vec<Platform>,
+}
+
+/// One vendor interface.
+#[derive(Serialize)]
+struct Platform {
+    platform: &'static str,
+    present: bool,
+    devices: Vec<String>,
+    /// Preemption levels this version can do on it.
+    levels: &'static [u8],
+    note: Option<String>,
+}
+
+impl Report for Machine {
+    fn checks(&self) -> &[Check] {
+        &self.checks
+    }
+
+    fn text(&self) -> String {
+        let mut out = lines(&self.checks);
+        out.push_str("\nplatforms\n");
+        for p in &self.platforms {
+            let levels = p.levels.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+            let what = match (p.present, p.levels.is_empty()) {
+                (true, false) => format!("{}; levels {levels}", p.devices.join(", ")),
+                (true, true) => p.devices.join(", "),
+                (false, _) => "not here".to_owned(),
+            };
+            let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();
+            out.push_str(&format!("      {:<10} {what}{note}\n", p.platform));
+        }
+        out
+    }
+}
+
+/// Runs all checks.
+pub(super) fn examine(socket: Option<&Path>) -> Machine {
+    let platforms: Vec<Platform> = [
+        (What::Opencl, "opencl", &[1u8][..]),
+        (What::Cuda, "cuda", &[]),
+        (What::Hip, "hip", &[]),
+        (What::Sim, "sim", &[1, 2, 3]),
+    ]
+    .into_iter()
+    .map(|(what, name, levels)| platform(what, name, levels))
+    .collect();
+    let mut checks = vec![preload_check(), libc_check(), daemon_check(socket)];
+    checks.push(if platforms.iter().any(|p| p.present && !p.levels.is_empty() && p.platform != "sim") {
+        Check::ok("device", "there is a device that this version can schedule")
+    } else {
+        Check::note(
+            "device",
+            "no real device that this version can schedule",
+            "install an OpenCL driver for yours (PoCL makes one of the CPU); the simulated device works meanwhile",
+        )
+    });
+    let ok = checks.iter().all(|c| c.status != Status::Fail);
+    Machine { version: 1, ok, checks, platforms }
+}
+
+fn platform(what: What, name: &'static str, levels: &'static [u8]) -> Platform {
+    let (devices, why) = match probe::run(what, &[]) {
+        Ok(found) => (found.names, found.why),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    let present = !devices.is_empty();
+    let note = match (present, levels.is_empty()) {
+        (true, true) => Some("hooks not in this version".to_owned()),
+        (true, false) => None,
+        (false, _) => why.or_else(|| Some("no device".to_owned())),
+    };
+    Platform { platform: name, present, devices, levels, note }
+}
+
+/// Is the library there, and does the loader take it?
+fn preload_check() -> Check {
+    let name = "preload";
+    let found = preload::find().and_then(|library| Ok((preload::speakable(&library)?, library)));
+    let (speakable, library) = match found {
+        Ok(both) => both,
+        Err(why) => {
+            return Check::fail(name, why, "build or install xsched whole: libxsched.so belongs beside the command");
+        }
+    };
+    let value = preload::prepend(&speakable, std::env::var_os("LD_PRELOAD").as_deref());
+    match probe::run(What::Preload, &[("LD_PRELOAD", &value)]) {
+        Ok(found) => Check::ok(name, format!("{} loads here", found.names.join(", "))),
+        Err(why) => Check::fail(
+            name,
+            format!("{} does not load: {why}", library.display()),
+            "take a libxsched.so that was made for this machine, or set XSCHED_PRELOAD to one",
+        ),
+    }
+}
+
+fn libc_check() -> Check {
+    // SAFETY: returns a static C string.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned();
+    let parts: Vec<u32> = version.split('.').filter_map(|p| p.parse().ok()).collect();
+    if parts.as_slice() >= [2, 34].as_slice() {
+        Check::ok("glibc", version)
+    } else {
+        Check::fail("glibc", version, "2.34 or later is needed")
+    }
+}
+
+fn daemon_check(socket: Option<&Path>) -> Check {
+    let (path, _) = paths::socket_path(socket.map(Path::to_owned));
+    match client::ask(socket, Request::Ps) {
+        Ok(answer) => {
+            let programs = answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
+            let about = answer.iter().find_map(|m| match m {
+                DaemonMsg::Daemon(d) => Some(format!("process {}, version {}, policy {}", d.pid, d.version, d.policy)),
+                _ => None,
+            });
+            let about = about.unwrap_or_else(|| "it says nothing about itself".to_owned());
+            Check::ok("daemon", format!("{about}, {programs} programs, at {}", path.display()))
+        }
+        Err(_) if client::connect(&path).is_err() => Check::note(
+            "daemon",
+            format!("none at {}", path.display()),
+            "nothing to do: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",
+        ),
+        Err(e) => Check::fail("daemon", e.message(), "end it by its process id; `xsched run` starts a new one"),
+    }
+}

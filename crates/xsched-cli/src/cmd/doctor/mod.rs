@@ -1,0 +1,108 @@
+//! `xsched doctor`: what works here, and what to do if not.
+
+mod machine;
+pub(crate) mod probe;
+mod program;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::failure::{ENVIRONMENT, Result, print, print_json};
+use crate::values;
+
+/// Check what works on this machine, or look into a running program
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Exit code 3 if a check failed.")]
+pub(crate) struct Args {
+    /// Look into this program: the functions it calls and who owns them, its queues
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    pid: Option<u32>,
+
+    /// The answer as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Note,
+    Fail,
+}
+
+/// One check.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    /// What was found.
+    found: String,
+    /// What to do, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Check {
+        Check { name, status: Status::Ok, found: found.into(), advice: None }
+    }
+
+    fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check { name, status: Status::Note, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn fail(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check { name, status: Status::Fail, found: found.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// Checks as lines.
+fn lines(checks: &[Check]) -> String {
+    let mut out = String::new();
+    for check in checks {
+        let mark = match check.status {
+            Status::Ok => "ok  ",
+            Status::Note => "note",
+            Status::Fail => "FAIL",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{mark}  {:<10} {}", check.name, check.found);
+        if let Some(advice) = &check.advice {
+            let _ = writeln!(out, "{:<17}→ {advice}", "");
+        }
+    }
+    out
+}
+
+/// A report: prints as lines or as JSON.
+trait Report: Serialize {
+    fn checks(&self) -> &[Check];
+    fn text(&self) -> String;
+}
+
+/// Examines the machine or a program.
+pub(crate) fn main(args: Args) -> Result {
+    match args.pid {
+        None => show(&machine::examine(args.socket.as_deref()), args.json),
+        Some(pid) => show(&program::examine(pid, args.socket.as_deref()), args.json),
+    }
+}
+
+fn show(report: &impl Report, json: bool) -> Result {
+    if json {
+        print_json(report)?
+    } else {
+        print(&report.text())?
+    };
+    let failed = report.checks().iter().any(|c| c.status == Status::Fail);
+    Ok(if failed { ExitCode::from(ENVIRONMENT) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,153 @@
+//! A look at one vendor's library, in a process of its own: such libraries may hang or abort.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::client;
+use crate::cmd::demo::simdev_path;
+use crate::dl::Library;
+use crate::failure::{Result, print};
+use crate::opencl::OpenCl;
+
+/// Longest a vendor library may take to name its devices.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum What {
+    /// NVIDIA CUDA.
+    Cuda,
+    /// AMD HIP.
+    Hip,
+    /// OpenCL.
+    Opencl,
+    /// The simulated device.
+    Sim,
+    /// Whether libxsched.so is loaded.
+    Preload,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Cuda => "cuda",
+            What::Hip => "hip",
+            What::Opencl => "opencl",
+            What::Sim => "sim",
+            What::Preload => "preload",
+        }
+    }
+}
+
+/// Look at one vendor library
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Which
+    #[arg(value_name = "WHAT")]
+    what: What,
+}
+
+/// What was found.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// Names of devices; for the preload library, where it is mapped from.
+    pub(super) names: Vec<String>,
+    /// Why there are none.
+    pub(super) why: Option<String>,
+}
+
+/// Looks and prints JSON.
+pub(crate) fn main(args: Args) -> Result {
+    let names = match args.what {
+        What::Cuda => cuda(),
+        What::Hip => Library::open("libamdhip64.so").map(|_| vec!["libamdhip64.so".to_owned()]),
+        What::Opencl => opencl(),
+        What::Sim => Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()]),
+        What::Preload => mapped(std::process::id()).map(|path| path.into_iter().collect()),
+    };
+    let found = match names {
+        Ok(names) => Found { names, why: None },
+        Err(why) => Found { names: Vec::new(), why: Some(why) },
+    };
+    print(&format!("{}\n", serde_json::json!(found)))?;
+    // Past the vendor libraries' own clean-up, which is theirs to get wrong.
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The path of libxsched.so in a process, if it is mapped there.
+pub(super) fn mapped(pid: u32) -> std::result::Result<Option<String>, String> {
+    let maps =
+        std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|e| format!("cannot read its maps: {e}"))?;
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+    Ok(paths
+        .filter(|path| {
+            path.rsplit('/').next().is_some_and(|file| file.starts_with("libxsched") && file.contains(".so"))
+        })
+        .map(str::to_owned)
+        .next())
+}
+
+fn opencl() -> std::result::Result<Vec<String>, String> {
+    let devices = OpenCl::load()?.devices()?;
+    Ok(devices.into_iter().map(|d| format!("{} ({})", d.name, d.platform)).collect())
+}
+
+fn cuda() -> std::result::Result<Vec<String>, String> {
+    let library = Library::open("libcuda.so.1")?;
+    // SAFETY: the types are those of cuda.h.
+    let (init, count, get, name) = unsafe {
+        (
+            library.function::<unsafe extern "C" fn(u32) -> c_int>(c"cuInit")?,
+            library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>(c"cuDeviceGetCount")?,
+            library.function::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(c"cuDeviceGet")?,
+            library.function::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>(c"cuDeviceGetName")?,
+        )
+    };
+    let check = |status: c_int, what: &str| if status == 0 { Ok(()) } else { Err(format!("{what} returned {status}")) };
+    let mut devices = 0;
+    // SAFETY: pointers are to live locals; `text` has the length said.
+    unsafe {
+        check(init(0), "cuInit")?;
+        check(count(&mut devices), "cuDeviceGetCount")?;
+        (0..devices)
+            .map(|i| {
+                let (mut device, mut text) = (0, [0u8; 256]);
+                check(get(&mut device, i), "cuDeviceGet")?;
+                check(name(text.as_mut_ptr().cast(), text.len() as c_int, device), "cuDeviceGetName")?;
+                Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
+            })
+            .collect()
+    }
+}
+
+/// Runs a probe as a child, with more environment if need be; the error says how it failed.
+pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> std::result::Result<Found, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new(exe);
+    command.args(["probe", what.name()]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if what != What::Preload {
+        command.env("XSCHED_DISABLE", "1");
+    }
+    command.envs(environment.iter().copied());
+    let mut child = command.spawn().map_err(|e| format!("cannot start a probe: {e}"))?;
+    let pidfd = rustix::process::Pid::from_raw(child.id() as i32)
+        .ok_or(rustix::io::Errno::SRCH)
+        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()))
+        .map_err(|e| e.to_string())?;
+    if !client::readable(&pidfd, PATIENCE).map_err(|e| e.to_string())? {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("it hung for {} s", PATIENCE.as_secs()));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let complaint = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+    match serde_json::from_slice::<Found>(&output.stdout) {
+        // The loader complains on stderr and goes on.
+        Ok(found) if what == What::Preload && found.names.is_empty() => Err(complaint),
+        Ok(found) => Ok(found),
+        Err(_) => Err(format!("it died ({}) {complaint}", output.status)),
+    }
+}

@@ -1,0 +1,172 @@
+//! `xsched ps`: programs, their groups and queues.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, Request};
+
+use crate::failure::{Result, print, print_json};
+use crate::{client, values};
+
+/// List the programs under the scheduler, one line for each device they use
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Everything there is to know, as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
+UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
+          after an internal error
+DEVICE    device time charged; WAITED: time its threads stood at the closed gate";
+
+/// The answer, as `--json` prints it.
+#[derive(Serialize)]
+struct Answer {
+    version: u32,
+    daemon: Option<DaemonInfo>,
+    programs: Vec<ProgramInfo>,
+}
+
+/// Asks and prints.
+pub(crate) fn main(args: Args) -> Result {
+    let mut answer = Answer { version: 1, daemon: None, programs: Vec::new() };
+    for part in client::ask(args.socket.as_deref(), Request::Ps)? {
+        match part {
+            DaemonMsg::Daemon(info) => answer.daemon = Some(info),
+            DaemonMsg::Program(info) => answer.programs.push(*info),
+            _ => {}
+        }
+    }
+    if args.json { print_json(&answer) } else { print(&table(&answer)) }
+}
+
+fn table(answer: &Answer) -> String {
+    let mut out = String::new();
+    if let Some(daemon) = &answer.daemon {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "policy {}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
+    }
+    if answer.programs.is_empty() {
+        out.push_str("no program is attached; start one with `xsched run -- COMMAND`\n");
+        return out;
+    }
+    let _ = writeln!(
+        out,
+        "{:>8} {:<9} {:>5} {:>6}  {:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}  PROGRAM",
+        "PID", "CLASS", "PRIO", "WEIGHT", "ON", "LEVEL", "STATE", "LAUNCHES", "UNSCHED", "DEVICE", "WAITED"
+    );
+    for program in &answer.programs {
+        let head = |priority: i32| {
+            format!("{:>8} {:<9} {:>5} {:>6}", program.pid, program.class.name(), priority, program.weight)
+        };
+        if program.groups.is_empty() {
+            let _ = writeln!(out, "{}  {:<18} {:>77}  {}", head(program.priority), "-", "", name(&program.exe));
+        }
+        for group in &program.groups {
+            let _ = writeln!(out, "{}  {}  {}", head(group.priority), columns(group), name(&program.exe));
+        }
+    }
+    out
+}
+
+fn columns(group: &GroupInfo) -> String {
+    let state = format!("{:?}", group.state).to_lowercase();
+    let past = group.unscheduled.attach + group.unscheduled.passthrough + group.unscheduled.error;
+    format!(
+        "{:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}",
+        group.device,
+        group.level,
+        state,
+        group.launches,
+        past,
+        duration(group.device_us),
+        duration(group.wait_us)
+    )
+}
+
+/// Microseconds for people.
+fn duration(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+/// The file name of a path; a program chooses it, so control characters stay off the terminal.
+fn name(exe: &str) -> String {
+    exe.rsplit('/').next().unwrap_or(exe).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xsched_proto::class::Class;
+    use xsched_proto::wire::{GroupState, Platform, QueueInfo, Unscheduled};
+
+    fn answer() -> Answer {
+        let group = GroupInfo {
+            id: "g1".into(),
+            device: "sim:0".into(),
+            platform: Platform::Sim,
+            priority: 128,
+            level: 1,
+            state: GroupState::Running,
+            queues: vec![QueueInfo { id: "q1".into(), launches: 7 }],
+            launches: 7,
+            unscheduled: Unscheduled { attach: 1, passthrough: 0, error: 1 },
+            bound_escapes: 0,
+            signal_escapes: 0,
+            suspensions: 2,
+            device_us: 1_500,
+            wait_us: 12,
+        };
+        let program = ProgramInfo {
+            pid: 42,
+            uid: 1000,
+            exe: "/bin/a\x1b[31mpp".into(),
+            class: Class::High,
+            priority: 128,
+            weight: 100,
+            groups: vec![group],
+        };
+        Answer { version: 1, daemon: None, programs: vec![program] }
+    }
+
+    #[test]
+    fn json_has_the_published_shape() {
+        let v = serde_json::to_value(answer()).unwrap();
+        assert_eq!(v["version"], 1);
+        let p = &v["programs"][0];
+        assert_eq!(
+            (p["class"].as_str(), p["priority"].as_i64(), p["pid"].as_u64()),
+            (Some("high"), Some(128), Some(42))
+        );
+        let g = &p["groups"][0];
+        assert_eq!(
+            (g["state"].as_str(), g["platform"].as_str(), g["level"].as_u64()),
+            (Some("running"), Some("sim"), Some(1))
+        );
+        assert_eq!(g["unscheduled"], serde_json::json!({"attach": 1, "passthrough": 0, "error": 1}));
+        assert_eq!(g["queues"][0], serde_json::json!({"id": "q1", "launches": 7}));
+    }
+
+    #[test]
+    fn the_table_lines_up_and_holds_no_control_characters() {
+        let text = table(&answer());
+        let lines: Vec<_> = text.lines().collect();
+        let at = lines[0].find("PROGRAM").unwrap();
+        assert_eq!(lines[1].chars().skip(at).collect::<String>(), "a?[31mpp");
+        assert!(!text.contains('\x1b'));
+        assert!(lines[1].contains("1.5 ms") && lines[1].contains("12 µs"));
+    }
+}

@@ -1,0 +1,280 @@
+//! `xsched run`: hands the environment over and becomes the command.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use xsched_proto::paths;
+
+use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Result, say};
+use crate::target::{self, Verdict};
+use crate::values::{self, Level};
+use crate::{preload, sigpipe, start};
+
+/// Start a program under the scheduler
+///
+/// Sets the environment and becomes the program: process id, signals and exit status are its own. A daemon is started
+/// when none answers; it ends 60 s after its last client.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Who goes first: low, normal, high, realtime, system, or -255..255 (table below)
+    #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
+    priority: Option<i32>,
+
+    /// Share under a fair policy, 1..10000 [default: 100]
+    #[arg(long, value_name = "W", value_parser = values::weight, allow_hyphen_values = true)]
+    weight: Option<u32>,
+
+    /// Longest turn where a policy takes turns, in µs [default: 5000]
+    #[arg(long, value_name = "US", value_parser = values::timeslice, allow_hyphen_values = true)]
+    timeslice: Option<u64>,
+
+    /// Preemption level: 1 holds launches back, 2 stops at the next kernel, 3 cuts the running kernel
+    #[arg(long, value_name = "auto|1|2|3", value_parser = values::level, allow_hyphen_values = true)]
+    level: Option<Level>,
+
+    /// Commands in flight while somebody else wants the device, 0 = automatic
+    #[arg(long, value_name = "N", value_parser = values::threshold, allow_hyphen_values = true)]
+    threshold: Option<u32>,
+
+    /// Programs of one job get all their devices together or none [default: this run and its descendants]
+    #[arg(long, value_name = "NAME", value_parser = values::job)]
+    job: Option<String>,
+
+    /// Schedule only inside the program, by this policy, without a daemon
+    #[arg(long, value_name = "POLICY", value_parser = values::policy, conflicts_with_all = ["no_daemon", "socket"])]
+    local: Option<String>,
+
+    /// Neither start nor use a daemon: the program runs unscheduled
+    #[arg(long, conflicts_with = "socket")]
+    no_daemon: bool,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+
+    /// Fail with exit code 3 instead of running the program unscheduled
+    #[arg(long, conflicts_with = "no_daemon")]
+    require: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  xsched run --priority high -- python3 serve.py
+  xsched run --priority low --weight 300 -- ./train --epochs 10
+  xsched run --require -- ./app          rather not at all than unscheduled
+
+Priorities: higher goes first. A number belongs to the class at or below it.
+  class      name stands for   numbers      nice, roughly   stream priority (CUDA, HIP)
+  system          255          255              -20          shifts a queue by ten a step
+  realtime        192          192..254      -19..-15        within its program's class:
+  high            128          128..191      -14..-5         -1 is ten above 0
+  normal            0            0..127       -4..4
+  low, batch     -128         -255..-1         5..19
+`normal` is the default. `normal` and `low` are best-effort: they take what is left.
+On a system daemon more than `high` needs privilege.
+
+A program that the preload library cannot enter (static, setuid, 32-bit or of another
+machine, musl, old glibc, AddressSanitizer) runs unscheduled, and one line says so.
+XSCHED_DISABLE=1 runs the program as if xsched was not there.";
+
+/// Who decides.
+#[derive(Debug, PartialEq, Eq)]
+enum Scheduler {
+    /// The daemon at this socket.
+    Daemon(PathBuf, paths::Origin),
+    /// The program itself, by this policy if one was named here.
+    Local(Option<String>),
+    /// Nobody.
+    Nobody,
+}
+
+impl Scheduler {
+    /// Flags count before the environment.
+    fn of(args: &Args) -> Scheduler {
+        let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|v| v.eq_ignore_ascii_case(value));
+        if args.no_daemon {
+            return Scheduler::Nobody;
+        }
+        if args.local.is_some() {
+            return Scheduler::Local(args.local.clone());
+        }
+        if args.socket.is_none() {
+            if is("XSCHED_NO_DAEMON", "1") {
+                return Scheduler::Nobody;
+            }
+            if is("XSCHED_SCHEDULER", "LCL") {
+                return Scheduler::Local(None);
+            }
+        }
+        let (socket, origin) = paths::socket_path(args.socket.clone());
+        // The program may change its folder before it looks.
+        Scheduler::Daemon(std::path::absolute(&socket).unwrap_or(socket), origin)
+    }
+}
+
+/// Becomes the command, or says why not.
+pub(crate) fn main(args: Args) -> Result {
+    let Some((name, rest)) = args.command.split_first() else {
+        return Err(Failure::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
+    };
+    let program = target::resolve(name)?;
+    let mut environment = Environment::inherited();
+    if disabled() {
+        return Err(exec(&program, name, rest, &environment));
+    }
+    let library = preload::find().map_err(Failure::environment)?;
+    if let Verdict::Cannot { file, why } = target::inspect(&program)? {
+        let line = format!("{} is {why}: it cannot be scheduled", file.display());
+        if args.require {
+            return Err(Failure::environment(format!("{line}, and --require was given")));
+        }
+        say(&format!("{line}; {} runs unscheduled", name.to_string_lossy()));
+        return Err(exec(&program, name, rest, &environment));
+    }
+    let library = preload::speakable(&library).map_err(Failure::environment)?;
+    environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
+    let scheduler = Scheduler::of(&args);
+    args.hand_over(&mut environment);
+    match &scheduler {
+        Scheduler::Daemon(socket, origin) => {
+            environment.set("XSCHED_SOCKET", socket);
+            environment.unset("XSCHED_NO_DAEMON");
+            environment.unset("XSCHED_SCHEDULER");
+            if let Err(why) = start::ensure(socket, *origin) {
+                if args.require {
+                    return Err(Failure::environment(format!("{why}; --require was given")));
+                }
+                say(&format!("{why}; {} runs unscheduled", name.to_string_lossy()));
+            }
+        }
+        Scheduler::Local(policy) => {
+            environment.set("XSCHED_SCHEDULER", "LCL");
+            environment.unset("XSCHED_NO_DAEMON");
+            if let Some(policy) = policy {
+                environment.set("XSCHED_POLICY", policy);
+            }
+        }
+        Scheduler::Nobody => {
+            environment.set("XSCHED_NO_DAEMON", "1");
+            environment.unset("XSCHED_SCHEDULER");
+            say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
+        }
+    }
+    Err(exec(&program, name, rest, &environment))
+}
+
+/// The kill switch.
+fn disabled() -> bool {
+    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| v == "1")
+}
+
+impl Args {
+    /// Puts what was asked for into the program's environment; what was not stays as it is there.
+    fn hand_over(&self, environment: &mut Environment) {
+        let numbers = [
+            ("XSCHED_AUTO_XQUEUE_PRIORITY", self.priority.map(|n| n.to_string())),
+            ("XSCHED_AUTO_XQUEUE_TIMESLICE", self.timeslice.map(|n| n.to_string())),
+            ("XSCHED_AUTO_XQUEUE_THRESHOLD", self.threshold.map(|n| n.to_string())),
+            ("XSCHED_WEIGHT", self.weight.map(|n| n.to_string())),
+            ("XSCHED_AUTO_XQUEUE_LEVEL", self.level.map(|l| l.0.map_or("auto".to_owned(), |n| n.to_string()))),
+        ];
+        for (name, value) in numbers {
+            if let Some(value) = value {
+                environment.set(name, value);
+            }
+        }
+        environment.set("XSCHED_JOB", self.job.clone().unwrap_or_else(fresh_job));
+    }
+}
+
+/// A name no other run has, also where containers with process ids of their own share a daemon.
+fn fresh_job() -> String {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    format!("run-{}-{:x}", std::process::id(), now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// The environment of the program to come.
+#[derive(Debug)]
+struct Environment(Vec<(OsString, OsString)>);
+
+impl Environment {
+    fn inherited() -> Self {
+        Environment(std::env::vars_os().collect())
+    }
+
+    fn set(&mut self, name: &str, value: impl Into<OsString>) {
+        self.unset(name);
+        self.0.push((name.into(), value.into()));
+    }
+
+    fn unset(&mut self, name: &str) {
+        self.0.retain(|(n, _)| n != name);
+    }
+
+    fn strings(&self) -> impl Iterator<Item = CString> {
+        self.0.iter().filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
+    }
+}
+
+/// Becomes the program. Returns only with the reason why not.
+fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Failure {
+    // Arguments come from our own, which held no zero byte.
+    let c = |s: &OsStr| CString::new(s.as_bytes().to_vec()).unwrap_or_default();
+    let path = c(program.as_os_str());
+    let mut arguments: Vec<CString> = std::iter::once(c(name)).chain(rest.iter().map(|a| c(a))).collect();
+    let environment: Vec<CString> = environment.strings().collect();
+    sigpipe::restore();
+    let mut error = execve(&path, &arguments, &environment);
+    if error.raw_os_error() == Some(libc::ENOEXEC) {
+        // A text without `#!`: a shell would read it itself.
+        arguments.splice(..1, [c(OsStr::new("sh")), path]);
+        if is_text(program) {
+            error = execve(c"/bin/sh", &arguments, &environment);
+        }
+    }
+    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    Failure::with_code(code, format!("{}: cannot execute: {error}", name.to_string_lossy()))
+}
+
+fn is_text(path: &Path) -> bool {
+    use std::io::Read;
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|f| f.take(256).read_to_end(&mut head));
+    read.is_ok() && !head.contains(&0)
+}
+
+fn execve(path: &std::ffi::CStr, arguments: &[CString], environment: &[CString]) -> std::io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: all three are C strings, the arrays end in null, and everything outlives the call.
+    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    std::io::Error::last_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_job_is_fresh() {
+        let (a, b) = (fresh_job(), fresh_job());
+        assert!(a.starts_with(&format!("run-{}-", std::process::id())));
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn the_environment_holds_a_name_once() {
+        let mut e = Environment(vec![("A".into(), "1".into()), ("B".into(), "2".into())]);
+        e.set("A", "3");
+        let all: Vec<_> = e.strings().collect();
+        assert_eq!(all, [c"B=2".to_owned(), c"A=3".to_owned()]);
+    }
+}

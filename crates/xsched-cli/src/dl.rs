@@ -1,0 +1,52 @@
+//! Vendor libraries through libc's dlopen and dlsym, the way frameworks find them: the preload library hooks both.
+
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
+
+/// An open library. Never closed: vendor libraries keep threads of their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library(*mut c_void);
+
+impl Library {
+    /// Opens a library by file name or path.
+    ///
+    /// # Errors
+    /// The loader's own line.
+    pub(crate) fn open(name: impl AsRef<Path>) -> Result<Library, String> {
+        use std::os::unix::ffi::OsStrExt;
+        let name = CString::new(name.as_ref().as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+        // SAFETY: `name` is a C string; a vendor library's constructors are trusted as its user trusts them.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            // SAFETY: dlerror returns null or a C string valid until this thread's next call of the loader.
+            let why = unsafe {
+                let text = libc::dlerror();
+                if text.is_null() {
+                    "unknown error".into()
+                } else {
+                    CStr::from_ptr(text).to_string_lossy().into_owned()
+                }
+            };
+            return Err(why);
+        }
+        Ok(Library(handle))
+    }
+
+    /// Looks a function up.
+    ///
+    /// # Safety
+    /// `F` must be an `extern "C"` function pointer type that fits the symbol.
+    ///
+    /// # Errors
+    /// Says which name is missing.
+    pub(crate) unsafe fn function<F: Copy>(self, name: &CStr) -> Result<F, String> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: the handle is open for ever and `name` is a C string.
+        let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        if address.is_null() {
+            return Err(format!("it has no {}", name.to_string_lossy()));
+        }
+        // SAFETY: same size, checked above; the caller vouches for the type.
+        Ok(unsafe { std::mem::transmute_copy(&address) })
+    }
+}

@@ -1,0 +1,60 @@
+//! The folder for what lives as long as the user's session: the socket and links to the preload library.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// `$XDG_RUNTIME_DIR/xsched`, else `/tmp/xsched-$UID`.
+pub(crate) fn runtime() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
+        Some(dir) => Path::new(&dir).join("xsched"),
+        None => shared_tmp(),
+    }
+}
+
+/// The folder under `/tmp`, whose path needs no quoting anywhere.
+pub(crate) fn shared_tmp() -> PathBuf {
+    PathBuf::from(format!("/tmp/xsched-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Makes the folder unless it is there, and checks that it is ours alone: anybody may make names under `/tmp`.
+///
+/// # Errors
+/// One line.
+pub(crate) fn private(folder: &Path) -> Result<(), String> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(format!("cannot make the folder {}: {e}", folder.display())),
+    }
+    let meta = std::fs::symlink_metadata(folder).map_err(|e| format!("cannot look at {}: {e}", folder.display()))?;
+    if !meta.is_dir() {
+        return Err(format!("{} is no folder; remove it", folder.display()));
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("{} belongs to user {}; remove it or give --socket", folder.display(), meta.uid()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(format!("others may write to {}; `chmod 700` it", folder.display()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_others_could_have_prepared_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let fresh = dir.path().join("fresh");
+        private(&fresh).unwrap();
+        assert_eq!(std::fs::metadata(&fresh).unwrap().mode() & 0o777, 0o700);
+        private(&fresh).unwrap();
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(private(&fresh).unwrap_err().contains("others may write"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(private(&link).unwrap_err().contains("no folder"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Starting a daemon when none answers.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags};
+use xsched_proto::paths::Origin;
+
+use crate::{client, folders, values};
+
+/// Longest wait for a daemon to answer, whoever starts it.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Pause between two looks at the socket while a daemon starts.
+const STEP: Duration = Duration::from_millis(2);
+
+/// Makes sure that a daemon answers at `socket`, starting one if need be.
+///
+/// # Errors
+/// One line that says why there is none.
+pub(crate) fn ensure(socket: &Path, origin: Origin) -> Result<(), String> {
+    if origin == Origin::User {
+        folders::private(socket.parent().unwrap_or(Path::new("/")))?;
+    }
+    match client::connect(socket) {
+        Ok(_) => return Ok(()),
+        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+            return Err(format!("no permission to talk to the daemon at {}", socket.display()));
+        }
+        Err(e) if origin == Origin::System => {
+            return Err(format!(
+                "the system's daemon at {} does not answer ({e}); see `systemctl status xsched`",
+                socket.display()
+            ));
+        }
+        Err(_) => {}
+    }
+    let deadline = Instant::now() + PATIENCE;
+    // One starter at a time; whoever comes second finds the daemon of the first.
+    let Some(_lock) = lock(socket, deadline)? else { return Ok(()) };
+    if client::connect(socket).is_ok() {
+        return Ok(());
+    }
+    let daemon = spawn(socket)?;
+    loop {
+        if client::connect(socket).is_ok() {
+            return Ok(());
+        }
+        let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
+        // Waits a step, or less when the daemon dies meanwhile.
+        if client::readable(&daemon, STEP).map_err(|e| e.to_string())? {
+            return Err(format!("the daemon ended as soon as it was started; {advice}"));
+        }
+        if Instant::now() > deadline {
+            return Err(format!("the daemon did not answer within {} s; {advice}", PATIENCE.as_secs()));
+        }
+    }
+}
+
+/// `<socket>.lock`.
+fn lock_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
+}
+
+/// Takes the starters' lock; none when a daemon answers before it is free.
+fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>, String> {
+    let path = lock_path(socket);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(&path)
+        .map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(format!("cannot lock {}: {e}", path.display())),
+        }
+        if client::connect(socket).is_ok() {
+            return Ok(None);
+        }
+        if Instant::now() > deadline {
+            return Err(format!("somebody else holds {} but no daemon answers", path.display()));
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, nobody's child. Returns its pidfd.
+fn spawn(socket: &Path) -> Result<OwnedFd, String> {
+    let failed = |e: std::io::Error| format!("cannot start a daemon: {e}");
+    let (mut reader, writer) = std::io::pipe().map_err(failed)?;
+    let tell = writer.as_raw_fd();
+    let exe = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(exe);
+    command.arg("daemon").arg("--socket").arg(socket);
+    command.args(["--idle-exit", &values::IDLE_EXIT_S.to_string()]);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // What is meant for the program is not meant for the daemon.
+    for (name, _) in std::env::vars_os() {
+        if name == "LD_PRELOAD" || name.as_encoded_bytes().starts_with(b"XSCHED_") {
+            command.env_remove(&name);
+        }
+    }
+    // SAFETY: between fork and exec this calls only async-signal-safe functions, allocates nothing and keeps to
+    // descriptors that are open (`writer` lives until after spawn).
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setsid() < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            match libc::fork() {
+                -1 => return Err(std::io::Error::last_os_error()),
+                0 => {}
+                _ => libc::_exit(0),
+            }
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGCHLD] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            let pid = libc::getpid().to_ne_bytes();
+            libc::write(tell, pid.as_ptr().cast(), pid.len());
+            // At exec, so that std can still report a failed one.
+            libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            Ok(())
+        });
+    }
+    let mut between = command.spawn().map_err(failed)?;
+    drop(writer);
+    between.wait().map_err(failed)?;
+    let mut pid = [0u8; 4];
+    reader.read_exact(&mut pid).map_err(failed)?;
+    Pid::from_raw(i32::from_ne_bytes(pid))
+        .ok_or(rustix::io::Errno::SRCH)
+        .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
+        .map_err(|e| format!("the daemon ended as soon as it was started ({e})"))
+}

@@ -1,0 +1,190 @@
+//! ELF files: what the loader will do with LD_PRELOAD in them.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use object::elf::{self, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache, ReadRef};
+
+use super::Verdict;
+use crate::failure::{Failure, NOT_FOUND};
+
+/// The machine this program was made for, and so is the library.
+#[cfg(target_arch = "x86_64")]
+const HERE: u16 = elf::EM_X86_64.0;
+#[cfg(target_arch = "aarch64")]
+const HERE: u16 = elf::EM_AARCH64.0;
+
+/// The library needs this symbol version of libc.
+const LIBC_FLOOR: &str = "GLIBC_2.34";
+
+/// Bytes of a dynamic string table we are ready to read.
+const STRINGS_MAX: u64 = 256 << 20;
+
+/// What matters of one ELF file.
+#[derive(Debug, Default)]
+struct Facts {
+    interpreter: Option<PathBuf>,
+    address_sanitizer: bool,
+    libc_floor: bool,
+}
+
+/// Looks at an executable.
+///
+/// # Errors
+/// Exit code 127 when its loader is missing.
+pub(super) fn inspect(path: &Path) -> Result<Verdict, Failure> {
+    let cannot = |why: String| Ok(Verdict::Cannot { file: path.to_owned(), why });
+    let facts = match read(path) {
+        Ok(facts) => facts,
+        Err(why) => return cannot(why),
+    };
+    if secure(path) {
+        return cannot("setuid, setgid or has file capabilities, so the loader ignores LD_PRELOAD".to_owned());
+    }
+    let Some(interpreter) = facts.interpreter else {
+        return cannot("linked statically".to_owned());
+    };
+    if facts.address_sanitizer {
+        return cannot("built with AddressSanitizer, which must be loaded first".to_owned());
+    }
+    let loader = interpreter.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if loader.starts_with("ld-musl") {
+        return cannot("linked to musl, the library needs glibc".to_owned());
+    }
+    if !loader.starts_with("ld-linux") && !loader.starts_with("ld-2.") {
+        return cannot(format!("loaded by {}, the library needs glibc's loader", interpreter.display()));
+    }
+    let Ok(loader) = interpreter.canonicalize() else {
+        return Err(Failure::with_code(
+            NOT_FOUND,
+            format!("{}: its loader {} is not found", path.display(), interpreter.display()),
+        ));
+    };
+    // Distributions keep libc beside its loader; where there is none we cannot know and let the loader judge.
+    let libc = loader.with_file_name("libc.so.6");
+    if let Ok(libc_facts) = read(&libc)
+        && !libc_facts.libc_floor
+    {
+        return cannot(format!("linked to a glibc older than 2.34 ({})", libc.display()));
+    }
+    Ok(Verdict::Attaches)
+}
+
+/// Whether the kernel will run it in secure mode, in which the loader ignores LD_PRELOAD.
+fn secure(path: &Path) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else { return false };
+    if rustix::fs::statvfs(path).is_ok_and(|s| s.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID)) {
+        return false;
+    }
+    let setuid = meta.mode() & libc::S_ISUID != 0 && meta.uid() != rustix::process::getuid().as_raw();
+    // Without group execute the bit means mandatory locking.
+    let setgid = meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
+        && meta.gid() != rustix::process::getgid().as_raw();
+    let capabilities = !rustix::process::getuid().is_root()
+        && rustix::fs::getxattr(path, "security.capability", &mut [0u8; 0][..]).is_ok_and(|n| n > 0);
+    setuid || setgid || capabilities
+}
+
+/// Reads a 64-bit ELF file of this machine; the error says what else it is.
+fn read(path: &Path) -> Result<Facts, String> {
+    let file = File::open(path).map_err(|e| format!("not readable ({e})"))?;
+    let data = &ReadCache::new(file);
+    let ident: [u8; 20] = match data.read_bytes_at(0, 20) {
+        Ok(bytes) => bytes.try_into().unwrap_or([0; 20]),
+        Err(()) => return Err("not an ELF program".to_owned()),
+    };
+    if !ident.starts_with(b"\x7fELF") {
+        return Err("not an ELF program".to_owned());
+    }
+    let big = ident[5] == elf::ELFDATA2MSB.0;
+    let machine =
+        if big { u16::from_be_bytes([ident[18], ident[19]]) } else { u16::from_le_bytes([ident[18], ident[19]]) };
+    if ident[4] != elf::ELFCLASS64.0 {
+        return Err("a 32-bit program, the library is 64-bit".to_owned());
+    }
+    if machine != HERE || big != cfg!(target_endian = "big") {
+        return Err(format!("made for another machine ({})", machine_name(machine)));
+    }
+    let damaged = |e: object::Error| format!("a damaged ELF file ({e})");
+    let header = FileHeader64::<Endianness>::parse(data).map_err(damaged)?;
+    let endian = header.endian().map_err(damaged)?;
+    let segments = header.program_headers(endian, data).map_err(damaged)?;
+    let mut facts = Facts::default();
+    let mut strings = (0, 0);
+    for segment in segments {
+        if let Some(name) = segment.interpreter(endian, data).map_err(damaged)? {
+            use std::os::unix::ffi::OsStrExt;
+            facts.interpreter = Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+        }
+        for entry in segment.dynamic(endian, data).map_err(damaged)?.unwrap_or_default() {
+            let value: u64 = entry.d_val(endian);
+            match entry.d_tag(endian) {
+                elf::DT_STRTAB => strings.0 = value,
+                elf::DT_STRSZ => strings.1 = value,
+                _ => {}
+            }
+        }
+    }
+    // Every name the file needs, uses or offers stands in its dynamic string table, stripped or not.
+    let loaded = segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD).find_map(|s| {
+        let within = strings.0.checked_sub(s.p_vaddr(endian))?;
+        (within < s.p_filesz(endian)).then(|| s.p_offset(endian).checked_add(within))?
+    });
+    if let Some(offset) = loaded
+        && strings.1 <= STRINGS_MAX
+        && let Ok(table) = data.read_bytes_at(offset, strings.1)
+    {
+        for name in table.split(|&b| b == 0) {
+            facts.address_sanitizer |= name == b"__asan_init";
+            facts.libc_floor |= name == LIBC_FLOOR.as_bytes();
+        }
+    }
+    Ok(facts)
+}
+
+fn machine_name(machine: u16) -> String {
+    match elf::Machine(machine) {
+        elf::EM_X86_64 => "x86-64".to_owned(),
+        elf::EM_AARCH64 => "aarch64".to_owned(),
+        elf::EM_386 => "x86".to_owned(),
+        elf::EM_ARM => "arm".to_owned(),
+        elf::EM_RISCV => "riscv".to_owned(),
+        elf::EM_PPC64 => "ppc64".to_owned(),
+        elf::EM_S390 => "s390".to_owned(),
+        _ => format!("ELF machine {machine}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_and_its_libc_are_understood() {
+        let exe = std::env::current_exe().unwrap();
+        assert_eq!(inspect(&exe).unwrap(), Verdict::Attaches);
+        let facts = read(&exe).unwrap();
+        assert!(!facts.address_sanitizer);
+        let loader = facts.interpreter.unwrap().canonicalize().unwrap();
+        assert!(read(&loader.with_file_name("libc.so.6")).unwrap().libc_floor);
+        assert!(!read(&loader).unwrap().libc_floor, "a library that lacks the version is told apart");
+    }
+
+    #[test]
+    fn damaged_files_are_no_reason_to_die() {
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cut");
+        for length in [0, 1, 4, 19, 20, 63, 64, 65, 200, 1000] {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert!(matches!(inspect(&path), Ok(Verdict::Cannot { .. })), "{length} bytes");
+        }
+        let mut wild = whole[..4096].to_vec();
+        wild[64..].fill(0xff);
+        std::fs::write(&path, &wild).unwrap();
+        assert!(matches!(inspect(&path), Ok(Verdict::Cannot { .. })));
+    }
+}

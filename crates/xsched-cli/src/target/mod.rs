@@ -1,0 +1,127 @@
+//! The program that `run` is to start: where it is, and whether the preload library can live in it.
+//!
+//! The loader ignores a preload library silently in some programs and dies of it in others; both are found out here,
+//! before anything is started.
+
+mod elf;
+mod script;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
+
+/// Scripts may name scripts as their interpreter; the kernel stops at about as many.
+const CHAIN_MAX: usize = 5;
+
+/// What a program looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The preload library will be loaded.
+    Attaches,
+    /// It will not, or it would do harm; why, fit for "… is …".
+    Cannot {
+        /// The file that stands in the way: the program or its interpreter.
+        file: PathBuf,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// Finds the program as a shell would: a name with a slash is a path, another is looked up in PATH.
+///
+/// # Errors
+/// Exit code 127 when there is none, 126 when there is one that cannot be executed.
+pub(crate) fn resolve(name: &OsStr) -> Result<PathBuf, Failure> {
+    let shown = name.to_string_lossy();
+    if name.is_empty() {
+        return Err(Failure::with_code(NOT_FOUND, "the command's name is empty"));
+    }
+    if name.as_bytes().contains(&b'/') {
+        return match executable(Path::new(name)) {
+            Ok(()) => Ok(PathBuf::from(name)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
+                Err(Failure::with_code(NOT_FOUND, format!("{shown}: not found")))
+            }
+            Err(e) => Err(Failure::with_code(NOT_EXECUTABLE, format!("{shown}: cannot execute: {}", reason(&e)))),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
+    let mut refused = None;
+    for folder in std::env::split_paths(&path) {
+        // An empty entry means the current folder, and needs a slash to be a path at all.
+        let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+        let candidate = folder.join(name);
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied && candidate.exists() => {
+                refused.get_or_insert((candidate, e));
+            }
+            Err(_) => {}
+        }
+    }
+    match refused {
+        Some((file, e)) => {
+            Err(Failure::with_code(NOT_EXECUTABLE, format!("{}: cannot execute: {}", file.display(), reason(&e))))
+        }
+        None => Err(Failure::with_code(NOT_FOUND, format!("{shown}: command not found"))),
+    }
+}
+
+fn reason(e: &std::io::Error) -> String {
+    match e.kind() {
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        std::io::ErrorKind::IsADirectory => "is a directory".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+/// Whether this is a file that we may execute.
+fn executable(path: &Path) -> std::io::Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD};
+    if std::fs::metadata(path)?.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?;
+    Ok(())
+}
+
+/// Looks at a program, through the interpreters of scripts.
+///
+/// # Errors
+/// Exit code 127 when an interpreter is missing.
+pub(crate) fn inspect(program: &Path) -> Result<Verdict, Failure> {
+    let mut file = program.to_owned();
+    for _ in 0..CHAIN_MAX {
+        match script::interpreter(&file) {
+            Ok(script::Kind::NotAScript) => return elf::inspect(&file),
+            Ok(script::Kind::Interpreters(interpreters)) => {
+                // All but the last (`env`) only hand over to the next one, but the environment goes through them.
+                let mut next = None;
+                for (i, name) in interpreters.iter().enumerate() {
+                    let found = resolve(name).map_err(|_| {
+                        Failure::with_code(
+                            NOT_FOUND,
+                            format!("{}: its interpreter {} is not found", file.display(), name.to_string_lossy()),
+                        )
+                    })?;
+                    if i + 1 < interpreters.len() {
+                        let verdict = elf::inspect(&found)?;
+                        if verdict != Verdict::Attaches {
+                            return Ok(verdict);
+                        }
+                    }
+                    next = Some(found);
+                }
+                match next {
+                    Some(next) => file = next,
+                    None => return Ok(Verdict::Cannot { file, why: "a script without an interpreter".to_owned() }),
+                }
+            }
+            // Executable but not readable: the kernel will run it, we cannot know what it is.
+            Err(e) => return Ok(Verdict::Cannot { file, why: format!("not readable ({})", reason(&e)) }),
+        }
+    }
+    Ok(Verdict::Cannot { file, why: "at the end of too long a chain of scripts".to_owned() })
+}
