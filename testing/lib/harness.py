@@ -1,0 +1,133 @@
+"""What the compatibility and measurement scripts share: building C programs, running processes, a private daemon.
+
+Only the Python standard library. Processes are started in sessions of their own and ended by their ids.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+TESTING = Path(__file__).resolve().parent.parent
+
+
+class Skip(Exception):
+    """Something this machine lacks; the text says what and how to get it."""
+
+
+def compile_c(source, output, *flags, shared=False):
+    """Compiles one C or C++ file unless the result is newer than everything beside the source."""
+    source, output = Path(source), Path(output)
+    compiler = "g++" if source.suffix == ".cpp" else "gcc"
+    if not shutil.which(compiler):
+        raise Skip(f"{compiler} is missing (apt-get install {compiler})")
+    inputs = [source, *source.parent.glob("*.h"), *source.parent.glob("apps/*.h")]
+    if output.exists() and output.stat().st_mtime > max(p.stat().st_mtime for p in inputs):
+        return output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    warnings = ["-w"] if source.suffix == ".cpp" else ["-Wall", "-Wextra", "-Wno-deprecated-declarations"]
+    options = ["-O1" if source.suffix == ".cpp" else "-O2", *warnings, "-DCL_TARGET_OPENCL_VERSION=300"]
+    options += ["-fPIC", "-shared"] if shared else []
+    done = subprocess.run(
+        [compiler, *options, "-o", str(output), str(source), *flags], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{source}: does not compile\n{done.stderr}")
+    return output
+
+
+class Outcome:
+    """How a program ended: exit status (negative: a signal), what it printed, seconds it took."""
+
+    def __init__(self, status, stdout, stderr, seconds, timed_out):
+        self.status, self.stdout, self.stderr = status, stdout, stderr
+        self.seconds, self.timed_out = seconds, timed_out
+
+
+def run(command, env=None, timeout=120, cwd=None):
+    """Runs a program to its end; past the timeout (seconds) its whole session is killed."""
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    timed_out = False
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+    return Outcome(process.returncode, out, err, time.monotonic() - begin, timed_out)
+
+
+class Background:
+    """A program that runs beside others until it is told to end; its output is kept in files."""
+
+    def __init__(self, command, env, folder, name):
+        self.stdout = Path(folder) / f"{name}.out"
+        self.stderr = Path(folder) / f"{name}.err"
+        with open(self.stdout, "w") as out, open(self.stderr, "w") as err:
+            self.process = subprocess.Popen(
+                [str(word) for word in command],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def running(self):
+        return self.process.poll() is None
+
+    def stop(self, timeout=10):
+        """SIGTERM, then SIGKILL after the timeout (seconds); gives the exit status."""
+        if self.running():
+            self.process.terminate()
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+
+class Daemon(Background):
+    """A private `xsched daemon` on a socket in `folder`, ready when this returns."""
+
+    def __init__(self, xsched, folder, policy, *options, timeout=10):
+        self.socket = Path(folder) / f"{policy}.sock"
+        # A configuration or state of the user who runs the tests must not matter.
+        env = dict(os.environ, XDG_CONFIG_HOME=str(folder), XDG_STATE_HOME=str(folder))
+        command = [xsched, "daemon", "--socket", self.socket, "--policy", policy, "--idle-exit", "never", *options]
+        super().__init__(command, env, folder, f"daemon-{policy}")
+        deadline = time.monotonic() + timeout
+        while not self._answers():
+            if not self.running() or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the daemon did not start: {self.stderr.read_text().strip()}")
+            time.sleep(0.01)
+
+    def _answers(self):
+        try:
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(str(self.socket))
+            return True
+        except OSError:
+            return False
+
+
+def json_lines(path):
+    """The objects of a file with one JSON object a line; nothing if there is no such file."""
+    path = Path(path)
+    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
