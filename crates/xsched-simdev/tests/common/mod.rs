@@ -1,0 +1,131 @@
+//! A private device per test, C programs to use it, and an end to everything that was started.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Longer than any test takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder with a socket in it, and how to start the server for it.
+pub(crate) struct Bench {
+    folder: tempfile::TempDir,
+    env: Vec<(&'static str, String)>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let bench = Self { folder: tempfile::tempdir().unwrap(), env: Vec::new() };
+        // The library starts `$SIMDEV_SERVER sim-device --socket PATH --idle-exit SECS`; here that is this very test
+        // program, told to run `serve`.
+        let exe = std::env::current_exe().unwrap();
+        let script = format!(
+            "#!/bin/sh\nSIMDEV_TEST_SERVE=\"$3\" exec '{}' --exact serve --ignored --nocapture\n",
+            exe.display()
+        );
+        std::fs::write(bench.server(), script).unwrap();
+        Command::new("chmod").arg("+x").arg(bench.server()).status().unwrap();
+        bench
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("simdev.sock")
+    }
+
+    fn server(&self) -> PathBuf {
+        self.folder.path().join("server")
+    }
+
+    /// A program of tests/c or testing/sim, with this bench's device.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(compiled(program));
+        command
+            .env("LD_LIBRARY_PATH", library().parent().unwrap())
+            .env("SIMDEV_SOCKET", self.socket())
+            .env("SIMDEV_SERVER", self.server())
+            .envs(self.env.iter().cloned());
+        command
+    }
+
+    /// Runs a scenario to its end.
+    pub(crate) fn scenario(&self, program: &str, name: &str) {
+        let output = finish(self.command(program).arg(name).stderr(Stdio::piped()).spawn().unwrap());
+        assert!(output.status.success(), "{name}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Starts the server in the foreground and waits until it answers.
+    pub(crate) fn serve(&self) -> Child {
+        let mut command = Command::new(self.server());
+        command.args(["sim-device", "--socket"]).arg(self.socket()).envs(self.env.iter().cloned());
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !self.socket().exists() {
+            assert!(start.elapsed() < LIMIT, "the server does not come up");
+            std::thread::yield_now();
+        }
+        child
+    }
+}
+
+impl Drop for Bench {
+    /// Servers end by themselves after their last client; the folder stays until then.
+    fn drop(&mut self) {
+        let start = Instant::now();
+        while self.socket().exists() && start.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Waits for the end of a process, and ends it if it hangs.
+pub(crate) fn finish(mut child: Child) -> Output {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            panic!("hangs\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// libsimdev.so of this build: cargo makes it for the tests of its package.
+pub(crate) fn library() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let library = exe.with_file_name("libsimdev.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// Compiles each C program once.
+fn compiled(program: &str) -> PathBuf {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let sources = ["one", "many"].map(|name| here.join("tests/c").join(name).with_extension("c"));
+        for source in sources.into_iter().chain([here.join("../../testing/sim/simload.c")]) {
+            let program = folder.path().join(source.file_stem().unwrap());
+            let mut cc = Command::new("cc");
+            cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
+            cc.arg("-I").arg(here.join("include")).arg("-L").arg(library().parent().unwrap());
+            assert!(cc.args(["-lsimdev", "-lpthread", "-lm"]).status().unwrap().success(), "{}", source.display());
+        }
+        folder
+    });
+    folder.path().join(program)
+}
+
+/// The body of the ignored test `serve`: the server process of a bench.
+pub(crate) fn serve() {
+    let socket = std::env::var_os("SIMDEV_TEST_SERVE").expect("run by a bench only");
+    xsched_sim::server::run(Path::new(&socket), Some(Duration::from_millis(200))).unwrap();
+}
