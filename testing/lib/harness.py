@@ -91,6 +91,14 @@ class Background:
     def running(self):
         return self.process.poll() is None
 
+    def wait_for(self, text, timeout=30):
+        """Waits until its standard error holds the text; the timeout is in seconds."""
+        deadline = time.monotonic() + timeout
+        while text not in self.stderr.read_text():
+            if not self.running() or time.monotonic() > deadline:
+                raise RuntimeError(f"no {text!r} from {self.process.args}: {self.stderr.read_text()}")
+            time.sleep(0.01)
+
     def stop(self, timeout=10):
         """SIGTERM, then SIGKILL after the timeout (seconds); gives the exit status."""
         if self.running():

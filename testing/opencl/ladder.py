@@ -19,6 +19,7 @@ import argparse
 import difflib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -53,6 +54,10 @@ class Ladder:
         self.options, self.work, self.built = options, work, built
         self.failures, self.results = [], []
         self.files = 0
+        # Counts and statistics of this run only: the files are appended to.
+        self.results_folder = work / "results"
+        shutil.rmtree(self.results_folder, ignore_errors=True)
+        self.results_folder.mkdir()
         # A home of its own: driver and PyOpenCL caches are shared by all rungs and by nobody else.
         home = work / "home"
         home.mkdir(exist_ok=True)
@@ -69,7 +74,7 @@ class Ladder:
     def fresh(self, name):
         """A file name not used before."""
         self.files += 1
-        return self.work / f"{self.files}-{name}"
+        return self.results_folder / f"{self.files}-{name}"
 
     def note(self, rung, program, problem, seconds=0.0, counted=None):
         """Records and prints one result; `problem` is None when all is well."""
@@ -119,7 +124,8 @@ class Ladder:
                 load = [self.built / "clload", "lc", "--kernels", "2", "--us", "500", "--period-us", "10000"]
                 load += ["--requests", "1000000", "--calibrate-file", self.built / "calibration.json"]
                 high = [xsched, "run", "--socket", daemon.socket, "--priority", "high", "--"]
-                other = harness.Background([*high, *load], self.env, self.work, "rival")
+                other = harness.Background([*high, *load], self.env, self.results_folder, "rival")
+                other.wait_for("clload: ready")
             for program, reference in chosen:
                 for line in self.under(rung, program, reference, prefix):
                     suspensions.append(line.get("suspensions"))
