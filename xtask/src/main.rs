@@ -2,6 +2,8 @@
 
 mod generate;
 mod opencl;
+mod packages;
+mod test;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +16,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["generate"] => generate::run(&root(), false),
         ["generate", "--check"] => generate::run(&root(), true),
+        ["test"] if test::run(&root()) => Ok(()),
+        ["test"] => Err("something failed, see the summary".into()),
         _ => {
             eprintln!("xtask: unknown task `{}`; {USAGE}", words.join(" "));
             return ExitCode::from(2);

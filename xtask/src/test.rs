@@ -1,0 +1,152 @@
+//! `cargo xtask test`: everything that must hold, in one command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::{generate, opencl, packages};
+
+/// How a step ended; `Skipped` says why.
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+/// The run so far.
+struct Run {
+    root: PathBuf,
+    steps: Vec<(&'static str, Verdict, f64)>,
+}
+
+/// Runs all steps, also after a failed one, and sums up. False if any failed.
+pub(crate) fn run(root: &Path) -> bool {
+    let mut run = Run { root: root.to_path_buf(), steps: Vec::new() };
+    let missing = packages::install();
+    let target = target_folder(root);
+
+    run.step("format", |r| r.component("fmt", &["fmt", "--all", "--check"]));
+    run.step("build", |r| r.cargo(&["build", "--release"]));
+    run.step("lint", |r| {
+        r.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    });
+    run.step("generated files", |r| r.generated());
+    // The libraries that tests preload into other programs are not dependencies of the tests: build them first.
+    run.step("tests", |r| match r.cargo(&["build", "--workspace"]) {
+        Verdict::Passed => r.cargo(&["test", "--workspace"]),
+        other => other,
+    });
+    run.step("ladder's own tests", |r| {
+        r.python(&["-m", "unittest", "-q", "testing/opencl/test_ladder.py"].map(Into::into))
+    });
+    run.step("OpenCL ladder", |r| r.ladder(&target));
+    run.sum_up(&missing)
+}
+
+/// Where cargo puts what it builds.
+fn target_folder(root: &Path) -> PathBuf {
+    // A relative CARGO_TARGET_DIR counts from where cargo is called, which is the root for the steps below.
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
+impl Run {
+    fn step(&mut self, name: &'static str, body: impl FnOnce(&Run) -> Verdict) {
+        println!("\n== {name}");
+        let begin = Instant::now();
+        let verdict = body(self);
+        self.steps.push((name, verdict, begin.elapsed().as_secs_f64()));
+    }
+
+    /// The cargo that runs us, in the root.
+    fn cargo_command(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&self.root);
+        command
+    }
+
+    fn cargo(&self, args: &[&str]) -> Verdict {
+        verdict(self.cargo_command().args(args), &[])
+    }
+
+    /// A cargo command that comes as a component of its own, which may not be installed.
+    fn component(&self, name: &str, args: &[&str]) -> Verdict {
+        match self.cargo_command().args([name, "--version"]).output() {
+            Ok(output) if output.status.success() => self.cargo(args),
+            _ => Verdict::Skipped(format!("no cargo {name}; rustup component add {name}")),
+        }
+    }
+
+    fn generated(&self) -> Verdict {
+        match packages::version("opencl-c-headers") {
+            Some(version) if version.starts_with(opencl::HEADERS) => match generate::run(&self.root, true) {
+                Ok(()) => Verdict::Passed,
+                Err(error) => {
+                    println!("{error}");
+                    Verdict::Failed
+                }
+            },
+            found => Verdict::Skipped(format!(
+                "made from opencl-c-headers {}, here is {}",
+                opencl::HEADERS,
+                found.as_deref().unwrap_or("none")
+            )),
+        }
+    }
+
+    fn python(&self, args: &[std::ffi::OsString]) -> Verdict {
+        let mut command = Command::new("python3");
+        command.args(args).current_dir(&self.root).env("PYTHONDONTWRITEBYTECODE", "1");
+        // Exit code 3 of our scripts: nothing could run here; they have said why.
+        verdict(&mut command, &[3])
+    }
+
+    fn ladder(&self, target: &Path) -> Verdict {
+        let work = target.join("ladder");
+        if let Err(error) = std::fs::create_dir_all(&work) {
+            println!("{}: {error}", work.display());
+            return Verdict::Failed;
+        }
+        let mut args = vec!["testing/opencl/ladder.py".into(), "--work".into(), work.clone().into_os_string()];
+        args.extend(["--bin".into(), target.join("release").into_os_string()]);
+        args.extend(["--json".into(), work.join("results.json").into_os_string()]);
+        if let Some(examples) = packages::pyopencl_examples(&work) {
+            args.extend(["--examples".into(), examples.into_os_string()]);
+        }
+        self.python(&args)
+    }
+
+    fn sum_up(&self, missing: &[String]) -> bool {
+        println!("\n== summary");
+        for line in missing {
+            println!("missing  {line}");
+        }
+        let mut passed = true;
+        for (name, verdict, seconds) in &self.steps {
+            let (word, why) = match verdict {
+                Verdict::Passed => ("passed ", String::new()),
+                Verdict::Failed => ("FAILED ", String::new()),
+                Verdict::Skipped(why) => ("skipped", format!("  {why}")),
+            };
+            passed &= !matches!(verdict, Verdict::Failed);
+            println!("{word}  {name:20} {seconds:6.1} s{why}");
+        }
+        passed
+    }
+}
+
+/// Runs a command with its output shown; the exit codes in `skips` mean that it could not do its work here.
+fn verdict(command: &mut Command, skips: &[i32]) -> Verdict {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.status() {
+        Ok(status) if status.success() => Verdict::Passed,
+        Ok(status) if status.code().is_some_and(|code| skips.contains(&code)) => {
+            Verdict::Skipped("see its output above".into())
+        }
+        Ok(_) => Verdict::Failed,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Verdict::Skipped(format!("{program} is missing")),
+        Err(error) => {
+            println!("{program}: {error}");
+            Verdict::Failed
+        }
+    }
+}
