@@ -1,5 +1,7 @@
 //! What may be typed: the subcommands, and how a mistake is told in one line.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -63,13 +65,13 @@ pub(crate) fn parse() -> Result<Command, Failure> {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.exit(),
-            _ => Err(Failure::input(one_line(&e))),
+            _ => Err(Failure::input(one_line(&e, std::env::args_os().skip(1)))),
         },
     }
 }
 
 /// Clap's message without its decoration, in one line.
-fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(s)) => Some(s.clone()),
         Some(ContextValue::Strings(v)) => Some(v.join(" ")),
@@ -86,7 +88,24 @@ fn one_line(error: &clap::Error) -> String {
         }
         ErrorKind::MissingRequiredArgument => {
             if let Some(missing) = context(ContextKind::InvalidArg) {
-                return format!("{missing} is missing; see --help");
+                // A group of which one is needed comes as `<--a <A>|--b <B>>`.
+                let missing = match missing.strip_prefix("<--").and_then(|m| m.strip_suffix('>')) {
+                    Some(group) => format!("one of --{} is needed", group.replace("|--", ", --")),
+                    None => format!("{missing} is missing"),
+                };
+                return format!("{missing}; see --help");
+            }
+        }
+        ErrorKind::InvalidSubcommand => {
+            if let Some(typed) = context(ContextKind::InvalidSubcommand) {
+                let all = command();
+                let mut within = &all;
+                for word in words {
+                    within = within.find_subcommand(word).unwrap_or(within);
+                }
+                let names: Vec<_> =
+                    within.get_subcommands().filter(|s| !s.is_hide_set()).map(|s| s.get_name()).collect();
+                return format!("there is no command '{typed}': use {}", names.join(", "));
             }
         }
         _ => {}
@@ -95,7 +114,7 @@ fn one_line(error: &clap::Error) -> String {
     let text = text.split("\n\nUsage:").next().unwrap_or_default();
     let text = text.split("\n\nFor more information").next().unwrap_or_default();
     let words: Vec<&str> = text.strip_prefix("error: ").unwrap_or(text).split_whitespace().collect();
-    words.join(" ")
+    words.join(" ").replace(" tip: ", "; ")
 }
 
 #[cfg(test)]
@@ -123,11 +142,13 @@ mod tests {
             (vec!["run", "--priority", "999", "true"], "--priority: '999' is no priority"),
             (vec!["run", "--weight", "0", "true"], "--weight: '0' is no weight: use a number from 1 to 10000"),
             (vec!["run"], "<COMMAND>... is missing"),
-            (vec!["frobnicate"], "unrecognized subcommand 'frobnicate'"),
-            (vec!["ps", "--jsn"], "unexpected argument '--jsn' found tip: a similar argument exists: '--json'"),
+            (vec!["frobnicate"], "there is no command 'frobnicate': use run, ps, "),
+            (vec!["policy", "put"], "there is no command 'put': use list, get, set"),
+            (vec!["hint", "--pid", "1"], "one of --priority <N|CLASS>, --weight <W>"),
+            (vec!["ps", "--jsn"], "unexpected argument '--jsn' found; a similar argument exists: '--json'"),
         ] {
             let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();
-            let line = one_line(&e);
+            let line = one_line(&e, words.into_iter().map(OsString::from));
             assert!(line.starts_with(expected), "{line}");
             assert!(!line.contains('\n'), "{line}");
         }

@@ -33,7 +33,7 @@ pub(crate) fn timeslice(text: &str) -> Result<u64, String> {
 
 /// `--threshold`.
 pub(crate) fn threshold(text: &str) -> Result<u32, String> {
-    number(text, "threshold", 0, 1_000_000, " commands (0 = automatic)").map(|n| n as u32)
+    number(text, "threshold", 0, 1 << 20, " commands (0 = automatic)").map(|n| n as u32)
 }
 
 /// `--pid`.

@@ -83,16 +83,10 @@ struct Answer<'a> {
 
 /// The daemon's list; without one, what this version has.
 fn list(common: &Common) -> Result {
-    let policies = ask(common).unwrap_or_else(|_| {
-        let all = registry::POLICIES.iter().filter(|e| !e.test_only);
-        all.map(|e| PolicyInfo {
-            name: e.name.to_owned(),
-            aliases: e.aliases.iter().map(|a| a.to_string()).collect(),
-            about: e.about.to_owned(),
-            current: false,
-        })
-        .collect()
-    });
+    let (policies, missing) = match ask(common) {
+        Ok(policies) => (policies, None),
+        Err(why) => (built_in(), Some(why)),
+    };
     let current = policies.iter().find(|p| p.current).map(|p| p.name.as_str());
     if common.json {
         return print_json(&Answer { version: 1, current, policies: &policies });
@@ -104,10 +98,21 @@ fn list(common: &Common) -> Result {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{mark} {names:<16} {}", p.about);
     }
-    if current.is_none() {
-        out.push_str("no daemon answers, so none is in force\n");
+    if let Some(why) = missing {
+        let _ = writeln!(out, "none is in force: {}", why.message());
     }
     print(&out)
+}
+
+fn built_in() -> Vec<PolicyInfo> {
+    let all = registry::POLICIES.iter().filter(|e| !e.test_only);
+    all.map(|e| PolicyInfo {
+        name: e.name.to_owned(),
+        aliases: e.aliases.iter().map(|a| a.to_string()).collect(),
+        about: e.about.to_owned(),
+        current: false,
+    })
+    .collect()
 }
 
 fn get(common: &Common) -> Result {

@@ -95,9 +95,9 @@ enum Scheduler {
 }
 
 impl Scheduler {
-    /// Flags count before the environment.
+    /// Flags count before the environment, which the preload library reads in the same way.
     fn of(args: &Args) -> Scheduler {
-        let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|v| v.eq_ignore_ascii_case(value));
+        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
         if args.no_daemon {
             return Scheduler::Nobody;
         }
@@ -105,11 +105,14 @@ impl Scheduler {
             return Scheduler::Local(args.local.clone());
         }
         if args.socket.is_none() {
-            if is("XSCHED_NO_DAEMON", "1") {
+            if var("XSCHED_NO_DAEMON").is_some_and(|v| v != "0") {
                 return Scheduler::Nobody;
             }
-            if is("XSCHED_SCHEDULER", "LCL") {
-                return Scheduler::Local(None);
+            match var("XSCHED_SCHEDULER") {
+                Some(v) if v.eq_ignore_ascii_case("LCL") => return Scheduler::Local(None),
+                Some(v) if v.eq_ignore_ascii_case("APP") => return Scheduler::Nobody,
+                None if var("XSCHED_POLICY").is_some() => return Scheduler::Local(None),
+                _ => {}
             }
         }
         let (socket, origin) = paths::socket_path(args.socket.clone());
@@ -144,8 +147,10 @@ pub(crate) fn main(args: Args) -> Result {
     match &scheduler {
         Scheduler::Daemon(socket, origin) => {
             environment.set("XSCHED_SOCKET", socket);
-            environment.unset("XSCHED_NO_DAEMON");
-            environment.unset("XSCHED_SCHEDULER");
+            if args.socket.is_some() {
+                environment.unset("XSCHED_NO_DAEMON");
+                environment.set("XSCHED_SCHEDULER", "GLB");
+            }
             if let Err(why) = start::ensure(socket, *origin) {
                 if args.require {
                     return Err(Failure::environment(format!("{why}; --require was given")));
@@ -171,7 +176,7 @@ pub(crate) fn main(args: Args) -> Result {
 
 /// The kill switch.
 fn disabled() -> bool {
-    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| v == "1")
+    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
 impl Args {
@@ -180,7 +185,6 @@ impl Args {
         let numbers = [
             ("XSCHED_AUTO_XQUEUE_PRIORITY", self.priority.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_TIMESLICE", self.timeslice.map(|n| n.to_string())),
-            ("XSCHED_AUTO_XQUEUE_THRESHOLD", self.threshold.map(|n| n.to_string())),
             ("XSCHED_WEIGHT", self.weight.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_LEVEL", self.level.map(|l| l.0.map_or("auto".to_owned(), |n| n.to_string()))),
         ];
@@ -188,6 +192,16 @@ impl Args {
             if let Some(value) = value {
                 environment.set(name, value);
             }
+        }
+        match self.threshold {
+            // Automatic is what it is without the variable.
+            Some(0) => environment.unset("XSCHED_AUTO_XQUEUE_THRESHOLD"),
+            Some(n) => environment.set("XSCHED_AUTO_XQUEUE_THRESHOLD", n.to_string()),
+            None => {}
+        }
+        if self.level.is_some() {
+            // It would win over the flag.
+            environment.unset("XSCHED_FORCE_LEVEL");
         }
         environment.set("XSCHED_JOB", self.job.clone().unwrap_or_else(fresh_job));
     }
