@@ -1,4 +1,19 @@
 //! The scheduling daemon: one thread, one epoll loop, pure policies.
+//!
+//! - `server`: the loop, connections, timers; `socket`: packets, the listening socket, the lock beside it.
+//! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
+//! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
+//! - `control`: what commands ask for; `config`: files, rules and limits.
+
+mod client;
+mod config;
+mod control;
+mod gates;
+mod memory;
+mod peer;
+mod server;
+mod session;
+mod socket;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,5 +67,5 @@ impl std::error::Error for Error {}
 /// # Errors
 /// See [`Error`].
 pub fn run(options: Options) -> Result<(), Error> {
-    Err(Error::Environment(format!("no daemon can listen on {} yet", options.socket.display())))
+    server::Server::new(&options)?.run()
 }

@@ -151,7 +151,7 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, _| m.idle()),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
-            Event::Stale(id) => self.change(now, id, |m, _| m.stale = m.group.granted && m.group.ready),
+            Event::Stale(id) => self.change(now, id, |m, _| m.stale |= m.group.granted && m.group.ready),
             Event::Hint { group, priority, weight, timeslice_us } => {
                 self.change(now, group, |m, _| {
                     m.own_priority = priority.unwrap_or(m.own_priority);

@@ -26,7 +26,7 @@ pub struct Entry {
 }
 
 /// All policies, the default first.
-pub const POLICIES: &[Entry] = &[
+pub static POLICIES: &[Entry] = &[
     Entry {
         name: "hpf",
         aliases: &["priority"],
@@ -58,7 +58,7 @@ pub const POLICIES: &[Entry] = &[
 ];
 
 /// Name of the policy used unless another is asked for.
-pub const DEFAULT: &str = POLICIES[0].name;
+pub const DEFAULT: &str = "hpf";
 
 /// Finds a policy by name or alias, in any case.
 ///
@@ -83,6 +83,11 @@ mod tests {
         assert_eq!(find("pup").unwrap().name, "pup");
         assert_eq!(find("chaos").unwrap().name, "chaos");
         assert_eq!(find("fifo").unwrap_err(), "'fifo' is no policy: use one of hpf, up, pup");
+    }
+
+    #[test]
+    fn the_default_is_the_first() {
+        assert_eq!(DEFAULT, POLICIES[0].name);
     }
 
     #[test]

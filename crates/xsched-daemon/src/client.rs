@@ -1,0 +1,170 @@
+//! What the daemon knows of an attached process and of its groups.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use xsched_policy::{GroupId, ProgramId};
+use xsched_proto::class::{self, Class};
+use xsched_proto::segment::{GroupSlot, state};
+use xsched_proto::wire::{Platform, ProgramOptions};
+
+use crate::config::Config;
+use crate::memory::ClientSegment;
+use crate::peer::Peer;
+
+/// Longest device key or job name, in bytes.
+pub(crate) const NAME_MAX_BYTES: usize = 256;
+
+/// An attached process.
+pub(crate) struct Client {
+    pub(crate) peer: Peer,
+    pub(crate) program: ProgramId,
+    pub(crate) segment: Rc<ClientSegment>,
+    pub(crate) eventfd: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
+    /// Priority of its queues unless they have one of their own.
+    pub(crate) priority: i32,
+    pub(crate) weight: u32,
+    pub(crate) timeslice_us: u64,
+    /// Forced level.
+    pub(crate) level: Option<u8>,
+    /// Commands in flight while watched; 0 = automatic.
+    pub(crate) threshold: u32,
+    pub(crate) job: Option<String>,
+    pub(crate) groups: Vec<GroupId>,
+    /// By slot.
+    pub(crate) queues: BTreeMap<u16, Queue>,
+    pub(crate) held: bool,
+}
+
+/// An XQueue.
+pub(crate) struct Queue {
+    pub(crate) id: u64,
+    /// Slot of its group.
+    pub(crate) group: u16,
+}
+
+/// A suspension unit.
+pub(crate) struct Group {
+    /// Connection of its client.
+    pub(crate) conn: u64,
+    pub(crate) segment: Rc<ClientSegment>,
+    pub(crate) slot: u16,
+    pub(crate) device: String,
+    pub(crate) platform: Platform,
+    pub(crate) levels: u8,
+    pub(crate) level: u8,
+    pub(crate) steps: i32,
+    pub(crate) fixed: Option<i32>,
+    /// As last read from the segment.
+    pub(crate) state: u32,
+    pub(crate) lent: i32,
+    pub(crate) granted: bool,
+    pub(crate) bounded: bool,
+    /// The last look at its counters; none while they are of no interest.
+    pub(crate) seen: Option<Seen>,
+}
+
+/// A look at counters.
+pub(crate) struct Seen {
+    pub(crate) issued: u64,
+    pub(crate) completed: u64,
+    /// When they last changed, ns.
+    pub(crate) changed_at: u64,
+    /// The arbiter was told that they do not.
+    pub(crate) stale: bool,
+}
+
+impl Group {
+    pub(crate) fn words(&self) -> &GroupSlot {
+        &self.segment.get().groups[usize::from(self.slot)]
+    }
+}
+
+impl Client {
+    /// What a process gets: its wishes, the operator's rules, and the limits of its user.
+    pub(crate) fn new(
+        peer: Peer,
+        program: ProgramId,
+        options: ProgramOptions,
+        parts: (ClientSegment, OwnedFd, OwnedFd),
+        config: &Config,
+        limit: i32,
+    ) -> Result<Client, String> {
+        check(&options)?;
+        let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
+        let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
+        let (segment, eventfd, pidfd) = parts;
+        Ok(Client {
+            program,
+            segment: Rc::new(segment),
+            eventfd,
+            pidfd,
+            priority: wished.min(limit).min(given.ceiling.unwrap_or(class::PRIORITY_MAX)),
+            weight: options.weight.or(given.weight).unwrap_or(class::WEIGHT_DEFAULT),
+            timeslice_us: options.timeslice_us.unwrap_or(class::TIMESLICE_DEFAULT_US),
+            level: options.level,
+            threshold: options.threshold.unwrap_or(0),
+            // Programs of different users are never one job.
+            job: options.job.map(|job| format!("{}:{job}", peer.uid)),
+            peer,
+            groups: Vec::new(),
+            queues: BTreeMap::new(),
+            held: false,
+        })
+    }
+
+    /// The priority of a group of this client.
+    pub(crate) fn group_priority(&self, steps: i32, fixed: Option<i32>, limit: i32) -> i32 {
+        fixed.map_or_else(|| class::queue_priority(self.priority, steps), |p| p.min(limit))
+    }
+
+    /// The level a group gets: the forced one or the next lower that its device can do; else gates on the host with
+    /// a bound on device time, which measure best.
+    pub(crate) fn group_level(&self, levels: u8) -> u8 {
+        let wished = self.level.unwrap_or(1);
+        (1..=wished).rev().find(|level| levels & (1 << (level - 1)) != 0).unwrap_or(1)
+    }
+}
+
+fn check(options: &ProgramOptions) -> Result<(), String> {
+    check_hint(options.priority, options.weight, options.timeslice_us, options.level)?;
+    match &options.job {
+        Some(job) => check_name(job, "job"),
+        None => Ok(()),
+    }
+}
+
+/// Checks the values that a program may ask for and a hint may change.
+pub(crate) fn check_hint(
+    priority: Option<i32>,
+    weight: Option<u32>,
+    timeslice_us: Option<u64>,
+    level: Option<u8>,
+) -> Result<(), String> {
+    if let Some(p) = priority
+        && !(class::PRIORITY_MIN..=class::PRIORITY_MAX).contains(&p)
+    {
+        return Err(format!("'{p}' is no priority: use {}", class::PRIORITY_HELP));
+    }
+    let range = |what: &str, n: Option<u64>, min: u64, max: u64| match n {
+        Some(n) if !(min..=max).contains(&n) => Err(format!("{what} {n} is out of range: use {min} to {max}")),
+        _ => Ok(()),
+    };
+    range("weight", weight.map(u64::from), class::WEIGHT_MIN.into(), class::WEIGHT_MAX.into())?;
+    range("timeslice", timeslice_us, class::TIMESLICE_MIN_US, class::TIMESLICE_MAX_US)?;
+    range("level", level.map(u64::from), 1, 3)
+}
+
+pub(crate) fn check_name(name: &str, what: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > NAME_MAX_BYTES || name.chars().any(char::is_control) {
+        return Err(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes and no control characters"));
+    }
+    Ok(())
+}
+
+/// Whether a state word is one a client may store.
+pub(crate) fn known_state(word: u32) -> bool {
+    matches!(word, state::IDLE | state::READY | state::DRAINED)
+}

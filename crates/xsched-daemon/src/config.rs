@@ -1,0 +1,318 @@
+//! Configuration files: what is accepted, and how later files go over earlier ones.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+use xsched_proto::class::{self, Class};
+
+use crate::Error;
+
+/// Device time in flight of a group that may be preempted, µs.
+const BOUND_DEFAULT_US: u32 = 500;
+
+/// All configuration, files merged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Config {
+    pub(crate) policy: Option<String>,
+    bound_us: Option<u32>,
+    pub(crate) idle_exit_s: Option<u64>,
+    max_class: Option<Class>,
+    /// By user id.
+    users: BTreeMap<u32, Class>,
+    /// The first that matches counts.
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// What programs of a kind get.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rule {
+    /// Executable's path; `*` stands for anything.
+    exe: Option<String>,
+    user: Option<User>,
+    /// Path below the cgroup root; `*` stands for anything.
+    cgroup: Option<String>,
+    priority: Option<Priority>,
+    ceiling: Option<Ceiling>,
+    weight: Option<Weight>,
+}
+
+/// What a rule gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Given {
+    pub(crate) priority: Option<i32>,
+    /// No priority above this one.
+    pub(crate) ceiling: Option<i32>,
+    pub(crate) weight: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    policy: Option<PolicyName>,
+    bound_us: Option<Bound>,
+    idle_exit_s: Option<u64>,
+    #[serde(default)]
+    limits: Limits,
+    #[serde(default)]
+    rule: Vec<Rule>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    max_class: Option<ClassName>,
+    #[serde(default)]
+    users: BTreeMap<User, UserLimits>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserLimits {
+    max_class: ClassName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Priority(i32);
+/// A number, or a class with all that is in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ceiling(i32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Weight(u32);
+struct Bound(u32);
+struct ClassName(Class);
+struct PolicyName(String);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct User(u32);
+
+impl<'de> Deserialize<'de> for Priority {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, class::PRIORITY_HELP, |text| class::parse_priority(text).map(Priority))
+    }
+}
+
+impl<'de> Deserialize<'de> for Ceiling {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, class::PRIORITY_HELP, |text| {
+            let priority = class::parse_priority(text)?;
+            let is_number = text.parse::<i32>().is_ok();
+            Ok(Ceiling(if is_number { priority } else { Class::of(priority).range().1 }))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for ClassName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, "low, normal, high, realtime or system", |text| match text.parse::<i32>() {
+            Ok(_) => Err(format!("'{text}' is no class: use low, normal, high, realtime or system")),
+            Err(_) => class::parse_priority(text)
+                .map(|p| ClassName(Class::of(p)))
+                .map_err(|_| format!("'{text}' is no class: use low, normal, high, realtime or system")),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Weight {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, class::WEIGHT_MIN, class::WEIGHT_MAX).map(Weight)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bound {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 1, 1_000_000).map(Bound)
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, "a policy's name", |text| {
+            xsched_policy::registry::find(text).map(|entry| PolicyName(entry.name.to_owned()))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for User {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, "a user's name or id", |text| user_id(text).map(User))
+    }
+}
+
+fn number<'de, D: Deserializer<'de>>(d: D, min: u32, max: u32) -> Result<u32, D::Error> {
+    scalar(d, "a number", |text| match text.parse::<u32>() {
+        Ok(n) if (min..=max).contains(&n) => Ok(n),
+        _ => Err(format!("'{text}' is out of range: use a number from {min} to {max}")),
+    })
+}
+
+/// Reads a string or an integer as text, so that the parsers of the command line serve here too.
+fn scalar<'de, D: Deserializer<'de>, T>(
+    d: D,
+    accepted: &'static str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    struct Scalar(&'static str);
+    impl Visitor<'_> for Scalar {
+        type Value = String;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+    }
+    let text = d.deserialize_any(Scalar(accepted))?;
+    parse(&text).map_err(de::Error::custom)
+}
+
+/// Name or number to user id, from /etc/passwd; users from elsewhere are given by number.
+fn user_id(text: &str) -> Result<u32, String> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok())?
+    });
+    found.ok_or_else(|| format!("there is no user '{text}' in /etc/passwd: use a name from there, or a user id"))
+}
+
+impl Config {
+    /// Reads `paths` in order; what a later file says counts, and its rules come before those of earlier ones.
+    pub(crate) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Config, Error> {
+        let mut config = Config::default();
+        for path in paths {
+            let shown = path.as_ref().display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Error::Input(format!("cannot read the configuration {shown}: {e}")))?;
+            config.merge(&text).map_err(|(line, message)| Error::Input(format!("{shown}:{line}: {message}")))?;
+        }
+        Ok(config)
+    }
+
+    fn merge(&mut self, text: &str) -> Result<(), (usize, String)> {
+        let file: File = toml::from_str(text).map_err(|e| {
+            let at = e.span().map_or(0, |s| s.start.min(text.len()));
+            let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
+            (line, e.message().lines().collect::<Vec<_>>().join("; "))
+        })?;
+        self.policy = file.policy.map(|p| p.0).or(self.policy.take());
+        self.bound_us = file.bound_us.map(|b| b.0).or(self.bound_us);
+        self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
+        self.max_class = file.limits.max_class.map(|c| c.0).or(self.max_class);
+        self.users.extend(file.limits.users.into_iter().map(|(user, limits)| (user.0, limits.max_class.0)));
+        self.rules.splice(0..0, file.rule);
+        Ok(())
+    }
+
+    /// Device time in flight of a group that may be preempted, µs.
+    pub(crate) fn bound_us(&self) -> u32 {
+        self.bound_us.unwrap_or(BOUND_DEFAULT_US)
+    }
+
+    /// The highest priority a user without privilege may ask for.
+    pub(crate) fn limit(&self, uid: u32) -> i32 {
+        let class = self.users.get(&uid).copied().or(self.max_class).unwrap_or(Class::High);
+        class.range().1
+    }
+
+    /// What the first matching rule gives.
+    pub(crate) fn given(&self, exe: &str, uid: u32, cgroup: &str) -> Given {
+        let matches = |r: &&Rule| {
+            r.exe.as_deref().is_none_or(|p| glob(p, exe))
+                && r.user.is_none_or(|u| u.0 == uid)
+                && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
+        };
+        self.rules.iter().find(matches).map_or(Given::default(), |r| Given {
+            priority: r.priority.map(|p| p.0),
+            ceiling: r.ceiling.map(|p| p.0),
+            weight: r.weight.map(|w| w.0),
+        })
+    }
+}
+
+/// Whether `text` is `pattern`, in which `*` stands for anything.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or("")) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(texts: &[&str]) -> Result<Config, (usize, String)> {
+        let mut config = Config::default();
+        for text in texts {
+            config.merge(text)?;
+        }
+        Ok(config)
+    }
+
+    #[test]
+    fn later_files_win_and_their_rules_come_first() {
+        let c = parse(&[
+            "policy = \"UP\"\nbound_us = 900\n[limits.users.root]\nmax_class = \"system\"\n[[rule]]\nexe = \"/bin/*\"\nweight = 5\n",
+            "policy = \"priority\"\n[limits]\nmax_class = \"Normal\"\n[[rule]]\nexe = \"/bin/a\"\npriority = -7\nceiling = \"high\"\n",
+        ])
+        .unwrap();
+        assert_eq!(c.policy.as_deref(), Some("hpf"));
+        assert_eq!(c.bound_us(), 900);
+        assert_eq!((c.limit(0), c.limit(12345)), (255, 127));
+        assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), weight: None });
+        assert_eq!(c.given("/bin/b", 1, "/").weight, Some(5));
+        assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
+        let nothing = parse(&[]).unwrap();
+        assert_eq!((nothing.bound_us(), nothing.limit(1)), (500, 191));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line_and_what_is_accepted() {
+        for (text, line, says) in [
+            ("policy = \"hpf\"\nplicy = 1\n", 2, "unknown field `plicy`"),
+            ("\npolicy = \"fifo\"\n", 2, "'fifo' is no policy: use one of hpf, up, pup"),
+            ("bound_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
+            ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
+            ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
+            ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
+            ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
+            ("policy = \n", 1, ""),
+        ] {
+            let (at, message) = parse(&[text]).unwrap_err();
+            assert!(message.contains(says) && !message.contains('\n'), "{text:?}: {message}");
+            assert_eq!(at, line, "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, is) in [
+            ("/bin/a", "/bin/a", true),
+            ("/bin/a", "/bin/ab", false),
+            ("/bin/*", "/bin/ab", true),
+            ("*python*", "/usr/bin/python3.11", true),
+            ("/a*b*c", "/abc", true),
+            ("/a*b*c", "/ac", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(glob(pattern, text), is, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What commands ask for.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_policy::{Event, GroupId, registry};
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::class::Class;
+use xsched_proto::segment::{gate, state};
+use xsched_proto::wire::{
+    DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueInfo, Refusal, Request,
+    Target, Unscheduled,
+};
+
+use crate::client::{Client, check_hint};
+use crate::server::{Role, Server};
+
+/// A client answers a question within this time.
+const ANSWER_NS: u64 = 1_000_000_000;
+
+/// A question passed on to a client.
+pub(crate) struct Question {
+    token: u64,
+    /// Connection of the command that asked.
+    pub(crate) asker: u64,
+    /// Connection of the client that was asked.
+    asked: u64,
+    pid: u32,
+    pub(crate) until_ns: u64,
+}
+
+/// Why not, and whose fault it is.
+type Refused = (Refusal, String);
+
+/// What a hint changes.
+#[derive(Clone, Copy)]
+struct Changes {
+    priority: Option<i32>,
+    weight: Option<u32>,
+    timeslice_us: Option<u64>,
+    level: Option<u8>,
+    threshold: Option<u32>,
+}
+
+impl Server {
+    pub(crate) fn control(&mut self, id: u64, version: u32, request: Request) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Command;
+        }
+        let done = if version == PROTOCOL_VERSION {
+            self.answer(id, request)
+        } else {
+            let line =
+                format!("the daemon speaks protocol {PROTOCOL_VERSION}, this command {version}: install one version");
+            Err((Refusal::Environment, line))
+        };
+        match done {
+            Ok(true) => self.send(id, &DaemonMsg::End, &[]),
+            Ok(false) => (),
+            Err((kind, message)) => self.refuse(id, kind, message),
+        }
+    }
+
+    /// Whether the answer is complete.
+    fn answer(&mut self, id: u64, request: Request) -> Result<bool, Refused> {
+        let uid = self.conns.get(&id).map_or(u32::MAX, |c| c.uid);
+        match request {
+            Request::Ps => self.ps(id, uid),
+            Request::PolicyList => self.policies(id),
+            Request::PolicySet { name } => {
+                self.operators_only(uid, "change the policy")?;
+                let now_us = self.now_us();
+                let set = self.arbiter.set_policy(now_us, &name, &mut self.actions);
+                set.map_err(|e| (Refusal::BadRequest, e))?;
+                self.act();
+            }
+            Request::Hint { target, priority, weight, timeslice_us, level, threshold } => {
+                check_hint(priority, weight, timeslice_us, level).map_err(|e| (Refusal::BadRequest, e))?;
+                self.hint(uid, target, Changes { priority, weight, timeslice_us, level, threshold })?;
+            }
+            Request::Suspend { pid } => self.hold(uid, pid, true)?,
+            Request::Resume { pid } => self.hold(uid, pid, false)?,
+            Request::Describe { pid } => {
+                let conn = self.clients_of(uid, pid)?.into_iter().max().unwrap_or(0);
+                let token = self.next_id();
+                self.questions.push(Question { token, asker: id, asked: conn, pid, until_ns: self.now_ns + ANSWER_NS });
+                self.send(conn, &DaemonMsg::Describe { token }, &[]);
+                return Ok(false);
+            }
+            Request::Stop => {
+                self.operators_only(uid, "stop the daemon")?;
+                self.stop = true;
+            }
+        }
+        Ok(true)
+    }
+
+    fn operators_only(&self, uid: u32, what: &str) -> Result<(), Refused> {
+        if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
+        Err((Refusal::Environment, format!("only root and the daemon's own user may {what}")))
+    }
+
+    /// Connections of the process, which the user may control.
+    fn clients_of(&self, uid: u32, pid: u32) -> Result<Vec<u64>, Refused> {
+        let is = |c: &Client| c.peer.pid == pid && may(uid, c);
+        let found: Vec<u64> =
+            self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
+        if found.is_empty() {
+            // The same words whether it is another user's or nobody's.
+            return Err((Refusal::Environment, format!("no process {pid} of yours is attached: see xsched ps")));
+        }
+        Ok(found)
+    }
+
+    fn hold(&mut self, uid: u32, pid: u32, hold: bool) -> Result<(), Refused> {
+        for conn in self.clients_of(uid, pid)? {
+            let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
+            client.held = hold;
+            let program = client.program;
+            self.event(if hold { Event::Hold(program) } else { Event::Release(program) });
+        }
+        Ok(())
+    }
+
+    fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<(), Refused> {
+        let limit = self.limit(uid);
+        let too_high = |limit: i32| {
+            let class = Class::of(limit);
+            (Refusal::Environment, format!("not allowed: your limit is class {class} (priority {limit})"))
+        };
+        if changes.priority.is_some_and(|p| p > limit) {
+            return Err(too_high(limit));
+        }
+        match target {
+            Target::Pid(pid) => {
+                let conns = self.clients_of(uid, pid)?;
+                let ceiling = conns.iter().filter_map(|c| self.ceiling(*c)).min();
+                if let Some(ceiling) = ceiling.filter(|c| changes.priority.is_some_and(|p| p > *c) && uid != 0) {
+                    return Err(too_high(ceiling));
+                }
+                for conn in conns {
+                    self.hint_client(conn, changes);
+                }
+            }
+            Target::Queue(queue) => {
+                let found = self.conns.iter().find_map(|(conn, c)| {
+                    let client = c.client().filter(|c| may(uid, c))?;
+                    let (slot, q) = client.queues.iter().find(|(_, q)| q.id == queue)?;
+                    Some((*conn, *slot, q.group))
+                });
+                let Some((conn, slot, group)) = found else {
+                    return Err((Refusal::Environment, format!("you have no queue q{queue}: see xsched ps")));
+                };
+                if let Some(ceiling) =
+                    self.ceiling(conn).filter(|c| changes.priority.is_some_and(|p| p > *c) && uid != 0)
+                {
+                    return Err(too_high(ceiling));
+                }
+                // The client moves the queue to a group of that priority; the rest is for the group it is in.
+                if let Some(priority) = changes.priority {
+                    self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
+                }
+                let groups = self.groups_of(conn);
+                let group = groups.into_iter().find(|id| self.groups.get(id).is_some_and(|g| g.slot == group));
+                if let Some(id) = group {
+                    self.hint_group(id, Changes { priority: None, ..changes });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An operator's ceiling for the program, if there is one.
+    fn ceiling(&self, conn: u64) -> Option<i32> {
+        let peer = &self.conns.get(&conn)?.client()?.peer;
+        self.config.given(&peer.exe, peer.uid, &peer.cgroup).ceiling
+    }
+
+    fn groups_of(&self, conn: u64) -> Vec<GroupId> {
+        self.conns.get(&conn).and_then(|c| c.client()).map_or(Vec::new(), |c| c.groups.clone())
+    }
+
+    fn hint_client(&mut self, conn: u64, changes: Changes) {
+        let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
+        client.priority = changes.priority.unwrap_or(client.priority);
+        client.weight = changes.weight.unwrap_or(client.weight);
+        client.timeslice_us = changes.timeslice_us.unwrap_or(client.timeslice_us);
+        client.level = changes.level.or(client.level);
+        client.threshold = changes.threshold.unwrap_or(client.threshold);
+        for id in client.groups.clone() {
+            let priority = changes.priority.and_then(|_| {
+                let group = self.groups.get(&id).filter(|g| g.fixed.is_none())?;
+                let client = self.conns.get(&conn)?.client()?;
+                Some(client.group_priority(group.steps, None, i32::MAX))
+            });
+            self.hint_group(id, Changes { priority, ..changes });
+        }
+    }
+
+    fn hint_group(&mut self, id: GroupId, changes: Changes) {
+        let Changes { priority, weight, timeslice_us, level, threshold } = changes;
+        self.event(Event::Hint { group: id, priority, weight, timeslice_us });
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if let Some(threshold) = threshold {
+            group.words().bound_commands.store(threshold, Relaxed);
+        }
+        let Some(wished) = level else { return };
+        let level = (1..=wished).rev().find(|l| group.levels & (1 << (l - 1)) != 0).unwrap_or(1);
+        let before = std::mem::replace(&mut group.level, level);
+        group.words().level.store(level.into(), Relaxed);
+        // What runs now is interrupted, or let go on, as the new level wants it while the gate is closed.
+        if !group.granted && (before == 3) != (level == 3) {
+            let (conn, slot) = (group.conn, group.slot);
+            self.send(conn, &DaemonMsg::Interrupt { slot, on: level == 3 }, &[]);
+        }
+    }
+
+    fn policies(&mut self, id: u64) {
+        for entry in registry::POLICIES {
+            let current = std::ptr::eq(entry, self.arbiter.policy());
+            if entry.test_only && !current {
+                continue;
+            }
+            let info = PolicyInfo {
+                name: entry.name.into(),
+                aliases: entry.aliases.iter().map(|a| (*a).to_owned()).collect(),
+                about: entry.about.into(),
+                current,
+            };
+            self.send(id, &DaemonMsg::Policy(info), &[]);
+        }
+    }
+
+    fn ps(&mut self, id: u64, uid: u32) {
+        let daemon = DaemonInfo {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            policy: self.arbiter.policy().name.into(),
+            uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
+            dropped_clients: self.dropped_clients,
+        };
+        self.send(id, &DaemonMsg::Daemon(daemon), &[]);
+        let mut clients: Vec<_> =
+            self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(uid, c))?))).collect();
+        clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
+        let programs: Vec<ProgramInfo> = clients.into_iter().map(|(_, c)| self.program_info(c)).collect();
+        for program in programs {
+            self.send(id, &DaemonMsg::Program(Box::new(program)), &[]);
+        }
+    }
+
+    fn program_info(&self, client: &Client) -> ProgramInfo {
+        ProgramInfo {
+            pid: client.peer.pid,
+            uid: client.peer.uid,
+            exe: client.peer.exe.clone(),
+            class: Class::of(client.priority),
+            priority: client.priority,
+            weight: client.weight,
+            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id)).collect(),
+        }
+    }
+
+    fn group_info(&self, client: &Client, id: GroupId) -> Option<GroupInfo> {
+        let group = self.groups.get(&id)?;
+        let status = self.arbiter.status(self.now_us(), id)?;
+        let words = group.words();
+        let state = if status.held {
+            GroupState::Suspended
+        } else if words.gate.load(Relaxed) & gate::DETACHED != 0 {
+            GroupState::Detached
+        } else if words.state.load(Relaxed) == state::IDLE {
+            GroupState::Idle
+        } else if status.granted {
+            GroupState::Running
+        } else {
+            GroupState::Ready
+        };
+        let queues = client.queues.iter().filter(|(_, q)| q.group == group.slot);
+        let queues: Vec<QueueInfo> = queues
+            .map(|(slot, q)| QueueInfo { id: format!("q{}", q.id), launches: client.segment.queue_launches(*slot) })
+            .collect();
+        let retired = words.launches_retired.load(Relaxed);
+        Some(GroupInfo {
+            id: format!("g{}", id.0),
+            device: group.device.clone(),
+            platform: group.platform,
+            priority: status.priority,
+            level: group.level,
+            state,
+            launches: queues.iter().fold(retired, |sum, q| sum.wrapping_add(q.launches)),
+            queues,
+            unscheduled: Unscheduled {
+                attach: words.unscheduled_attach.load(Relaxed),
+                passthrough: words.unscheduled_passthrough.load(Relaxed),
+                error: words.unscheduled_error.load(Relaxed),
+            },
+            bound_escapes: words.bound_escapes.load(Relaxed),
+            signal_escapes: words.signal_escapes.load(Relaxed),
+            suspensions: status.suspensions,
+            device_us: status.used_us as u64,
+            wait_us: words.wait_ns.load(Relaxed) / 1_000,
+        })
+    }
+
+    /// A client's answer to a question.
+    pub(crate) fn description(
+        &mut self,
+        conn: u64,
+        token: u64,
+        more: bool,
+        lines: Vec<Described>,
+    ) -> Result<(), String> {
+        let Some(at) = self.questions.iter().position(|q| q.token == token && q.asked == conn) else {
+            // Too late, or the one who asked is gone. A token that was never given is not worth a fight either.
+            return Ok(());
+        };
+        let asker = self.questions[at].asker;
+        self.send(asker, &DaemonMsg::Description(lines), &[]);
+        if !more {
+            self.questions.swap_remove(at);
+            self.send(asker, &DaemonMsg::End, &[]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn time_out_questions(&mut self) {
+        while let Some(at) = self.questions.iter().position(|q| q.until_ns <= self.now_ns) {
+            let q = self.questions.swap_remove(at);
+            self.refuse(q.asker, Refusal::Environment, format!("process {} did not answer within 1 s", q.pid));
+        }
+    }
+
+    pub(crate) fn questions_of_the_dead(&mut self, conn: u64) {
+        while let Some(at) = self.questions.iter().position(|q| q.asked == conn) {
+            let q = self.questions.swap_remove(at);
+            self.refuse(q.asker, Refusal::Environment, format!("process {} ended before it answered", q.pid));
+        }
+    }
+}
+
+/// Whether a user sees and controls a program.
+fn may(uid: u32, client: &Client) -> bool {
+    uid == 0 || uid == client.peer.uid
+}

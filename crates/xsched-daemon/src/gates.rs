@@ -1,0 +1,144 @@
+//! The fast path: state words in, gate words out; and the slow look at counters.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use rustix::thread::futex;
+use xsched_policy::{Action, Event, GroupId};
+use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
+use xsched_proto::segment::{gate, state};
+use xsched_proto::wire::DaemonMsg;
+
+use crate::client::{Seen, known_state};
+use crate::server::{LOOK_NS, Server};
+
+/// Wakes whoever waits on a gate word, in any process.
+pub(crate) fn wake(word: &AtomicU32) {
+    // The only failure is a bad address.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
+
+impl Server {
+    /// Reads the state words of a client and acts on what changed.
+    pub(crate) fn scan(&mut self, conn: u64) {
+        let now_us = self.now_us();
+        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
+        for &id in &client.groups {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            let words = &group.segment.get().groups[usize::from(group.slot)];
+            let lent = words.lent_priority.load(Relaxed);
+            let now = words.state.load(Acquire);
+            if lent != group.lent {
+                group.lent = lent;
+                let priority = (lent != i32::MIN).then(|| lent.clamp(PRIORITY_MIN, PRIORITY_MAX));
+                self.arbiter.event(now_us, Event::Lend { group: id, priority }, &mut self.actions);
+            }
+            if now != group.state {
+                group.state = now;
+                group.seen = None;
+                let event = match now {
+                    state::READY => Event::Ready(id),
+                    state::DRAINED => Event::Drained(id),
+                    state::IDLE => Event::Idle(id),
+                    _ => {
+                        debug_assert!(!known_state(now));
+                        self.doomed.push((conn, Some("its state word makes no sense".into())));
+                        continue;
+                    }
+                };
+                self.arbiter.event(now_us, event, &mut self.actions);
+            }
+        }
+        self.act();
+    }
+
+    /// Does what the arbiter said.
+    pub(crate) fn act(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Close(id) => self.close(id),
+                Action::Open(id) => self.open(id),
+                Action::Bound(id, on) => {
+                    let bound = if on { self.config.bound_us() } else { 0 };
+                    if let Some(group) = self.groups.get_mut(&id) {
+                        group.bounded = on;
+                        group.words().bound_us.store(bound, Release);
+                    }
+                }
+                Action::Watch(id, on) => self.mark(id, gate::WATCHED, on),
+                Action::Solo(id, on) => self.mark(id, gate::SOLO, on),
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn mark(&self, id: GroupId, bit: u32, on: bool) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let word = &group.words().gate;
+        if on {
+            word.fetch_or(bit, SeqCst)
+        } else {
+            word.fetch_and(!bit, SeqCst)
+        };
+    }
+
+    fn close(&mut self, id: GroupId) {
+        // Whoever finds a gate closed looks for the beat: let it not find the one of long ago.
+        if self.beat_at.is_none() {
+            self.heartbeat.beat(self.now_ns);
+        }
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.granted = false;
+        group.seen = None;
+        group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
+        if group.level == 3 {
+            let (conn, slot) = (group.conn, group.slot);
+            self.send(conn, &DaemonMsg::Interrupt { slot, on: true }, &[]);
+        }
+    }
+
+    fn open(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.granted = true;
+        group.seen = None;
+        if group.level == 3 {
+            let (conn, slot) = (group.conn, group.slot);
+            self.send(conn, &DaemonMsg::Interrupt { slot, on: false }, &[]);
+        }
+        let Some(group) = self.groups.get(&id) else { return };
+        let word = &group.words().gate;
+        word.fetch_or(gate::GRANTED, SeqCst);
+        wake(word);
+    }
+
+    /// Looks at the counters of those that run while others wait.
+    pub(crate) fn look(&mut self) {
+        let (now_ns, now_us) = (self.now_ns, self.now_us());
+        for client in self.conns.values().filter_map(|c| c.client()) {
+            let mut launches = None;
+            for &id in &client.groups {
+                let Some(group) = self.groups.get_mut(&id) else { continue };
+                if !self.arbiter.status(now_us, id).is_some_and(|s| s.scrutinised) {
+                    group.seen = None;
+                    continue;
+                }
+                let slot = usize::from(group.slot);
+                let issued = launches.get_or_insert_with(|| client.segment.group_launches())[slot];
+                let completed = client.segment.get().groups[slot].completed.load(Relaxed);
+                let Some(seen) = &mut group.seen else {
+                    group.seen = Some(Seen { issued, completed, changed_at: now_ns, stale: false });
+                    continue;
+                };
+                if (seen.issued, seen.completed) != (issued, completed) {
+                    *seen = Seen { issued, completed, changed_at: now_ns, stale: false };
+                    self.arbiter.event(now_us, Event::Progress(id), &mut self.actions);
+                } else if !seen.stale && now_ns.saturating_sub(seen.changed_at) >= LOOK_NS {
+                    seen.stale = true;
+                    self.arbiter.event(now_us, Event::Stale(id), &mut self.actions);
+                }
+            }
+        }
+        self.act();
+    }
+}

@@ -1,0 +1,139 @@
+//! Memory shared with clients: their segments, and the heartbeat page.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use xsched_proto::segment::{COUNTERS, GROUPS, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment};
+
+/// A file mapped shared, as a `T` that consists of atomics.
+struct Mapping<T> {
+    at: NonNull<T>,
+}
+
+impl<T> Mapping<T> {
+    /// Maps the first `size_of::<T>()` bytes of `file`.
+    ///
+    /// # Safety
+    /// The file is at least that long and can never shrink; `T` is made of atomics for which any bits are valid.
+    unsafe fn new(file: impl AsFd) -> rustix::io::Result<Mapping<T>> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let at = unsafe { rustix::mm::mmap(ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0)? };
+        Ok(Mapping { at: NonNull::new(at.cast()).ok_or(rustix::io::Errno::NOMEM)? })
+    }
+
+    fn get(&self) -> &T {
+        // SAFETY: mapped until drop, page aligned, and valid for any content as the constructor demands. Other
+        // processes change it meanwhile, which atomics allow.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `new`; `get` lends it no longer than `self` lives.
+        let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast::<c_void>(), size_of::<T>()) };
+    }
+}
+
+/// A client's segment. Everything in it is the client's word.
+pub(crate) struct ClientSegment(Mapping<Segment>);
+
+impl ClientSegment {
+    /// Maps a segment after checking that it is one and that it will stay one.
+    pub(crate) fn new(file: &OwnedFd) -> Result<ClientSegment, String> {
+        // Only a memfd can have these seals. Without them the file could be cut short under us: SIGBUS.
+        let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| "its segment is no memfd".to_owned())?;
+        if !seals.contains(wanted) {
+            return Err("its segment is not sealed".into());
+        }
+        let size = rustix::fs::fstat(file).map_err(|e| format!("its segment cannot be looked at: {e}"))?.st_size;
+        if size as u64 != SEGMENT_BYTES as u64 {
+            return Err(format!("its segment has {size} bytes instead of {SEGMENT_BYTES}"));
+        }
+        // SAFETY: the size was checked, the seals keep it; a segment is made of atomics and padding.
+        let mapping: Mapping<Segment> =
+            unsafe { Mapping::new(file) }.map_err(|e| format!("its segment cannot be mapped: {e}"))?;
+        let segment = ClientSegment(mapping);
+        let header = &segment.get().header;
+        let sizes = [GROUPS, QUEUES, COUNTERS].map(|n| n as u32);
+        if header.magic.load(Acquire) != MAGIC
+            || header.version.load(Relaxed) != xsched_proto::PROTOCOL_VERSION
+            || header.sizes.each_ref().map(|s| s.load(Relaxed)) != sizes
+        {
+            return Err("its segment has another layout".into());
+        }
+        Ok(segment)
+    }
+
+    pub(crate) fn get(&self) -> &Segment {
+        self.0.get()
+    }
+
+    /// Launches of a queue by threads that are alive or gone.
+    pub(crate) fn queue_launches(&self, queue: u16) -> u64 {
+        let segment = self.get();
+        let shared = segment.queues[usize::from(queue)].launches_shared.load(Relaxed);
+        let of_queue = segment.counters.iter().filter(|c| c.queue.load(Relaxed) == u32::from(queue) + 1);
+        of_queue.fold(shared, |sum, c| sum.wrapping_add(c.launches.load(Relaxed)))
+    }
+
+    /// Adds up the launches of each group, queues that are gone included.
+    pub(crate) fn group_launches(&self) -> [u64; GROUPS] {
+        let segment = self.get();
+        let mut sums = [0u64; GROUPS];
+        for (sum, group) in sums.iter_mut().zip(&segment.groups) {
+            *sum = group.launches_retired.load(Relaxed);
+        }
+        let mut add = |queue: usize, launches: u64| {
+            let group = segment.queues[queue].group.load(Relaxed) as usize;
+            if let Some(sum) = group.checked_sub(1).and_then(|g| sums.get_mut(g)) {
+                *sum = sum.wrapping_add(launches);
+            }
+        };
+        for (at, queue) in segment.queues.iter().enumerate() {
+            if queue.group.load(Relaxed) != 0 {
+                add(at, queue.launches_shared.load(Relaxed));
+            }
+        }
+        for counter in &segment.counters {
+            let queue = counter.queue.load(Relaxed) as usize;
+            if (1..=QUEUES).contains(&queue) {
+                add(queue - 1, counter.launches.load(Relaxed));
+            }
+        }
+        sums
+    }
+}
+
+/// The page that tells clients that the daemon lives.
+pub(crate) struct HeartbeatPage {
+    file: OwnedFd,
+    page: Mapping<Heartbeat>,
+}
+
+impl HeartbeatPage {
+    pub(crate) fn new() -> rustix::io::Result<HeartbeatPage> {
+        let file = rustix::fs::memfd_create("xsched-heartbeat", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, 4096)?;
+        // SAFETY: long enough, and nobody else has the file before it is sealed; a heartbeat is one atomic.
+        let page = unsafe { Mapping::new(&file)? };
+        // Clients get it read-only: they could otherwise keep each other waiting for a dead daemon.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(HeartbeatPage { file, page })
+    }
+
+    pub(crate) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    pub(crate) fn beat(&self, now_ns: u64) {
+        self.page.get().beat_ns.store(now_ns, Release);
+    }
+}

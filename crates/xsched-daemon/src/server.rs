@@ -1,0 +1,483 @@
+//! The event loop: connections, wake-ups, timers.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
+use xsched_policy::{Action, Arbiter, Event, GroupId};
+use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
+
+use crate::client::{Client, Group};
+use crate::config::Config;
+use crate::control::Question;
+use crate::memory::HeartbeatPage;
+use crate::socket::{self, Listener, Received};
+use crate::{Error, Options};
+
+/// Packets taken from one connection before others get their turn.
+const PACKETS_PER_WAKE: usize = 16;
+/// Bytes kept for a command that does not read its answer.
+const OUT_MAX_BYTES: usize = 16 << 20;
+/// While somebody waits, the progress of those that run is looked at this often.
+pub(crate) const LOOK_NS: u64 = 20_000_000;
+/// While a gate is closed, the heartbeat page is written this often.
+const BEAT_NS: u64 = 50_000_000;
+
+/// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
+pub(crate) mod kind {
+    pub(crate) const SOCKET: u64 = 0;
+    pub(crate) const WAKE: u64 = 1;
+    pub(crate) const DEATH: u64 = 2;
+    /// The daemon's own descriptors, told apart by number.
+    pub(crate) const OWN: u64 = 3;
+}
+const LISTENER: u64 = kind::OWN;
+const TIMER: u64 = 1 << 2 | kind::OWN;
+const SIGNALS: u64 = 2 << 2 | kind::OWN;
+
+/// The daemon.
+pub(crate) struct Server {
+    pub(crate) config: Config,
+    pub(crate) arbiter: Arbiter,
+    /// Scratch for the arbiter's answers.
+    pub(crate) actions: Vec<Action>,
+    pub(crate) conns: HashMap<u64, Conn>,
+    pub(crate) groups: HashMap<GroupId, Group>,
+    pub(crate) heartbeat: HeartbeatPage,
+    /// Connections to end after the current event, and why if it is their fault.
+    pub(crate) doomed: Vec<(u64, Option<String>)>,
+    /// Questions passed on to clients.
+    pub(crate) questions: Vec<Question>,
+    /// Last number given to a connection, group, queue or question.
+    pub(crate) last_id: u64,
+    pub(crate) dropped_clients: u64,
+    pub(crate) started_ns: u64,
+    pub(crate) stop: bool,
+    /// When the current events were received.
+    pub(crate) now_ns: u64,
+    pub(crate) beat_at: Option<u64>,
+    look_at: Option<u64>,
+    idle_exit_ns: Option<u64>,
+    idle_since: Option<u64>,
+    /// When the timer goes off.
+    armed: Option<u64>,
+    max_conns: usize,
+    /// Given up to be able to refuse a connection when no descriptor is left.
+    spare: Option<OwnedFd>,
+    last_log_ns: u64,
+    epoll: OwnedFd,
+    listener: Listener,
+    timer: OwnedFd,
+    _signals: Signals,
+}
+
+/// A connection.
+pub(crate) struct Conn {
+    pub(crate) socket: OwnedFd,
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) role: Role,
+    out: VecDeque<Vec<u8>>,
+    out_bytes: usize,
+}
+
+/// What a connection turned out to be.
+pub(crate) enum Role {
+    Unknown,
+    Client(Box<Client>),
+    Command,
+}
+
+impl Conn {
+    pub(crate) fn client(&self) -> Option<&Client> {
+        match &self.role {
+            Role::Client(client) => Some(client),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn client_mut(&mut self) -> Option<&mut Client> {
+        match &mut self.role {
+            Role::Client(client) => Some(client),
+            _ => None,
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(options: &Options) -> Result<Server, Error> {
+        let config = Config::read(&options.config)?;
+        let policy = options.policy.as_deref().or(config.policy.as_deref());
+        let policy = policy.unwrap_or(xsched_policy::registry::DEFAULT);
+        let arbiter = Arbiter::new(policy, options.seed).map_err(Error::Input)?;
+        let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
+        let listener = Listener::new(&options.socket)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| fail("an epoll instance", e))?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(|e| fail("a timer", e))?;
+        let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
+        let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
+        let add = |fd: BorrowedFd<'_>, token, flags| {
+            epoll::add(&epoll, fd, EventData::new_u64(token), flags).map_err(|e| fail("an epoll entry", e))
+        };
+        add(listener.as_fd(), LISTENER, EventFlags::IN)?;
+        add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
+        add(signals.fd.as_fd(), SIGNALS, EventFlags::IN)?;
+        let now_ns = now_ns();
+        let from_config = config.idle_exit_s.map(Duration::from_secs);
+        let idle_exit = options.idle_exit.or(from_config);
+        Ok(Server {
+            config,
+            arbiter,
+            actions: Vec::with_capacity(64),
+            conns: HashMap::new(),
+            groups: HashMap::new(),
+            heartbeat,
+            doomed: Vec::new(),
+            questions: Vec::new(),
+            last_id: 0,
+            dropped_clients: 0,
+            started_ns: now_ns,
+            stop: false,
+            now_ns,
+            beat_at: None,
+            look_at: None,
+            idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+            idle_since: Some(now_ns),
+            armed: None,
+            // A client takes three descriptors, one more passes by while it attaches.
+            max_conns: (raise_descriptor_limit() as usize).saturating_sub(32) / 4,
+            spare: spare(),
+            last_log_ns: 0,
+            epoll,
+            listener,
+            timer,
+            _signals: signals,
+        })
+    }
+
+    /// Serves until told to stop.
+    pub(crate) fn run(&mut self) -> Result<(), Error> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let mut buffer = vec![0; MAX_PACKET];
+        while !self.stop {
+            self.arm();
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) => (),
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
+            }
+            self.now_ns = now_ns();
+            // Gates first: a program waits for each of these.
+            for event in &events {
+                let token = event.data.u64();
+                if token & 3 == kind::WAKE {
+                    self.scan(token >> 2);
+                }
+            }
+            for event in &events {
+                let (token, flags) = (event.data.u64(), event.flags);
+                match (token, token & 3) {
+                    (LISTENER, _) => self.accept(),
+                    (TIMER, _) => self.armed = None,
+                    (SIGNALS, _) => self.stop = true,
+                    (_, kind::SOCKET) => self.serve(token >> 2, flags, &mut buffer),
+                    (_, kind::DEATH) => self.doomed.push((token >> 2, None)),
+                    _ => (),
+                }
+                self.bury();
+            }
+            self.timers();
+            self.bury();
+        }
+        self.let_all_go();
+        Ok(())
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now_ns / 1_000
+    }
+
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Tells the arbiter and does what it says.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.arbiter.event(self.now_us(), event, &mut self.actions);
+        self.act();
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..PACKETS_PER_WAKE {
+            let socket = match self.listener.accept() {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    // Without this the listener would stay readable and the loop would spin.
+                    self.spare = None;
+                    drop(self.listener.accept());
+                    self.spare = spare();
+                    return;
+                }
+                Err(_) => return,
+            };
+            let Some((pid, uid)) = socket::peer(&socket) else { continue };
+            let own = uid == 0 || uid == rustix::process::geteuid().as_raw();
+            let of_user = self.conns.values().filter(|c| c.uid == uid).count();
+            if self.conns.len() >= self.max_conns || !own && of_user >= self.max_conns / 4 {
+                self.log("too many connections, one was turned away");
+                continue;
+            }
+            let id = self.next_id();
+            if self.watch(&socket, id, kind::SOCKET, EventFlags::IN | EventFlags::RDHUP).is_err() {
+                continue;
+            }
+            let conn = Conn { socket, pid, uid, role: Role::Unknown, out: VecDeque::new(), out_bytes: 0 };
+            self.conns.insert(id, conn);
+            self.idle_since = None;
+        }
+    }
+
+    pub(crate) fn watch(&self, fd: &OwnedFd, conn: u64, kind: u64, flags: EventFlags) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(conn << 2 | kind), flags)
+    }
+
+    fn serve(&mut self, id: u64, flags: EventFlags, buffer: &mut [u8]) {
+        if flags.contains(EventFlags::OUT) {
+            self.flush(id);
+        }
+        for _ in 0..PACKETS_PER_WAKE {
+            let Some(conn) = self.conns.get(&id) else { return };
+            match socket::receive(&conn.socket, buffer) {
+                Received::Nothing => return,
+                Received::HangUp => return self.doomed.push((id, None)),
+                Received::TooMuch => return self.doomed.push((id, Some("its message is too large".into()))),
+                Received::Packet(len, fds) => {
+                    let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
+                    if let Err(why) = taken {
+                        return self.doomed.push((id, Some(why)));
+                    }
+                }
+            }
+            if self.doomed.iter().any(|(doomed, _)| *doomed == id) {
+                return;
+            }
+        }
+    }
+
+    /// Takes one message. An error is the sender's fault and ends its connection.
+    fn message(&mut self, id: u64, message: ClientMsg, fds: Vec<OwnedFd>) -> Result<(), String> {
+        if !fds.is_empty() && !matches!(message, ClientMsg::Hello { .. }) {
+            return Err("its message carries descriptors for no purpose".into());
+        }
+        let conn = self.conns.get(&id).ok_or("it is gone")?;
+        match (&conn.role, message) {
+            (Role::Unknown, ClientMsg::Hello { version, options }) => self.hello(id, version, options, fds),
+            (Role::Unknown | Role::Command, ClientMsg::Control { version, request }) => {
+                self.control(id, version, request);
+                Ok(())
+            }
+            (Role::Client(_), message) => self.client_message(id, message),
+            _ => Err("its messages come in an order that makes no sense".into()),
+        }
+    }
+
+    /// Sends without waiting. A client that does not read is dropped, a command's answer is kept for it.
+    pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let packet = match wire::encode(message) {
+            Ok(packet) => packet,
+            Err(e) => return self.log(&e),
+        };
+        if conn.out.is_empty() {
+            match socket::send(&conn.socket, &packet, fds) {
+                Ok(()) => return,
+                Err(Errno::AGAIN) => (),
+                Err(_) => return self.doomed.push((id, None)),
+            }
+        }
+        if matches!(conn.role, Role::Client(_)) || conn.out_bytes + packet.len() > OUT_MAX_BYTES {
+            return self.doomed.push((id, Some("it does not read its messages".into())));
+        }
+        conn.out_bytes += packet.len();
+        conn.out.push_back(packet);
+        if conn.out.len() == 1 {
+            self.want_out(id, true);
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, id: u64, kind: Refusal, message: String) {
+        self.send(id, &DaemonMsg::Refused { kind, message }, &[]);
+    }
+
+    fn flush(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        while let Some(packet) = conn.out.front() {
+            match socket::send(&conn.socket, packet, &[]) {
+                Ok(()) => {
+                    conn.out_bytes -= packet.len();
+                    conn.out.pop_front();
+                }
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.doomed.push((id, None)),
+            }
+        }
+        self.want_out(id, false);
+    }
+
+    fn want_out(&mut self, id: u64, out: bool) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let mut flags = EventFlags::IN | EventFlags::RDHUP;
+        flags.set(EventFlags::OUT, out);
+        if epoll::modify(&self.epoll, &conn.socket, EventData::new_u64(id << 2 | kind::SOCKET), flags).is_err() {
+            self.doomed.push((id, None));
+        }
+    }
+
+    /// Ends the connections marked for it; others may be marked on the way.
+    pub(crate) fn bury(&mut self) {
+        while let Some((id, fault)) = self.doomed.pop() {
+            let Some(conn) = self.conns.remove(&id) else { continue };
+            if let Some(fault) = fault {
+                self.dropped_clients += 1;
+                self.log(&format!("dropped process {}: {fault}", conn.pid));
+                let refused = DaemonMsg::Refused { kind: Refusal::BadRequest, message: fault };
+                if let Ok(packet) = wire::encode(&refused) {
+                    let _ = socket::send(&conn.socket, &packet, &[]);
+                }
+            }
+            // Other processes may hold these files too, so that closing ours would not end the entries.
+            let _ = epoll::delete(&self.epoll, &conn.socket);
+            if let Role::Client(client) = conn.role {
+                let _ = epoll::delete(&self.epoll, &client.eventfd);
+                let _ = epoll::delete(&self.epoll, &client.pidfd);
+                self.forget(id, *client);
+            }
+            self.questions.retain(|q| q.asker != id);
+            if self.conns.is_empty() {
+                self.idle_since = Some(self.now_ns);
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
+        let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
+        if policy {
+            self.event(Event::Timer);
+        }
+        if look {
+            self.look_at = None;
+            self.look();
+        }
+        if beat {
+            self.heartbeat.beat(self.now_ns);
+            self.beat_at = None;
+        }
+        self.time_out_questions();
+        if self.idle_deadline().is_some_and(|at| at <= self.now_ns) {
+            self.stop = true;
+        }
+    }
+
+    fn next_policy_ns(&self) -> Option<u64> {
+        self.arbiter.next_timer().map(|us| us.saturating_mul(1_000))
+    }
+
+    fn idle_deadline(&self) -> Option<u64> {
+        Some(self.idle_since?.saturating_add(self.idle_exit_ns?))
+    }
+
+    /// Sets the timer for what comes first. One set too early is left alone: it costs a wake-up, once.
+    fn arm(&mut self) {
+        let keep = |at: Option<u64>, wanted: bool, period| wanted.then(|| at.unwrap_or(self.now_ns + period));
+        self.beat_at = keep(self.beat_at, self.arbiter.any_closed(), BEAT_NS);
+        self.look_at = keep(self.look_at, self.arbiter.any_scrutinised(), LOOK_NS);
+        let question = self.questions.iter().map(|q| q.until_ns).min();
+        let all = [self.next_policy_ns(), self.beat_at, self.look_at, question, self.idle_deadline()];
+        let Some(next) = all.into_iter().flatten().min() else { return };
+        if self.armed.is_some_and(|armed| armed <= next) {
+            return;
+        }
+        // All zero would switch the timer off.
+        let at = Timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000).max(1) as i64 };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once) {
+            Ok(_) => self.armed = Some(next),
+            Err(e) => self.log(&format!("cannot set the timer: {e}")),
+        }
+    }
+
+    /// Tells the operator, at most once a second.
+    pub(crate) fn log(&mut self, line: &str) {
+        if self.last_log_ns == 0 || self.now_ns.saturating_sub(self.last_log_ns) >= 1_000_000_000 {
+            self.last_log_ns = self.now_ns;
+            eprintln!("xsched: {}", line.escape_debug());
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, ns.
+fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn spare() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+/// Returns how many descriptors there may be.
+fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    // No limit at all would still leave memory as one.
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 16).min(1 << 16)
+}
+
+/// SIGTERM and SIGINT as a descriptor; as they were before when dropped.
+struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl Signals {
+    fn new() -> rustix::io::Result<Signals> {
+        // SAFETY: a signal set is plain bits, and all-zero is one; it is initialised by sigemptyset all the same.
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: all pointers are to the two sets above.
+        let fd = unsafe {
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTERM);
+            libc::sigaddset(&raw mut set, libc::SIGINT);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+        }
+        // SAFETY: just made, and owned by nobody else.
+        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // A signal that was taken in is read, so that it does not strike when the mask is put back.
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        // SAFETY: the buffer is as large as said; the mask was filled in by the kernel.
+        unsafe {
+            while libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) > 0 {}
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
+}

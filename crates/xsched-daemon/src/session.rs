@@ -1,0 +1,201 @@
+//! What attached processes say.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll::EventFlags;
+use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
+use xsched_proto::segment::{GROUPS, QUEUES, gate, state};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, Refusal};
+
+use crate::client::{Client, Group, Queue, check_name};
+use crate::memory::ClientSegment;
+use crate::peer;
+use crate::server::{Role, Server, kind};
+
+impl Server {
+    /// The highest priority that a user may ask for.
+    pub(crate) fn limit(&self, uid: u32) -> i32 {
+        let us = rustix::process::geteuid().as_raw();
+        if uid == 0 || uid == us { PRIORITY_MAX } else { self.config.limit(uid) }
+    }
+
+    pub(crate) fn hello(
+        &mut self,
+        id: u64,
+        version: u32,
+        options: ProgramOptions,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let conn = self.conns.get(&id).ok_or("it is gone")?;
+        let (pid, uid) = (conn.pid, conn.uid);
+        if version != PROTOCOL_VERSION {
+            let line =
+                format!("the daemon speaks protocol {PROTOCOL_VERSION}, the program {version}: install one version");
+            self.refuse(id, Refusal::Environment, line);
+            self.doomed.push((id, None));
+            return Ok(());
+        }
+        let us = rustix::process::geteuid().as_raw();
+        if us != 0 && uid != us && uid != 0 {
+            self.refuse(id, Refusal::Environment, "this daemon serves another user".into());
+            self.doomed.push((id, None));
+            return Ok(());
+        }
+        let [segment, eventfd, pidfd] =
+            <[OwnedFd; 3]>::try_from(fds).map_err(|fds| format!("it sent {} descriptors instead of 3", fds.len()))?;
+        let peer = peer::identify(pid, uid, &pidfd)?;
+        if !peer::is_eventfd(&eventfd) {
+            return Err("the descriptor to wake the daemon is no eventfd".into());
+        }
+        let segment = ClientSegment::new(&segment)?;
+        let parts = (segment, eventfd, pidfd);
+        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, self.limit(uid))?;
+        // Edge-triggered: each write is one event, and nothing needs to be read.
+        let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
+        let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
+        wake.and(death).map_err(|e| format!("its descriptors cannot be watched: {e}"))?;
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Client(Box::new(client));
+        }
+        let page = self.heartbeat.file().try_clone().map_err(|e| format!("the heartbeat page cannot be sent: {e}"))?;
+        self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id }, &[page.as_fd()]);
+        Ok(())
+    }
+
+    pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), String> {
+        match message {
+            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, levels } => {
+                let group = self.new_group(id, slot, device, platform, levels)?;
+                if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
+                    return Err("it asks for a priority out of range".into());
+                }
+                self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, ..group });
+                Ok(())
+            }
+            ClientMsg::GroupRemove { slot } => {
+                let group = self.group_at(id, slot).ok_or("it removes a group that it does not have")?;
+                if let Some(client) = self.conns.get_mut(&id).and_then(|c| c.client_mut()) {
+                    client.groups.retain(|g| *g != group);
+                }
+                self.group_remove(group);
+                Ok(())
+            }
+            ClientMsg::QueueAdd { slot, group } => {
+                if usize::from(slot) >= QUEUES {
+                    return Err(format!("it adds a queue in slot {slot} of {QUEUES}"));
+                }
+                self.group_at(id, group).ok_or("it adds a queue to a group that it does not have")?;
+                let fresh = self.next_id();
+                let client = self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or("it is gone")?;
+                // Told again, a queue has moved to another group.
+                let queue = client.queues.entry(slot).or_insert(Queue { id: fresh, group });
+                queue.group = group;
+                let added = DaemonMsg::QueueAdded { slot, id: queue.id };
+                self.send(id, &added, &[]);
+                Ok(())
+            }
+            ClientMsg::QueueRemove { slot } => {
+                let client = self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or("it is gone")?;
+                client.queues.remove(&slot).ok_or("it removes a queue that it does not have")?;
+                Ok(())
+            }
+            ClientMsg::Description { token, more, lines } => self.description(id, token, more, lines),
+            ClientMsg::Hello { .. } | ClientMsg::Control { .. } => Err("it has introduced itself before".into()),
+        }
+    }
+
+    fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
+        let client = self.conns.get(&conn)?.client()?;
+        client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
+    }
+
+    fn new_group(&self, conn: u64, slot: u16, device: String, platform: Platform, levels: u8) -> Result<Group, String> {
+        if usize::from(slot) >= GROUPS {
+            return Err(format!("it adds a group in slot {slot} of {GROUPS}"));
+        }
+        if self.group_at(conn, slot).is_some() {
+            return Err(format!("it adds a group in slot {slot}, which is taken"));
+        }
+        check_name(&device, "device key")?;
+        let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or("it is gone")?;
+        Ok(Group {
+            conn,
+            segment: client.segment.clone(),
+            slot,
+            device,
+            platform,
+            levels,
+            level: client.group_level(levels),
+            steps: 0,
+            fixed: None,
+            state: state::IDLE,
+            lent: i32::MIN,
+            granted: false,
+            bounded: false,
+            seen: None,
+        })
+    }
+
+    fn group_add(&mut self, conn: u64, group: Group) {
+        use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+        let id = GroupId(self.next_id());
+        let Some(uid) = self.conns.get(&conn).map(|c| c.uid) else { return };
+        let limit = self.limit(uid);
+        let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
+        client.groups.push(id);
+        let spec = GroupSpec {
+            id,
+            program: client.program,
+            device: group.device.clone(),
+            priority: client.group_priority(group.steps, group.fixed, limit),
+            weight: client.weight,
+            timeslice_us: client.timeslice_us,
+            job: client.job.clone(),
+        };
+        let words = group.words();
+        words.gate.fetch_and(!(gate::GRANTED | gate::WATCHED | gate::SOLO), SeqCst);
+        words.bound_us.store(0, Relaxed);
+        words.bound_commands.store(client.threshold, Relaxed);
+        words.level.store(group.level.into(), Relaxed);
+        let slot = group.slot;
+        self.groups.insert(id, group);
+        self.event(Event::Add(spec));
+        // It may have become ready while it had no name.
+        self.scan(conn);
+        self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0 }, &[]);
+    }
+
+    fn group_remove(&mut self, id: GroupId) {
+        use std::sync::atomic::Ordering::SeqCst;
+        if let Some(group) = self.groups.remove(&id) {
+            // Whoever still waits there goes on.
+            let word = &group.words().gate;
+            word.fetch_and(!(gate::WATCHED | gate::SOLO), SeqCst);
+            word.fetch_or(gate::GRANTED, SeqCst);
+            crate::gates::wake(word);
+        }
+        self.event(Event::Remove(id));
+    }
+
+    /// Removes all that a client had.
+    pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        for &id in &client.groups {
+            self.group_remove(id);
+        }
+        if client.held {
+            self.event(Event::Release(client.program));
+        }
+        self.questions_of_the_dead(conn);
+    }
+
+    /// At the end: nobody waits for a daemon that is about to go.
+    pub(crate) fn let_all_go(&mut self) {
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        for id in conns {
+            self.doomed.push((id, None));
+        }
+        self.bury();
+    }
+}

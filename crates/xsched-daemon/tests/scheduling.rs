@@ -1,0 +1,305 @@
+//! Attached programs get and lose the device as the policy says.
+
+mod support;
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use support::{Client, Daemon, receive, until};
+use xsched_proto::segment::{gate, state};
+use xsched_proto::wire::{DaemonMsg, GroupState, ProgramOptions, Refusal, Request, Target};
+
+#[test]
+fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
+    let daemon = Daemon::start();
+    let (low, high) = (daemon.attach(-128), daemon.attach(128));
+    low.group(0, "sim:0");
+    assert_eq!(low.gate(0), gate::GRANTED | gate::SOLO, "the answer comes after the gate");
+    assert_eq!(low.words(0).bound_us.load(SeqCst), 0);
+    high.group(5, "sim:0");
+    assert_eq!(high.gate(5), gate::GRANTED | gate::WATCHED | gate::SOLO);
+    assert_eq!(low.gate(0), gate::GRANTED | gate::WATCHED | gate::SOLO, "watched as soon as the other registers");
+    assert_eq!((low.words(0).bound_us.load(SeqCst), high.words(5).bound_us.load(SeqCst)), (500, 0));
+    low.ready(0);
+    until("the other is not alone", || high.gate(5) & gate::SOLO == 0);
+    for _ in 0..50 {
+        high.ready(5);
+        low.until_closed(0);
+        assert!(high.open(5));
+        high.idle(5);
+        low.until_open(0);
+    }
+    let other = daemon.attach(128);
+    other.group(0, "sim:1");
+    other.ready(0);
+    assert_eq!(daemon.ps().1.len(), 3);
+    assert!(low.open(0), "another device is another matter");
+}
+
+#[test]
+fn whoever_waits_on_a_gate_is_woken() {
+    let daemon = Daemon::start();
+    let (low, high) = (daemon.attach(0), daemon.attach(128));
+    low.group(0, "sim:0");
+    high.group(0, "sim:0");
+    low.ready(0);
+    high.ready(0);
+    low.until_closed(0);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            use rustix::thread::futex;
+            let start = Instant::now();
+            while !low.open(0) {
+                let word = low.gate(0);
+                if word & gate::GRANTED == 0 {
+                    let timeout = rustix::thread::futex::Timespec { tv_sec: 10, tv_nsec: 0 };
+                    let _ = futex::wait(&low.words(0).gate, futex::Flags::empty(), word, Some(&timeout));
+                }
+            }
+            start.elapsed()
+        });
+        high.idle(0);
+        assert!(waiter.join().unwrap() < Duration::from_secs(9), "it slept until its timeout");
+    });
+}
+
+#[test]
+fn a_program_that_hangs_up_leaves_the_device_at_once() {
+    let daemon = Daemon::start();
+    let low = daemon.attach(0);
+    low.group(0, "sim:0");
+    low.ready(0);
+    let high = daemon.attach(128);
+    high.group(0, "sim:0");
+    high.ready(0);
+    low.until_closed(0);
+    let start = Instant::now();
+    drop(high.socket);
+    low.until_open(0);
+    assert!(start.elapsed() < Duration::from_secs(5));
+    until("it is no longer watched", || low.gate(0) == gate::GRANTED | gate::SOLO);
+    assert_eq!(daemon.ps().1.len(), 1);
+}
+
+#[test]
+fn the_policy_changes_while_programs_run() {
+    let daemon = Daemon::start();
+    let (low, high) = (daemon.attach(0), daemon.attach(128));
+    for client in [&low, &high] {
+        client.group(0, "sim:0");
+        client.ready(0);
+    }
+    low.until_closed(0);
+    daemon.ask(Request::PolicySet { name: "UP".into() }).unwrap();
+    assert_eq!(daemon.ps().0.policy, "up");
+    for _ in 0..5 {
+        low.until_open(0);
+        low.until_closed(0);
+    }
+    assert!(low.words(0).bound_us.load(SeqCst) > 0 && high.words(0).bound_us.load(SeqCst) > 0);
+    daemon.ask(Request::PolicySet { name: "priority".into() }).unwrap();
+    low.until_closed(0);
+    high.until_open(0);
+    let (kind, line) = daemon.ask(Request::PolicySet { name: "fifo".into() }).unwrap_err();
+    assert_eq!((kind, line.as_str()), (Refusal::BadRequest, "'fifo' is no policy: use one of hpf, up, pup"));
+    let list = daemon.ask(Request::PolicyList).unwrap();
+    let names = list.iter().map(|m| if let DaemonMsg::Policy(p) = m { (p.name.as_str(), p.current) } else { panic!() });
+    assert_eq!(names.collect::<Vec<_>>(), [("hpf", true), ("up", false), ("pup", false)]);
+}
+
+#[test]
+fn chaos_opens_and_closes_everybody() {
+    let daemon = Daemon::start_with(|o| o.policy = Some("chaos".into()));
+    let client = daemon.attach(0);
+    client.group(0, "sim:0");
+    client.ready(0);
+    for _ in 0..5 {
+        client.until_closed(0);
+        client.until_open(0);
+    }
+}
+
+#[test]
+fn an_operator_suspends_and_resumes() {
+    let daemon = Daemon::start();
+    let client = daemon.attach(0);
+    client.group(0, "sim:0");
+    client.ready(0);
+    let pid = std::process::id();
+    daemon.ask(Request::Suspend { pid }).unwrap();
+    assert!(!client.open(0), "closed when the command returns");
+    assert_eq!(daemon.ps().1[0].groups[0].state, GroupState::Suspended);
+    let beat = client.heartbeat();
+    let first = beat.beat_ns.load(SeqCst);
+    assert_ne!(first, 0, "a closed gate comes with a beat");
+    until("it beats again", || beat.beat_ns.load(SeqCst) > first);
+    client.group(1, "sim:1");
+    assert!(!client.open(1), "what it adds is suspended too");
+    daemon.ask(Request::Resume { pid }).unwrap();
+    assert!(client.open(0) && client.open(1));
+    let (kind, line) = daemon.ask(Request::Suspend { pid: 1 }).unwrap_err();
+    assert_eq!((kind, line.as_str()), (Refusal::Environment, "no process 1 of yours is attached: see xsched ps"));
+}
+
+#[test]
+fn the_heartbeat_page_cannot_be_written_by_clients() {
+    let daemon = Daemon::start();
+    let client = daemon.attach(0);
+    use rustix::mm::{MapFlags, ProtFlags};
+    // SAFETY: a new mapping, if there were one.
+    let mapped = unsafe {
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        rustix::mm::mmap(std::ptr::null_mut(), 4096, both, MapFlags::SHARED, &client.heartbeat, 0)
+    };
+    assert_eq!(mapped, Err(rustix::io::Errno::PERM));
+    assert!(rustix::io::write(&client.heartbeat, &[1]).is_err());
+    assert!(rustix::fs::ftruncate(&client.heartbeat, 0).is_err());
+}
+
+#[test]
+fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
+    let daemon = Daemon::start();
+    let (a, b) = (daemon.attach(0), daemon.attach(100));
+    a.group(0, "sim:0");
+    b.group(0, "sim:0");
+    let queue = a.queue(7, 0);
+    a.ready(0);
+    b.ready(0);
+    a.until_closed(0);
+    let hint = |target, priority, weight, level| Request::Hint {
+        target,
+        priority,
+        weight,
+        timeslice_us: None,
+        level,
+        threshold: Some(3),
+    };
+    // Both are this process: only what both get can be seen.
+    let pid = Target::Pid(std::process::id());
+    daemon.ask(hint(pid, Some(5), Some(50), None)).unwrap();
+    assert!(a.open(0) && b.open(0));
+    assert_eq!(a.words(0).bound_commands.load(SeqCst), 3);
+    let programs = daemon.ps().1;
+    assert!(programs.iter().all(|p| p.priority == 5 && p.weight == 50 && p.groups[0].priority == 5));
+    daemon.ask(hint(Target::Queue(queue), Some(-9), None, Some(2))).unwrap();
+    assert_eq!(receive(&a.socket).unwrap().0, DaemonMsg::QueuePriority { slot: 7, priority: -9 });
+    assert_eq!((a.words(0).level.load(SeqCst), b.words(0).level.load(SeqCst)), (2, 1));
+    assert_eq!(daemon.ask(hint(pid, Some(256), None, None)).unwrap_err().0, Refusal::BadRequest);
+    assert_eq!(daemon.ask(hint(pid, None, Some(0), None)).unwrap_err().0, Refusal::BadRequest);
+    assert_eq!(daemon.ask(hint(pid, None, None, Some(4))).unwrap_err().0, Refusal::BadRequest);
+    assert_eq!(daemon.ask(hint(Target::Queue(99_999), None, None, None)).unwrap_err().0, Refusal::Environment);
+}
+
+#[test]
+fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
+    let daemon = Daemon::start();
+    let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
+    let low = Client::attach(&daemon.socket, options);
+    // A fresh gate opens: "let it go on" comes before the answer.
+    low.say(&xsched_proto::wire::ClientMsg::GroupAdd {
+        slot: 0,
+        device: "sim:0".into(),
+        platform: xsched_proto::wire::Platform::Sim,
+        priority_steps: 0,
+        priority_fixed: None,
+        levels: 0b111,
+    });
+    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
+    assert!(matches!(receive(&low.socket).unwrap().0, DaemonMsg::GroupAdded { slot: 0, .. }));
+    assert_eq!(low.words(0).level.load(SeqCst), 3);
+    let high = daemon.attach(128);
+    high.group(0, "sim:0");
+    low.ready(0);
+    high.ready(0);
+    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: true });
+    assert!(!low.open(0));
+    high.idle(0);
+    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
+    low.until_open(0);
+    let lacks = Client::attach(&daemon.socket, ProgramOptions { level: Some(3), ..ProgramOptions::default() });
+    lacks.group_with(0, "sim:9", 0, 0b011);
+    assert_eq!(lacks.words(0).level.load(SeqCst), 2, "the next lower level that the device can do");
+}
+
+#[test]
+fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
+    let daemon = Daemon::start();
+    let (low, high) = (daemon.attach(0), daemon.attach(128));
+    for client in [&low, &high] {
+        client.group(0, "sim:0");
+        client.queue(0, 0);
+        client.ready(0);
+    }
+    low.until_open(0);
+    assert!(high.open(0));
+    // A launch shows in the counter of the thread that made it.
+    let counter = &high.segment().counters[4095];
+    counter.queue.store(1, SeqCst);
+    counter.launches.store(1, SeqCst);
+    low.until_closed(0);
+    low.until_open(0);
+    high.words(0).completed.store(1, SeqCst);
+    low.until_closed(0);
+}
+
+#[test]
+fn a_waiter_lends_its_priority_to_a_group_of_its_own_program() {
+    let daemon = Daemon::start();
+    let (one, other) = (daemon.attach(0), daemon.attach(5));
+    one.group_with(0, "sim:0", 0, 1);
+    one.group_with(1, "sim:0", 2, 1);
+    other.group(0, "sim:0");
+    one.ready(0);
+    other.ready(0);
+    one.until_closed(0);
+    one.words(0).lent_priority.store(20, SeqCst);
+    one.wake();
+    one.until_open(0);
+    other.until_closed(0);
+    one.words(0).lent_priority.store(i32::MIN, SeqCst);
+    one.wake();
+    one.until_closed(0);
+    other.until_open(0);
+}
+
+#[test]
+fn ps_tells_what_there_is() {
+    let daemon = Daemon::start();
+    let low = daemon.attach(-100);
+    let high = daemon.attach(200);
+    let id = low.group(3, "pci:0000:41:00.0");
+    high.group(0, "pci:0000:41:00.0");
+    let queue = low.queue(9, 3);
+    low.segment().queues[9].launches_shared.store(40, SeqCst);
+    low.segment().counters[17].queue.store(10, SeqCst);
+    low.segment().counters[17].launches.store(2, SeqCst);
+    let words = low.words(3);
+    words.launches_retired.store(8, SeqCst);
+    words.unscheduled_attach.store(1, SeqCst);
+    words.wait_ns.store(7_000, SeqCst);
+    let of = |state| {
+        let (info, programs) = daemon.ps();
+        assert_eq!((info.pid, info.policy.as_str(), programs.len()), (std::process::id(), "hpf", 2));
+        let program = programs.into_iter().find(|p| p.priority == -100).unwrap();
+        assert_eq!(program.class.name(), "low");
+        assert_eq!(program.exe, std::env::current_exe().unwrap().to_str().unwrap());
+        let group = program.groups[0].clone();
+        assert_eq!(group.state, state);
+        group
+    };
+    let group = of(GroupState::Idle);
+    assert_eq!((group.id, group.device.as_str()), (format!("g{id}"), "pci:0000:41:00.0"));
+    assert_eq!((group.launches, group.unscheduled.attach, group.wait_us), (50, 1, 7));
+    assert_eq!((group.queues[0].id.clone(), group.queues[0].launches), (format!("q{queue}"), 42));
+    low.ready(3);
+    until("it runs", || daemon.ps().1.iter().any(|p| p.groups[0].state == GroupState::Running));
+    until("time is charged", || of(GroupState::Running).device_us > 0);
+    high.ready(0);
+    low.until_closed(3);
+    assert_eq!(of(GroupState::Ready).suspensions, 1);
+    words.gate.fetch_or(gate::DETACHED, SeqCst);
+    of(GroupState::Detached);
+    words.gate.fetch_and(!gate::DETACHED, SeqCst);
+    low.set_state(3, state::DRAINED);
+    of(GroupState::Ready);
+}
