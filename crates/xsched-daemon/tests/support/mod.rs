@@ -77,7 +77,7 @@ impl Daemon {
     }
 
     /// Waits for its end.
-    pub fn join(mut self) -> Result<(), Error> {
+    pub fn join(&mut self) -> Result<(), Error> {
         let thread = self.thread.take().unwrap();
         until("the daemon ends", || thread.is_finished());
         thread.join().unwrap()

@@ -1,0 +1,266 @@
+//! Whoever sends nonsense is dropped and counted; everybody else is served as before.
+
+mod support;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, seals, send, send_raw, until};
+use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
+use xsched_proto::wire::{ClientMsg, Described, MAX_PACKET, Platform, ProgramOptions, Request, encode};
+
+/// A daemon with a good client, and what the rest of a test does to it.
+fn beside_a_good_client(dropped: u64, nonsense: impl FnOnce(&Daemon)) {
+    let daemon = Daemon::start();
+    let good = daemon.attach(0);
+    good.group(0, "sim:0");
+    good.ready(0);
+    nonsense(&daemon);
+    until("all are dropped", || daemon.ps().0.dropped_clients >= dropped);
+    let high = daemon.attach(128);
+    high.group(0, "sim:0");
+    high.ready(0);
+    good.until_closed(0);
+    high.idle(0);
+    good.until_open(0);
+    let (info, programs) = daemon.ps();
+    assert_eq!((info.dropped_clients, programs.len()), (dropped, 2));
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+}
+
+/// Says hello with these descriptors and returns why that was refused.
+fn refused(daemon: &Daemon, segment: &OwnedFd, event: &OwnedFd, pidfd: &OwnedFd) -> String {
+    let socket = connect(&daemon.socket);
+    send(&socket, &hello(ProgramOptions::default()), &[segment.as_fd(), event.as_fd(), pidfd.as_fd()]);
+    is_hung_up(&socket).expect("a reason")
+}
+
+#[test]
+fn random_bytes() {
+    beside_a_good_client(200, |daemon| {
+        let mut random = 0x1234_5678_9abc_def1_u64;
+        for _ in 0..200 {
+            let mut bytes = vec![0; 1 + (random % 200) as usize];
+            for byte in &mut bytes {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                *byte = random as u8;
+            }
+            // Never a good message: no message starts like this.
+            bytes[0] |= 0x40;
+            let socket = connect(&daemon.socket);
+            send_raw(&socket, &bytes, &[]).unwrap();
+            assert!(is_hung_up(&socket).unwrap().contains("malformed"));
+        }
+    });
+}
+
+#[test]
+fn good_messages_cut_short_or_with_a_tail_or_too_large() {
+    let message = encode(&hello(ProgramOptions { job: Some("j".into()), ..ProgramOptions::default() })).unwrap();
+    let cuts = message.len() as u64 - 1;
+    beside_a_good_client(cuts + 2, |daemon| {
+        let say = |bytes: &[u8]| {
+            let socket = connect(&daemon.socket);
+            send_raw(&socket, bytes, &[]).unwrap();
+            is_hung_up(&socket).unwrap()
+        };
+        for len in 1..message.len() {
+            say(&message[..len]);
+        }
+        say(&[message.as_slice(), &[0]].concat());
+        assert!(say(&vec![0; MAX_PACKET + 1]).contains("too large"));
+    });
+}
+
+#[test]
+fn segments_that_could_shrink_or_have_another_size_or_layout() {
+    beside_a_good_client(7, |daemon| {
+        let (event, pidfd) = (event(), own_pidfd());
+        let refused = |segment: &OwnedFd| refused(daemon, segment, &event, &pidfd);
+        assert!(refused(&memfd(SEGMENT_BYTES, SealFlags::empty())).contains("not sealed"));
+        assert!(refused(&memfd(SEGMENT_BYTES, SealFlags::GROW | SealFlags::SEAL)).contains("not sealed"));
+        assert!(refused(&memfd(4096, seals())).contains("4096 bytes"));
+        assert!(refused(&memfd(SEGMENT_BYTES + 4096, seals())).contains("bytes instead of"));
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(SEGMENT_BYTES as u64).unwrap();
+        let why = refused(&file.into());
+        assert!(why.contains("no memfd") || why.contains("not sealed"), "{why}");
+        for (seals, says) in [(seals(), "another layout"), (seals() | SealFlags::WRITE, "cannot be mapped")] {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let empty = rustix::fs::memfd_create("test", flags).unwrap();
+            rustix::fs::ftruncate(&empty, SEGMENT_BYTES as u64).unwrap();
+            rustix::fs::fcntl_add_seals(&empty, seals).unwrap();
+            assert!(refused(&empty).contains(says));
+        }
+    });
+}
+
+#[test]
+fn descriptors_that_are_not_what_they_should_be() {
+    beside_a_good_client(6, |daemon| {
+        let segment = memfd(SEGMENT_BYTES, seals());
+        let (event, pidfd) = (event(), own_pidfd());
+        let init = pidfd_open(Pid::INIT, PidfdFlags::empty()).unwrap();
+        assert!(refused(daemon, &segment, &event, &init).contains("another's"));
+        assert!(refused(daemon, &segment, &event, &event).contains("no pidfd"));
+        assert!(refused(daemon, &segment, &pidfd, &pidfd).contains("no eventfd"));
+        for fds in [vec![], vec![segment.as_fd()], vec![segment.as_fd(); 5]] {
+            let socket = connect(&daemon.socket);
+            send_raw(&socket, &encode(&hello(ProgramOptions::default())).unwrap(), &fds).unwrap();
+            is_hung_up(&socket).expect("a reason");
+        }
+    });
+}
+
+#[test]
+fn wishes_out_of_range() {
+    let none = ProgramOptions::default;
+    let wishes = [
+        ProgramOptions { priority: Some(256), ..none() },
+        ProgramOptions { weight: Some(0), ..none() },
+        ProgramOptions { weight: Some(u32::MAX), ..none() },
+        ProgramOptions { timeslice_us: Some(0), ..none() },
+        ProgramOptions { level: Some(9), ..none() },
+        ProgramOptions { job: Some("x".repeat(257)), ..none() },
+        ProgramOptions { job: Some("\u{1b}[2J".into()), ..none() },
+    ];
+    beside_a_good_client(wishes.len() as u64, |daemon| {
+        for wish in wishes {
+            let socket = connect(&daemon.socket);
+            let (segment, event, pidfd) = (memfd(SEGMENT_BYTES, seals()), event(), own_pidfd());
+            send(&socket, &hello(wish), &[segment.as_fd(), event.as_fd(), pidfd.as_fd()]);
+            is_hung_up(&socket).expect("a reason");
+        }
+    });
+}
+
+#[test]
+fn slots_and_names_that_make_no_sense() {
+    let group = |slot, device: &str| ClientMsg::GroupAdd {
+        slot,
+        device: device.into(),
+        platform: Platform::Sim,
+        priority_steps: i32::MIN,
+        priority_fixed: None,
+        levels: 0,
+    };
+    let nonsense = [
+        group(GROUPS as u16, "sim:0"),
+        group(u16::MAX, "sim:0"),
+        group(1, "sim:0"),
+        group(2, ""),
+        group(2, &"x".repeat(257)),
+        group(2, "a\nb"),
+        ClientMsg::GroupRemove { slot: 7 },
+        ClientMsg::QueueAdd { slot: QUEUES as u16, group: 1 },
+        ClientMsg::QueueAdd { slot: 0, group: 60 },
+        ClientMsg::QueueRemove { slot: 3 },
+        hello(ProgramOptions::default()),
+        ClientMsg::Control { version: 1, request: Request::Ps },
+        ClientMsg::GroupAdd {
+            slot: 2,
+            device: "sim:0".into(),
+            platform: Platform::Sim,
+            priority_steps: 0,
+            priority_fixed: Some(1_000),
+            levels: 1,
+        },
+    ];
+    beside_a_good_client(nonsense.len() as u64, |daemon| {
+        for message in nonsense {
+            let client = daemon.attach(0);
+            client.group(1, "sim:1");
+            client.say(&message);
+            is_hung_up(&client.socket).expect("a reason");
+        }
+        // Steps out of all proportion are only bounded by the class.
+        let client = daemon.attach(130);
+        client.say(&group(1, "sim:2"));
+        until("it has its group", || {
+            daemon.ps().1.iter().any(|p| p.groups.iter().any(|g| g.device == "sim:2" && g.priority == 128))
+        });
+    });
+}
+
+#[test]
+fn messages_out_of_order_or_with_needless_descriptors() {
+    beside_a_good_client(3, |daemon| {
+        for message in [ClientMsg::GroupRemove { slot: 0 }, ClientMsg::QueueAdd { slot: 0, group: 0 }] {
+            let socket = connect(&daemon.socket);
+            send(&socket, &message, &[]);
+            is_hung_up(&socket).expect("a reason");
+        }
+        let client = daemon.attach(0);
+        let remove = encode(&ClientMsg::GroupRemove { slot: 0 }).unwrap();
+        send_raw(&client.socket, &remove, &[client.eventfd.as_fd()]).unwrap();
+        is_hung_up(&client.socket).expect("a reason");
+        // An answer to a question nobody asked is ignored.
+        let other = daemon.attach(0);
+        let lines = vec![Described::Note { text: "hello".into() }];
+        other.say(&ClientMsg::Description { token: 77, more: false, lines });
+        other.group(0, "sim:3");
+    });
+}
+
+#[test]
+fn counters_and_state_words_full_of_nonsense() {
+    beside_a_good_client(1, |daemon| {
+        let client = daemon.attach(0);
+        for slot in 0..GROUPS as u16 {
+            client.group(slot, "sim:0");
+        }
+        for queue in &client.segment().queues {
+            queue.group.store(u32::MAX, SeqCst);
+            queue.launches_shared.store(u64::MAX, SeqCst);
+        }
+        for counter in &client.segment().counters {
+            counter.queue.store(u32::MAX, SeqCst);
+            counter.launches.store(u64::MAX, SeqCst);
+        }
+        client.words(0).lent_priority.store(i32::MAX, SeqCst);
+        client.words(1).launches_retired.store(u64::MAX, SeqCst);
+        client.ready(0);
+        until("it is ready", || daemon.ps().1.iter().any(|p| p.groups.len() == GROUPS));
+        client.set_state(3, 12_345);
+        assert!(is_hung_up(&client.socket).unwrap().contains("state word"));
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answers() {
+    beside_a_good_client(1, |daemon| {
+        let client = daemon.attach(0);
+        client.group(0, "sim:1");
+        let add = encode(&ClientMsg::QueueAdd { slot: 0, group: 0 }).unwrap();
+        let mut sent = 0;
+        while send_raw(&client.socket, &add, &[]).is_ok() {
+            sent += 1;
+            assert!(sent < 1_000_000, "it goes on for ever");
+        }
+    });
+}
+
+#[test]
+fn connections_that_say_nothing_or_come_and_go() {
+    beside_a_good_client(0, |daemon| {
+        let silent: Vec<_> = (0..100).map(|_| connect(&daemon.socket)).collect();
+        for _ in 0..100 {
+            drop(connect(&daemon.socket));
+        }
+        for _ in 0..30 {
+            let client: Client = daemon.attach(7);
+            client.group(0, "sim:0");
+            client.ready(0);
+        }
+        until("those that left are forgotten", || daemon.ps().1.len() == 1);
+        drop(silent);
+    });
+}

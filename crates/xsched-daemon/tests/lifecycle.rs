@@ -1,0 +1,227 @@
+//! Starting, ending, configuration, and questions to programs.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::{Client, Daemon, PATIENCE, connect, options, receive, send, until};
+use xsched_daemon::{Options, run};
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Refusal, Request};
+
+#[test]
+fn it_ends_when_told_and_leaves_nothing_behind_and_opens_every_gate() {
+    let mut daemon = Daemon::start();
+    let (low, high) = (daemon.attach(0), daemon.attach(128));
+    for client in [&low, &high] {
+        client.group(0, "sim:0");
+        client.ready(0);
+    }
+    low.until_closed(0);
+    let (socket, folder) = (daemon.socket.clone(), daemon.socket.parent().unwrap().to_owned());
+    assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    daemon.ask(Request::Stop).unwrap();
+    daemon.join().unwrap();
+    assert!(low.open(0));
+    assert!(receive(&low.socket).is_none(), "hung up");
+    assert!(!socket.exists());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn without_clients_it_ends_after_a_while_and_not_before() {
+    let mut daemon = Daemon::start_with(|o| o.idle_exit = Some(Duration::from_millis(200)));
+    let client = daemon.attach(0);
+    client.group(0, "sim:0");
+    let socket = daemon.socket.clone();
+    // A client keeps it: it still answers well after the time is over.
+    let end = std::time::Instant::now() + Duration::from_millis(600);
+    until("three times the idle time is over", || std::time::Instant::now() > end);
+    assert_eq!(daemon.ps().1.len(), 1);
+    drop(client);
+    daemon.join().unwrap();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_second_daemon_is_turned_away_and_a_stale_socket_replaced() {
+    let daemon = Daemon::start();
+    let second = run(Options { socket: daemon.socket.clone(), ..options(daemon.folder.path()) }).unwrap_err();
+    assert_eq!(second.exit_code(), 3);
+    let pid = std::process::id();
+    let line = format!("another daemon (pid {pid}) already serves {}; end it or use --socket", daemon.socket.display());
+    assert_eq!(second.to_string(), line);
+    assert_eq!(daemon.ps().1.len(), 0, "the first goes on");
+
+    let daemon = Daemon::start_with(|o| {
+        std::fs::create_dir_all(o.socket.parent().unwrap()).unwrap();
+        std::fs::set_permissions(o.socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&o.socket).unwrap());
+        assert!(o.socket.exists());
+    });
+    assert_eq!(daemon.ps().1.len(), 0);
+}
+
+#[test]
+fn what_is_in_the_way_is_not_removed_and_open_folders_are_not_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    std::fs::create_dir_all(options.socket.parent().unwrap()).unwrap();
+    std::fs::set_permissions(options.socket.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::write(&options.socket, "precious").unwrap();
+    let error = run(options.clone()).unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    assert!(error.to_string().contains("in the way"), "{error}");
+    assert_eq!(std::fs::read_to_string(&options.socket).unwrap(), "precious");
+    std::fs::remove_file(&options.socket).unwrap();
+    std::fs::set_permissions(options.socket.parent().unwrap(), PermissionsExt::from_mode(0o777)).unwrap();
+    let error = run(options.clone()).unwrap_err();
+    assert!(error.to_string().contains("can be written by others"), "{error}");
+    let error = run(Options { socket: folder.path().join("x".repeat(200)), ..options }).unwrap_err();
+    assert!(error.to_string().contains("too long"), "{error}");
+}
+
+#[test]
+fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let exe = std::env::current_exe().unwrap();
+    let rule =
+        format!("[[rule]]\nexe = \"{}*\"\npriority = \"low\"\nceiling = \"normal\"\nweight = 7\n", exe.display());
+    let config = vec![
+        write("a.toml", "policy = \"up\"\nbound_us = 900\n"),
+        write("b.toml", &format!("policy = \"hpf\"\n{rule}")),
+    ];
+    let daemon = Daemon::start_with(|o| o.config = config.clone());
+    assert_eq!(daemon.ps().0.policy, "hpf", "the later file wins");
+    let plain = Client::attach(&daemon.socket, ProgramOptions::default());
+    let proud =
+        Client::attach(&daemon.socket, ProgramOptions { priority: Some(200), weight: Some(9), ..Default::default() });
+    let programs = daemon.ps().1;
+    let given: Vec<_> = programs.iter().map(|p| (p.priority, p.weight)).collect();
+    assert_eq!(given, [(-128, 7), (127, 9)]);
+    plain.group(0, "sim:0");
+    proud.group(0, "sim:0");
+    assert_eq!(plain.words(0).bound_us.load(std::sync::atomic::Ordering::SeqCst), 900);
+    let daemon = Daemon::start_with(|o| (o.config, o.policy) = (config, Some("Pup".into())));
+    assert_eq!(daemon.ps().0.policy, "pup", "the command line wins over files");
+
+    let bad = |options: Options| {
+        let error = run(options).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    };
+    let with = |text: &str| Options { config: vec![write("bad.toml", text)], ..options(folder.path()) };
+    let place = folder.path().join("bad.toml").display().to_string();
+    let line = bad(with("policy = \"hpf\"\n\n[limits]\nmax_clas = \"high\"\n"));
+    assert!(line.starts_with(&format!("{place}:4: unknown field `max_clas`")), "{line}");
+    let line = bad(with("policy = \"fifo\"\n"));
+    assert_eq!(line, format!("{place}:1: 'fifo' is no policy: use one of hpf, up, pup"));
+    let line = bad(Options { policy: Some("fifo".into()), ..options(folder.path()) });
+    assert_eq!(line, "'fifo' is no policy: use one of hpf, up, pup");
+    let line = bad(Options { config: vec![folder.path().join("none.toml")], ..options(folder.path()) });
+    assert!(line.contains("cannot read the configuration") && line.contains("none.toml"), "{line}");
+    assert!(!options(folder.path()).socket.exists(), "judged before anything is made");
+}
+
+#[test]
+fn a_question_is_passed_on_and_answered_or_refused_in_time() {
+    let daemon = Daemon::start();
+    let client = daemon.attach(0);
+    let describe = Request::Describe { pid: std::process::id() };
+    let note = |text: &str| Described::Note { text: text.into() };
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| daemon.ask(describe.clone()));
+        let Some((DaemonMsg::Describe { token }, _)) = receive(&client.socket) else { panic!("no question") };
+        client.say(&ClientMsg::Description { token, more: true, lines: vec![note("one")] });
+        client.say(&ClientMsg::Description { token, more: false, lines: vec![note("two")] });
+        let answer = asked.join().unwrap().unwrap();
+        assert_eq!(answer, [DaemonMsg::Description(vec![note("one")]), DaemonMsg::Description(vec![note("two")])]);
+    });
+    let (kind, line) = daemon.ask(describe.clone()).unwrap_err();
+    assert_eq!(kind, Refusal::Environment);
+    assert!(line.contains("did not answer within 1 s"), "{line}");
+    assert_eq!(daemon.ask(Request::Describe { pid: 1 }).unwrap_err().0, Refusal::Environment);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| daemon.ask(describe));
+        // The question that timed out, then this one.
+        receive(&client.socket).unwrap();
+        receive(&client.socket).unwrap();
+        drop(client);
+        let (_, line) = asked.join().unwrap().unwrap_err();
+        assert!(line.contains("ended before it answered"), "{line}");
+    });
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let daemon = Daemon::start();
+    for message in [
+        ClientMsg::Hello { version: PROTOCOL_VERSION + 1, options: ProgramOptions::default() },
+        ClientMsg::Control { version: PROTOCOL_VERSION + 1, request: Request::Stop },
+    ] {
+        let socket = connect(&daemon.socket);
+        send(&socket, &message, &[]);
+        match receive(&socket).unwrap().0 {
+            DaemonMsg::Refused { kind: Refusal::Environment, message } => {
+                assert!(message.contains("protocol"), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(daemon.ps().0.dropped_clients, 0, "an old program is no attacker");
+}
+
+/// Not a test: what the other side of the next one runs, in a process of its own.
+#[test]
+#[ignore = "run by another test"]
+fn attach_and_hold_the_device() {
+    let Some(socket) = std::env::var_os("XSCHED_TEST_SOCKET") else { return };
+    let client = Client::attach(socket.as_ref(), ProgramOptions { priority: Some(128), ..Default::default() });
+    client.group(0, "sim:0");
+    client.ready(0);
+    // A child that got the connection keeps it open after this process is dead.
+    rustix::io::fcntl_setfd(&client.socket, rustix::io::FdFlags::empty()).unwrap();
+    let mut child = Command::new("cat").stdout(Stdio::null()).spawn().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_program_leaves_the_device_at_once_even_if_a_child_keeps_its_connection() {
+    let daemon = Daemon::start();
+    let low = daemon.attach(0);
+    low.group(0, "sim:0");
+    low.ready(0);
+    low.until_open(0);
+    let mut program = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "attach_and_hold_the_device"])
+        .env("XSCHED_TEST_SOCKET", &daemon.socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    low.until_closed(0);
+    let keeps_open = || {
+        let task = format!("/proc/{0}/task/{0}/children", program.id());
+        let of = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", program.id())).unwrap();
+        let all: String =
+            threads.filter_map(Result::ok).map(|t| of(t.path().join("children").to_str().unwrap())).collect();
+        !(all + &of(&task)).trim().is_empty()
+    };
+    until("it has a child", keeps_open);
+    let stdin = program.stdin.take();
+    let start = std::time::Instant::now();
+    program.kill().unwrap();
+    low.until_open(0);
+    assert!(start.elapsed() < PATIENCE / 4);
+    assert_eq!(daemon.ps().1.len(), 1);
+    program.wait().unwrap();
+    drop(stdin);
+}
