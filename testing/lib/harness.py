@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -119,20 +118,18 @@ class Daemon(Background):
         env = dict(os.environ, XDG_CONFIG_HOME=str(folder), XDG_STATE_HOME=str(folder))
         command = [xsched, "daemon", "--socket", self.socket, "--policy", policy, "--idle-exit", "never", *options]
         super().__init__(command, env, folder, f"daemon-{policy}")
+        self.ps_command = [str(xsched), "ps", "--json", "--socket", str(self.socket)]
         deadline = time.monotonic() + timeout
-        while not self._answers():
+        while self.ps() is None:
             if not self.running() or time.monotonic() > deadline:
                 self.stop()
                 raise RuntimeError(f"the daemon did not start: {self.stderr.read_text().strip()}")
             time.sleep(0.01)
 
-    def _answers(self):
-        try:
-            with socket.socket(socket.AF_UNIX) as s:
-                s.connect(str(self.socket))
-            return True
-        except OSError:
-            return False
+    def ps(self):
+        """What `xsched ps --json` says, or None if the daemon does not answer."""
+        done = subprocess.run(self.ps_command, capture_output=True, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def json_lines(path):

@@ -87,14 +87,15 @@ class Ladder:
             self.failures.append((rung, program))
             print("     " + problem.replace("\n", "\n     "), flush=True)
 
+    def counting(self):
+        """An environment with the counting layer, and the files of the layer's and of the library's counts."""
+        counts, stats = self.fresh("counts.jsonl"), self.fresh("stats.jsonl")
+        layer = str(self.built / "count_layer.so")
+        return self.env | {"OPENCL_LAYERS": layer, "CL_COUNT_OUT": str(counts), "XSCHED_STATS": str(stats)}, counts, stats
+
     def execute(self, program, prefix=()):
         """One run with the counting layer; gives the outcome, the layer's lines and the library's lines."""
-        counts, stats = self.fresh("counts.jsonl"), self.fresh("stats.jsonl")
-        env = self.env | {
-            "OPENCL_LAYERS": str(self.built / "count_layer.so"),
-            "CL_COUNT_OUT": str(counts),
-            "XSCHED_STATS": str(stats),
-        }
+        env, counts, stats = self.counting()
         outcome = harness.run([*prefix, *program.command], env=env, timeout=program.timeout, cwd=self.env["HOME"])
         return outcome, harness.json_lines(counts), harness.json_lines(stats)
 
@@ -115,37 +116,63 @@ class Ladder:
     def rung(self, rung, chosen, policy, prefix_options, rival=False, daemon_options=()):
         """All programs under one daemon."""
         xsched = self.options.bin / "xsched"
-        folder = Path(tempfile.mkdtemp(prefix="ladder-", dir="/tmp"))  # sockets have short names
-        daemon = harness.Daemon(xsched, folder, policy, *daemon_options)
-        other, suspensions = None, []
-        try:
-            prefix = [xsched, "run", "--socket", daemon.socket, *prefix_options, "--"]
-            if rival:
-                load = [self.built / "clload", "lc", "--kernels", "2", "--us", "500", "--period-us", "10000"]
-                load += ["--requests", "1000000", "--calibrate-file", self.built / "calibration.json"]
-                high = [xsched, "run", "--socket", daemon.socket, "--priority", "high", "--"]
-                other = harness.Background([*high, *load], self.env, self.results_folder, "rival")
-                other.wait_for("clload: ready")
-            for program, reference in chosen:
-                for line in self.under(rung, program, reference, prefix):
-                    suspensions.append(line.get("suspensions"))
-            if other is not None:
-                if not other.running():
-                    self.note(rung, "(the rival)", f"ended early: {other.stderr.read_text()}")
-                else:
-                    status = other.stop()
-                    problem = None if status == 0 else f"exit status {status}: {other.stderr.read_text()}"
-                    self.note(rung, "(the rival)", problem)
-            if not daemon.running():
-                self.note(rung, "(the daemon)", f"ended early: {daemon.stderr.read_text()}")
-            # A rung on which nothing was ever suspended would prove nothing.
-            if rung != "scheduled" and suspensions and None not in suspensions:
-                problem = None if sum(suspensions) > 0 else "nothing was ever suspended"
-                self.note(rung, f"({sum(suspensions)} suspensions)", problem)
-        finally:
-            if other is not None:
-                other.stop()
-            daemon.stop()
+        # Sockets have short names: not below the work folder, which may lie deep.
+        with tempfile.TemporaryDirectory(prefix="ladder-") as folder:
+            failures, daemon, other = len(self.failures), None, None
+            try:
+                daemon = harness.Daemon(xsched, folder, policy, *daemon_options)
+                under = [xsched, "run", "--socket", daemon.socket]
+                if rival:
+                    other = self.rival([*under, "--priority", "high", "--"])
+                lines = []
+                for program, reference in chosen:
+                    lines += self.under(rung, program, reference, [*under, *prefix_options, "--"])
+                if other is not None:
+                    self.rival_ended_well(rung, other, daemon)
+                if not daemon.running():
+                    self.note(rung, "(the daemon)", "ended early")
+                # A rung on which nothing was ever suspended would prove nothing.
+                suspensions = [line["suspensions"] for line in lines if "suspensions" in line]
+                if rung != "scheduled" and suspensions:
+                    problem = None if sum(suspensions) > 0 else "nothing was ever suspended"
+                    self.note(rung, f"({sum(suspensions)} suspensions)", problem)
+            except RuntimeError as error:
+                self.note(rung, "(starting it)", str(error))
+            finally:
+                for process in filter(None, (other, daemon)):
+                    process.stop()
+            if daemon is not None and len(self.failures) > failures:
+                print("     the daemon said: " + "\n     ".join(daemon.stderr.read_text().splitlines()[-10:]))
+
+    def rival(self, prefix):
+        """Starts the program that wants the device every 10 ms."""
+        load = [self.built / "clload", "lc", "--kernels", "2", "--us", "500", "--period-us", "10000"]
+        load += ["--requests", "1000000", "--calibrate-file", self.built / "calibration.json"]
+        env, self.rival_counts, self.rival_stats = self.counting()
+        other = harness.Background([*prefix, *load], env, self.results_folder, "rival")
+        other.wait_for("clload: ready")
+        return other
+
+    def rival_ended_well(self, rung, other, daemon):
+        """Ends the rival, which must still run and be listed, and checks its results (by its exit status) and counts."""
+        early = not other.running()
+        listed = any(listed_pid == other.process.pid for listed_pid in pids(daemon.ps()))
+        status = other.stop()
+        counts = harness.json_lines(self.rival_counts)
+        if early:
+            problem = f"ended early: {other.stderr.read_text()}"
+        elif status != 0:
+            problem = f"exit status {status}: {other.stderr.read_text()}"
+        elif not listed:
+            problem = "`xsched ps --json` did not list it"
+        else:
+            problem = miscounted(counts, harness.json_lines(self.rival_stats))
+        self.note(rung, "(the rival)", problem, counted=sum(c["total"] for c in counts))
+
+
+def pids(listing):
+    """The processes that `xsched ps --json` lists."""
+    return [program["pid"] for program in (listing or {}).get("programs", [])]
 
 
 def failed(outcome):
