@@ -189,6 +189,7 @@ fn attach_and_hold_the_device() {
     // A child that got the connection keeps it open after this process is dead.
     rustix::io::fcntl_setfd(&client.socket, rustix::io::FdFlags::empty()).unwrap();
     let mut child = Command::new("cat").stdout(Stdio::null()).spawn().unwrap();
+    std::fs::write(std::env::var_os("XSCHED_TEST_READY").unwrap(), "").unwrap();
     child.wait().unwrap();
 }
 
@@ -199,23 +200,17 @@ fn a_killed_program_leaves_the_device_at_once_even_if_a_child_keeps_its_connecti
     low.group(0, "sim:0");
     low.ready(0);
     low.until_open(0);
+    let ready = daemon.folder.path().join("ready");
     let mut program = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "attach_and_hold_the_device"])
         .env("XSCHED_TEST_SOCKET", &daemon.socket)
+        .env("XSCHED_TEST_READY", &ready)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     low.until_closed(0);
-    let keeps_open = || {
-        let task = format!("/proc/{0}/task/{0}/children", program.id());
-        let of = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let threads = std::fs::read_dir(format!("/proc/{}/task", program.id())).unwrap();
-        let all: String =
-            threads.filter_map(Result::ok).map(|t| of(t.path().join("children").to_str().unwrap())).collect();
-        !(all + &of(&task)).trim().is_empty()
-    };
-    until("it has a child", keeps_open);
+    until("it has a child", || ready.exists());
     let stdin = program.stdin.take();
     let start = std::time::Instant::now();
     program.kill().unwrap();

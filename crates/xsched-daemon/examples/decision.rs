@@ -1,0 +1,65 @@
+//! How long a decision takes: a more urgent program becomes ready, the gate of another closes; beside a bare hop
+//! (eventfd write, epoll, store) to a thread that does nothing else, alternated in the same run.
+//!
+//! `cargo run --release -p xsched-daemon --example decision [SAMPLES]`
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use support::Daemon;
+
+fn main() {
+    let samples = std::env::args().nth(1).map_or(2_000, |n| n.parse().expect("a number of samples"));
+    let daemon = Daemon::start();
+    let (low, high) = (daemon.attach(0), daemon.attach(128));
+    low.group(0, "sim:0");
+    high.group(0, "sim:0");
+    low.ready(0);
+    let (word, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+    let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+    let (mut bare, mut decision) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
+            epoll::add(&epoll, &event, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).expect("an entry");
+            let mut events = Vec::with_capacity(1);
+            while !stop.load(SeqCst) {
+                events.clear();
+                let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None);
+                word.store(1, SeqCst);
+            }
+        });
+        let rest = || std::thread::sleep(Duration::from_millis(2));
+        let time = |done: &dyn Fn() -> bool, start: Instant| {
+            while !done() {
+                std::hint::spin_loop();
+            }
+            start.elapsed().as_nanos() as u64
+        };
+        for _ in 0..samples {
+            rest();
+            word.store(0, SeqCst);
+            let start = Instant::now();
+            rustix::io::write(&event, &1u64.to_ne_bytes()).expect("a write");
+            bare.push(time(&|| word.load(SeqCst) == 1, start));
+            rest();
+            let start = Instant::now();
+            high.ready(0);
+            decision.push(time(&|| !low.open(0), start));
+            high.idle(0);
+            low.until_open(0);
+        }
+        stop.store(true, SeqCst);
+        rustix::io::write(&event, &1u64.to_ne_bytes()).expect("a write");
+    });
+    for (name, mut times) in [("bare hop", bare), ("decision", decision)] {
+        times.sort_unstable();
+        let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1_000.0;
+        println!("{name}: median {:.1} us, P99 {:.1} us, {} samples", at(0.5), at(0.99), times.len());
+    }
+}
