@@ -42,8 +42,9 @@ pub struct ClientWords {
     pub head: AtomicU64,
     /// Threads waiting for room in the ring.
     pub room_waiters: AtomicU32,
-    /// 0 = the context is evicted.
-    pub runnable: AtomicU32,
+    /// Bit 0: 0 = the context is evicted. Above it: when the client said so, in ns of CLOCK_MONOTONIC, so that what
+    /// it gives afterwards comes afterwards.
+    pub runnable: AtomicU64,
     /// Time slice in ns.
     pub timeslice_ns: AtomicU64,
 }

@@ -489,7 +489,7 @@ impl Context {
 
     /// Evicts or restores the context without waiting for anybody.
     pub(crate) fn set_runnable(&self, on: bool) -> Result<()> {
-        self.shared().client.runnable.store(on.into(), SeqCst);
+        self.shared().client.runnable.store(now_ns() << 1 | u64::from(on), SeqCst);
         self.control_changed()
     }
 

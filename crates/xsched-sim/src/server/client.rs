@@ -34,7 +34,7 @@ pub(super) struct Client {
     tail: u64,
     last_stamp: u64,
     timeslice_ns: u64,
-    runnable: bool,
+    runnable: u64,
     /// Commands given by stream, to refuse a client that goes beyond the depth of a stream.
     given: Vec<u64>,
     /// Streams with completions that waiters have not been told of.
@@ -66,7 +66,7 @@ impl Client {
             tail: 0,
             last_stamp: 0,
             timeslice_ns,
-            runnable: true,
+            runnable: 1,
             given: vec![0; STREAMS],
             touched: Vec::new(),
             calls_due: false,
@@ -85,12 +85,14 @@ impl Client {
     pub(super) fn has_news(&self) -> bool {
         let words = &self.shared().client;
         words.head.load(Acquire) != self.tail
-            || (words.runnable.load(Relaxed) != 0) != self.runnable
+            || words.runnable.load(Relaxed) != self.runnable
             || words.timeslice_ns.load(Relaxed) != self.timeslice_ns
     }
 
     /// Takes in what the client has stored. Each arrival carries the time at which it was given.
     pub(super) fn drain(&mut self, key: u64, now: u64, arrivals: &mut Vec<Arrival>) -> Result<(), Violation> {
+        // Before the other words: what was stored before a command is then seen no later than the command.
+        let head = self.shared().client.head.load(Acquire);
         let timeslice_ns = self.shared().client.timeslice_ns.load(Relaxed);
         if timeslice_ns != self.timeslice_ns {
             if !(1..=MAX_TIMESLICE_US * 1000).contains(&timeslice_ns) {
@@ -99,12 +101,11 @@ impl Client {
             self.timeslice_ns = timeslice_ns;
             arrivals.push(Arrival { stamp: now, key, input: Input::Timeslice(timeslice_ns) });
         }
-        let runnable = self.shared().client.runnable.load(Relaxed) != 0;
+        let runnable = self.shared().client.runnable.load(Relaxed);
         if runnable != self.runnable {
             self.runnable = runnable;
-            arrivals.push(Arrival { stamp: now, key, input: Input::Runnable(runnable) });
+            arrivals.push(Arrival { stamp: runnable >> 1, key, input: Input::Runnable(runnable & 1 != 0) });
         }
-        let head = self.shared().client.head.load(Acquire);
         if head == self.tail {
             return Ok(());
         }

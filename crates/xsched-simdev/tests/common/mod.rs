@@ -127,5 +127,8 @@ fn compiled(program: &str) -> PathBuf {
 /// The body of the ignored test `serve`: the server process of a bench.
 pub(crate) fn serve() {
     let socket = std::env::var_os("SIMDEV_TEST_SERVE").expect("run by a bench only");
-    xsched_sim::server::run(Path::new(&socket), Some(Duration::from_millis(200))).unwrap();
+    if let Err(error) = xsched_sim::server::run(Path::new(&socket), Some(Duration::from_millis(200))) {
+        eprintln!("server: {error}");
+        std::process::exit(3);
+    }
 }
