@@ -122,7 +122,9 @@ fn separate(text: &str) -> (String, Vec<(String, String)>) {
             platform = file.ends_with("CL/cl_platform.h");
         } else if let Some(rest) = line.strip_prefix("#define ") {
             let (name, value) = rest.split_once(' ').unwrap_or((rest, ""));
-            if wanted && name.starts_with("CL_") && !name.contains('(') && !value.is_empty() {
+            // The hundreds of motion-estimation parameters are arguments of kernels, nothing that the API itself takes.
+            let noise = name.starts_with("CL_AVC_ME_");
+            if wanted && !noise && name.starts_with("CL_") && !name.contains('(') && !value.is_empty() {
                 macros.push((name.to_string(), value.trim().to_string()));
             }
         } else if !line.starts_with('#') && wanted && !platform {
