@@ -167,6 +167,14 @@ impl Worker {
     /// Talks to whoever decides. Returns after how many ns it wants to be called again at the latest.
     fn serve_master(&mut self) -> Option<u64> {
         let now = now_ns();
+        if self.rt.is_over() {
+            self.restore_interrupted();
+            self.master = Master::Nobody;
+        }
+        // Level 3 takes the whole context away: only where all of it is suspended together.
+        if !self.rt.has_one_group() {
+            self.restore_interrupted();
+        }
         match core::mem::replace(&mut self.master, Master::Nobody) {
             Master::Nobody => {
                 self.rt.take_outbox();
@@ -250,9 +258,7 @@ impl Worker {
     fn lose(&mut self, why: &str, wait: u64) {
         self.master = Master::Seeking { at: now_ns() + wait, wait: (wait * 2).min(RETRY_NS.1) };
         self.rt.detach();
-        for slot in core::mem::take(&mut self.interrupted) {
-            self.interrupt(slot, false);
-        }
+        self.restore_interrupted();
         if self.settings.log >= Log::Debug {
             say(&format!("runs unscheduled for now: {why}"));
         } else {
@@ -299,10 +305,12 @@ impl Worker {
                 DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),
                 DaemonMsg::Interrupt { slot, on } => {
                     self.interrupted.retain(|s| *s != slot);
-                    if on {
-                        self.interrupted.push(slot);
+                    if !on || self.rt.has_one_group() {
+                        if on {
+                            self.interrupted.push(slot);
+                        }
+                        self.interrupt(slot, on);
                     }
-                    self.interrupt(slot, on);
                 }
                 DaemonMsg::Describe { token } => self.describe(connection, token)?,
                 DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
@@ -325,6 +333,12 @@ impl Worker {
             lines = rest;
         }
         connection.send(&ClientMsg::Description { token, more: false, lines })
+    }
+
+    fn restore_interrupted(&mut self) {
+        for slot in core::mem::take(&mut self.interrupted) {
+            self.interrupt(slot, false);
+        }
     }
 
     fn interrupt(&self, slot: u16, on: bool) {

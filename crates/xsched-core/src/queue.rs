@@ -151,6 +151,11 @@ impl XQueue {
         self.index
     }
 
+    /// The key it is found by.
+    pub fn key(&self) -> usize {
+        self.key.load(Relaxed)
+    }
+
     /// The vendor's handle.
     pub fn handle(&self) -> usize {
         self.handle.load(Relaxed)

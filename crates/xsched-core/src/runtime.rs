@@ -65,6 +65,7 @@ pub struct Runtime {
     attach_deadline: AtomicU64,
     heartbeat: AtomicPtr<Heartbeat>,
     detached: AtomicBool,
+    over: AtomicBool,
     daemon_event: OwnedFd,
     agent_event: OwnedFd,
 }
@@ -105,6 +106,7 @@ impl Runtime {
             attach_deadline: AtomicU64::new(0),
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             detached: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             daemon_event,
             agent_event,
         }
@@ -294,7 +296,7 @@ impl Runtime {
     }
 
     /// The queue with this key, if it is known.
-    pub fn find(&self, key: usize) -> Option<&XQueue> {
+    pub fn find(&'static self, key: usize) -> Option<&'static XQueue> {
         let at = *self.tables().queues.get(&key)?;
         Some(&self.queues[usize::from(at)])
     }
@@ -421,6 +423,22 @@ impl Runtime {
             group.set_registration(self, Registration::Detached);
         }
         self.poke_agent();
+    }
+
+    /// Opens every gate and never lets a daemon have it again.
+    pub fn detach_for_good(&self) {
+        self.over.store(true, Release);
+        self.detach();
+    }
+
+    /// Whether [`Runtime::detach_for_good`] was called.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Acquire)
+    }
+
+    /// Whether some group shares its device with another.
+    pub fn is_watched(&self) -> bool {
+        self.groups().any(|g| g.slot(self).gate.load(Acquire) & gate::WATCHED != 0)
     }
 
     /// Whether [`Runtime::detach`] was called since the last [`Runtime::attach`].

@@ -1,1 +1,15 @@
-//! (being written)
+//! `libxsched.so`, the preload library.
+//!
+//! - [`interpose`] stands between callers and vendor libraries: exported stubs, `dlsym`, and the search for the
+//!   function the caller would have got without us.
+//! - [`platform`] holds one folder per vendor interface: which functions enqueue, wait, create or destroy, and what
+//!   the core must be told about each.
+//! - [`process`] is the one runtime of this process: started at the first device call, forgotten after `fork`.
+//!
+//! Until the first device call nothing happens here: no thread, no socket, no output. There is no constructor.
+#![allow(clippy::missing_safety_doc)]
+
+pub mod interpose;
+pub mod platform;
+pub mod process;
+mod stats;

@@ -1,0 +1,138 @@
+//! `dlsym` and `dlvsym`: callers that look a vendor function up get our stub for it.
+//!
+//! Everything else is passed on by a jump, with the caller's return address in place, so that RTLD_NEXT and
+//! RTLD_DEFAULT keep their meaning.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use super::Hook;
+use super::resolve::{self, DEFAULT, NEXT};
+use crate::{platform, process};
+
+/// The answer "not ours": jump on to the real function.
+const PASS: usize = 0;
+/// The answer "there is no such function".
+const NOTHING: usize = 1;
+
+// SAFETY: keeps the three argument registers and the return address; the stack is aligned for the call (the return
+// address and three pushes make 32 bytes).
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "mov rdx, qword ptr [rsp + 24]",
+        "call {answer}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "cmp rax, 1",
+        "ja 3f",
+        "je 2f",
+        "sub rsp, 24",
+        "mov qword ptr [rsp], rdi",
+        "mov qword ptr [rsp + 8], rsi",
+        "call {real}",
+        "mov rdi, qword ptr [rsp]",
+        "mov rsi, qword ptr [rsp + 8]",
+        "add rsp, 24",
+        "jmp rax",
+        "2: xor eax, eax",
+        "3: ret",
+        answer = sym answer,
+        real = sym resolve_real,
+    )
+}
+
+extern "C" fn resolve_real() -> usize {
+    resolve::real_dlsym() as usize
+}
+
+extern "C" fn resolve_real_versioned() -> usize {
+    resolve::real_dlvsym() as usize
+}
+
+// SAFETY: as for dlsym, with one argument more.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn dlvsym(_handle: *mut c_void, _name: *const c_char, _version: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, qword ptr [rsp + 24]",
+        "call {answer}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "cmp rax, 1",
+        "ja 3f",
+        "je 2f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {real}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        "2: xor eax, eax",
+        "3: ret",
+        answer = sym answer_versioned,
+        real = sym resolve_real_versioned,
+    )
+}
+
+/// The hook of this name, if its platform is scheduled.
+fn wanted(name: *const c_char) -> Option<(&'static Hook, &'static CStr)> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: dlsym's caller promises a C string, read before this returns.
+    let name: &CStr = unsafe { CStr::from_ptr(name) };
+    let hook = platform::hook(name)?;
+    process::platform_enabled(hook.platform).then_some((hook, hook.name))
+}
+
+extern "C" fn answer(handle: *mut c_void, name: *const c_char, caller: usize) -> usize {
+    let Some((hook, name)) = wanted(name) else { return PASS };
+    let real = match handle as usize {
+        // An interposer looking for the function behind its own: what lies behind it, it shall have.
+        NEXT => return PASS,
+        DEFAULT => resolve::for_caller(hook, caller),
+        _ => {
+            let found = resolve::look_up(handle, name);
+            if found.is_null() {
+                return PASS;
+            }
+            // Handles of the whole program find this library first.
+            if resolve::is_ours(found) { resolve::next(name) } else { found }
+        }
+    };
+    if real.is_null() {
+        // Leaves the message for dlerror.
+        resolve::next(name);
+        return NOTHING;
+    }
+    resolve::stub_for(hook, real) as usize
+}
+
+extern "C" fn answer_versioned(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    _caller: usize,
+) -> usize {
+    let Some((hook, _)) = wanted(name) else { return PASS };
+    if [NEXT, DEFAULT].contains(&(handle as usize)) {
+        return PASS;
+    }
+    // SAFETY: the caller's own arguments.
+    let found = unsafe { resolve::real_dlvsym()(handle, name, version) };
+    if found.is_null() || resolve::is_ours(found) {
+        return PASS;
+    }
+    resolve::stub_for(hook, found) as usize
+}

@@ -1,0 +1,138 @@
+//! Finds `dlsym` in the C library without asking `dlsym`, which is ours.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+// The parts of the ELF format read here; names as in <elf.h>.
+const DT_HASH: i64 = 4;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
+
+#[repr(C)]
+struct Dyn {
+    tag: i64,
+    value: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Sym {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: u64,
+}
+
+struct Search<'a> {
+    library: &'a [u8],
+    symbol: &'a CStr,
+    found: *mut c_void,
+}
+
+/// The address of `symbol` in the loaded object whose file name begins with `library`, or null.
+pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
+    let mut search = Search { library: library.as_bytes(), symbol, found: std::ptr::null_mut() };
+    // SAFETY: the callback gets `search` back and is done with it when the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: both pointers are what dl_iterate_phdr promises and what `symbol_in` passed.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+    if info.dlpi_name.is_null() {
+        return 0;
+    }
+    // SAFETY: the loader's own NUL-terminated string.
+    let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+    if !name.starts_with(search.library) {
+        return 0;
+    }
+    // SAFETY: program headers of a loaded object.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let Some(dynamic) = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else { return 0 };
+    let base = info.dlpi_addr as usize;
+    // SAFETY: a loaded object's dynamic section, ended by a null tag.
+    search.found = unsafe { look_up(base, (base + dynamic.p_vaddr as usize) as *const Dyn, search.symbol) };
+    c_int::from(!search.found.is_null())
+}
+
+/// # Safety
+/// `dynamic` is the dynamic section of an object loaded at `base`.
+unsafe fn look_up(base: usize, mut dynamic: *const Dyn, wanted: &CStr) -> *mut c_void {
+    let (mut strings, mut symbols, mut gnu, mut sysv) = (0usize, 0usize, 0usize, 0usize);
+    // SAFETY: by the caller's promise.
+    while unsafe { (*dynamic).tag } != 0 {
+        // SAFETY: as above.
+        let entry = unsafe { &*dynamic };
+        // glibc relocates these addresses in place, but for the vDSO and a few old objects.
+        let address = if entry.value < base { entry.value + base } else { entry.value };
+        match entry.tag {
+            DT_STRTAB => strings = address,
+            DT_SYMTAB => symbols = address,
+            DT_GNU_HASH => gnu = address,
+            DT_HASH => sysv = address,
+            _ => {}
+        }
+        // SAFETY: the section ends with the null tag that ends the loop.
+        dynamic = unsafe { dynamic.add(1) };
+    }
+    if strings == 0 || symbols == 0 {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the object's own tables.
+    let count = unsafe {
+        if sysv != 0 { *((sysv + 4) as *const u32) as usize } else { gnu_symbol_count(gnu) }
+    };
+    for i in 0..count {
+        // SAFETY: `i` is below the number of symbols; names lie in the string table.
+        let (symbol, name) = unsafe {
+            let symbol = *(symbols as *const Sym).add(i);
+            (symbol, CStr::from_ptr((strings + symbol.name as usize) as *const c_char))
+        };
+        if symbol.section != 0 && symbol.value != 0 && name == wanted {
+            return (base + symbol.value) as *mut c_void;
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// # Safety
+/// `table` is 0 or the address of a GNU hash table.
+unsafe fn gnu_symbol_count(table: usize) -> usize {
+    if table == 0 {
+        return 0;
+    }
+    // Layout: nbuckets, symoffset, bloom_size, bloom_shift, bloom[u64], buckets[u32], chains[u32].
+    let word = |at: usize| {
+        // SAFETY: inside the table, whose layout is walked as its header says.
+        unsafe { *((table + at) as *const u32) }
+    };
+    let (buckets, offset, bloom) = (word(0) as usize, word(4) as usize, word(8) as usize);
+    let first_bucket = 16 + bloom * 8;
+    let last = (0..buckets).map(|i| word(first_bucket + i * 4) as usize).max().unwrap_or(0);
+    if last < offset {
+        return offset;
+    }
+    let chains = first_bucket + buckets * 4;
+    let mut at = last;
+    while word(chains + (at - offset) * 4) & 1 == 0 {
+        at += 1;
+    }
+    at + 1
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn finds_what_the_loader_finds() {
+        let found = super::symbol_in("libc.so", c"getpid");
+        assert!(!found.is_null());
+        assert_eq!(found as usize, libc::getpid as *const () as usize);
+        assert!(super::symbol_in("libc.so", c"no_such_symbol").is_null());
+        assert!(super::symbol_in("libnothing.so", c"getpid").is_null());
+    }
+}

@@ -1,0 +1,152 @@
+//! Between callers and vendor libraries.
+//!
+//! Every hooked function is a [`Hook`]. Callers reach it through its exported stub (bound by the loader), or through
+//! one of its thunks (handed out by `dlsym` and the vendors' own lookup functions). Both only note where the call
+//! came from and jump to the implementation, which asks [`Hook::real`] for the function to call in the end.
+//!
+//! A thunk belongs to a *binding*: one copy of a vendor library. So a pointer got from one copy never ends up in
+//! another. The exported stub is binding 0: whatever the caller's own binding would have been (see [`resolve`]).
+
+mod dlsym;
+mod elf;
+pub mod resolve;
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+/// Copies of vendor libraries told apart in one process; further ones are left alone and reported.
+pub const BINDINGS: usize = 8;
+
+/// Any function, for tables.
+pub type AnyFn = unsafe extern "C" fn();
+
+/// One hooked vendor function.
+pub struct Hook {
+    /// Its name.
+    pub name: &'static CStr,
+    /// Bit of its platform in `XSCHED_PLATFORMS`, see [`crate::process::platform_enabled`].
+    pub platform: u8,
+    /// The exported stub.
+    pub exported: AnyFn,
+    /// One stub for each binding but 0.
+    pub thunks: [AnyFn; BINDINGS - 1],
+    /// The real function of each binding, once known.
+    pub real: [AtomicPtr<c_void>; BINDINGS],
+}
+
+impl Hook {
+    /// The function that the current call would have reached without us; null if there is none.
+    /// To be asked first thing in an implementation: later calls on this thread overwrite where this one came from.
+    #[inline(always)]
+    pub fn real(&'static self) -> *mut c_void {
+        let (caller, binding) = call_site();
+        let known = self.real[binding % BINDINGS].load(Acquire);
+        if known.is_null() { resolve::for_caller(self, caller) } else { known }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("interpose/mod.rs and interpose/dlsym.rs hold x86-64 stubs: write those of this architecture first");
+
+// Where the current call came from: return address and binding, written by the stubs. Initial-exec thread-local
+// storage costs one load where the compiler's own (general-dynamic) costs a call.
+core::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".hidden xsched_call_site",
+    ".globl xsched_call_site",
+    ".type xsched_call_site, @object",
+    ".size xsched_call_site, 16",
+    ".balign 16",
+    "xsched_call_site: .zero 16",
+    ".text",
+);
+
+/// Return address and binding that the last stub on this thread noted.
+#[inline(always)]
+fn call_site() -> (usize, usize) {
+    let (caller, binding);
+    // SAFETY: reads this thread's two words of the block declared above.
+    unsafe {
+        core::arch::asm!(
+            "mov {b}, qword ptr [rip + xsched_call_site@GOTTPOFF]",
+            "mov {c}, qword ptr fs:[{b}]",
+            "mov {b}, qword ptr fs:[{b} + 8]",
+            c = out(reg) caller,
+            b = out(reg) binding,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    (caller, binding)
+}
+
+/// Declares the [`Hook`] and the stubs of functions: `hooks! { platform; name => implementation, … }`.
+/// Defines a slice `HOOKS` of all of them, and a module `hook` with one static each.
+macro_rules! hooks {
+    ($platform:expr; $($name:ident => $imp:path),* $(,)?) => {
+        /// Every hooked function of this platform.
+        pub(crate) static HOOKS: &[&$crate::interpose::Hook] = &[$(&hook::$name),*];
+
+        /// One static per hooked function.
+        #[allow(non_upper_case_globals)]
+        pub(crate) mod hook {
+            use super::*;
+            $(
+                pub(crate) static $name: $crate::interpose::Hook = $crate::interpose::Hook {
+                    // SAFETY: ends in the only NUL byte, since no identifier holds one.
+                    name: unsafe {
+                        std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                    },
+                    platform: $platform,
+                    exported: stub::$name,
+                    thunks: [
+                        thunk::$name::<1>, thunk::$name::<2>, thunk::$name::<3>, thunk::$name::<4>,
+                        thunk::$name::<5>, thunk::$name::<6>, thunk::$name::<7>,
+                    ],
+                    real: [const { std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()) };
+                        $crate::interpose::BINDINGS],
+                };
+            )*
+        }
+
+        /// What the loader binds callers to.
+        #[allow(non_snake_case)]
+        mod stub {
+            $(
+                // SAFETY: the arguments stay where the caller put them; rax and r11 are free at a function's entry.
+                #[unsafe(no_mangle)]
+                #[unsafe(naked)]
+                pub(super) unsafe extern "C" fn $name() {
+                    core::arch::naked_asm!(
+                        "mov r11, qword ptr [rsp]",
+                        "mov rax, qword ptr [rip + xsched_call_site@GOTTPOFF]",
+                        "mov qword ptr fs:[rax], r11",
+                        "mov qword ptr fs:[rax + 8], 0",
+                        "jmp {}",
+                        sym $imp,
+                    )
+                }
+            )*
+        }
+
+        /// What lookup functions hand out.
+        #[allow(non_snake_case)]
+        mod thunk {
+            $(
+                // SAFETY: as for the exported stub.
+                #[unsafe(naked)]
+                pub(super) unsafe extern "C" fn $name<const BINDING: usize>() {
+                    core::arch::naked_asm!(
+                        "mov r11, qword ptr [rsp]",
+                        "mov rax, qword ptr [rip + xsched_call_site@GOTTPOFF]",
+                        "mov qword ptr fs:[rax], r11",
+                        "mov qword ptr fs:[rax + 8], {}",
+                        "jmp {}",
+                        const BINDING,
+                        sym $imp,
+                    )
+                }
+            )*
+        }
+    };
+}
+pub(crate) use hooks;

@@ -1,0 +1,54 @@
+//! Vendor interfaces: one folder each, with the table of what its functions do to the device and the hooks.
+
+pub mod opencl;
+pub mod sim;
+
+use std::ffi::CStr;
+
+use xsched_core::Platform;
+
+use crate::interpose::Hook;
+
+/// Index of the OpenCL platform in [`PLATFORMS`].
+pub const OPENCL: u8 = 0;
+/// Index of the simulated device's platform in [`PLATFORMS`].
+pub const SIM: u8 = 1;
+
+/// Every platform.
+pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim];
+
+/// What a vendor function does, as far as scheduling goes. Every function a vendor's library exports is in exactly
+/// one class; those of [`Class::NoDeviceWork`] are not hooked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Enqueues a kernel.
+    Launch,
+    /// Enqueues a copy, a fill, a map or another transfer.
+    Copy,
+    /// Enqueues something that orders other commands: barriers, markers, waits, signals.
+    Order,
+    /// Waits on the host for the device.
+    Sync,
+    /// Records commands to be enqueued later.
+    Capture,
+    /// Makes a queue.
+    Create,
+    /// Destroys a queue.
+    Destroy,
+    /// Provides or resolves what a queue may wait for from the host.
+    HostEvent,
+    /// Hands out functions.
+    Lookup,
+    /// Does nothing on the device, or nothing that could be held back.
+    NoDeviceWork,
+}
+
+/// The hook of this name.
+pub fn hook(name: &CStr) -> Option<&'static Hook> {
+    let lists: &[&[&Hook]] = match name.to_bytes() {
+        [b'c', b'l', ..] => opencl::HOOKS,
+        [b's', b'i', b'm', ..] => sim::HOOKS,
+        _ => return None,
+    };
+    lists.iter().copied().flatten().copied().find(|hook| hook.name == name)
+}

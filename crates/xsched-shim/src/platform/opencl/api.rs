@@ -1,0 +1,92 @@
+//! The vendor functions that we call ourselves, from the same copy of the library that the application calls.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+use xsched_core::XQueue;
+use xsched_proto::segment::QUEUES;
+
+use super::sig;
+use super::types::*;
+use crate::interpose::resolve;
+
+/// Functions of one copy of the OpenCL library.
+pub(super) struct Api {
+    pub(super) flush: sig::clFlush,
+    pub(super) queue_info: sig::clGetCommandQueueInfo,
+    pub(super) device_info: sig::clGetDeviceInfo,
+    pub(super) event_info: sig::clGetEventInfo,
+    pub(super) set_event_callback: sig::clSetEventCallback,
+    pub(super) release_event: sig::clReleaseEvent,
+    /// Since OpenCL 1.2.
+    pub(super) marker: Option<sig::clEnqueueMarkerWithWaitList>,
+}
+
+/// By the load address of the library.
+static KNOWN: Mutex<Vec<(usize, &'static Api)>> = Mutex::new(Vec::new());
+/// By the slot of the XQueue.
+static OF_QUEUE: [AtomicPtr<Api>; QUEUES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; QUEUES];
+
+impl Api {
+    /// The functions beside `real`, a function of the copy in use.
+    pub(super) fn beside(real: *mut c_void) -> Option<&'static Api> {
+        let (base, _) = resolve::object_of(real as usize)?;
+        let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, api)) = known.iter().find(|(b, _)| *b == base) {
+            return Some(api);
+        }
+        // Extension functions lie in a vendor's driver that exports no others; handles carry their own dispatch
+        // table, so that any loader's functions serve them.
+        let api = match Api::load(real as usize) {
+            Some(api) => &*Box::leak(Box::new(api)),
+            None => known.first()?.1,
+        };
+        known.push((base, api));
+        Some(api)
+    }
+
+    fn load(address: usize) -> Option<Api> {
+        // SAFETY: each symbol has the OpenCL API's signature of its name.
+        unsafe {
+            Some(Api {
+                flush: find(address, c"clFlush").map(|p| std::mem::transmute::<*mut c_void, sig::clFlush>(p))?,
+                queue_info: find(address, c"clGetCommandQueueInfo")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clGetCommandQueueInfo>(p))?,
+                device_info: find(address, c"clGetDeviceInfo")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clGetDeviceInfo>(p))?,
+                event_info: find(address, c"clGetEventInfo")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clGetEventInfo>(p))?,
+                set_event_callback: find(address, c"clSetEventCallback")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clSetEventCallback>(p))?,
+                release_event: find(address, c"clReleaseEvent")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clReleaseEvent>(p))?,
+                marker: find(address, c"clEnqueueMarkerWithWaitList")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clEnqueueMarkerWithWaitList>(p)),
+            })
+        }
+    }
+}
+
+fn find(address: usize, name: &std::ffi::CStr) -> Option<*mut c_void> {
+    let own = resolve::in_scope_of(address, name);
+    (!own.is_null()).then_some(own)
+}
+
+/// Remembers which copy a queue belongs to.
+pub(super) fn set(queue: &XQueue, api: &'static Api) {
+    OF_QUEUE[usize::from(queue.index())].store(std::ptr::from_ref(api).cast_mut(), Release);
+}
+
+/// The functions for a queue.
+pub(super) fn of(queue: &XQueue) -> Option<&'static Api> {
+    // SAFETY: only ever set to leaked boxes.
+    unsafe { OF_QUEUE[usize::from(queue.index())].load(Acquire).as_ref() }
+}
+
+/// Makes what was enqueued begin.
+pub(super) fn flush(queue: &XQueue) {
+    if let Some(api) = of(queue) {
+        // SAFETY: the queue is alive: it is forgotten before its last reference is released.
+        unsafe { (api.flush)(queue.handle() as cl_command_queue) };
+    }
+}

@@ -1,0 +1,366 @@
+//! The functions that enqueue. All but a few end in a wait list and a place for an event; those that do not are
+//! written out at the end.
+
+use super::path::{Call, enqueue, key};
+use super::types::*;
+use super::{others, sig};
+use crate::interpose::hooks;
+use crate::platform::OPENCL;
+
+/// Calls the real function behind a hook, or answers as a driver would that lacks it.
+macro_rules! real {
+    ($name:ident, $missing:expr) => {{
+        let real = hook::$name.real();
+        if real.is_null() {
+            return $missing;
+        }
+        real
+    }};
+}
+
+/// Functions of the regular form: queue, own arguments, wait list, event. In brackets: whether the call blocks, and
+/// how many bytes it moves, as far as the arguments say.
+macro_rules! regular {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) [blocking $blocking:expr, bytes $bytes:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name(
+                queue: cl_command_queue,
+                $($arg: $ty,)*
+                count: cl_uint,
+                list: *const cl_event,
+                event: *mut cl_event,
+            ) -> cl_int {
+                let real = real!($name, CL_INVALID_OPERATION);
+                // SAFETY: the address of the real function of this name.
+                let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
+                let call = Call {
+                    real,
+                    queue,
+                    key: key(real as usize, &[$bytes]),
+                    blocking: $blocking,
+                    waits: (count, list),
+                    event,
+                    gives_event: true,
+                };
+                // SAFETY: the caller's own arguments.
+                enqueue(call, |event| unsafe { function(queue, $($arg,)* count, list, event) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+regular! {
+    fn clEnqueueAcquireEGLObjectsKHR(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireExternalMemObjectsKHR(num_mem_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireGLObjects(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireGrallocObjectsIMG(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireVA_APIMediaSurfacesINTEL(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueBarrierWithWaitList() [blocking false, bytes 0];
+    fn clEnqueueBindThreadTraceBufferAMD(trace: cl_threadtrace_amd, mem_objects: *mut cl_mem, mem_objects_num: cl_uint, buffer_size: cl_uint) [blocking false, bytes 0];
+    fn clEnqueueCopyBuffer(src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: usize, dst_offset: usize, size: usize) [blocking false, bytes size];
+    fn clEnqueueCopyBufferP2PAMD(src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: usize, dst_offset: usize, cb: usize) [blocking false, bytes cb];
+    fn clEnqueueCopyBufferRect(src_buffer: cl_mem, dst_buffer: cl_mem, src_origin: *const usize, dst_origin: *const usize, region: *const usize, src_row_pitch: usize, src_slice_pitch: usize, dst_row_pitch: usize, dst_slice_pitch: usize) [blocking false, bytes 0];
+    fn clEnqueueCopyBufferToImage(src_buffer: cl_mem, dst_image: cl_mem, src_offset: usize, dst_origin: *const usize, region: *const usize) [blocking false, bytes 0];
+    fn clEnqueueCopyImage(src_image: cl_mem, dst_image: cl_mem, src_origin: *const usize, dst_origin: *const usize, region: *const usize) [blocking false, bytes 0];
+    fn clEnqueueCopyImageToBuffer(src_image: cl_mem, dst_buffer: cl_mem, src_origin: *const usize, region: *const usize, dst_offset: usize) [blocking false, bytes 0];
+    fn clEnqueueFillBuffer(buffer: cl_mem, pattern: *const c_void, pattern_size: usize, offset: usize, size: usize) [blocking false, bytes size];
+    fn clEnqueueFillImage(image: cl_mem, fill_color: *const c_void, origin: *const usize, region: *const usize) [blocking false, bytes 0];
+    fn clEnqueueGenerateMipmapIMG(src_image: cl_mem, dst_image: cl_mem, mipmap_filter_mode: cl_mipmap_filter_mode_img, array_region: *const usize, mip_region: *const usize) [blocking false, bytes 0];
+    fn clEnqueueMakeBuffersResidentAMD(num_mem_objs: cl_uint, mem_objects: *mut cl_mem, blocking_make_resident: cl_bool, bus_addresses: *mut cl_bus_address_amd) [blocking blocking_make_resident != 0, bytes 0];
+    fn clEnqueueMarkerWithWaitList() [blocking false, bytes 0];
+    fn clEnqueueMemAdviseINTEL(ptr: *const c_void, size: usize, advice: cl_mem_advice_intel) [blocking false, bytes size];
+    fn clEnqueueMemFillINTEL(dst_ptr: *mut c_void, pattern: *const c_void, pattern_size: usize, size: usize) [blocking false, bytes size];
+    fn clEnqueueMemcpyINTEL(blocking: cl_bool, dst_ptr: *mut c_void, src_ptr: *const c_void, size: usize) [blocking blocking != 0, bytes size];
+    fn clEnqueueMemsetINTEL(dst_ptr: *mut c_void, value: cl_int, size: usize) [blocking false, bytes size];
+    fn clEnqueueMigrateMemINTEL(ptr: *const c_void, size: usize, flags: cl_mem_migration_flags) [blocking false, bytes size];
+    fn clEnqueueMigrateMemObjectEXT(num_mem_objects: cl_uint, mem_objects: *const cl_mem, flags: cl_mem_migration_flags_ext) [blocking false, bytes 0];
+    fn clEnqueueMigrateMemObjects(num_mem_objects: cl_uint, mem_objects: *const cl_mem, flags: cl_mem_migration_flags) [blocking false, bytes 0];
+    fn clEnqueueNativeKernel(user_func: Option<unsafe extern "C" fn(*mut c_void)>, args: *mut c_void, cb_args: usize, num_mem_objects: cl_uint, mem_list: *const cl_mem, args_mem_loc: *mut *const c_void) [blocking false, bytes 0];
+    fn clEnqueueReadBuffer(buffer: cl_mem, blocking_read: cl_bool, offset: usize, size: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes size];
+    fn clEnqueueReadBufferRect(buffer: cl_mem, blocking_read: cl_bool, buffer_origin: *const usize, host_origin: *const usize, region: *const usize, buffer_row_pitch: usize, buffer_slice_pitch: usize, host_row_pitch: usize, host_slice_pitch: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes 0];
+    fn clEnqueueReadGlobalVariableINTEL(program: cl_program, name: *const c_char, blocking_read: cl_bool, size: usize, offset: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes size];
+    fn clEnqueueReadHostPipeINTEL(program: cl_program, pipe_symbol: *const c_char, blocking_read: cl_bool, ptr: *mut c_void, size: usize) [blocking blocking_read != 0, bytes size];
+    fn clEnqueueReadImage(image: cl_mem, blocking_read: cl_bool, origin: *const usize, region: *const usize, row_pitch: usize, slice_pitch: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes 0];
+    fn clEnqueueReleaseEGLObjectsKHR(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseExternalMemObjectsKHR(num_mem_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseGLObjects(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseGrallocObjectsIMG(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseVA_APIMediaSurfacesINTEL(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueSVMFree(num_svm_pointers: cl_uint, svm_pointers: *mut *mut c_void, pfn_free_func: Option<unsafe extern "C" fn(cl_command_queue, cl_uint, *mut *mut c_void, *mut c_void)>, user_data: *mut c_void) [blocking false, bytes 0];
+    fn clEnqueueSVMFreeARM(num_svm_pointers: cl_uint, svm_pointers: *mut *mut c_void, pfn_free_func: Option<unsafe extern "C" fn(cl_command_queue, cl_uint, *mut *mut c_void, *mut c_void)>, user_data: *mut c_void) [blocking false, bytes 0];
+    fn clEnqueueSVMMap(blocking_map: cl_bool, flags: cl_map_flags, svm_ptr: *mut c_void, size: usize) [blocking blocking_map != 0, bytes size];
+    fn clEnqueueSVMMapARM(blocking_map: cl_bool, flags: cl_map_flags, svm_ptr: *mut c_void, size: usize) [blocking blocking_map != 0, bytes size];
+    fn clEnqueueSVMMemFill(svm_ptr: *mut c_void, pattern: *const c_void, pattern_size: usize, size: usize) [blocking false, bytes size];
+    fn clEnqueueSVMMemFillARM(svm_ptr: *mut c_void, pattern: *const c_void, pattern_size: usize, size: usize) [blocking false, bytes size];
+    fn clEnqueueSVMMemcpy(blocking_copy: cl_bool, dst_ptr: *mut c_void, src_ptr: *const c_void, size: usize) [blocking blocking_copy != 0, bytes size];
+    fn clEnqueueSVMMemcpyARM(blocking_copy: cl_bool, dst_ptr: *mut c_void, src_ptr: *const c_void, size: usize) [blocking blocking_copy != 0, bytes size];
+    fn clEnqueueSVMMigrateMem(num_svm_pointers: cl_uint, svm_pointers: *mut *const c_void, sizes: *const usize, flags: cl_mem_migration_flags) [blocking false, bytes 0];
+    fn clEnqueueSVMUnmap(svm_ptr: *mut c_void) [blocking false, bytes 0];
+    fn clEnqueueSVMUnmapARM(svm_ptr: *mut c_void) [blocking false, bytes 0];
+    fn clEnqueueSignalSemaphoresKHR(num_sema_objects: cl_uint, sema_objects: *const cl_semaphore_khr, sema_payload_list: *const cl_semaphore_payload_khr) [blocking false, bytes 0];
+    fn clEnqueueThreadTraceCommandAMD(trace: cl_threadtrace_amd, command_name: cl_threadtrace_command_name_amd) [blocking false, bytes 0];
+    fn clEnqueueUnmapMemObject(memobj: cl_mem, mapped_ptr: *mut c_void) [blocking false, bytes 0];
+    fn clEnqueueWaitSemaphoresKHR(num_sema_objects: cl_uint, sema_objects: *const cl_semaphore_khr, sema_payload_list: *const cl_semaphore_payload_khr) [blocking false, bytes 0];
+    fn clEnqueueWaitSignalAMD(mem_object: cl_mem, value: cl_uint) [blocking false, bytes 0];
+    fn clEnqueueWriteBuffer(buffer: cl_mem, blocking_write: cl_bool, offset: usize, size: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes size];
+    fn clEnqueueWriteBufferRect(buffer: cl_mem, blocking_write: cl_bool, buffer_origin: *const usize, host_origin: *const usize, region: *const usize, buffer_row_pitch: usize, buffer_slice_pitch: usize, host_row_pitch: usize, host_slice_pitch: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes 0];
+    fn clEnqueueWriteGlobalVariableINTEL(program: cl_program, name: *const c_char, blocking_write: cl_bool, size: usize, offset: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes size];
+    fn clEnqueueWriteHostPipeINTEL(program: cl_program, pipe_symbol: *const c_char, blocking_write: cl_bool, ptr: *const c_void, size: usize) [blocking blocking_write != 0, bytes size];
+    fn clEnqueueWriteImage(image: cl_mem, blocking_write: cl_bool, origin: *const usize, region: *const usize, input_row_pitch: usize, input_slice_pitch: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes 0];
+    fn clEnqueueWriteSignalAMD(mem_object: cl_mem, value: cl_uint, offset: cl_ulong) [blocking false, bytes 0];
+}
+
+/// Functions that run a kernel over `work_dim` sizes.
+macro_rules! kernels {
+    ($($name:ident)*) => {
+        $(
+            unsafe extern "C" fn $name(
+                queue: cl_command_queue,
+                kernel: cl_kernel,
+                work_dim: cl_uint,
+                offset: *const usize,
+                size: *const usize,
+                local: *const usize,
+                count: cl_uint,
+                list: *const cl_event,
+                event: *mut cl_event,
+            ) -> cl_int {
+                let real = real!($name, CL_INVALID_OPERATION);
+                // SAFETY: the address of the real function of this name.
+                let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
+                let extent: &[usize] = if size.is_null() || work_dim > 3 {
+                    &[]
+                } else {
+                    // SAFETY: `work_dim` sizes, which the driver reads too.
+                    unsafe { std::slice::from_raw_parts(size, work_dim as usize) }
+                };
+                let call = Call {
+                    real,
+                    queue,
+                    key: key(kernel as usize, extent),
+                    blocking: false,
+                    waits: (count, list),
+                    event,
+                    gives_event: true,
+                };
+                enqueue(call, |event| {
+                    // SAFETY: the caller's own arguments.
+                    unsafe { function(queue, kernel, work_dim, offset, size, local, count, list, event) }
+                })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+kernels! { clEnqueueNDRangeKernel clEnqueueNDCountKernelINTEL }
+
+unsafe extern "C" fn clEnqueueTask(
+    queue: cl_command_queue,
+    kernel: cl_kernel,
+    count: cl_uint,
+    list: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    let real = real!(clEnqueueTask, CL_INVALID_OPERATION);
+    // SAFETY: the address of the real function of this name.
+    let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueTask>(real) };
+    let key = key(kernel as usize, &[1]);
+    let call = Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true };
+    // SAFETY: the caller's own arguments.
+    enqueue(call, |event| unsafe { function(queue, kernel, count, list, event) })
+}
+const _: sig::clEnqueueTask = clEnqueueTask;
+
+/// Functions that map and give a pointer; their error comes last.
+macro_rules! maps {
+    ($(fn $name:ident($blocking:ident, $($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name(
+                queue: cl_command_queue,
+                memory: cl_mem,
+                $blocking: cl_bool,
+                $($arg: $ty,)*
+                count: cl_uint,
+                list: *const cl_event,
+                event: *mut cl_event,
+                error: *mut cl_int,
+            ) -> *mut c_void {
+                let real = real!($name, {
+                    if !error.is_null() {
+                        // SAFETY: the caller's own place for an error.
+                        unsafe { *error = CL_INVALID_OPERATION };
+                    }
+                    std::ptr::null_mut()
+                });
+                // SAFETY: the address of the real function of this name.
+                let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
+                let mapped = std::cell::Cell::new(std::ptr::null_mut());
+                let call = Call {
+                    real,
+                    queue,
+                    key: key(real as usize, &[]),
+                    blocking: $blocking != 0,
+                    waits: (count, list),
+                    event,
+                    gives_event: true,
+                };
+                let rc = enqueue(call, |event| {
+                    let mut rc = CL_SUCCESS;
+                    // SAFETY: the caller's own arguments, but for the place of the error.
+                    mapped.set(unsafe {
+                        function(queue, memory, $blocking, $($arg,)* count, list, event, &mut rc)
+                    });
+                    rc
+                });
+                if !error.is_null() {
+                    // SAFETY: the caller's own place for an error.
+                    unsafe { *error = rc };
+                }
+                mapped.get()
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+maps! {
+    fn clEnqueueMapBuffer(blocking, flags: cl_map_flags, offset: usize, size: usize);
+    fn clEnqueueMapImage(blocking, flags: cl_map_flags, origin: *const usize, region: *const usize, row: *mut usize, slice: *mut usize);
+}
+
+unsafe extern "C" fn clEnqueueMarker(queue: cl_command_queue, event: *mut cl_event) -> cl_int {
+    let real = real!(clEnqueueMarker, CL_INVALID_OPERATION);
+    // SAFETY: the address of the real function of this name.
+    let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueMarker>(real) };
+    let call = ordering(real, queue, (0, std::ptr::null()), event);
+    // SAFETY: the caller's own arguments.
+    enqueue(call, |event| unsafe { function(queue, event) })
+}
+const _: sig::clEnqueueMarker = clEnqueueMarker;
+
+unsafe extern "C" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
+    let real = real!(clEnqueueBarrier, CL_INVALID_OPERATION);
+    // SAFETY: the address of the real function of this name.
+    let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueBarrier>(real) };
+    let call = Call { gives_event: false, ..ordering(real, queue, (0, std::ptr::null()), std::ptr::null_mut()) };
+    // SAFETY: the caller's own argument.
+    enqueue(call, |_| unsafe { function(queue) })
+}
+const _: sig::clEnqueueBarrier = clEnqueueBarrier;
+
+unsafe extern "C" fn clEnqueueWaitForEvents(
+    queue: cl_command_queue,
+    count: cl_uint,
+    list: *const cl_event,
+) -> cl_int {
+    let real = real!(clEnqueueWaitForEvents, CL_INVALID_OPERATION);
+    // SAFETY: the address of the real function of this name.
+    let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueWaitForEvents>(real) };
+    let call = Call { gives_event: false, ..ordering(real, queue, (count, list), std::ptr::null_mut()) };
+    // SAFETY: the caller's own arguments.
+    enqueue(call, |_| unsafe { function(queue, count, list) })
+}
+const _: sig::clEnqueueWaitForEvents = clEnqueueWaitForEvents;
+
+unsafe extern "C" fn clEnqueueCommandBufferKHR(
+    queue_count: cl_uint,
+    queues: *mut cl_command_queue,
+    buffer: cl_command_buffer_khr,
+    count: cl_uint,
+    list: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    let real = real!(clEnqueueCommandBufferKHR, CL_INVALID_OPERATION);
+    // SAFETY: the address of the real function of this name.
+    let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueCommandBufferKHR>(real) };
+    let queue = if queue_count > 0 && !queues.is_null() {
+        // SAFETY: at least one queue, which the driver reads too.
+        unsafe { *queues }
+    } else {
+        others::queue_of_command_buffer(buffer)
+    };
+    let key = key(buffer as usize, &[]);
+    let call = Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true };
+    // SAFETY: the caller's own arguments.
+    enqueue(call, |event| unsafe { function(queue_count, queues, buffer, count, list, event) })
+}
+const _: sig::clEnqueueCommandBufferKHR = clEnqueueCommandBufferKHR;
+
+fn ordering(
+    real: *mut c_void,
+    queue: cl_command_queue,
+    waits: (cl_uint, *const cl_event),
+    event: *mut cl_event,
+) -> Call {
+    Call { real, queue, key: key(real as usize, &[]), blocking: false, waits, event, gives_event: true }
+}
+
+hooks! { OPENCL;
+    clEnqueueAcquireEGLObjectsKHR => super::clEnqueueAcquireEGLObjectsKHR,
+    clEnqueueAcquireExternalMemObjectsKHR => super::clEnqueueAcquireExternalMemObjectsKHR,
+    clEnqueueAcquireGLObjects => super::clEnqueueAcquireGLObjects,
+    clEnqueueAcquireGrallocObjectsIMG => super::clEnqueueAcquireGrallocObjectsIMG,
+    clEnqueueAcquireVA_APIMediaSurfacesINTEL => super::clEnqueueAcquireVA_APIMediaSurfacesINTEL,
+    clEnqueueBarrier => super::clEnqueueBarrier,
+    clEnqueueBarrierWithWaitList => super::clEnqueueBarrierWithWaitList,
+    clEnqueueBindThreadTraceBufferAMD => super::clEnqueueBindThreadTraceBufferAMD,
+    clEnqueueCommandBufferKHR => super::clEnqueueCommandBufferKHR,
+    clEnqueueCopyBuffer => super::clEnqueueCopyBuffer,
+    clEnqueueCopyBufferP2PAMD => super::clEnqueueCopyBufferP2PAMD,
+    clEnqueueCopyBufferRect => super::clEnqueueCopyBufferRect,
+    clEnqueueCopyBufferToImage => super::clEnqueueCopyBufferToImage,
+    clEnqueueCopyImage => super::clEnqueueCopyImage,
+    clEnqueueCopyImageToBuffer => super::clEnqueueCopyImageToBuffer,
+    clEnqueueFillBuffer => super::clEnqueueFillBuffer,
+    clEnqueueFillImage => super::clEnqueueFillImage,
+    clEnqueueGenerateMipmapIMG => super::clEnqueueGenerateMipmapIMG,
+    clEnqueueMakeBuffersResidentAMD => super::clEnqueueMakeBuffersResidentAMD,
+    clEnqueueMapBuffer => super::clEnqueueMapBuffer,
+    clEnqueueMapImage => super::clEnqueueMapImage,
+    clEnqueueMarker => super::clEnqueueMarker,
+    clEnqueueMarkerWithWaitList => super::clEnqueueMarkerWithWaitList,
+    clEnqueueMemAdviseINTEL => super::clEnqueueMemAdviseINTEL,
+    clEnqueueMemFillINTEL => super::clEnqueueMemFillINTEL,
+    clEnqueueMemcpyINTEL => super::clEnqueueMemcpyINTEL,
+    clEnqueueMemsetINTEL => super::clEnqueueMemsetINTEL,
+    clEnqueueMigrateMemINTEL => super::clEnqueueMigrateMemINTEL,
+    clEnqueueMigrateMemObjectEXT => super::clEnqueueMigrateMemObjectEXT,
+    clEnqueueMigrateMemObjects => super::clEnqueueMigrateMemObjects,
+    clEnqueueNDCountKernelINTEL => super::clEnqueueNDCountKernelINTEL,
+    clEnqueueNDRangeKernel => super::clEnqueueNDRangeKernel,
+    clEnqueueNativeKernel => super::clEnqueueNativeKernel,
+    clEnqueueReadBuffer => super::clEnqueueReadBuffer,
+    clEnqueueReadBufferRect => super::clEnqueueReadBufferRect,
+    clEnqueueReadGlobalVariableINTEL => super::clEnqueueReadGlobalVariableINTEL,
+    clEnqueueReadHostPipeINTEL => super::clEnqueueReadHostPipeINTEL,
+    clEnqueueReadImage => super::clEnqueueReadImage,
+    clEnqueueReleaseEGLObjectsKHR => super::clEnqueueReleaseEGLObjectsKHR,
+    clEnqueueReleaseExternalMemObjectsKHR => super::clEnqueueReleaseExternalMemObjectsKHR,
+    clEnqueueReleaseGLObjects => super::clEnqueueReleaseGLObjects,
+    clEnqueueReleaseGrallocObjectsIMG => super::clEnqueueReleaseGrallocObjectsIMG,
+    clEnqueueReleaseVA_APIMediaSurfacesINTEL => super::clEnqueueReleaseVA_APIMediaSurfacesINTEL,
+    clEnqueueSVMFree => super::clEnqueueSVMFree,
+    clEnqueueSVMFreeARM => super::clEnqueueSVMFreeARM,
+    clEnqueueSVMMap => super::clEnqueueSVMMap,
+    clEnqueueSVMMapARM => super::clEnqueueSVMMapARM,
+    clEnqueueSVMMemFill => super::clEnqueueSVMMemFill,
+    clEnqueueSVMMemFillARM => super::clEnqueueSVMMemFillARM,
+    clEnqueueSVMMemcpy => super::clEnqueueSVMMemcpy,
+    clEnqueueSVMMemcpyARM => super::clEnqueueSVMMemcpyARM,
+    clEnqueueSVMMigrateMem => super::clEnqueueSVMMigrateMem,
+    clEnqueueSVMUnmap => super::clEnqueueSVMUnmap,
+    clEnqueueSVMUnmapARM => super::clEnqueueSVMUnmapARM,
+    clEnqueueSignalSemaphoresKHR => super::clEnqueueSignalSemaphoresKHR,
+    clEnqueueTask => super::clEnqueueTask,
+    clEnqueueThreadTraceCommandAMD => super::clEnqueueThreadTraceCommandAMD,
+    clEnqueueUnmapMemObject => super::clEnqueueUnmapMemObject,
+    clEnqueueWaitForEvents => super::clEnqueueWaitForEvents,
+    clEnqueueWaitSemaphoresKHR => super::clEnqueueWaitSemaphoresKHR,
+    clEnqueueWaitSignalAMD => super::clEnqueueWaitSignalAMD,
+    clEnqueueWriteBuffer => super::clEnqueueWriteBuffer,
+    clEnqueueWriteBufferRect => super::clEnqueueWriteBufferRect,
+    clEnqueueWriteGlobalVariableINTEL => super::clEnqueueWriteGlobalVariableINTEL,
+    clEnqueueWriteHostPipeINTEL => super::clEnqueueWriteHostPipeINTEL,
+    clEnqueueWriteImage => super::clEnqueueWriteImage,
+    clEnqueueWriteSignalAMD => super::clEnqueueWriteSignalAMD,
+}

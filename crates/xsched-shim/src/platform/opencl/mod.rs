@@ -1,0 +1,60 @@
+//! OpenCL: in-order gating of every enqueue function.
+//!
+//! - [`table`]: every function in its class.
+//! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up.
+//! - [`path`]: what all enqueues share: fast path, careful path, marks.
+//! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves.
+
+mod api;
+#[allow(non_snake_case)] // vendor names
+mod enqueue;
+#[allow(non_snake_case)] // vendor names
+mod others;
+mod path;
+mod queue;
+mod signatures;
+pub mod table;
+#[allow(clippy::upper_case_acronyms, clippy::type_complexity, unreachable_pub, missing_docs)]
+#[allow(non_upper_case_globals)]
+mod types;
+
+use xsched_core::XQueue;
+use xsched_proto::wire;
+
+use crate::interpose::Hook;
+
+/// Every hooked function.
+pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, others::HOOKS];
+
+/// Typed pointers to every function, named like it.
+#[allow(non_camel_case_types, dead_code, clippy::type_complexity)]
+mod sig {
+    use super::types::*;
+    macro_rules! pointers {
+        ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+            $(pub(super) type $name = unsafe extern "C" fn($($ty),*) $(-> $ret)?;)*
+        };
+    }
+    super::signatures::opencl_signatures!(pointers);
+}
+
+/// The platform. OpenCL has no device-side gates and no control over a running command: level 1 only.
+pub struct OpenCl;
+
+impl xsched_core::Platform for OpenCl {
+    fn kind(&self) -> wire::Platform {
+        wire::Platform::Opencl
+    }
+
+    fn levels(&self) -> u8 {
+        0b001
+    }
+
+    fn flush(&self, queue: &XQueue) {
+        api::flush(queue);
+    }
+
+    fn reports_completion(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,254 @@
+//! The functions that wait for, create, destroy and look up.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::sync::Mutex;
+
+use xsched_core::{Waiting, XQueue};
+
+use super::api::{self, Api};
+use super::types::*;
+use super::{path, queue, sig};
+use crate::interpose::{hooks, resolve};
+use crate::platform::{self, OPENCL};
+use crate::process;
+
+/// The queue each command buffer was recorded for.
+static COMMAND_BUFFERS: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
+
+macro_rules! real {
+    ($name:ident, $missing:expr) => {{
+        let real = hook::$name.real();
+        if real.is_null() {
+            return $missing;
+        }
+        // SAFETY: the address of the real function of this name.
+        (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
+    }};
+}
+
+unsafe extern "C" fn clFinish(queue: cl_command_queue) -> cl_int {
+    let (_, function) = real!(clFinish, CL_INVALID_OPERATION);
+    let waiting = process::guarded("before clFinish", || {
+        let rt = process::running()?;
+        let xqueue = rt.find(queue as usize)?;
+        Some((rt, xqueue, xqueue.sync_begin(rt)))
+    });
+    // SAFETY: the caller's own argument.
+    let rc = unsafe { function(queue) };
+    if let Some(Some((rt, xqueue, waiting))) = waiting {
+        process::guarded("after clFinish", || xqueue.sync_end(rt, waiting, rc == CL_SUCCESS));
+    }
+    rc
+}
+
+unsafe extern "C" fn clWaitForEvents(count: cl_uint, list: *const cl_event) -> cl_int {
+    let (real, function) = real!(clWaitForEvents, CL_INVALID_OPERATION);
+    let waiting = process::guarded("before clWaitForEvents", || awaited(real, count, list)).unwrap_or_default();
+    // SAFETY: the caller's own arguments.
+    let rc = unsafe { function(count, list) };
+    if !waiting.is_empty() {
+        process::guarded("after clWaitForEvents", || {
+            let Some(rt) = process::running() else { return };
+            for (xqueue, waiting) in waiting {
+                // Later commands of the queue may still be in flight.
+                xqueue.sync_end(rt, waiting, false);
+                path::follow_tail(rt, xqueue);
+            }
+        });
+    }
+    rc
+}
+
+/// The queues behind events, where it matters that somebody waits for them.
+fn awaited(real: *mut c_void, count: cl_uint, list: *const cl_event) -> Vec<(&'static XQueue, Waiting)> {
+    let Some(rt) = process::running() else { return Vec::new() };
+    if !rt.is_watched() || list.is_null() {
+        return Vec::new();
+    }
+    let Some(api) = Api::beside(real) else { return Vec::new() };
+    let mut found: Vec<(&'static XQueue, Waiting)> = Vec::new();
+    // SAFETY: the caller's list, which the driver reads too.
+    for event in unsafe { std::slice::from_raw_parts(list, count as usize) } {
+        if let Some(xqueue) = path::queue_of(rt, api, *event)
+            && !found.iter().any(|(q, _)| std::ptr::eq(*q, xqueue))
+        {
+            found.push((xqueue, xqueue.sync_begin(rt)));
+        }
+    }
+    found
+}
+
+/// A queue was made: register it now, so that rivals know of it before its first command.
+fn made(real: *mut c_void, handle: cl_command_queue) -> cl_command_queue {
+    if !handle.is_null() && process::platform_enabled(OPENCL) {
+        process::guarded("after the creation of an OpenCL queue", || {
+            let rt = process::runtime()?;
+            let api = Api::beside(real)?;
+            // A handle that is known already was destroyed behind our back.
+            rt.remove_queue(handle as usize);
+            let xqueue = rt.queue(handle as usize, || queue::describe(handle, api))?;
+            api::set(xqueue, api);
+            Some(())
+        });
+    }
+    handle
+}
+
+unsafe extern "C" fn clCreateCommandQueue(
+    context: cl_context,
+    device: cl_device_id,
+    properties: cl_command_queue_properties,
+    error: *mut cl_int,
+) -> cl_command_queue {
+    let (real, function) = real!(clCreateCommandQueue, missing(error));
+    // SAFETY: the caller's own arguments.
+    made(real, unsafe { function(context, device, properties, error) })
+}
+
+unsafe extern "C" fn clCreateCommandQueueWithProperties(
+    context: cl_context,
+    device: cl_device_id,
+    properties: *const cl_queue_properties,
+    error: *mut cl_int,
+) -> cl_command_queue {
+    let (real, function) = real!(clCreateCommandQueueWithProperties, missing(error));
+    // SAFETY: the caller's own arguments.
+    made(real, unsafe { function(context, device, properties, error) })
+}
+
+unsafe extern "C" fn clCreateCommandQueueWithPropertiesKHR(
+    context: cl_context,
+    device: cl_device_id,
+    properties: *const cl_queue_properties_khr,
+    error: *mut cl_int,
+) -> cl_command_queue {
+    let (real, function) = real!(clCreateCommandQueueWithPropertiesKHR, missing(error));
+    // SAFETY: the caller's own arguments.
+    made(real, unsafe { function(context, device, properties, error) })
+}
+
+fn missing<T>(error: *mut cl_int) -> *mut T {
+    if !error.is_null() {
+        // SAFETY: the caller's own place for an error.
+        unsafe { *error = CL_INVALID_OPERATION };
+    }
+    std::ptr::null_mut()
+}
+
+unsafe extern "C" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl_int {
+    let (_, function) = real!(clReleaseCommandQueue, CL_INVALID_OPERATION);
+    process::guarded("before clReleaseCommandQueue", || {
+        let rt = process::running()?;
+        let api = api::of(rt.find(queue as usize)?)?;
+        let references: cl_uint = queue::info(|size, at, got| {
+            // SAFETY: a living queue; pointers to a local.
+            unsafe { (api.queue_info)(queue, CL_QUEUE_REFERENCE_COUNT, size, at, got) }
+        })?;
+        if references <= 1 {
+            // Should another thread have retained it meanwhile, its next command registers it anew.
+            rt.remove_queue(queue as usize);
+        }
+        Some(())
+    });
+    // SAFETY: the caller's own argument.
+    unsafe { function(queue) }
+}
+
+unsafe extern "C" fn clCreateUserEvent(context: cl_context, error: *mut cl_int) -> cl_event {
+    let (_, function) = real!(clCreateUserEvent, missing(error));
+    // SAFETY: the caller's own arguments.
+    let event = unsafe { function(context, error) };
+    if !event.is_null() {
+        process::guarded("after clCreateUserEvent", || path::user_event_made(event));
+    }
+    event
+}
+
+unsafe extern "C" fn clSetUserEventStatus(event: cl_event, status: cl_int) -> cl_int {
+    let (_, function) = real!(clSetUserEventStatus, CL_INVALID_OPERATION);
+    // SAFETY: the caller's own arguments.
+    let rc = unsafe { function(event, status) };
+    if rc == CL_SUCCESS {
+        process::guarded("after clSetUserEventStatus", || path::user_event_set(event));
+    }
+    rc
+}
+
+unsafe extern "C" fn clCreateCommandBufferKHR(
+    count: cl_uint,
+    queues: *const cl_command_queue,
+    properties: *const cl_command_buffer_properties_khr,
+    error: *mut cl_int,
+) -> cl_command_buffer_khr {
+    let (_, function) = real!(clCreateCommandBufferKHR, missing(error));
+    // SAFETY: the caller's own arguments.
+    let buffer = unsafe { function(count, queues, properties, error) };
+    if !buffer.is_null() && count > 0 && !queues.is_null() {
+        // SAFETY: the driver accepted at least one queue.
+        let queue = unsafe { *queues };
+        let mut known = COMMAND_BUFFERS.lock().unwrap_or_else(|e| e.into_inner());
+        known.get_or_insert_default().insert(buffer as usize, queue as usize);
+    }
+    buffer
+}
+
+/// The queue a command buffer was recorded for, or null.
+pub(super) fn queue_of_command_buffer(buffer: cl_command_buffer_khr) -> cl_command_queue {
+    let known = COMMAND_BUFFERS.lock().unwrap_or_else(|e| e.into_inner());
+    known.as_ref().and_then(|k| k.get(&(buffer as usize))).map_or(std::ptr::null_mut(), |q| *q as cl_command_queue)
+}
+
+/// What to hand out for an extension function that the driver found.
+fn scheduled(name: *const c_char, found: *mut c_void) -> *mut c_void {
+    if name.is_null() || found.is_null() {
+        return found;
+    }
+    // SAFETY: the driver just read this C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    match platform::hook(name).filter(|hook| process::platform_enabled(hook.platform)) {
+        Some(hook) => resolve::stub_for(hook, found),
+        None => found,
+    }
+}
+
+unsafe extern "C" fn clGetExtensionFunctionAddress(name: *const c_char) -> *mut c_void {
+    let (_, function) = real!(clGetExtensionFunctionAddress, std::ptr::null_mut());
+    // SAFETY: the caller's own argument.
+    scheduled(name, unsafe { function(name) })
+}
+
+unsafe extern "C" fn clGetExtensionFunctionAddressForPlatform(
+    platform: cl_platform_id,
+    name: *const c_char,
+) -> *mut c_void {
+    let (_, function) = real!(clGetExtensionFunctionAddressForPlatform, std::ptr::null_mut());
+    // SAFETY: the caller's own arguments.
+    scheduled(name, unsafe { function(platform, name) })
+}
+
+hooks! { OPENCL;
+    clCreateCommandBufferKHR => super::clCreateCommandBufferKHR,
+    clCreateCommandQueue => super::clCreateCommandQueue,
+    clCreateCommandQueueWithProperties => super::clCreateCommandQueueWithProperties,
+    clCreateCommandQueueWithPropertiesKHR => super::clCreateCommandQueueWithPropertiesKHR,
+    clCreateUserEvent => super::clCreateUserEvent,
+    clFinish => super::clFinish,
+    clGetExtensionFunctionAddress => super::clGetExtensionFunctionAddress,
+    clGetExtensionFunctionAddressForPlatform => super::clGetExtensionFunctionAddressForPlatform,
+    clReleaseCommandQueue => super::clReleaseCommandQueue,
+    clSetUserEventStatus => super::clSetUserEventStatus,
+    clWaitForEvents => super::clWaitForEvents,
+}
+
+const _: sig::clFinish = clFinish;
+const _: sig::clWaitForEvents = clWaitForEvents;
+const _: sig::clCreateCommandQueue = clCreateCommandQueue;
+const _: sig::clCreateCommandQueueWithProperties = clCreateCommandQueueWithProperties;
+const _: sig::clCreateCommandQueueWithPropertiesKHR = clCreateCommandQueueWithPropertiesKHR;
+const _: sig::clReleaseCommandQueue = clReleaseCommandQueue;
+const _: sig::clCreateUserEvent = clCreateUserEvent;
+const _: sig::clSetUserEventStatus = clSetUserEventStatus;
+const _: sig::clCreateCommandBufferKHR = clCreateCommandBufferKHR;
+const _: sig::clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
+const _: sig::clGetExtensionFunctionAddressForPlatform = clGetExtensionFunctionAddressForPlatform;

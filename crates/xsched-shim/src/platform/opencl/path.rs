@@ -1,0 +1,241 @@
+//! The way of every enqueue into the driver.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+use xsched_core::thread::{self, Entered, Inside};
+use xsched_core::{Lend, Mark, Runtime, Work, XQueue};
+use xsched_proto::segment::QUEUES;
+
+use super::api::{self, Api};
+use super::queue::{self, info};
+use super::types::*;
+use crate::platform::OPENCL;
+use crate::{process, stats};
+
+/// User events that the application made and has not completed yet.
+static USER_EVENTS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+static OPEN_USER_EVENTS: AtomicU32 = AtomicU32::new(0);
+/// Queues with a command that may wait for a user event.
+static HELD: [AtomicBool; QUEUES] = [const { AtomicBool::new(false) }; QUEUES];
+
+/// What an enqueue function says about its call.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    /// The real function, as any pointer.
+    pub(super) real: *mut c_void,
+    /// The queue.
+    pub(super) queue: cl_command_queue,
+    /// Tells commands of different length apart; 0 = unknown.
+    pub(super) key: u64,
+    /// Returns when the command is complete.
+    pub(super) blocking: bool,
+    /// Events the command waits for.
+    pub(super) waits: (cl_uint, *const cl_event),
+    /// Where the application wants its event; may be null.
+    pub(super) event: *mut cl_event,
+    /// Whether the function can give an event at all.
+    pub(super) gives_event: bool,
+}
+
+/// Takes a call into the driver. `enter` calls the real function with the event pointer it is given.
+#[inline(always)]
+pub(super) fn enqueue(call: Call, enter: impl Fn(*mut cl_event) -> cl_int) -> cl_int {
+    // Inside a vendor call already: not the application's command.
+    let Some(_inside) = Inside::enter() else { return enter(call.event) };
+    match thread::enter(call.queue as usize) {
+        Entered::Fast(counted) => {
+            let rc = enter(call.event);
+            counted.done(rc == CL_SUCCESS);
+            rc
+        }
+        entered => careful(entered, &call, &enter),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_int) -> cl_int {
+    let admitted = process::guarded("before an OpenCL command", || {
+        let rt = process::runtime()?;
+        let (xqueue, counter) = match entered {
+            Entered::Careful(xqueue, counter) => (xqueue, counter),
+            _ => first_use(rt, call)?,
+        };
+        let unbounded = waits_on_user_event(xqueue, call.waits);
+        let work = Work { key: call.key, blocking: call.blocking, unbounded };
+        Some((rt, xqueue, counter, xqueue.admit(rt, work, counter)))
+    });
+    let Some(Some((rt, xqueue, counter, admission))) = admitted else { return enter(call.event) };
+    let mut own: cl_event = std::ptr::null_mut();
+    let event = if admission.mark && call.gives_event && call.event.is_null() { &raw mut own } else { call.event };
+    let rc = enter(event);
+    process::guarded("after an OpenCL command", || {
+        let mark = xqueue.commit(rt, &admission, rc == CL_SUCCESS, counter);
+        if let Some(mark) = mark {
+            if event.is_null() {
+                place_marker(xqueue, mark);
+            } else {
+                // SAFETY: the driver stored an event there, since it accepted the command.
+                follow(xqueue, mark, unsafe { *event }, !own.is_null());
+            }
+        }
+        if rc == CL_SUCCESS && !rt.has_one_group() {
+            lend_to_awaited(rt, xqueue, call.waits);
+        }
+    });
+    rc
+}
+
+/// The queue of a thread that has not used it lately, counted.
+fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'static AtomicU64)> {
+    if call.queue.is_null() || !process::platform_enabled(OPENCL) {
+        return None;
+    }
+    let api = Api::beside(call.real)?;
+    process::watch_thread();
+    let key = call.queue as usize;
+    let xqueue = rt.remember(key, || queue::describe(call.queue, api))?;
+    api::set(xqueue, api);
+    let counter = rt.counter(xqueue);
+    counter.store(counter.load(Relaxed).wrapping_add(1), SeqCst);
+    Some((xqueue, counter))
+}
+
+/// A completion to be reported, and what to clean up with it.
+struct Note {
+    rt: &'static Runtime,
+    mark: Mark,
+    release: Option<(super::sig::clReleaseEvent, usize)>,
+}
+
+/// Follows a command by its event. `owned`: the event is ours to release.
+fn follow(xqueue: &XQueue, mark: Mark, event: cl_event, owned: bool) {
+    let (Some(api), Some(rt)) = (api::of(xqueue), process::running()) else { return };
+    let release = owned.then_some((api.release_event, event as usize));
+    let note = Box::into_raw(Box::new(Note { rt, mark, release }));
+    // SAFETY: the event is alive: either ours, or just given to the application, which has not got it yet.
+    let rc = unsafe { (api.set_event_callback)(event, CL_COMPLETE, Some(completed), note.cast()) };
+    if rc != CL_SUCCESS {
+        // SAFETY: not taken by the driver, so still ours.
+        drop(unsafe { Box::from_raw(note) });
+        xqueue.unmark(&mark);
+        if owned {
+            // SAFETY: our own event, released once.
+            unsafe { (api.release_event)(event) };
+        }
+    }
+}
+
+unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_void) {
+    // SAFETY: the box made in `follow`, handed back once.
+    let note = unsafe { Box::from_raw(note.cast::<Note>()) };
+    process::guarded("at the completion of an OpenCL command", || XQueue::complete(note.rt, &note.mark));
+    if let Some((release, event)) = note.release {
+        // SAFETY: our own reference, released once.
+        unsafe { release(event as cl_event) };
+    }
+}
+
+/// Follows what was enqueued so far by a marker of our own.
+fn place_marker(xqueue: &XQueue, mark: Mark) {
+    let Some(api) = api::of(xqueue) else { return };
+    let mut event: cl_event = std::ptr::null_mut();
+    let rc = match api.marker {
+        // SAFETY: a living queue, no wait list, a local for the event.
+        Some(marker) => unsafe { marker(xqueue.handle() as cl_command_queue, 0, std::ptr::null(), &mut event) },
+        None => CL_INVALID_OPERATION,
+    };
+    if rc == CL_SUCCESS {
+        stats::ADDED_MARKERS.fetch_add(1, Relaxed);
+        follow(xqueue, mark, event, true);
+    } else {
+        xqueue.unmark(&mark);
+    }
+}
+
+/// After a wait for single events: follows commands whose completion nothing else would report.
+pub(super) fn follow_tail(rt: &Runtime, xqueue: &XQueue) {
+    if let Some(mark) = xqueue.tail_mark(rt) {
+        place_marker(xqueue, mark);
+    }
+}
+
+/// The XQueue of the command behind an event, if it has one that is known.
+pub(super) fn queue_of(rt: &'static Runtime, api: &Api, event: cl_event) -> Option<&'static XQueue> {
+    if event.is_null() {
+        return None;
+    }
+    let handle: cl_command_queue = info(|size, at, got| {
+        // SAFETY: an event the application passes to the driver itself; pointers to a local.
+        unsafe { (api.event_info)(event, CL_EVENT_COMMAND_QUEUE, size, at, got) }
+    })?;
+    rt.find(handle as usize)
+}
+
+/// A queue whose next command waits for one of a less urgent group lends that group its priority until then.
+fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *const cl_event)) {
+    let Some(api) = api::of(waiter) else { return };
+    if n == 0 || list.is_null() {
+        return;
+    }
+    // SAFETY: the driver accepted the list.
+    for event in unsafe { std::slice::from_raw_parts(list, n as usize) } {
+        let Some(awaited) = queue_of(rt, api, *event) else { continue };
+        let Some(lend) = Lend::for_queue(rt, awaited.group(rt), waiter.group(rt)) else { continue };
+        let lend = Box::into_raw(Box::new(lend));
+        // SAFETY: a living event; the box is handed over.
+        if unsafe { (api.set_event_callback)(*event, CL_COMPLETE, Some(awaited_completed), lend.cast()) } != CL_SUCCESS {
+            // SAFETY: not taken by the driver.
+            drop(unsafe { Box::from_raw(lend) });
+        }
+    }
+}
+
+unsafe extern "C" fn awaited_completed(_event: cl_event, _status: cl_int, lend: *mut c_void) {
+    process::guarded("at the end of a wait between OpenCL queues", || {
+        // SAFETY: the box made in `lend_to_awaited`, handed back once.
+        drop(unsafe { Box::from_raw(lend.cast::<Lend<'static>>()) });
+    });
+}
+
+/// Whether a command may wait for something that only the application provides.
+fn waits_on_user_event(xqueue: &XQueue, waits: (cl_uint, *const cl_event)) -> bool {
+    let held = &HELD[usize::from(xqueue.index())];
+    if OPEN_USER_EVENTS.load(Acquire) == 0 {
+        held.store(false, Relaxed);
+        return false;
+    }
+    if waits.0 != 0 {
+        held.store(true, Relaxed);
+    }
+    held.load(Relaxed)
+}
+
+/// The application made a user event.
+pub(super) fn user_event_made(event: cl_event) {
+    let mut events = USER_EVENTS.lock().unwrap_or_else(|e| e.into_inner());
+    if events.get_or_insert_default().insert(event as usize) {
+        OPEN_USER_EVENTS.fetch_add(1, Release);
+    }
+}
+
+/// The application completed a user event.
+pub(super) fn user_event_set(event: cl_event) {
+    let mut events = USER_EVENTS.lock().unwrap_or_else(|e| e.into_inner());
+    if events.get_or_insert_default().remove(&(event as usize)) {
+        OPEN_USER_EVENTS.fetch_sub(1, Release);
+    }
+}
+
+/// A key for commands that take equally long: same function or object, same extent. Cheap, and collisions only blur
+/// an estimate.
+#[inline(always)]
+pub(super) fn key(what: usize, extent: &[usize]) -> u64 {
+    let mut hash = what as u64 ^ 0x9e37_79b9_7f4a_7c15;
+    for n in extent {
+        hash = (hash.rotate_left(5) ^ *n as u64).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    hash | 1
+}

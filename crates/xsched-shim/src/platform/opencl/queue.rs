@@ -1,0 +1,94 @@
+//! What a command queue is: asked once, when it is first seen.
+
+use std::ffi::CStr;
+
+use xsched_core::QueueSpec;
+
+use super::api::Api;
+use super::types::*;
+use crate::platform::OPENCL;
+
+/// Describes a queue to the core. `None` if the driver knows no such queue.
+pub(super) fn describe(handle: cl_command_queue, api: &Api) -> Option<QueueSpec> {
+    let device: cl_device_id = info(|size, at, got| {
+        // SAFETY: size and pointers are those of a local variable.
+        unsafe { (api.queue_info)(handle, CL_QUEUE_DEVICE, size, at, got) }
+    })?;
+    let properties: cl_command_queue_properties = info(|size, at, got| {
+        // SAFETY: as above.
+        unsafe { (api.queue_info)(handle, CL_QUEUE_PROPERTIES, size, at, got) }
+    })?;
+    Some(QueueSpec {
+        handle: handle as usize,
+        platform: OPENCL,
+        device: device_key(device, api),
+        priority_steps: priority_steps(handle, api),
+        in_order: properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0,
+    })
+}
+
+/// Steps of a queue that was made with a priority hint (cl_khr_priority_hints).
+fn priority_steps(handle: cl_command_queue, api: &Api) -> i32 {
+    // The list of properties it was made with, as pairs, ended by 0 (OpenCL 3.0; older drivers answer an error).
+    let mut list = [0 as cl_properties; 16];
+    let mut got = 0;
+    // SAFETY: size and pointers are those of local variables.
+    let rc = unsafe {
+        (api.queue_info)(handle, CL_QUEUE_PROPERTIES_ARRAY, size_of_val(&list), list.as_mut_ptr().cast(), &mut got)
+    };
+    if rc != CL_SUCCESS {
+        return 0;
+    }
+    let pairs = list[..(got / size_of::<cl_properties>()).min(list.len())].chunks_exact(2);
+    match pairs.take_while(|p| p[0] != 0).find(|p| p[0] == cl_properties::from(CL_QUEUE_PRIORITY_KHR)) {
+        Some([_, CL_QUEUE_PRIORITY_HIGH_KHR]) => 1,
+        Some([_, CL_QUEUE_PRIORITY_LOW_KHR]) => -1,
+        _ => 0,
+    }
+}
+
+/// `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` for a device that tells no address.
+fn device_key(device: cl_device_id, api: &Api) -> String {
+    let ask = |what: cl_device_info, size: usize, at: *mut c_void, got: *mut usize| {
+        // SAFETY: size and pointers are those of a local variable.
+        unsafe { (api.device_info)(device, what, size, at, got) }
+    };
+    let kind: cl_device_type = info(|s, a, g| ask(CL_DEVICE_TYPE, s, a, g)).unwrap_or(0);
+    if kind & CL_DEVICE_TYPE_CPU != 0 {
+        return "cpu:host".into();
+    }
+    // Extension cl_khr_pci_bus_info: domain, bus, device, function.
+    if let Some([domain, bus, slot, function]) = info::<[cl_uint; 4]>(|s, a, g| ask(CL_DEVICE_PCI_BUS_INFO_KHR, s, a, g))
+    {
+        return pci(domain, bus, slot, function);
+    }
+    // NVIDIA's own: the slot holds device and function.
+    if let (Some(bus), Some(slot)) = (
+        info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_BUS_ID_NV, s, a, g)),
+        info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_SLOT_ID_NV, s, a, g)),
+    ) {
+        let domain = info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_DOMAIN_ID_NV, s, a, g)).unwrap_or(0);
+        return pci(domain, bus, slot >> 3, slot & 7);
+    }
+    // AMD's own (cl_amd_device_attribute_query): type, 17 unused bytes, bus, device, function.
+    if let Some(raw) = info::<[u8; 24]>(|s, a, g| ask(CL_DEVICE_TOPOLOGY_AMD, s, a, g)) {
+        return pci(0, raw[21].into(), raw[22].into(), raw[23].into());
+    }
+    let mut name = [0u8; 256];
+    ask(CL_DEVICE_NAME, name.len() - 1, name.as_mut_ptr().cast(), std::ptr::null_mut());
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
+    format!("opencl:{}", name.trim())
+}
+
+fn pci(domain: cl_uint, bus: cl_uint, device: cl_uint, function: cl_uint) -> String {
+    format!("pci:{domain:04x}:{bus:02x}:{device:02x}.{function}")
+}
+
+/// One fixed-size property, if the driver knows it in that size.
+pub(super) fn info<T: Copy>(ask: impl FnOnce(usize, *mut c_void, *mut usize) -> cl_int) -> Option<T> {
+    let mut value = std::mem::MaybeUninit::<T>::zeroed();
+    let mut got = 0;
+    let rc = ask(size_of::<T>(), value.as_mut_ptr().cast(), &mut got);
+    // SAFETY: zeroed, and every T asked for here is plain data; the driver wrote all of it.
+    (rc == CL_SUCCESS && got == size_of::<T>()).then(|| unsafe { value.assume_init() })
+}

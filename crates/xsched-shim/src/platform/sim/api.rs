@@ -1,0 +1,142 @@
+//! The simulated device's functions that we call ourselves.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
+use xsched_proto::segment::{SEGMENT_BYTES, gate};
+use xsched_proto::wire::Platform;
+
+use crate::interpose::resolve;
+use crate::platform::SIM;
+
+/// simWaitAnd of simdev.h.
+const WAIT_AND: c_uint = 2;
+
+/// Functions of the library, signatures as in simdev.h.
+pub(super) struct Api {
+    get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
+    stream_priority: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
+    host_register: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
+    wait_value: unsafe extern "C" fn(*mut c_void, *mut c_void, u32, c_uint) -> c_int,
+    write_value: unsafe extern "C" fn(*mut c_void, *mut c_void, u32) -> c_int,
+    set_runnable: unsafe extern "C" fn(c_int, c_int) -> c_int,
+}
+
+static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
+/// Devices whose context knows our segment. A reset forgets it.
+static REGISTERED: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+
+impl Api {
+    /// The functions beside `real`. There is one such library; the first copy seen serves.
+    pub(super) fn beside(real: *mut c_void) -> Option<&'static Api> {
+        let known = API.load(Acquire);
+        if known.is_null() {
+            let api = Box::into_raw(Box::new(Api::load(real as usize)?));
+            API.store(api, Release);
+        }
+        // SAFETY: leaked above, never freed.
+        unsafe { API.load(Acquire).as_ref() }
+    }
+
+    fn load(address: usize) -> Option<Api> {
+        let find = |name| {
+            let found = resolve::in_scope_of(address, name);
+            (!found.is_null()).then_some(found)
+        };
+        // SAFETY: each symbol has simdev.h's signature of its name.
+        unsafe {
+            Some(Api {
+                get_device: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(find(
+                    c"simGetDevice",
+                )?),
+                stream_priority: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
+                >(find(c"simStreamGetPriority")?),
+                host_register: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize) -> c_int>(
+                    find(c"simHostRegister")?,
+                ),
+                wait_value: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void, *mut c_void, u32, c_uint) -> c_int,
+                >(find(c"simStreamWaitValue32")?),
+                write_value: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void, *mut c_void, u32) -> c_int,
+                >(find(c"simStreamWriteValue32")?),
+                set_runnable: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int) -> c_int>(find(
+                    c"simContextSetRunnable",
+                )?),
+            })
+        }
+    }
+
+    /// The calling thread's device.
+    pub(super) fn device(&self) -> Option<c_int> {
+        let mut device = 0;
+        // SAFETY: pointer to a local.
+        (unsafe { (self.get_device)(&mut device) } == 0).then_some(device)
+    }
+
+    /// Describes a stream to the core, and lets its context reach the segment.
+    pub(super) fn describe(&self, rt: &Runtime, stream: *mut c_void) -> Option<QueueSpec> {
+        let device = self.device()?;
+        let mut registered = REGISTERED.lock().unwrap_or_else(|e| e.into_inner());
+        if !registered.contains(&device) {
+            let segment = std::ptr::from_ref(rt.segment()).cast_mut().cast();
+            // SAFETY: the whole segment, mapped until the process ends.
+            if unsafe { (self.host_register)(segment, SEGMENT_BYTES) } != 0 {
+                return None;
+            }
+            registered.push(device);
+        }
+        let mut priority = 0;
+        // SAFETY: the application's stream; pointer to a local.
+        if unsafe { (self.stream_priority)(stream, &mut priority) } != 0 {
+            return None;
+        }
+        Some(QueueSpec {
+            handle: stream as usize,
+            platform: SIM,
+            device: format!("{}:{device}", Platform::Sim.name()),
+            priority_steps: priority,
+            in_order: true,
+        })
+    }
+
+    /// Lets the device write a mark's number when it gets there. False: refused.
+    pub(super) fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+        let word = queue.slot(rt).completed_word.as_ptr().cast();
+        // SAFETY: a word of the registered segment.
+        unsafe { (self.write_value)(queue.handle() as *mut c_void, word, mark.seq as u32) == 0 }
+    }
+
+    /// Lets the device wait at the group's gate.
+    pub(super) fn gate(&self, rt: &Runtime, queue: &XQueue) {
+        let group = usize::from(queue.group(rt).index());
+        let word = rt.segment().groups[group].gate.as_ptr().cast();
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
+        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, gate::OPEN_MASK, WAIT_AND) };
+    }
+}
+
+/// Level 3: a store to the device's registers, no driver lock.
+pub(super) fn set_runnable(device: c_int, on: bool) {
+    // SAFETY: leaked when set.
+    if let Some(api) = unsafe { API.load(Acquire).as_ref() } {
+        // SAFETY: plain integers.
+        unsafe { (api.set_runnable)(device, c_int::from(on)) };
+    }
+}
+
+/// After a reset of the calling thread's device: its context is new and knows nothing.
+pub(super) fn forget_registration(device: c_int) {
+    REGISTERED.lock().unwrap_or_else(|e| e.into_inner()).retain(|d| *d != device);
+}
+
+/// In a forked child nothing is registered.
+pub(crate) fn forget_all_registrations() {
+    REGISTERED.lock().unwrap_or_else(|e| e.into_inner()).clear();
+}

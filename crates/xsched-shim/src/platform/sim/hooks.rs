@@ -1,0 +1,320 @@
+//! The hooked functions.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use xsched_core::thread::{self, Entered, Inside};
+use xsched_core::{Runtime, Waiting, Work, XQueue};
+
+use super::api::{self, Api};
+use crate::interpose::{hooks, resolve};
+use crate::platform::{self, SIM};
+use crate::process;
+
+type Stream = *mut c_void;
+
+/// simErrorNoDevice: what a call answers when there is no library behind us.
+const MISSING: c_int = 3;
+/// simSuccess.
+const OK: c_int = 0;
+
+/// Start of simKernel in simdev.h: what kind it is, over how many elements, for how long.
+#[repr(C)]
+struct KernelHead {
+    op: u32,
+    count: u32,
+    duration_ns: u64,
+}
+
+macro_rules! real {
+    ($name:ident as $ty:ty) => {{
+        let real = hook::$name.real();
+        if real.is_null() {
+            return MISSING;
+        }
+        // SAFETY: the address of the real function of this name, whose signature is simdev.h's.
+        (real, unsafe { std::mem::transmute::<*mut c_void, $ty>(real) })
+    }};
+}
+
+/// Key of a stream: its handle, or the device for the default stream.
+fn key_of(real: *mut c_void, stream: Stream) -> Option<usize> {
+    if !stream.is_null() {
+        return Some(stream as usize);
+    }
+    // No handle is so small.
+    Some(1 + Api::beside(real)?.device()? as usize)
+}
+
+/// Takes a command into the driver.
+#[inline(always)]
+fn enqueue(real: *mut c_void, stream: Stream, work: Work, enter: impl Fn() -> c_int) -> c_int {
+    let Some(_inside) = Inside::enter() else { return enter() };
+    let Some(key) = key_of(real, stream) else { return enter() };
+    match thread::enter(key) {
+        Entered::Fast(counted) => {
+            let rc = enter();
+            counted.done(rc == OK);
+            rc
+        }
+        entered => careful(entered, real, stream, key, work, &enter),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn careful(
+    entered: Entered,
+    real: *mut c_void,
+    stream: Stream,
+    key: usize,
+    work: Work,
+    enter: &dyn Fn() -> c_int,
+) -> c_int {
+    let admitted = process::guarded("before a command", || {
+        let rt = process::runtime()?;
+        let api = Api::beside(real)?;
+        let (xqueue, counter) = match entered {
+            Entered::Careful(xqueue, counter) => (xqueue, counter),
+            _ => first_use(rt, api, stream, key)?,
+        };
+        let admission = xqueue.admit(rt, work, counter);
+        if admission.device_gate {
+            api.gate(rt, xqueue);
+        }
+        Some((rt, api, xqueue, counter, admission))
+    });
+    let Some(Some((rt, api, xqueue, counter, admission))) = admitted else { return enter() };
+    let rc = enter();
+    process::guarded("after a command", || {
+        if let Some(mark) = xqueue.commit(rt, &admission, rc == OK, counter)
+            && !api.mark(rt, xqueue, &mark)
+        {
+            xqueue.unmark(&mark);
+        }
+    });
+    rc
+}
+
+fn first_use(
+    rt: &'static Runtime,
+    api: &Api,
+    stream: Stream,
+    key: usize,
+) -> Option<(&'static XQueue, &'static AtomicU64)> {
+    if !process::platform_enabled(SIM) {
+        return None;
+    }
+    process::watch_thread();
+    let xqueue = rt.remember(key, || api.describe(rt, stream))?;
+    let counter = rt.counter(xqueue);
+    counter.store(counter.load(Relaxed).wrapping_add(1), SeqCst);
+    Some((xqueue, counter))
+}
+
+unsafe extern "C" fn simLaunchKernel(kernel: *const KernelHead, stream: Stream) -> c_int {
+    let (real, function) = real!(simLaunchKernel as unsafe extern "C" fn(*const KernelHead, Stream) -> c_int);
+    // SAFETY: null or the caller's own kernel, which the library reads too.
+    let key = unsafe { kernel.as_ref() }.map_or(0, |k| 1 | (u64::from(k.op) << 1) ^ (k.duration_ns << 4));
+    // SAFETY: the caller's own arguments.
+    enqueue(real, stream, Work { key, ..Work::default() }, || unsafe { function(kernel, stream) })
+}
+
+/// Transfers: key by size, as a power of two.
+fn transfer(size: usize, blocking: bool) -> Work {
+    Work { key: 0x8000_0000_0000_0001 | (u64::from(size.max(1).ilog2()) << 8), blocking, unbounded: false }
+}
+
+unsafe extern "C" fn simMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, stream: Stream) -> c_int {
+    let (real, function) =
+        real!(simMemcpyAsync as unsafe extern "C" fn(*mut c_void, *const c_void, usize, Stream) -> c_int);
+    // SAFETY: the caller's own arguments.
+    enqueue(real, stream, transfer(size, false), || unsafe { function(to, from, size, stream) })
+}
+
+unsafe extern "C" fn simMemcpy(to: *mut c_void, from: *const c_void, size: usize) -> c_int {
+    let (real, function) = real!(simMemcpy as unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int);
+    // SAFETY: the caller's own arguments.
+    enqueue(real, std::ptr::null_mut(), transfer(size, true), || unsafe { function(to, from, size) })
+}
+
+unsafe extern "C" fn simMemsetAsync(at: *mut c_void, value: c_int, size: usize, stream: Stream) -> c_int {
+    let (real, function) = real!(simMemsetAsync as unsafe extern "C" fn(*mut c_void, c_int, usize, Stream) -> c_int);
+    // SAFETY: the caller's own arguments.
+    enqueue(real, stream, transfer(size, false), || unsafe { function(at, value, size, stream) })
+}
+
+unsafe extern "C" fn simMemset(at: *mut c_void, value: c_int, size: usize) -> c_int {
+    let (real, function) = real!(simMemset as unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int);
+    // SAFETY: the caller's own arguments.
+    enqueue(real, std::ptr::null_mut(), transfer(size, true), || unsafe { function(at, value, size) })
+}
+
+/// The XQueues that a synchronising call waits for.
+type Awaited = Vec<(&'static XQueue, Waiting)>;
+
+/// Runs a synchronising call over the queues that `which` selects; all of them are drained if it succeeds.
+fn synchronise(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>, call: impl FnOnce() -> c_int) -> c_int {
+    let awaited: Option<Awaited> = process::guarded("before a wait", || {
+        let Some(rt) = process::running() else { return Vec::new() };
+        which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
+    });
+    let rc = call();
+    if let Some(awaited) = awaited.filter(|a| !a.is_empty()) {
+        process::guarded("after a wait", || {
+            let Some(rt) = process::running() else { return };
+            for (xqueue, waiting) in awaited {
+                xqueue.sync_end(rt, waiting, rc == OK);
+            }
+        });
+    }
+    rc
+}
+
+/// Every queue of the calling thread's device.
+fn of_device(rt: &'static Runtime, real: *mut c_void) -> Vec<&'static XQueue> {
+    let Some(device) = Api::beside(real).and_then(Api::device) else { return Vec::new() };
+    let name = format!("sim:{device}");
+    rt.queues().filter(|q| rt.device_of(q.group(rt).index()).is_some_and(|(d, _)| d == name)).collect()
+}
+
+unsafe extern "C" fn simStreamSynchronize(stream: Stream) -> c_int {
+    let (real, function) = real!(simStreamSynchronize as unsafe extern "C" fn(Stream) -> c_int);
+    let which = |rt: &'static Runtime| key_of(real, stream).and_then(|key| rt.find(key)).into_iter().collect();
+    // SAFETY: the caller's own argument.
+    synchronise(which, || unsafe { function(stream) })
+}
+
+unsafe extern "C" fn simDeviceSynchronize() -> c_int {
+    let (real, function) = real!(simDeviceSynchronize as unsafe extern "C" fn() -> c_int);
+    // SAFETY: no arguments.
+    synchronise(|rt| of_device(rt, real), || unsafe { function() })
+}
+
+/// Frees wait for the whole context.
+macro_rules! frees {
+    ($($name:ident)*) => {
+        $(
+            unsafe extern "C" fn $name(at: *mut c_void) -> c_int {
+                let (real, function) = real!($name as unsafe extern "C" fn(*mut c_void) -> c_int);
+                // SAFETY: the caller's own argument.
+                synchronise(|rt| of_device(rt, real), || unsafe { function(at) })
+            }
+        )*
+    };
+}
+frees! { simFree simHostFree }
+
+/// An event may lie anywhere in its stream: its wait only matters for inheritance and says nothing about the rest.
+unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
+    let (real, function) = real!(simEventSynchronize as unsafe extern "C" fn(*mut c_void) -> c_int);
+    let awaited: Option<Awaited> = process::guarded("before a wait", || {
+        let Some(rt) = process::running() else { return Vec::new() };
+        if !rt.is_watched() {
+            return Vec::new();
+        }
+        of_device(rt, real).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
+    });
+    // SAFETY: the caller's own argument.
+    let rc = unsafe { function(event) };
+    process::guarded("after a wait", || {
+        let (Some(rt), Some(api)) = (process::running(), Api::beside(real)) else { return };
+        for (xqueue, waiting) in awaited.unwrap_or_default() {
+            xqueue.sync_end(rt, waiting, false);
+            if let Some(mark) = xqueue.tail_mark(rt)
+                && !api.mark(rt, xqueue, &mark)
+            {
+                xqueue.unmark(&mark);
+            }
+        }
+    });
+    rc
+}
+
+/// A stream was made: register it now, so that rivals know of it before its first command.
+fn made(real: *mut c_void, rc: c_int, stream: *mut Stream) -> c_int {
+    if rc == OK && !stream.is_null() && process::platform_enabled(SIM) {
+        process::guarded("after the creation of a stream", || {
+            let rt = process::runtime()?;
+            let api = Api::beside(real)?;
+            // SAFETY: the library stored a handle there.
+            let stream = unsafe { *stream };
+            rt.remove_queue(stream as usize);
+            rt.queue(stream as usize, || api.describe(rt, stream))
+        });
+    }
+    rc
+}
+
+unsafe extern "C" fn simStreamCreate(stream: *mut Stream) -> c_int {
+    let (real, function) = real!(simStreamCreate as unsafe extern "C" fn(*mut Stream) -> c_int);
+    // SAFETY: the caller's own argument.
+    made(real, unsafe { function(stream) }, stream)
+}
+
+unsafe extern "C" fn simStreamCreateWithPriority(stream: *mut Stream, priority: c_int) -> c_int {
+    let (real, function) = real!(simStreamCreateWithPriority as unsafe extern "C" fn(*mut Stream, c_int) -> c_int);
+    // SAFETY: the caller's own arguments.
+    made(real, unsafe { function(stream, priority) }, stream)
+}
+
+unsafe extern "C" fn simStreamDestroy(stream: Stream) -> c_int {
+    let (_, function) = real!(simStreamDestroy as unsafe extern "C" fn(Stream) -> c_int);
+    if !stream.is_null() {
+        process::guarded("before the end of a stream", || {
+            process::running().map(|rt| rt.remove_queue(stream as usize))
+        });
+    }
+    // SAFETY: the caller's own argument.
+    unsafe { function(stream) }
+}
+
+unsafe extern "C" fn simDeviceReset() -> c_int {
+    let (real, function) = real!(simDeviceReset as unsafe extern "C" fn() -> c_int);
+    process::guarded("before a reset", || {
+        let rt = process::running()?;
+        let device = Api::beside(real)?.device()?;
+        for xqueue in of_device(rt, real) {
+            rt.remove_queue(xqueue.key());
+        }
+        api::forget_registration(device);
+        Some(())
+    });
+    // SAFETY: no arguments.
+    unsafe { function() }
+}
+
+unsafe extern "C" fn simGetProcAddress(name: *const std::ffi::c_char, found: *mut *mut c_void) -> c_int {
+    let (_, function) =
+        real!(simGetProcAddress as unsafe extern "C" fn(*const std::ffi::c_char, *mut *mut c_void) -> c_int);
+    // SAFETY: the caller's own arguments.
+    let rc = unsafe { function(name, found) };
+    if rc == OK && !name.is_null() && !found.is_null() {
+        // SAFETY: a C string the library just read, and a pointer it just stored.
+        unsafe {
+            let hook = platform::hook(std::ffi::CStr::from_ptr(name));
+            if let Some(hook) = hook.filter(|_| process::platform_enabled(SIM)) {
+                *found = resolve::stub_for(hook, *found);
+            }
+        }
+    }
+    rc
+}
+
+hooks! { SIM;
+    simDeviceReset => super::simDeviceReset,
+    simDeviceSynchronize => super::simDeviceSynchronize,
+    simEventSynchronize => super::simEventSynchronize,
+    simFree => super::simFree,
+    simGetProcAddress => super::simGetProcAddress,
+    simHostFree => super::simHostFree,
+    simLaunchKernel => super::simLaunchKernel,
+    simMemcpy => super::simMemcpy,
+    simMemcpyAsync => super::simMemcpyAsync,
+    simMemset => super::simMemset,
+    simMemsetAsync => super::simMemsetAsync,
+    simStreamCreate => super::simStreamCreate,
+    simStreamCreateWithPriority => super::simStreamCreateWithPriority,
+    simStreamDestroy => super::simStreamDestroy,
+    simStreamSynchronize => super::simStreamSynchronize,
+}

@@ -1,0 +1,45 @@
+//! The simulated device (`libsimdev.so`), scheduled like any vendor's: its interface is modelled on CUDA's, so this
+//! folder shows what a platform with streams, device gates and an interrupt needs.
+//!
+//! Completion is told by the device itself: after a command whose completion matters, the stream writes the command's
+//! number into a word of the shared segment (a progress mark).
+
+mod api;
+#[allow(non_snake_case)] // vendor names
+mod hooks;
+pub mod table;
+
+use xsched_core::XQueue;
+use xsched_proto::wire;
+
+use crate::interpose::Hook;
+
+pub(crate) use api::forget_all_registrations;
+
+/// Every hooked function.
+pub(crate) static HOOKS: &[&[&Hook]] = &[hooks::HOOKS];
+
+/// The platform.
+pub struct Sim;
+
+impl xsched_core::Platform for Sim {
+    fn kind(&self) -> wire::Platform {
+        wire::Platform::Sim
+    }
+
+    fn levels(&self) -> u8 {
+        0b111
+    }
+
+    /// Commands begin when they are given.
+    fn flush(&self, _queue: &XQueue) {}
+
+    fn reports_completion(&self) -> bool {
+        false
+    }
+
+    fn interrupt(&self, device: &str, on: bool) {
+        let Some(device) = device.strip_prefix("sim:").and_then(|n| n.parse().ok()) else { return };
+        api::set_runnable(device, !on);
+    }
+}

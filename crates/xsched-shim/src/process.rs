@@ -1,0 +1,180 @@
+//! The one runtime of this process.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+use xsched_agent::{Host, Log, Settings, say, say_once};
+use xsched_core::{Runtime, thread};
+use xsched_proto::wire::Described;
+
+use crate::interpose::resolve;
+use crate::{platform, stats};
+
+static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
+static STAGE: AtomicU32 = AtomicU32::new(UNTOUCHED);
+
+const UNTOUCHED: u32 = 0;
+const STARTING: u32 = 1;
+const RUNNING: u32 = 2;
+const OFF: u32 = 3;
+
+/// Key whose destructor tells that a thread ends.
+static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
+#[inline(always)]
+pub fn runtime() -> Option<&'static Runtime> {
+    let known = RUNTIME.load(Acquire);
+    if known.is_null() {
+        return start();
+    }
+    // SAFETY: published once, never freed.
+    Some(unsafe { &*known })
+}
+
+/// The runtime if it is running already.
+pub fn running() -> Option<&'static Runtime> {
+    // SAFETY: published once, never freed.
+    unsafe { RUNTIME.load(Acquire).as_ref() }
+}
+
+#[cold]
+#[inline(never)]
+fn start() -> Option<&'static Runtime> {
+    match STAGE.compare_exchange(UNTOUCHED, STARTING, AcqRel, Acquire) {
+        Ok(_) => {}
+        Err(OFF) => return None,
+        Err(_) => {
+            while STAGE.load(Acquire) == STARTING {
+                std::thread::yield_now();
+            }
+            return running();
+        }
+    }
+    let started = std::panic::catch_unwind(|| {
+        if disabled() {
+            return None;
+        }
+        let host = Host { platforms: platform::PLATFORMS, describe };
+        match xsched_agent::start(Settings::read(|name| std::env::var(name).ok()), host) {
+            Ok(rt) => Some(rt),
+            Err(e) => {
+                say(&format!("runs unscheduled: {e}"));
+                None
+            }
+        }
+    });
+    let Ok(Some(rt)) = started else {
+        STAGE.store(OFF, Release);
+        return None;
+    };
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(register_handlers);
+    RUNTIME.store(std::ptr::from_ref(rt).cast_mut(), Release);
+    STAGE.store(RUNNING, Release);
+    Some(rt)
+}
+
+fn register_handlers() {
+    // SAFETY: handlers that only touch atomics and this thread's own plain data.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_forked_child));
+        let mut key: libc::pthread_key_t = 0;
+        if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
+            THREAD_KEY.store(key, Release);
+        }
+        libc::atexit(stats::write);
+    }
+}
+
+/// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
+unsafe extern "C" fn in_forked_child() {
+    thread::forget_all();
+    platform::sim::forget_all_registrations();
+    RUNTIME.store(std::ptr::null_mut(), Release);
+    STAGE.store(UNTOUCHED, Release);
+}
+
+unsafe extern "C" fn thread_ends(_: *mut std::ffi::c_void) {
+    let _ = std::panic::catch_unwind(|| {
+        if let Some(rt) = running() {
+            rt.thread_exit();
+        }
+        thread::forget_all();
+    });
+}
+
+/// Makes sure that [`thread_ends`] runs for the calling thread.
+pub fn watch_thread() {
+    let key = THREAD_KEY.load(Acquire);
+    if key != u32::MAX {
+        // SAFETY: a key of ours; any value but null makes its destructor run.
+        unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<u8>().cast()) };
+    }
+}
+
+fn disabled() -> bool {
+    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// Whether a platform (see [`platform`]) is scheduled in this process: neither `XSCHED_DISABLE` is set nor
+/// `XSCHED_PLATFORMS` leaves it out.
+pub fn platform_enabled(platform: u8) -> bool {
+    static ENABLED: AtomicU32 = AtomicU32::new(u32::MAX);
+    let mut enabled = ENABLED.load(Relaxed);
+    if enabled == u32::MAX {
+        enabled = if disabled() {
+            0
+        } else {
+            match std::env::var("XSCHED_PLATFORMS") {
+                Ok(list) if !list.is_empty() => list
+                    .split(',')
+                    .filter_map(|word| {
+                        let word = word.trim().to_ascii_lowercase();
+                        platform::PLATFORMS.iter().position(|p| p.kind().name() == word)
+                    })
+                    .fold(0, |bits, at| bits | 1 << at),
+                _ => u32::MAX >> 1,
+            }
+        };
+        ENABLED.store(enabled, Relaxed);
+    }
+    enabled & (1 << platform) != 0
+}
+
+/// An error of ours: step aside. Gates open for good and the application goes on; said once.
+#[cold]
+pub fn step_aside(what: &str) {
+    static SAID: Once = Once::new();
+    STAGE.store(OFF, Release);
+    if let Some(rt) = running() {
+        rt.detach_for_good();
+    }
+    RUNTIME.store(std::ptr::null_mut(), Release);
+    say_once(&SAID, Log::Error, Log::Error, &format!("internal error, scheduling is off for this process: {what}"));
+}
+
+/// Runs a part of ours between an application and its driver; a panic in it turns scheduling off and is over.
+pub fn guarded<T>(what: &str, part: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| step_aside(what)).ok()
+}
+
+fn describe() -> Vec<Described> {
+    let mut lines: Vec<Described> = resolve::found()
+        .into_iter()
+        .map(|f| Described::Function {
+            name: f.hook.name.to_string_lossy().into_owned(),
+            address: f.address as u64,
+            file: resolve::object_of(f.address).map_or_else(|| "?".into(), |o| o.1.to_string_lossy().into_owned()),
+            via: f.via.into(),
+        })
+        .collect();
+    lines.sort_by_key(|line| match line {
+        Described::Function { name, .. } => name.clone(),
+        _ => String::new(),
+    });
+    lines.extend(stats::added().into_iter().map(|(name, n)| Described::Note {
+        text: format!("{n} calls of {name} were added to follow completions"),
+    }));
+    lines
+}
