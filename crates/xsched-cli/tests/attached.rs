@@ -1,0 +1,212 @@
+//! Library, daemon, simulated device and command together.
+
+mod common;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+
+use common::{Place, beside, library, said, until};
+
+fn parse(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// The demo's best-effort program on the simulated device, under the scheduler and on its way.
+struct Busy {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    sim: Child,
+}
+
+impl Busy {
+    fn start(place: &Place, options: &[&str]) -> Busy {
+        library();
+        beside("libsimdev.so");
+        let sim_socket = place.join("sim.sock");
+        let sim = place.xsched(&["sim-device", "--socket", sim_socket.to_str().unwrap()]).spawn().unwrap();
+        until("the device answers", || sim_socket.exists());
+        let mut command = place.xsched(&["run", "--require"]);
+        command.args(options).args(["--", env!("CARGO_BIN_EXE_xsched"), "demo-worker", "--platform", "sim"]);
+        command.args(["--role", "be"]).env("SIMDEV_SOCKET", &sim_socket);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        writeln!(stdin, "go").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "running");
+        std::thread::spawn(move || lines.for_each(drop));
+        Busy { child, stdin: Some(stdin), sim }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.sim.kill();
+        let _ = self.sim.wait();
+    }
+}
+
+/// The one group of the one program.
+fn group(place: &Place) -> (serde_json::Value, serde_json::Value) {
+    let program = parse(&said(place.xsched(&["ps", "--json"])).out)["programs"][0].clone();
+    let group = program["groups"][0].clone();
+    (program, group)
+}
+
+#[test]
+fn ps_shows_a_program_its_device_and_every_launch() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &["--priority", "low", "--weight", "7"]);
+    let (program, first) = group(&place);
+    assert_eq!(program["pid"], busy.child.id());
+    assert_eq!(
+        (&program["class"], &program["priority"], &program["weight"]),
+        (&"low".into(), &(-128).into(), &7.into())
+    );
+    assert_eq!((&first["device"], &first["platform"]), (&"sim:0".into(), &"sim".into()));
+    let keys: Vec<&str> = first.as_object().unwrap().keys().map(String::as_str).collect();
+    for key in [
+        "id",
+        "device",
+        "platform",
+        "level",
+        "state",
+        "queues",
+        "launches",
+        "unscheduled",
+        "bound_escapes",
+        "suspensions",
+        "device_us",
+        "wait_us",
+    ] {
+        assert!(keys.contains(&key), "{key} in {keys:?}");
+    }
+    let launches = |g: &serde_json::Value| g["launches"].as_u64().unwrap();
+    assert!(launches(&first) >= 64);
+    until("launches are counted on", || launches(&group(&place).1) > launches(&first));
+    assert_eq!(first["unscheduled"], serde_json::json!({"attach": 0, "passthrough": 0, "error": 0}));
+}
+
+#[test]
+fn suspend_keeps_a_program_off_the_device_and_resume_lets_it_go_on() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &[]);
+    said(place.xsched(&["suspend", "--pid", &busy.pid()])).quiet(0);
+    until("it is suspended", || group(&place).1["state"] == "suspended");
+    // What was in flight runs out; then nothing moves.
+    let mut before = group(&place).1["launches"].clone();
+    until("launches stand still", || {
+        let now = group(&place).1["launches"].clone();
+        std::mem::replace(&mut before, now.clone()) == now
+    });
+    assert_eq!(group(&place).1["launches"], before);
+    said(place.xsched(&["resume", "--pid", &busy.pid()])).quiet(0);
+    until("it goes on", || group(&place).1["launches"] != before);
+}
+
+#[test]
+fn a_hint_changes_a_running_program_and_a_queue_of_it() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &[]);
+    said(place.xsched(&["hint", "--pid", &busy.pid(), "--priority", "low", "--weight", "300"])).quiet(0);
+    let (program, group) = group(&place);
+    assert_eq!((&program["class"], &program["weight"]), (&"low".into(), &300.into()));
+    let queue = group["queues"][0]["id"].as_str().unwrap().to_owned();
+    said(place.xsched(&["hint", "--queue", &queue, "--priority", "-5"])).quiet(0);
+    said(place.xsched(&["hint", "--queue", "q999999", "--priority", "-5"])).one_line(3, "q999999");
+}
+
+#[test]
+fn doctor_shows_who_owns_the_functions_of_a_program() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &[]);
+    let doctor = said(place.xsched(&["doctor", "--json", "--pid", &busy.pid()]));
+    let v = parse(&doctor.out);
+    assert_eq!((doctor.code, &v["ok"]), (Some(0), &true.into()), "{v:#}");
+    let launch = v["functions"].as_array().unwrap().iter().find(|f| f["name"] == "simLaunchKernel");
+    let launch = launch.unwrap_or_else(|| panic!("{v:#}"));
+    assert!(launch["file"].as_str().unwrap().ends_with("/libsimdev.so"), "{launch}");
+    assert!(launch["address"].as_str().unwrap().starts_with("0x"));
+    assert!(!v["queues"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn doctor_finds_the_library_loadable_here() {
+    let place = Place::new();
+    library();
+    let v = parse(&said(place.xsched(&["doctor", "--json"])).out);
+    let check =
+        |name: &str| v["checks"].as_array().unwrap().iter().find(|c| c["name"] == name).unwrap()["status"].clone();
+    assert_eq!((check("preload"), check("glibc"), check("daemon")), ("ok".into(), "ok".into(), "note".into()), "{v:#}");
+    let sim = v["platforms"].as_array().unwrap().iter().find(|p| p["platform"] == "sim").unwrap().clone();
+    assert_eq!((&sim["present"], &sim["levels"]), (&true.into(), &serde_json::json!([1, 2, 3])));
+}
+
+#[test]
+fn a_library_that_does_not_load_is_found_by_doctor() {
+    let place = Place::new();
+    std::fs::write(place.join("broken.so"), "no library").unwrap();
+    let mut command = place.xsched(&["doctor", "--json"]);
+    command.env("XSCHED_PRELOAD", place.join("broken.so"));
+    let answer = said(command);
+    let v = parse(&answer.out);
+    assert_eq!((answer.code, &v["ok"], &v["checks"][0]["status"]), (Some(3), &false.into(), &"fail".into()));
+}
+
+#[test]
+fn the_demo_measures_on_the_simulated_device_and_leaves_nothing_behind() {
+    let place = Place::new();
+    library();
+    let (json, svg) = (place.join("demo.json"), place.join("demo.svg"));
+    let mut command = place.xsched(&["demo", "--device", "sim", "--secs", "2", "--rounds", "2", "--json"]);
+    command.arg(&json).arg("--svg").arg(&svg);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let demo = child.id();
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), err.as_str()), (Some(0), ""));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("100 requests each") && table.contains("together, under xsched"), "{table}");
+    let v = parse(&std::fs::read_to_string(json).unwrap());
+    assert_eq!(v["platform"], "sim");
+    let figure = |case: &str, what: &str| v[case][what].as_f64().unwrap();
+    for case in ["alone", "native", "xsched"] {
+        assert!(figure(case, "p50_ms") >= 5.0, "five kernels of 1 ms take at least 5 ms: {v}");
+        assert!(figure(case, "p99_ms") >= figure(case, "p50_ms"));
+    }
+    for case in ["native", "xsched"] {
+        assert!(figure(case, "best_effort_per_s") > 0.0);
+    }
+    // Slices of 2 ms shared with a rival: more than half as long again; under xsched clearly better.
+    assert!(figure("native", "p50_ms") > 1.5 * figure("alone", "p50_ms"), "{v}");
+    assert!(figure("xsched", "p50_ms") < figure("native", "p50_ms"), "{v}");
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    // Children carry the demo's folder in their command lines.
+    let left = std::fs::read_dir("/proc").unwrap().filter_map(|e| std::fs::read(e.ok()?.path().join("stat")).ok());
+    let children = left.filter(|stat| String::from_utf8_lossy(stat).contains(&format!(" {demo} ")));
+    assert_eq!(children.count(), 0);
+}
+
+#[test]
+fn an_interrupted_demo_ends_its_programs() {
+    let place = Place::new();
+    library();
+    let mut child = place.xsched(&["demo", "--device", "sim", "--secs", "600"]).stderr(Stdio::piped()).spawn().unwrap();
+    let demo = child.id();
+    let children = || -> Vec<u32> {
+        let text = std::fs::read_to_string(format!("/proc/{demo}/task/{demo}/children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|p| p.parse().ok()).collect()
+    };
+    // The simulated device, the daemon and a program.
+    until("its programs run", || children().len() >= 3);
+    let before = children();
+    let _ = std::process::Command::new("kill").args(["-INT", &demo.to_string()]).status();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(before.into_iter().all(|pid| !common::alive(pid)));
+}

@@ -1,0 +1,153 @@
+//! A command that knows nothing of the machine's own xsched: its folders, sockets and variables are a test's own.
+#![allow(dead_code, unreachable_pub)]
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder for one test, and what is found in it.
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// Under `/tmp`, so that a socket's path stays short.
+    pub fn new() -> Place {
+        Place { dir: tempfile::Builder::new().prefix("xsched-test-").tempdir_in("/tmp").unwrap() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `xsched`, with an environment of the test's own.
+    pub fn xsched(&self, args: &[&str]) -> Command {
+        self.command(Path::new(env!("CARGO_BIN_EXE_xsched")), args)
+    }
+
+    /// Any program, likewise.
+    pub fn command(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            let bytes = name.as_encoded_bytes();
+            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || name == "LD_PRELOAD" {
+                command.env_remove(&name);
+            }
+        }
+        command.env("XDG_RUNTIME_DIR", self.path()).env("XDG_CONFIG_HOME", self.path());
+        command.env("HOME", self.path());
+        // Its own even where the machine has a system daemon.
+        command.env("XSCHED_SOCKET", self.socket());
+        command
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.join("x.sock")
+    }
+
+    /// A compiled C program (or library, with `-shared`).
+    pub fn compile(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+        let input = self.join(&format!("{}.c", name.replace('/', "_")));
+        std::fs::write(&input, source).unwrap();
+        let output = self.join(name);
+        let done = Command::new("cc").arg(&input).arg("-o").arg(&output).args(flags).output().unwrap();
+        assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+        output
+    }
+
+    /// A stand-in for libxsched.so that tells the program it is in: for tests of the command, not of the library.
+    pub fn stand_in(&self, name: &str) -> PathBuf {
+        let source = r#"#include <stdlib.h>
+            __attribute__((constructor)) static void in(void) { setenv("ATTACHED", "yes", 1); }"#;
+        self.compile(name, source, &["-shared", "-fPIC"])
+    }
+
+    /// Ends the daemon at the test's socket, if there is one, by its process id.
+    pub fn end_daemon(&self) {
+        if let Some(pid) = self.daemon_pid() {
+            let _ = Command::new("kill").arg(pid.to_string()).status();
+            until("the daemon is gone", || !alive(pid));
+        }
+    }
+
+    pub fn daemon_pid(&self) -> Option<u32> {
+        let output = self.xsched(&["ps", "--json"]).output().unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        answer["daemon"]["pid"].as_u64().map(|n| n as u32)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end_daemon();
+    }
+}
+
+/// Whether a process exists and is no zombie.
+pub fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(Instant::now() < deadline, "waited 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+pub fn said(mut command: Command) -> Said {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    Said {
+        code: status.code(),
+        signal: status.signal(),
+        out: String::from_utf8(stdout).unwrap(),
+        err: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+impl Said {
+    /// Ended with this code after exactly one line that begins and goes on as told.
+    #[track_caller]
+    pub fn one_line(&self, code: i32, contains: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        assert!(self.err.starts_with("xsched: "), "{self:?}");
+        assert!(self.err.contains(contains), "{contains:?} in {self:?}");
+    }
+
+    /// Ended with this code and nothing on stderr.
+    #[track_caller]
+    pub fn quiet(&self, code: i32) {
+        assert_eq!((self.code, self.err.as_str()), (Some(code), ""), "{self:?}");
+    }
+}
+
+/// The library itself, beside the command.
+pub fn library() -> PathBuf {
+    beside("libxsched.so")
+}
+
+/// A file that a build puts beside the command.
+pub fn beside(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_xsched")).with_file_name(name);
+    assert!(path.is_file(), "{} is missing: run `cargo build` first", path.display());
+    path
+}

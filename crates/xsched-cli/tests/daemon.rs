@@ -1,0 +1,144 @@
+//! The real daemon: started once, found by all, gone when idle; and what it answers.
+
+mod common;
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{Place, alive, said, until};
+
+fn parse(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+#[test]
+fn ten_runs_at_once_start_one_daemon() {
+    let place = Place::new();
+    place.stand_in("stand-in.so");
+    let mut children: Vec<_> = (0..10)
+        .map(|_| {
+            let mut command = place.xsched(&["run", "--require", "sh", "-c", "echo $XSCHED_SOCKET"]);
+            command.env("XSCHED_PRELOAD", place.join("stand-in.so"));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in &mut children {
+        let (mut out, mut err) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
+        assert_eq!(out.trim_end(), place.socket().to_str().unwrap());
+    }
+    let pid = place.daemon_pid().expect("a daemon answers");
+    let socket = place.socket();
+    let daemons: Vec<u32> = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&p| {
+            let line = std::fs::read(format!("/proc/{p}/cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|&b| b == 0).collect();
+            words.contains(&&b"daemon"[..]) && words.contains(&socket.as_os_str().as_encoded_bytes()) && alive(p)
+        })
+        .collect();
+    assert_eq!(daemons, [pid]);
+}
+
+#[test]
+fn a_started_daemon_is_on_its_own() {
+    let place = Place::new();
+    place.stand_in("stand-in.so");
+    let mut command = place.xsched(&["run", "--require", "sh", "-c", "ps -o sid= -p $$ | tr -d ' '"]);
+    command.env("XSCHED_PRELOAD", place.join("stand-in.so")).env("LD_PRELOAD", place.join("stand-in.so"));
+    // Something inherited that a daemon would keep open for ever.
+    let (reader, writer) = std::io::pipe().unwrap();
+    command.stdin(Stdio::from(writer));
+    let answer = said(command);
+    answer.quiet(0);
+    // `said` dropped the command and with it the pipe's last writer, unless the daemon has it.
+    let mut reader = reader;
+    assert_eq!(reader.read(&mut [0u8]).unwrap(), 0);
+    let pid = place.daemon_pid().expect("a daemon answers");
+    let proc = |what: &str| format!("/proc/{pid}/{what}");
+    assert_eq!(std::fs::read_link(proc("cwd")).unwrap().to_str(), Some("/"));
+    for fd in 0..3 {
+        assert_eq!(std::fs::read_link(proc(&format!("fd/{fd}"))).unwrap().to_str(), Some("/dev/null"));
+    }
+    let stat = std::fs::read_to_string(proc("stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    assert_ne!(fields[1], std::process::id().to_string(), "not our child");
+    assert_ne!(fields[3], answer.out.trim(), "a session of its own");
+    let maps = std::fs::read_to_string(proc("maps")).unwrap();
+    assert!(!maps.contains("stand-in"), "LD_PRELOAD is for the program");
+}
+
+#[test]
+fn a_daemon_that_cannot_be_started_is_said_and_the_command_runs() {
+    let place = Place::new();
+    place.stand_in("stand-in.so");
+    let run = |options: &[&str]| {
+        let mut command = place.xsched(&["run", "--socket", "/no/such/folder/s.sock"]);
+        command.args(options).args(["--", "sh", "-c", "exit 4"]).env("XSCHED_PRELOAD", place.join("stand-in.so"));
+        said(command)
+    };
+    run(&[]).one_line(4, "sh runs unscheduled");
+    run(&["--require"]).one_line(3, "--require was given");
+    assert!(place.daemon_pid().is_none());
+}
+
+#[test]
+fn a_daemon_ends_when_it_has_been_idle() {
+    let place = Place::new();
+    let mut daemon = place.xsched(&["daemon", "--idle-exit", "1"]).spawn().unwrap();
+    until("it answers", || place.daemon_pid().is_some());
+    until("it ends", || !alive(daemon.id()));
+    assert!(daemon.wait().unwrap().success());
+    assert!(!place.socket().exists(), "its socket goes with it");
+}
+
+#[test]
+fn ps_policy_and_refusals() {
+    let place = Place::new();
+    let mut daemon = place.xsched(&["daemon", "--policy", "UP"]).spawn().unwrap();
+    until("it answers", || place.daemon_pid().is_some());
+    let ps = said(place.xsched(&["ps", "--json"]));
+    ps.quiet(0);
+    let v = parse(&ps.out);
+    assert_eq!((&v["version"], &v["programs"]), (&1.into(), &serde_json::json!([])));
+    assert_eq!(v["daemon"]["pid"], daemon.id());
+    assert_eq!(v["daemon"]["policy"], "up");
+    assert!(said(place.xsched(&["ps"])).out.contains("no program is attached"));
+
+    assert_eq!(said(place.xsched(&["policy", "get"])).out, "up\n");
+    said(place.xsched(&["policy", "set", "Priority"])).quiet(0);
+    assert_eq!(parse(&said(place.xsched(&["policy", "get", "--json"])).out)["current"], "hpf");
+    assert_eq!(parse(&said(place.xsched(&["policy", "--json"])).out)["current"], "hpf");
+
+    let nobody = std::process::id().to_string();
+    said(place.xsched(&["hint", "--pid", &nobody, "--weight", "5"])).one_line(3, &nobody);
+    said(place.xsched(&["suspend", "--pid", &nobody])).one_line(3, &nobody);
+    said(place.xsched(&["resume", "--pid", &nobody])).one_line(3, &nobody);
+
+    let second = said(place.xsched(&["daemon"]));
+    second.one_line(3, "already serves");
+
+    let doctor = said(place.xsched(&["doctor", "--json", "--pid", &nobody]));
+    let v = parse(&doctor.out);
+    assert_eq!((doctor.code, &v["ok"], &v["pid"]), (Some(3), &false.into(), &std::process::id().into()));
+    let _ = std::process::Command::new("kill").arg(daemon.id().to_string()).status();
+    assert!(daemon.wait().unwrap().success(), "SIGTERM is how it is told to end");
+}
+
+#[test]
+fn a_stopped_daemon_is_told_from_none() {
+    let place = Place::new();
+    let mut daemon = place.xsched(&["daemon"]).spawn().unwrap();
+    until("it answers", || place.daemon_pid().is_some());
+    let signal = |name: &str| {
+        assert!(std::process::Command::new("kill").args([name, &daemon.id().to_string()]).status().unwrap().success());
+    };
+    signal("-STOP");
+    said(place.xsched(&["ps"])).one_line(3, "does not answer");
+    signal("-CONT");
+    said(place.xsched(&["ps"])).quiet(0);
+    signal("-TERM");
+    daemon.wait().unwrap();
+}

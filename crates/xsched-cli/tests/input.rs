@@ -1,0 +1,115 @@
+//! Bad input: exit code 2, one line, and no daemon is contacted or started. Environment errors: 3.
+
+mod common;
+use common::{Place, said};
+
+#[test]
+fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
+    let place = Place::new();
+    let cases: &[(&[&str], &str)] = &[
+        (&["frobnicate"], "there is no command 'frobnicate': use run, ps, policy"),
+        (&["run"], "<COMMAND>... is missing"),
+        (&["run", "--"], "<COMMAND>... is missing"),
+        (&["run", "--priority", "999", "--", "true"], "'999' is no priority: use low (or batch), normal, high"),
+        (&["run", "--priority", "urgent", "true"], "a number from -255 to 255"),
+        (&["run", "--priority", "--weight", "3", "true"], "'--weight' is no priority"),
+        (&["run", "--priority"], "a value is required for '--priority"),
+        (&["run", "--weight", "0", "true"], "'0' is no weight: use a number from 1 to 10000"),
+        (&["run", "--weight", "-1", "true"], "'-1' is no weight"),
+        (&["run", "--timeslice", "5ms", "true"], "'5ms' is no timeslice: use a number from 100 to 10000000 (µs)"),
+        (&["run", "--level", "4", "true"], "'4' is no preemption level: use auto, 1, 2 or 3"),
+        (&["run", "--threshold", "many", "true"], "'many' is no threshold"),
+        (&["run", "--job", "", "true"], "a job's name has 1 to 128 printable characters"),
+        (&["run", "--local", "fifo", "true"], "'fifo' is no policy: use one of hpf"),
+        (&["run", "--local", "hpf", "--no-daemon", "true"], "cannot be used with"),
+        (&["run", "--local", "hpf", "--socket", "/s", "true"], "cannot be used with"),
+        (&["run", "--no-daemon", "--require", "true"], "cannot be used with"),
+        (&["run", "--socket", "", "true"], "is no path for a socket"),
+        (&["run", "--prioritty", "high", "true"], "unexpected argument '--prioritty' found; a similar argument exists"),
+        (&["daemon", "--policy", "fifo"], "'fifo' is no policy"),
+        (&["daemon", "--idle-exit", "soon"], "'soon' is no idle time: use a number of seconds from 1, or never"),
+        (&["daemon", "--config", "/does/not/exist.toml"], "/does/not/exist.toml is no file"),
+        (&["daemon", "--seed", "x"], "--seed: invalid digit"),
+        (&["policy", "set", "fifo"], "'fifo' is no policy"),
+        (&["policy", "set"], "<NAME> is missing"),
+        (&["policy", "put"], "use list, get, set"),
+        (&["hint", "--priority", "high"], "one of --pid <PID>, --queue <QUEUE> is needed"),
+        (&["hint", "--pid", "1"], "one of --priority"),
+        (&["hint", "--pid", "1", "--queue", "q1", "--weight", "2"], "cannot be used with"),
+        (&["hint", "--pid", "0", "--weight", "2"], "'0' is no process id"),
+        (&["hint", "--queue", "1", "--weight", "2"], "'1' is no queue"),
+        (&["hint", "--pid", "1", "--level", "auto"], "1, 2 or 3, not auto"),
+        (&["suspend"], "--pid <PID> is missing"),
+        (&["resume", "--pid", "x"], "'x' is no process id"),
+        (&["demo", "--device", "abacus"], "possible values: auto, opencl, sim"),
+        (&["demo", "--secs", "0"], "'0' is no number of seconds"),
+        (&["demo", "--secs", "1", "--rounds", "50"], "give at least 10"),
+        (&["demo", "--json", "/does/not/exist/f.json"], "cannot write /does/not/exist/f.json"),
+        (&["completions", "csh"], "possible values: bash"),
+    ];
+    for (args, expected) in cases {
+        eprintln!("{args:?}");
+        said(place.xsched(args)).one_line(2, expected);
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing was started or left");
+}
+
+#[test]
+fn without_a_daemon_whoever_needs_one_says_what_to_do() {
+    let place = Place::new();
+    for args in [
+        &["ps"][..],
+        &["ps", "--json"],
+        &["policy", "get"],
+        &["policy", "set", "hpf"],
+        &["hint", "--pid", "1", "--weight", "2"],
+        &["suspend", "--pid", "1"],
+        &["resume", "--pid", "1"],
+    ] {
+        eprintln!("{args:?}");
+        said(place.xsched(args)).one_line(3, "`xsched run` starts one");
+    }
+    said(place.xsched(&["demo", "--device", "cuda"])).one_line(3, "no CUDA hooks");
+}
+
+#[test]
+fn help_version_completions_and_the_manual_are_there() {
+    let place = Place::new();
+    let version = said(place.xsched(&["--version"]));
+    version.quiet(0);
+    assert_eq!(version.out, format!("xsched {}\n", env!("CARGO_PKG_VERSION")));
+    let help = said(place.xsched(&["run", "--help"]));
+    help.quiet(0);
+    for line in ["realtime        192          192..254", "XSCHED_DISABLE=1", "xsched run --priority high"] {
+        assert!(help.out.contains(line), "{line}: {}", help.out);
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = said(place.xsched(&["completions", shell]));
+        script.quiet(0);
+        assert!(script.out.contains("idle-exit") && script.out.contains("priority"), "{shell}");
+    }
+    let man = said(place.xsched(&["man"]));
+    man.quiet(0);
+    assert!(
+        man.out.contains(".TH xsched 1") && man.out.contains("\\-\\-idle\\-exit") && !man.out.contains("demo\\-worker")
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let place = Place::new();
+    let mut shell = place.command("/bin/sh".as_ref(), &["-c", "\"$1\" man | head -n 1 >/dev/null", "sh"]);
+    shell.arg(env!("CARGO_BIN_EXE_xsched"));
+    said(shell).quiet(0);
+}
+
+#[test]
+fn the_list_of_policies_needs_no_daemon() {
+    let place = Place::new();
+    let list = said(place.xsched(&["policy", "list", "--json"]));
+    list.quiet(0);
+    let v: serde_json::Value = serde_json::from_str(&list.out).unwrap();
+    assert_eq!((&v["version"], &v["current"]), (&1.into(), &serde_json::Value::Null));
+    assert_eq!(v["policies"][0]["name"], "hpf");
+    assert!(v["policies"].as_array().unwrap().iter().all(|p| p["name"] != "chaos"));
+}
