@@ -1,0 +1,242 @@
+//! The server against clients that do not keep to the protocol: they are dropped, the others go on.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use xsched_sim::command::{Action, Command, Condition, KernelOp, Place};
+use xsched_sim::layout::{ARENA_BYTES, RING, STREAM_DEPTH, STREAMS, Shared};
+use xsched_sim::memory::{Mapping, now_ns, sealed_memfd};
+use xsched_sim::wire::{self, Request, status};
+
+struct Server {
+    folder: tempfile::TempDir,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("sock");
+        let thread = std::thread::spawn({
+            let socket = socket.clone();
+            move || xsched_sim::server::run(&socket, Some(Duration::from_millis(100)))
+        });
+        while !socket.exists() {
+            assert!(!thread.is_finished(), "the server does not come up");
+            std::thread::yield_now();
+        }
+        Self { folder, thread: Some(thread) }
+    }
+
+    fn connect(&self) -> OwnedFd {
+        connect(&self.folder.path().join("sock")).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        let socket = self.connect();
+        let (reply, fds) = ask(&socket, Request::Context { device: 0 }, &[]).unwrap();
+        assert_eq!(reply[0], status::OK);
+        let [control, arena, bell] = <[OwnedFd; 3]>::try_from(fds).unwrap();
+        let arena = Mapping::new(arena, 0, ARENA_BYTES).unwrap();
+        Client { socket, arena, bell, shared: Mapping::new(control, 0, size_of::<Shared>()).unwrap() }
+    }
+
+    /// A well-behaved client still gets its work done.
+    fn works(&self) {
+        let client = self.client();
+        client.give(Action::Kernel { op: KernelOp::Fill, count: 4, duration_ns: 1000, x: 0, y: 64, a: 2.5 });
+        while client.shared().streams[0].completed.load(Acquire) == 0 {
+            assert!(!self.thread.as_ref().unwrap().is_finished());
+            std::thread::yield_now();
+        }
+        // SAFETY: inside the arena, which is mapped.
+        let result = unsafe { client.arena.base().add(64).cast::<[f32; 5]>().read_volatile() };
+        assert_eq!(result, [2.5, 2.5, 2.5, 2.5, 0.0]);
+    }
+}
+
+impl Drop for Server {
+    /// It ends by itself after its last client, without an error.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.thread.take().unwrap().join().unwrap().unwrap();
+            assert!(!self.folder.path().join("sock").exists());
+        }
+    }
+}
+
+struct Client {
+    socket: OwnedFd,
+    arena: Mapping,
+    bell: OwnedFd,
+    shared: Mapping,
+}
+
+impl Client {
+    fn shared(&self) -> &Shared {
+        // SAFETY: this size, page-aligned, all atomics.
+        unsafe { &*self.shared.base().cast() }
+    }
+
+    fn give(&self, action: Action) {
+        self.give_to(0, action);
+    }
+
+    fn give_to(&self, stream: u32, action: Action) {
+        let head = self.shared().client.head.load(Relaxed);
+        self.shared().ring[head as usize % RING].put(now_ns(), &Command { stream, action });
+        self.shared().client.head.store(head + 1, Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    /// The server has ended this connection.
+    fn dropped(&self) {
+        let answer = wire::receive(&self.socket);
+        assert!(answer.is_err(), "{answer:?}");
+    }
+}
+
+fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn ask(socket: &OwnedFd, request: Request, fds: &[&OwnedFd]) -> io::Result<(wire::Words, Vec<OwnedFd>)> {
+    use rustix::fd::AsFd;
+    wire::send(socket, request.encode(), &fds.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
+    wire::receive(socket)
+}
+
+#[test]
+fn greetings() {
+    let server = Server::new();
+    assert_eq!(ask(&server.connect(), Request::Count, &[]).unwrap().0[..2], [status::OK, 1]);
+    assert_eq!(ask(&server.connect(), Request::Context { device: 1 }, &[]).unwrap().0[0], status::NO_DEVICE);
+    assert_eq!(ask(&server.connect(), Request::Counters, &[]).unwrap().0[0], status::INVALID_VALUE);
+    let socket = server.connect();
+    rustix::net::send(&socket, b"GET / HTTP/1.1\r\n\r\n", SendFlags::NOSIGNAL).unwrap();
+    assert!(wire::receive(&socket).is_err());
+    let silent = server.connect();
+    server.works();
+    drop(silent);
+}
+
+#[test]
+fn commands_that_are_none_end_the_client() {
+    let server = Server::new();
+    let kernel = |count, y| Action::Kernel { op: KernelOp::Fill, count, duration_ns: 1, x: 0, y, a: 0.0 };
+    let wild = Place { region: 1, offset: 0 };
+    let end = ARENA_BYTES as u64;
+    for (stream, action) in [
+        (STREAMS as u32, Action::Call),
+        (0, kernel(1, end)),
+        (0, kernel(u32::MAX, 0)),
+        (0, kernel(1, 2)),
+        (0, kernel(1, u64::MAX)),
+        (0, Action::Copy { dst: 0, src: end - 1, bytes: 2 }),
+        (0, Action::Copy { dst: 0, src: 0, bytes: u64::MAX }),
+        (0, Action::Set { dst: end, byte: 1, bytes: 1 }),
+        (0, Action::Record { event: u32::MAX, record: 1 }),
+        (0, Action::WaitStream { stream: STREAMS as u32, count: 1 }),
+        (0, Action::WaitValue { place: wild, condition: Condition::Eq, value: 1 }),
+        (0, Action::WriteValue { place: Place { region: 0, offset: 2 }, value: 1 }),
+        (0, Action::WriteValue { place: Place { region: 0, offset: end }, value: 1 }),
+    ] {
+        let client = server.client();
+        client.give_to(stream, action);
+        client.dropped();
+    }
+    server.works();
+}
+
+#[test]
+fn words_out_of_range_end_the_client() {
+    let server = Server::new();
+    let words: [fn(&Shared); 3] = [
+        |s| s.client.head.store(RING as u64 + 1, SeqCst),
+        |s| s.client.head.store(1, SeqCst), // an entry never written
+        |s| s.client.timeslice_ns.store(0, SeqCst),
+    ];
+    for spoil in words {
+        let client = server.client();
+        spoil(client.shared());
+        client.ring();
+        client.dropped();
+    }
+    // A stream has a depth: who does not wait is not given more memory.
+    let client = server.client();
+    client.give(Action::WaitValue { place: Place { region: 0, offset: 0 }, condition: Condition::Eq, value: 1 });
+    for _ in 0..2 * STREAM_DEPTH {
+        client.give(Action::Call);
+    }
+    client.dropped();
+    server.works();
+}
+
+#[test]
+fn stamps_and_strays_do_no_harm() {
+    let server = Server::new();
+    let client = server.client();
+    client.give(Action::Returned); // nothing was called
+    // Far in the future and at the beginning of time: done now, in their order.
+    for stamp in [u64::MAX, 0] {
+        let head = client.shared().client.head.load(Relaxed);
+        let action = Action::Set { dst: 0, byte: head as u8, bytes: 1 };
+        client.shared().ring[head as usize % RING].put(stamp, &Command { stream: 0, action });
+        client.shared().client.head.store(head + 1, Release);
+        client.ring();
+    }
+    while client.shared().streams[0].completed.load(Acquire) < 2 {
+        assert!(!server.thread.as_ref().unwrap().is_finished());
+        std::thread::yield_now();
+    }
+    // SAFETY: inside the arena, which is mapped.
+    assert_eq!(unsafe { client.arena.base().read_volatile() }, 2);
+    server.works();
+}
+
+#[test]
+fn registered_memory_must_be_what_it_says() {
+    let server = Server::new();
+    let client = server.client();
+    let sealed = sealed_memfd("test", 8192).unwrap();
+    let loose = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&loose, 8192).unwrap();
+    let register = |region, offset, bytes, fds: &[&OwnedFd]| {
+        ask(&client.socket, Request::Register { region, offset, bytes }, fds).unwrap().0[0]
+    };
+    assert_eq!(register(1, 0, 8192, &[&loose]), status::INVALID_VALUE, "may shrink");
+    assert_eq!(register(1, 0, 8192, &[]), status::INVALID_VALUE);
+    assert_eq!(register(0, 0, 8192, &[&sealed]), status::INVALID_VALUE, "the arena's number");
+    assert_eq!(register(1, 4096, 8192, &[&sealed]), status::INVALID_VALUE);
+    assert_eq!(register(1, 1, 4096, &[&sealed]), status::INVALID_VALUE);
+    assert_eq!(register(1, u64::MAX - 4095, 4096, &[&sealed]), status::INVALID_VALUE);
+    assert_eq!(register(1, 4096, 4096, &[&sealed]), status::OK);
+    assert_eq!(register(1, 0, 4096, &[&sealed]), status::INVALID_VALUE, "in use");
+    // A command given before keeps the memory it needs.
+    let words = Mapping::new(&sealed, 0, 8192).unwrap();
+    client.give(Action::WaitValue { place: Place { region: 0, offset: 0 }, condition: Condition::Eq, value: 9 });
+    client.give(Action::WriteValue { place: Place { region: 1, offset: 8 }, value: 77 });
+    assert_eq!(ask(&client.socket, Request::Unregister { region: 1 }, &[]).unwrap().0[0], status::OK);
+    assert_eq!(ask(&client.socket, Request::Unregister { region: 1 }, &[]).unwrap().0[0], status::INVALID_VALUE);
+    assert_eq!(client.shared().streams[0].completed.load(Acquire), 0);
+    // SAFETY: the first word of the arena, which is mapped.
+    unsafe { client.arena.base().cast::<u32>().write_volatile(9) };
+    while client.shared().streams[0].completed.load(Acquire) < 2 {
+        std::thread::yield_now();
+    }
+    // SAFETY: inside the mapping.
+    assert_eq!(unsafe { words.base().add(4096 + 8).cast::<u32>().read_volatile() }, 77);
+    drop(client);
+    server.works();
+}
