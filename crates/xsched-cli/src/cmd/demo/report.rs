@@ -157,14 +157,15 @@ impl Report {
             .margin(16)
             .x_label_area_size(48)
             .y_label_area_size(64)
-            .build_cartesian_2d((left..right).log_scale(), 0.0..100.0)?;
+            .build_cartesian_2d((left..right).log_scale().with_key_points(ticks(left, right)), 0.0..100.0)?;
         chart
             .configure_mesh()
             .x_desc("latency from the time a request was due, ms")
             .y_desc("requests done within, %")
             .axis_desc_style(("sans-serif", 16))
             .label_style(("sans-serif", 14))
-            .x_label_formatter(&|ms| if *ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") })
+            .y_label_formatter(&|percent| format!("{percent:.0}"))
+            .x_label_formatter(&|ms| format!("{ms}"))
             .light_line_style(WHITE)
             .draw()?;
         chart.draw_series(DashedLineSeries::new(
@@ -193,6 +194,15 @@ impl Report {
         root.present()?;
         Ok(())
     }
+}
+
+/// Round numbers between two, as close as a logarithmic axis has room for.
+fn ticks(left: f64, right: f64) -> Vec<f64> {
+    let steps: &[f64] = if right / left < 20.0 { &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0] } else { &[1.0, 2.0, 5.0] };
+    let decades = (-6..=6).map(|power: i32| 10f64.powi(power));
+    // By way of text, so that 0.3 does not come out as 0.30000000000000004.
+    let all = decades.flat_map(|decade| steps.iter().filter_map(move |s| format!("{:.7}", s * decade).parse().ok()));
+    all.filter(|tick| (left..right).contains(tick)).collect()
 }
 
 #[cfg(test)]
@@ -234,6 +244,12 @@ mod tests {
     fn the_table_has_a_ratio_for_each() {
         let text = report().table();
         assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
+    }
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        assert_eq!(ticks(4.8, 12.5), [5.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(0.25, 70.0), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
     }
 
     #[test]
