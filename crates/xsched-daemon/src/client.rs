@@ -61,7 +61,8 @@ pub(crate) struct Group {
     pub(crate) state: u32,
     pub(crate) lent: i32,
     pub(crate) granted: bool,
-    pub(crate) bounded: bool,
+    /// Level 3: it was told to interrupt what it runs.
+    pub(crate) interrupted: bool,
     /// The last look at its counters; none while they are of no interest.
     pub(crate) seen: Option<Seen>,
 }

@@ -207,12 +207,12 @@ impl Server {
         }
         let Some(wished) = level else { return };
         let level = (1..=wished).rev().find(|l| group.levels & (1 << (l - 1)) != 0).unwrap_or(1);
-        let before = std::mem::replace(&mut group.level, level);
+        group.level = level;
         group.words().level.store(level.into(), Relaxed);
-        // What runs now is interrupted, or let go on, as the new level wants it while the gate is closed.
-        if !group.granted && (before == 3) != (level == 3) {
-            let (conn, slot) = (group.conn, group.slot);
-            self.send(conn, &DaemonMsg::Interrupt { slot, on: level == 3 }, &[]);
+        // A group whose gate is closed is interrupted, or let go on, as the new level wants it.
+        let on = level == 3 && !group.granted;
+        if group.interrupted != on {
+            self.interrupt(id, on);
         }
     }
 

@@ -61,8 +61,7 @@ impl Server {
                 Action::Open(id) => self.open(id),
                 Action::Bound(id, on) => {
                     let bound = if on { self.config.bound_us() } else { 0 };
-                    if let Some(group) = self.groups.get_mut(&id) {
-                        group.bounded = on;
+                    if let Some(group) = self.groups.get(&id) {
                         group.words().bound_us.store(bound, Release);
                     }
                 }
@@ -93,8 +92,7 @@ impl Server {
         group.seen = None;
         group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
         if group.level == 3 {
-            let (conn, slot) = (group.conn, group.slot);
-            self.send(conn, &DaemonMsg::Interrupt { slot, on: true }, &[]);
+            self.interrupt(id, true);
         }
     }
 
@@ -102,14 +100,21 @@ impl Server {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.granted = true;
         group.seen = None;
-        if group.level == 3 {
-            let (conn, slot) = (group.conn, group.slot);
-            self.send(conn, &DaemonMsg::Interrupt { slot, on: false }, &[]);
+        if group.interrupted {
+            self.interrupt(id, false);
         }
         let Some(group) = self.groups.get(&id) else { return };
         let word = &group.words().gate;
         word.fetch_or(gate::GRANTED, SeqCst);
         wake(word);
+    }
+
+    /// Has a client interrupt what a group runs, or let it go on.
+    pub(crate) fn interrupt(&mut self, id: GroupId, on: bool) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.interrupted = on;
+        let (conn, slot) = (group.conn, group.slot);
+        self.send(conn, &DaemonMsg::Interrupt { slot, on }, &[]);
     }
 
     /// Looks at the counters of those that run while others wait.

@@ -1,6 +1,7 @@
 //! The event loop: connections, wake-ups, timers.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::client::{Client, Group};
 use crate::config::Config;
 use crate::control::Question;
 use crate::memory::HeartbeatPage;
-use crate::socket::{self, Listener, Received};
+use crate::socket::{self, Listener, Passed, Received};
 use crate::{Error, Options};
 
 /// Packets taken from one connection before others get their turn.
@@ -274,7 +275,7 @@ impl Server {
     }
 
     /// Takes one message. An error is the sender's fault and ends its connection.
-    fn message(&mut self, id: u64, message: ClientMsg, fds: Vec<OwnedFd>) -> Result<(), String> {
+    fn message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), String> {
         if !fds.is_empty() && !matches!(message, ClientMsg::Hello { .. }) {
             return Err("its message carries descriptors for no purpose".into());
         }
@@ -420,7 +421,8 @@ impl Server {
     pub(crate) fn log(&mut self, line: &str) {
         if self.last_log_ns == 0 || self.now_ns.saturating_sub(self.last_log_ns) >= 1_000_000_000 {
             self.last_log_ns = self.now_ns;
-            eprintln!("xsched: {}", line.escape_debug());
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stderr(), "xsched: {}", line.replace(char::is_control, " "));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What attached processes say.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::event::epoll::EventFlags;
 use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
@@ -13,6 +13,7 @@ use crate::client::{Client, Group, Queue, check_name};
 use crate::memory::ClientSegment;
 use crate::peer;
 use crate::server::{Role, Server, kind};
+use crate::socket::Passed;
 
 impl Server {
     /// The highest priority that a user may ask for.
@@ -21,13 +22,7 @@ impl Server {
         if uid == 0 || uid == us { PRIORITY_MAX } else { self.config.limit(uid) }
     }
 
-    pub(crate) fn hello(
-        &mut self,
-        id: u64,
-        version: u32,
-        options: ProgramOptions,
-        fds: Vec<OwnedFd>,
-    ) -> Result<(), String> {
+    pub(crate) fn hello(&mut self, id: u64, version: u32, options: ProgramOptions, fds: Passed) -> Result<(), String> {
         let conn = self.conns.get(&id).ok_or("it is gone")?;
         let (pid, uid) = (conn.pid, conn.uid);
         if version != PROTOCOL_VERSION {
@@ -43,8 +38,7 @@ impl Server {
             self.doomed.push((id, None));
             return Ok(());
         }
-        let [segment, eventfd, pidfd] =
-            <[OwnedFd; 3]>::try_from(fds).map_err(|fds| format!("it sent {} descriptors instead of 3", fds.len()))?;
+        let [segment, eventfd, pidfd] = fds.take()?;
         let peer = peer::identify(pid, uid, &pidfd)?;
         if !peer::is_eventfd(&eventfd) {
             return Err("the descriptor to wake the daemon is no eventfd".into());
@@ -133,7 +127,7 @@ impl Server {
             state: state::IDLE,
             lent: i32::MIN,
             granted: false,
-            bounded: false,
+            interrupted: false,
             seen: None,
         })
     }

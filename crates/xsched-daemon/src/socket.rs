@@ -151,13 +151,51 @@ pub(crate) fn peer(socket: &OwnedFd) -> Option<(u32, u32)> {
 /// What came out of a socket.
 pub(crate) enum Received {
     /// A packet of this many bytes, and what it carried.
-    Packet(usize, Vec<OwnedFd>),
+    Packet(usize, Passed),
     /// Nothing for now.
     Nothing,
     /// The other end is gone.
     HangUp,
     /// More than a packet may have.
     TooMuch,
+}
+
+/// Descriptors from a stranger. Closing one can take as long as the stranger likes (a file of its own file system),
+/// so that those of no known kind are closed elsewhere.
+pub(crate) struct Passed(Vec<OwnedFd>);
+
+impl Passed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The three that a client introduces itself with, each of a kind that never blocks.
+    pub(crate) fn take(mut self) -> Result<[OwnedFd; 3], String> {
+        if !self.0.iter().all(harmless) {
+            return Err("a descriptor is no memfd, eventfd or pidfd".into());
+        }
+        let fds = std::mem::take(&mut self.0);
+        <[OwnedFd; 3]>::try_from(fds).map_err(|fds| format!("it sent {} descriptors instead of 3", fds.len()))
+    }
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        for fd in self.0.drain(..).filter(|fd| !harmless(fd)) {
+            let thread = std::thread::Builder::new().name("close".into()).stack_size(64 << 10);
+            // Failing that, it is closed here after all: better than to run out of descriptors.
+            let _ = thread.spawn(move || drop(fd));
+        }
+    }
+}
+
+fn harmless(fd: &OwnedFd) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
+    let link = link.to_string_lossy();
+    // Newer kernels show a pidfd as a file of its own file system.
+    link.starts_with("/memfd:")
+        || matches!(&*link, "anon_inode:[eventfd]" | "anon_inode:[pidfd]")
+        || link.starts_with("pidfd:[")
 }
 
 /// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes.
@@ -171,10 +209,10 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Received {
         Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
         Err(_) => return Received::HangUp,
     };
-    let mut fds = Vec::new();
+    let mut fds = Passed(Vec::new());
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
+            fds.0.extend(rights);
         }
     }
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {

@@ -82,7 +82,7 @@ fn good_messages_cut_short_or_with_a_tail_or_too_large() {
 
 #[test]
 fn segments_that_could_shrink_or_have_another_size_or_layout() {
-    beside_a_good_client(7, |daemon| {
+    beside_a_good_client(8, |daemon| {
         let (event, pidfd) = (event(), own_pidfd());
         let refused = |segment: &OwnedFd| refused(daemon, segment, &event, &pidfd);
         assert!(refused(&memfd(SEGMENT_BYTES, SealFlags::empty())).contains("not sealed"));
@@ -91,8 +91,8 @@ fn segments_that_could_shrink_or_have_another_size_or_layout() {
         assert!(refused(&memfd(SEGMENT_BYTES + 4096, seals())).contains("bytes instead of"));
         let file = tempfile::tempfile().unwrap();
         file.set_len(SEGMENT_BYTES as u64).unwrap();
-        let why = refused(&file.into());
-        assert!(why.contains("no memfd") || why.contains("not sealed"), "{why}");
+        assert!(refused(&file.into()).contains("no memfd"));
+        assert!(refused(&event).contains("no memfd"));
         for (seals, says) in [(seals(), "another layout"), (seals() | SealFlags::WRITE, "cannot be mapped")] {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let empty = rustix::fs::memfd_create("test", flags).unwrap();

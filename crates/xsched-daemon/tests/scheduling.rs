@@ -195,17 +195,7 @@ fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
     let daemon = Daemon::start();
     let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
     let low = Client::attach(&daemon.socket, options);
-    // A fresh gate opens: "let it go on" comes before the answer.
-    low.say(&xsched_proto::wire::ClientMsg::GroupAdd {
-        slot: 0,
-        device: "sim:0".into(),
-        platform: xsched_proto::wire::Platform::Sim,
-        priority_steps: 0,
-        priority_fixed: None,
-        levels: 0b111,
-    });
-    assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
-    assert!(matches!(receive(&low.socket).unwrap().0, DaemonMsg::GroupAdded { slot: 0, .. }));
+    low.group(0, "sim:0");
     assert_eq!(low.words(0).level.load(SeqCst), 3);
     let high = daemon.attach(128);
     high.group(0, "sim:0");
