@@ -31,7 +31,7 @@ pub struct DeviceWords {
     pub tail: AtomicU64,
     /// Futex: moves when room appears in the ring while [`ClientWords::room_waiters`] is not 0.
     pub room: AtomicU32,
-    /// Futex: moves when a [`Command::Call`] becomes due, see [`StreamWords::called`].
+    /// Futex: moves when a [`Action::Call`](crate::command::Action::Call) becomes due, see [`StreamWords::called`].
     pub calls: AtomicU32,
 }
 

@@ -273,11 +273,13 @@ fn simLaunchHostFunc(on: Raw, function: Option<Function>, data: Raw) {
 }
 
 fn simHostRegister(ptr: Raw, size: usize) {
-    current()?.register(ptr, size)
+    let context = current()?;
+    context.regions.add(context, ptr, size)
 }
 
 fn simHostUnregister(ptr: Raw) {
-    current()?.unregister(ptr)
+    let context = current()?;
+    context.regions.remove(context, ptr)
 }
 
 fn simStreamWaitValue32(on: Raw, addr: Raw, value: u32, flags: c_uint) {

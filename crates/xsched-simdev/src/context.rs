@@ -5,7 +5,7 @@ use crate::connect::greet;
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Kind};
 use crate::heap::Heap;
-use crate::maps::backing;
+use crate::regions::Regions;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::thread::futex;
 use std::ffi::c_void;
@@ -53,14 +53,6 @@ pub(crate) struct State {
     dead_events: Vec<u16>,
 }
 
-struct Region {
-    number: u32,
-    start: u64,
-    bytes: u64,
-    /// Offset of `start` in the region.
-    skip: u64,
-}
-
 /// Memory handed out from the arena.
 pub(crate) struct Heaps {
     pub(crate) device: Heap,
@@ -78,7 +70,7 @@ pub(crate) struct Context {
     lost: AtomicBool,
     state: Mutex<State>,
     pub(crate) heaps: Mutex<Heaps>,
-    regions: Mutex<(Vec<Region>, u32)>,
+    pub(crate) regions: Regions,
     request: Mutex<()>,
     pub(crate) calls: Calls,
 }
@@ -113,7 +105,7 @@ impl Context {
                 dead_events: Vec::new(),
             }),
             heaps: Mutex::new(Heaps { device: Heap::new(0..device_end), host: Heap::new(device_end..end) }),
-            regions: Mutex::new((Vec::new(), 1)),
+            regions: Regions::default(),
             request: Mutex::new(()),
             calls: Calls::default(),
         }));
@@ -425,45 +417,11 @@ impl Context {
 
     /// The word at this address, if the device can reach it.
     pub(crate) fn place(&self, pointer: *const c_void) -> Result<Place> {
-        let address = pointer.addr() as u64;
-        if !address.is_multiple_of(4) {
+        if !pointer.addr().is_multiple_of(4) {
             return Err(Error::InvalidValue);
         }
-        if let Some(offset) = self.offset(pointer, 4) {
-            return Ok(Place { region: 0, offset });
-        }
-        let regions = lock(&self.regions);
-        let region = regions.0.iter().find(|r| address >= r.start && address + 4 <= r.start + r.bytes);
-        let region = region.ok_or(Error::InvalidValue)?;
-        Ok(Place { region: region.number, offset: address - region.start + region.skip })
-    }
-
-    pub(crate) fn register(&self, pointer: *const c_void, bytes: usize) -> Result<()> {
-        let (start, bytes) = (pointer.addr() as u64, bytes as u64);
-        if bytes == 0 || start == 0 {
-            return Err(Error::InvalidValue);
-        }
-        let end = start.checked_add(bytes).ok_or(Error::InvalidValue)?;
-        let mut regions = lock(&self.regions);
-        if regions.0.iter().any(|r| start < r.start + r.bytes && r.start < end) {
-            return Err(Error::InvalidValue);
-        }
-        let backing = backing(start, bytes)?;
-        let number = regions.1;
-        let request = Request::Register { region: number, offset: backing.offset, bytes: backing.bytes };
-        self.ask(request, Some(&backing.fd))?;
-        regions.0.push(Region { number, start, bytes, skip: start - backing.base });
-        regions.1 += 1;
-        Ok(())
-    }
-
-    pub(crate) fn unregister(&self, pointer: *const c_void) -> Result<()> {
-        let mut regions = lock(&self.regions);
-        let start = pointer.addr() as u64;
-        let index = regions.0.iter().position(|r| r.start == start).ok_or(Error::InvalidValue)?;
-        let region = regions.0.swap_remove(index);
-        self.ask(Request::Unregister { region: region.number }, None)?;
-        Ok(())
+        let arena = self.offset(pointer, 4).map(|offset| Place { region: 0, offset });
+        arena.or_else(|| self.regions.find(pointer)).ok_or(Error::InvalidValue)
     }
 
     /// Asks the device something and returns the words after the status.

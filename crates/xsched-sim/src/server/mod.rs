@@ -30,9 +30,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-/// Looks at blocked waits are this far apart at first, and later an eighth of the time waited so far, up to the
-/// longest. In ns.
-const POLL_NS: std::ops::RangeInclusive<u64> = 10_000..=100_000;
+/// Looks at blocked waits are this far apart at first, and later a sixteenth of the time waited so far, up to the
+/// longest: a gate closed for long costs about a twentieth of a core, not a whole one. In ns.
+const POLL_NS: std::ops::RangeInclusive<u64> = 10_000..=200_000;
 /// Epoll keys below this one are the server's own.
 const FIRST_KEY: u64 = 16;
 const LISTENER: u64 = 0;
@@ -201,7 +201,7 @@ impl Server {
         }
         let (since, next) = self.poll.unwrap_or((now, 0));
         if looked || next == 0 {
-            let pause = ((now - since) / 8).clamp(*POLL_NS.start(), *POLL_NS.end());
+            let pause = ((now - since) / 16).clamp(*POLL_NS.start(), *POLL_NS.end());
             self.poll = Some((since, now + pause));
         }
     }

@@ -1,0 +1,67 @@
+//! The program's own memory that the device has been told of.
+
+use crate::context::{Context, lock};
+use crate::error::{Error, Result};
+use crate::maps::backing;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use xsched_sim::command::Place;
+use xsched_sim::wire::Request;
+
+struct Region {
+    number: u32,
+    start: u64,
+    bytes: u64,
+    /// Offset of `start` in the region.
+    skip: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    regions: Vec<Region>,
+    /// The highest number given so far; none is used twice.
+    last: u32,
+}
+
+/// The registered regions of a context.
+#[derive(Default)]
+pub(crate) struct Regions(Mutex<Table>);
+
+impl Regions {
+    /// The word at this address.
+    pub(crate) fn find(&self, pointer: *const c_void) -> Option<Place> {
+        let address = pointer.addr() as u64;
+        let table = lock(&self.0);
+        let region = table.regions.iter().find(|r| address >= r.start && address + 4 <= r.start + r.bytes)?;
+        Some(Place { region: region.number, offset: address - region.start + region.skip })
+    }
+
+    /// Tells the device of a range.
+    pub(crate) fn add(&self, context: &Context, pointer: *const c_void, bytes: usize) -> Result<()> {
+        let (start, bytes) = (pointer.addr() as u64, bytes as u64);
+        if bytes == 0 || start == 0 {
+            return Err(Error::InvalidValue);
+        }
+        let end = start.checked_add(bytes).ok_or(Error::InvalidValue)?;
+        let mut table = lock(&self.0);
+        if table.regions.iter().any(|r| start < r.start + r.bytes && r.start < end) {
+            return Err(Error::InvalidValue);
+        }
+        let backing = backing(start, bytes)?;
+        let number = table.last + 1;
+        let request = Request::Register { region: number, offset: backing.offset, bytes: backing.bytes };
+        context.ask(request, Some(&backing.fd))?;
+        table.last = number;
+        table.regions.push(Region { number, start, bytes, skip: start - backing.base });
+        Ok(())
+    }
+
+    /// Ends that for the range that begins here.
+    pub(crate) fn remove(&self, context: &Context, pointer: *const c_void) -> Result<()> {
+        let mut table = lock(&self.0);
+        let start = pointer.addr() as u64;
+        let index = table.regions.iter().position(|r| r.start == start).ok_or(Error::InvalidValue)?;
+        let region = table.regions.swap_remove(index);
+        context.ask(Request::Unregister { region: region.number }, None).map(drop)
+    }
+}
