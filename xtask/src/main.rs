@@ -32,9 +32,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's root, the folder above this package.
+/// The workspace's root, the folder above this package. Cargo says where that is now; where it was when this was compiled
+/// may be another checkout that shares its target folder.
 fn root() -> PathBuf {
-    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let now = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let mut path = now.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
     path.pop();
     path
 }
