@@ -33,13 +33,9 @@ impl Connection {
         event: BorrowedFd<'_>,
     ) -> Result<Connection, String> {
         let fail = |what: &str, e: Errno| format!("{what} {}: {e}", path.display());
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )
-        .map_err(|e| fail("cannot make a socket for", e))?;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+                .map_err(|e| fail("cannot make a socket for", e))?;
         let address = SocketAddrUnix::new(path).map_err(|e| fail("bad socket path", e))?;
         connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
         let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;

@@ -27,7 +27,12 @@ fn now_us() -> u64 {
 impl Local {
     pub(crate) fn new(policy: &str, options: &ProgramOptions) -> Result<Local, String> {
         let seed = now_ns();
-        Ok(Local { arbiter: Arbiter::new(policy, seed)?, options: options.clone(), seen: Vec::new(), actions: Vec::new() })
+        Ok(Local {
+            arbiter: Arbiter::new(policy, seed)?,
+            options: options.clone(),
+            seen: Vec::new(),
+            actions: Vec::new(),
+        })
     }
 
     /// Takes a message that a daemon would get.
@@ -96,7 +101,11 @@ impl Local {
         for action in self.actions.drain(..) {
             let flag = |id: GroupId, bit: u32, on: bool| {
                 let word = &words(id).gate;
-                if on { word.fetch_or(bit, AcqRel) } else { word.fetch_and(!bit, AcqRel) };
+                if on {
+                    word.fetch_or(bit, AcqRel)
+                } else {
+                    word.fetch_and(!bit, AcqRel)
+                };
             };
             match action {
                 Action::Open(id) => {

@@ -85,7 +85,9 @@ impl Settings {
             Some("LCL") => Mode::Local(policy.unwrap_or_else(|| "hpf".into())),
             Some("APP") => Mode::Nobody,
             None if policy.is_some() => Mode::Local(policy.unwrap_or_default()),
-            Some("GLB") | None => Mode::Daemon(xsched_proto::paths::socket_path(var("XSCHED_SOCKET").map(Into::into)).0),
+            Some("GLB") | None => {
+                Mode::Daemon(xsched_proto::paths::socket_path(var("XSCHED_SOCKET").map(Into::into)).0)
+            }
             Some(other) => {
                 complaints.push(format!("XSCHED_SCHEDULER={other} ignored: use GLB, LCL or APP"));
                 Mode::Daemon(xsched_proto::paths::socket_path(None).0)
@@ -115,7 +117,12 @@ mod tests {
 
     #[test]
     fn words_are_read_and_what_is_not_understood_is_left_out_and_named() {
-        let s = read(&[("XSCHED_AUTO_XQUEUE_PRIORITY", "high"), ("XSCHED_WEIGHT", "0"), ("XSCHED_SOCKET", "/s"), ("XSCHED_AUTO_XQUEUE_LEVEL", "auto")]);
+        let s = read(&[
+            ("XSCHED_AUTO_XQUEUE_PRIORITY", "high"),
+            ("XSCHED_WEIGHT", "0"),
+            ("XSCHED_SOCKET", "/s"),
+            ("XSCHED_AUTO_XQUEUE_LEVEL", "auto"),
+        ]);
         assert_eq!(s.mode, Mode::Daemon("/s".into()));
         assert_eq!((s.options.priority, s.options.weight, s.options.level), (Some(128), None, None));
         assert_eq!(s.complaints.len(), 1);

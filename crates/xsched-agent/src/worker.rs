@@ -200,12 +200,8 @@ impl Worker {
                     return Some(at - now);
                 }
                 let Mode::Daemon(path) = &self.settings.mode else { return None };
-                let opened = Connection::open(
-                    path,
-                    &self.settings.options,
-                    self.shared.as_fd(),
-                    self.rt.daemon_event().as_fd(),
-                );
+                let opened =
+                    Connection::open(path, &self.settings.options, self.shared.as_fd(), self.rt.daemon_event().as_fd());
                 match opened {
                     Ok(connection) => {
                         self.master = Master::Greeted { connection, since: now, wait };

@@ -230,7 +230,9 @@ impl Group {
             }
             let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: left.min(999_999_999) as _ };
             use rustix::thread::futex;
-            if let Err(rustix::io::Errno::INTR) = futex::wait(&self.registration, futex::Flags::PRIVATE, 0, Some(&timeout)) {
+            if let Err(rustix::io::Errno::INTR) =
+                futex::wait(&self.registration, futex::Flags::PRIVATE, 0, Some(&timeout))
+            {
                 return Registration::Pending;
             }
         }

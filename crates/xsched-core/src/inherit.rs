@@ -26,14 +26,16 @@ impl<'a> Lend<'a> {
 
     /// For a thread that waits at the gate of `group`: what it launched to elsewhere waits with it.
     pub(crate) fn for_gate(rt: &'a Runtime, group: &Group) -> Option<Lend<'a>> {
-        Lend::new(rt, group, thread::rank())
+        Lend::new(rt, group, thread::rank()?)
     }
 
     /// For a thread that waits for work of `group` to complete. One that launched nothing itself waits on behalf of
     /// whatever the process does, so it counts as the highest.
     pub(crate) fn for_sync(rt: &'a Runtime, group: &Group) -> Option<Lend<'a>> {
-        let rank = thread::rank();
-        Lend::new(rt, group, if rank == i32::MIN { rt.highest_rank() } else { rank })
+        if rt.has_one_group() {
+            return None;
+        }
+        Lend::new(rt, group, thread::rank().unwrap_or_else(|| rt.highest_rank()))
     }
 
     /// For a queue of group `waiter` whose next command waits for one of `group`.

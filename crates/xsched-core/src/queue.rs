@@ -252,8 +252,8 @@ impl XQueue {
         let every = if bound_ns == 0 { MARK_NS } else { (bound_ns / 4).min(MARK_NS * 4) };
         let since = self.since_mark.fetch_add(1, Relaxed) + 1;
         let since_ns = self.since_mark_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
-        let mark = !work.blocking
-            && (!self.in_order() || estimate.is_none() || since >= MARK_COMMANDS || since_ns >= every);
+        let mark =
+            !work.blocking && (!self.in_order() || estimate.is_none() || since >= MARK_COMMANDS || since_ns >= every);
         let level = slot.level.load(Relaxed);
         let seq = self.tracked.fetch_add(1, AcqRel) + 1;
         self.issued_ns.fetch_add(estimate_ns, Relaxed);
@@ -330,7 +330,13 @@ impl XQueue {
 
     /// Says what became of an admitted command. Returns the mark to complete later if the driver took it and its
     /// completion is to be followed. `counter` is the one given to [`XQueue::admit`].
-    pub fn commit(&self, rt: &'static Runtime, admission: &Admission, accepted: bool, counter: &AtomicU64) -> Option<Mark> {
+    pub fn commit(
+        &self,
+        rt: &'static Runtime,
+        admission: &Admission,
+        accepted: bool,
+        counter: &AtomicU64,
+    ) -> Option<Mark> {
         if !admission.tracked {
             if !accepted {
                 counter.store(counter.load(Relaxed).wrapping_sub(1), Release);

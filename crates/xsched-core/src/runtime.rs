@@ -396,8 +396,10 @@ impl Runtime {
         let mut tables = self.tables();
         tables.outbox.clear();
         let groups = tables.groups.iter().enumerate().map(|(i, key)| self.group_add(i as u16, key));
-        let queues =
-            self.queues().map(|q| ClientMsg::QueueAdd { slot: q.index, group: q.group.load(Relaxed) }).collect::<Vec<_>>();
+        let queues = self
+            .queues()
+            .map(|q| ClientMsg::QueueAdd { slot: q.index, group: q.group.load(Relaxed) })
+            .collect::<Vec<_>>();
         groups.chain(queues).collect()
     }
 
@@ -471,11 +473,15 @@ impl Runtime {
             let slot = group.slot(self);
             launches = launches.wrapping_add(slot.launches_retired.load(Relaxed));
             for q in self.queues_of(group) {
-                launches = launches.wrapping_add(q.fast_launches(self)).wrapping_add(q.slot(self).launches_shared.load(Relaxed));
+                launches = launches
+                    .wrapping_add(q.fast_launches(self))
+                    .wrapping_add(q.slot(self).launches_shared.load(Relaxed));
             }
-            for (sum, word) in
-                unscheduled.iter_mut().zip([&slot.unscheduled_attach, &slot.unscheduled_passthrough, &slot.unscheduled_error])
-            {
+            for (sum, word) in unscheduled.iter_mut().zip([
+                &slot.unscheduled_attach,
+                &slot.unscheduled_passthrough,
+                &slot.unscheduled_error,
+            ]) {
                 *sum += word.load(Relaxed);
             }
         }

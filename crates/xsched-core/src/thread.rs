@@ -11,6 +11,7 @@ use crate::runtime::Runtime;
 /// XQueues a thread finds without asking the [`Runtime`].
 const ENTRIES: usize = 8;
 
+/// All zero = unused.
 #[derive(Clone, Copy)]
 struct Entry {
     key: usize,
@@ -20,21 +21,69 @@ struct Entry {
     counter: Option<&'static AtomicU64>,
 }
 
-const EMPTY: Entry = Entry { key: usize::MAX, generation: 0, queue: None, gate: None, counter: None };
-
-/// State of one thread. Plain data without a destructor, so that it needs no registration with the C library.
-struct Thread {
-    entries: [Cell<Entry>; ENTRIES],
+/// State of one thread. Plain data, valid when zero and without a destructor, so that the C library need not know.
+#[repr(C)]
+pub struct Thread {
+    /// Return address of the vendor call this thread is making; written by the preload library's stubs.
+    pub caller: Cell<usize>,
+    /// Which copy of the vendor's library that call is for; likewise.
+    pub binding: Cell<usize>,
     /// Stack address of the outermost hook this thread is in; 0 = none.
     inside: Cell<usize>,
-    /// Highest rank of the groups this thread launched to; see [`crate::Lend`].
+    /// Highest rank of the groups this thread launched to, plus [`RANK`]; 0 = none. See [`crate::Lend`].
     rank: Cell<i32>,
+    entries: [Cell<Entry>; ENTRIES],
 }
 
-thread_local! {
-    static THREAD: Thread = const {
-        Thread { entries: [const { Cell::new(EMPTY) }; ENTRIES], inside: Cell::new(0), rank: Cell::new(i32::MIN) }
-    };
+/// Added to ranks (-255..=255), so that 0 stays free.
+const RANK: i32 = 1000;
+
+const _: () = assert!(size_of::<Thread>() <= 512 && core::mem::offset_of!(Thread, binding) == 8);
+
+// Initial-exec thread-local storage costs one load where the compiler's own (general-dynamic, in a shared library)
+// costs a call. A preloaded library is there from the start, so its block always finds room.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".hidden xsched_thread",
+    ".globl xsched_thread",
+    ".type xsched_thread, @object",
+    ".size xsched_thread, 512",
+    ".balign 64",
+    "xsched_thread: .zero 512",
+    ".text",
+);
+
+/// The calling thread's state.
+#[inline(always)]
+pub fn current() -> &'static Thread {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let at: *const Thread;
+        // SAFETY: computes an address; touches no memory but the linker's constant and the thread pointer.
+        unsafe {
+            core::arch::asm!(
+                "mov {at}, qword ptr [rip + xsched_thread@GOTTPOFF]",
+                "add {at}, qword ptr fs:[0]",
+                at = out(reg) at,
+                options(nostack, readonly, pure)
+            );
+        }
+        // SAFETY: this thread's zero-initialised block of sufficient size and alignment; not `Send`, and no reference
+        // outlives the call chain of the thread.
+        unsafe { &*at }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        thread_local! {
+            static THREAD: Thread = const {
+                // SAFETY: valid when zero, see above.
+                unsafe { core::mem::zeroed() }
+            };
+        }
+        // SAFETY: never destroyed before the thread ends, since it has no destructor.
+        THREAD.with(|t| unsafe { &*core::ptr::from_ref(t) })
+    }
 }
 
 /// An address on the current stack.
@@ -57,30 +106,28 @@ fn stack_address() -> usize {
 /// Marks this thread as inside a vendor call until dropped (or until the frame is left by `longjmp`: a mark whose
 /// frame lies below the stack pointer is out of date).
 pub struct Inside {
-    before: usize,
+    thread: &'static Thread,
 }
 
 impl Inside {
     /// Enters; `None` when the thread is inside a vendor call already, whose own calls are not ours to judge.
     #[inline(always)]
     pub fn enter() -> Option<Inside> {
-        THREAD.with(|t| {
-            let here = stack_address();
-            let before = t.inside.get();
-            if before != 0 && here < before {
-                return None;
-            }
-            t.inside.set(here);
-            Some(Inside { before })
-        })
+        let thread = current();
+        let here = stack_address();
+        let before = thread.inside.get();
+        if before != 0 && here < before {
+            return None;
+        }
+        thread.inside.set(here);
+        Some(Inside { thread })
     }
 }
 
 impl Drop for Inside {
     #[inline(always)]
     fn drop(&mut self) {
-        let _ = self.before;
-        THREAD.with(|t| t.inside.set(0));
+        self.thread.inside.set(0);
     }
 }
 
@@ -110,22 +157,19 @@ impl Counted {
 /// The fast path of a launch on the queue with this key: find it, count, one load of the gate word.
 #[inline(always)]
 pub fn enter(key: usize) -> Entered {
-    THREAD.with(|t| {
-        let entry = &t.entries[slot_of(key)];
-        let e = entry.get();
-        let (Some(queue), Some(word), Some(counter)) = (e.queue, e.gate, e.counter) else { return Entered::Unknown };
-        if e.key != key || queue.generation.load(Relaxed) != e.generation {
-            return Entered::Unknown;
-        }
-        // Count, then look: whoever sets QUIET and issues a barrier either sees the count or is seen (see
-        // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
-        counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
-        compiler_fence(SeqCst);
-        if word.load(Relaxed) == gate::GRANTED {
-            return Entered::Fast(Counted(counter));
-        }
-        Entered::Careful(queue, counter)
-    })
+    let e = current().entries[slot_of(key)].get();
+    let (Some(queue), Some(word), Some(counter)) = (e.queue, e.gate, e.counter) else { return Entered::Unknown };
+    if e.key != key || queue.generation.load(Relaxed) != e.generation {
+        return Entered::Unknown;
+    }
+    // Count, then look: whoever sets QUIET and issues a barrier either sees the count or is seen (see
+    // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+    compiler_fence(SeqCst);
+    if word.load(Relaxed) == gate::GRANTED {
+        return Entered::Fast(Counted(counter));
+    }
+    Entered::Careful(queue, counter)
 }
 
 #[inline(always)]
@@ -138,31 +182,32 @@ fn slot_of(key: usize) -> usize {
 pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static AtomicU64) {
     let generation = queue.generation.load(Acquire);
     let group = queue.group(rt);
-    let rank = group.rank.load(Relaxed);
-    THREAD.with(|t| {
-        t.rank.set(t.rank.get().max(rank));
-        t.entries[slot_of(key)].set(Entry {
-            key,
-            generation,
-            queue: Some(queue),
-            gate: Some(&group.slot(rt).gate),
-            counter: Some(counter),
-        });
+    let rank = group.rank.load(Relaxed) + RANK;
+    let thread = current();
+    thread.rank.set(thread.rank.get().max(rank));
+    thread.entries[slot_of(key)].set(Entry {
+        key,
+        generation,
+        queue: Some(queue),
+        gate: Some(&group.slot(rt).gate),
+        counter: Some(counter),
     });
 }
 
-/// Highest rank of the groups this thread launched to.
-pub(crate) fn rank() -> i32 {
-    THREAD.with(|t| t.rank.get())
+/// Highest rank of the groups this thread launched to, if it launched at all.
+pub(crate) fn rank() -> Option<i32> {
+    match current().rank.get() {
+        0 => None,
+        rank => Some(rank - RANK),
+    }
 }
 
 /// In a forked child: the segment is not mapped here, so nothing remembered may be used.
 pub fn forget_all() {
-    THREAD.with(|t| {
-        for entry in &t.entries {
-            entry.set(EMPTY);
-        }
-        t.inside.set(0);
-        t.rank.set(i32::MIN);
-    });
+    let thread = current();
+    for entry in &thread.entries {
+        entry.set(Entry { key: 0, generation: 0, queue: None, gate: None, counter: None });
+    }
+    thread.inside.set(0);
+    thread.rank.set(0);
 }

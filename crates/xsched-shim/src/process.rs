@@ -173,8 +173,10 @@ fn describe() -> Vec<Described> {
         Described::Function { name, .. } => name.clone(),
         _ => String::new(),
     });
-    lines.extend(stats::added().into_iter().map(|(name, n)| Described::Note {
-        text: format!("{n} calls of {name} were added to follow completions"),
-    }));
+    lines.extend(
+        stats::added()
+            .into_iter()
+            .map(|(name, n)| Described::Note { text: format!("{n} calls of {name} were added to follow completions") }),
+    );
     lines
 }

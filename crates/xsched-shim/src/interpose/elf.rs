@@ -84,9 +84,7 @@ unsafe fn look_up(base: usize, mut dynamic: *const Dyn, wanted: &CStr) -> *mut c
         return std::ptr::null_mut();
     }
     // SAFETY: the object's own tables.
-    let count = unsafe {
-        if sysv != 0 { *((sysv + 4) as *const u32) as usize } else { gnu_symbol_count(gnu) }
-    };
+    let count = unsafe { if sysv != 0 { *((sysv + 4) as *const u32) as usize } else { gnu_symbol_count(gnu) } };
     for i in 0..count {
         // SAFETY: `i` is below the number of symbols; names lie in the string table.
         let (symbol, name) = unsafe {

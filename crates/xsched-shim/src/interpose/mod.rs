@@ -14,6 +14,8 @@ pub mod resolve;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
+use xsched_core::thread;
+
 /// Copies of vendor libraries told apart in one process; further ones are left alone and reported.
 pub const BINDINGS: usize = 8;
 
@@ -39,45 +41,18 @@ impl Hook {
     /// To be asked first thing in an implementation: later calls on this thread overwrite where this one came from.
     #[inline(always)]
     pub fn real(&'static self) -> *mut c_void {
-        let (caller, binding) = call_site();
-        let known = self.real[binding % BINDINGS].load(Acquire);
-        if known.is_null() { resolve::for_caller(self, caller) } else { known }
+        let thread = thread::current();
+        let known = self.real[thread.binding.get() % BINDINGS].load(Acquire);
+        if known.is_null() { resolve::for_caller(self, thread.caller.get()) } else { known }
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("interpose/mod.rs and interpose/dlsym.rs hold x86-64 stubs: write those of this architecture first");
 
-// Where the current call came from: return address and binding, written by the stubs. Initial-exec thread-local
-// storage costs one load where the compiler's own (general-dynamic) costs a call.
-core::arch::global_asm!(
-    ".section .tbss,\"awT\",@nobits",
-    ".hidden xsched_call_site",
-    ".globl xsched_call_site",
-    ".type xsched_call_site, @object",
-    ".size xsched_call_site, 16",
-    ".balign 16",
-    "xsched_call_site: .zero 16",
-    ".text",
-);
-
-/// Return address and binding that the last stub on this thread noted.
-#[inline(always)]
-fn call_site() -> (usize, usize) {
-    let (caller, binding);
-    // SAFETY: reads this thread's two words of the block declared above.
-    unsafe {
-        core::arch::asm!(
-            "mov {b}, qword ptr [rip + xsched_call_site@GOTTPOFF]",
-            "mov {c}, qword ptr fs:[{b}]",
-            "mov {b}, qword ptr fs:[{b} + 8]",
-            c = out(reg) caller,
-            b = out(reg) binding,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    (caller, binding)
-}
+// The stubs below write the first two words of the calling thread's state: where the call comes from, and its binding.
+const _: () =
+    assert!(std::mem::offset_of!(thread::Thread, caller) == 0 && std::mem::offset_of!(thread::Thread, binding) == 8);
 
 /// Declares the [`Hook`] and the stubs of functions: `hooks! { platform; name => implementation, … }`.
 /// Defines a slice `HOOKS` of all of them, and a module `hook` with one static each.
@@ -118,7 +93,7 @@ macro_rules! hooks {
                 pub(super) unsafe extern "C" fn $name() {
                     core::arch::naked_asm!(
                         "mov r11, qword ptr [rsp]",
-                        "mov rax, qword ptr [rip + xsched_call_site@GOTTPOFF]",
+                        "mov rax, qword ptr [rip + xsched_thread@GOTTPOFF]",
                         "mov qword ptr fs:[rax], r11",
                         "mov qword ptr fs:[rax + 8], 0",
                         "jmp {}",
@@ -137,7 +112,7 @@ macro_rules! hooks {
                 pub(super) unsafe extern "C" fn $name<const BINDING: usize>() {
                     core::arch::naked_asm!(
                         "mov r11, qword ptr [rsp]",
-                        "mov rax, qword ptr [rip + xsched_call_site@GOTTPOFF]",
+                        "mov rax, qword ptr [rip + xsched_thread@GOTTPOFF]",
                         "mov qword ptr fs:[rax], r11",
                         "mov qword ptr fs:[rax + 8], {}",
                         "jmp {}",

@@ -33,7 +33,9 @@ macro_rules! regular {
                 let real = real!($name, CL_INVALID_OPERATION);
                 // SAFETY: the address of the real function of this name.
                 let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
-                let call = Call {
+                // SAFETY: the caller's own arguments.
+                let enter = move |event| unsafe { function(queue, $($arg,)* count, list, event) };
+                enqueue(queue, event, enter, || Call {
                     real,
                     queue,
                     key: key(real as usize, &[$bytes]),
@@ -41,9 +43,7 @@ macro_rules! regular {
                     waits: (count, list),
                     event,
                     gives_event: true,
-                };
-                // SAFETY: the caller's own arguments.
-                enqueue(call, |event| unsafe { function(queue, $($arg,)* count, list, event) })
+                })
             }
             const _: sig::$name = $name;
         )*
@@ -129,24 +129,26 @@ macro_rules! kernels {
                 let real = real!($name, CL_INVALID_OPERATION);
                 // SAFETY: the address of the real function of this name.
                 let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
-                let extent: &[usize] = if size.is_null() || work_dim > 3 {
-                    &[]
-                } else {
-                    // SAFETY: `work_dim` sizes, which the driver reads too.
-                    unsafe { std::slice::from_raw_parts(size, work_dim as usize) }
-                };
-                let call = Call {
-                    real,
-                    queue,
-                    key: key(kernel as usize, extent),
-                    blocking: false,
-                    waits: (count, list),
-                    event,
-                    gives_event: true,
-                };
-                enqueue(call, |event| {
+                let enter = move |event| {
                     // SAFETY: the caller's own arguments.
                     unsafe { function(queue, kernel, work_dim, offset, size, local, count, list, event) }
+                };
+                enqueue(queue, event, enter, || {
+                    let extent: &[usize] = if size.is_null() || work_dim > 3 {
+                        &[]
+                    } else {
+                        // SAFETY: `work_dim` sizes, which the driver reads too.
+                        unsafe { std::slice::from_raw_parts(size, work_dim as usize) }
+                    };
+                    Call {
+                        real,
+                        queue,
+                        key: key(kernel as usize, extent),
+                        blocking: false,
+                        waits: (count, list),
+                        event,
+                        gives_event: true,
+                    }
                 })
             }
             const _: sig::$name = $name;
@@ -165,10 +167,12 @@ unsafe extern "C" fn clEnqueueTask(
     let real = real!(clEnqueueTask, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueTask>(real) };
-    let key = key(kernel as usize, &[1]);
-    let call = Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true };
     // SAFETY: the caller's own arguments.
-    enqueue(call, |event| unsafe { function(queue, kernel, count, list, event) })
+    let enter = move |event| unsafe { function(queue, kernel, count, list, event) };
+    enqueue(queue, event, enter, || {
+        let key = key(kernel as usize, &[1]);
+        Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true }
+    })
 }
 const _: sig::clEnqueueTask = clEnqueueTask;
 
@@ -196,7 +200,16 @@ macro_rules! maps {
                 // SAFETY: the address of the real function of this name.
                 let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
                 let mapped = std::cell::Cell::new(std::ptr::null_mut());
-                let call = Call {
+                let place = &mapped;
+                let enter = move |event| {
+                    let mut rc = CL_SUCCESS;
+                    // SAFETY: the caller's own arguments, but for the place of the error.
+                    place.set(unsafe {
+                        function(queue, memory, $blocking, $($arg,)* count, list, event, &mut rc)
+                    });
+                    rc
+                };
+                let rc = enqueue(queue, event, enter, || Call {
                     real,
                     queue,
                     key: key(real as usize, &[]),
@@ -204,14 +217,6 @@ macro_rules! maps {
                     waits: (count, list),
                     event,
                     gives_event: true,
-                };
-                let rc = enqueue(call, |event| {
-                    let mut rc = CL_SUCCESS;
-                    // SAFETY: the caller's own arguments, but for the place of the error.
-                    mapped.set(unsafe {
-                        function(queue, memory, $blocking, $($arg,)* count, list, event, &mut rc)
-                    });
-                    rc
                 });
                 if !error.is_null() {
                     // SAFETY: the caller's own place for an error.
@@ -232,9 +237,9 @@ unsafe extern "C" fn clEnqueueMarker(queue: cl_command_queue, event: *mut cl_eve
     let real = real!(clEnqueueMarker, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueMarker>(real) };
-    let call = ordering(real, queue, (0, std::ptr::null()), event);
     // SAFETY: the caller's own arguments.
-    enqueue(call, |event| unsafe { function(queue, event) })
+    let enter = move |event| unsafe { function(queue, event) };
+    enqueue(queue, event, enter, || ordering(real, queue, (0, std::ptr::null()), event))
 }
 const _: sig::clEnqueueMarker = clEnqueueMarker;
 
@@ -242,23 +247,21 @@ unsafe extern "C" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
     let real = real!(clEnqueueBarrier, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueBarrier>(real) };
-    let call = Call { gives_event: false, ..ordering(real, queue, (0, std::ptr::null()), std::ptr::null_mut()) };
     // SAFETY: the caller's own argument.
-    enqueue(call, |_| unsafe { function(queue) })
+    let enter = move |_| unsafe { function(queue) };
+    let none = std::ptr::null_mut();
+    enqueue(queue, none, enter, || Call { gives_event: false, ..ordering(real, queue, (0, std::ptr::null()), none) })
 }
 const _: sig::clEnqueueBarrier = clEnqueueBarrier;
 
-unsafe extern "C" fn clEnqueueWaitForEvents(
-    queue: cl_command_queue,
-    count: cl_uint,
-    list: *const cl_event,
-) -> cl_int {
+unsafe extern "C" fn clEnqueueWaitForEvents(queue: cl_command_queue, count: cl_uint, list: *const cl_event) -> cl_int {
     let real = real!(clEnqueueWaitForEvents, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueWaitForEvents>(real) };
-    let call = Call { gives_event: false, ..ordering(real, queue, (count, list), std::ptr::null_mut()) };
     // SAFETY: the caller's own arguments.
-    enqueue(call, |_| unsafe { function(queue, count, list) })
+    let enter = move |_| unsafe { function(queue, count, list) };
+    let none = std::ptr::null_mut();
+    enqueue(queue, none, enter, || Call { gives_event: false, ..ordering(real, queue, (count, list), none) })
 }
 const _: sig::clEnqueueWaitForEvents = clEnqueueWaitForEvents;
 
@@ -279,10 +282,12 @@ unsafe extern "C" fn clEnqueueCommandBufferKHR(
     } else {
         others::queue_of_command_buffer(buffer)
     };
-    let key = key(buffer as usize, &[]);
-    let call = Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true };
     // SAFETY: the caller's own arguments.
-    enqueue(call, |event| unsafe { function(queue_count, queues, buffer, count, list, event) })
+    let enter = move |event| unsafe { function(queue_count, queues, buffer, count, list, event) };
+    enqueue(queue, event, enter, || {
+        let key = key(buffer as usize, &[]);
+        Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true }
+    })
 }
 const _: sig::clEnqueueCommandBufferKHR = clEnqueueCommandBufferKHR;
 

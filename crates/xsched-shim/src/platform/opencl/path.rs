@@ -39,18 +39,31 @@ pub(super) struct Call {
     pub(super) gives_event: bool,
 }
 
-/// Takes a call into the driver. `enter` calls the real function with the event pointer it is given.
+/// Takes a call into the driver. `enter` calls the real function with the event pointer it is given; `describe` says
+/// more of the call where that is needed.
 #[inline(always)]
-pub(super) fn enqueue(call: Call, enter: impl Fn(*mut cl_event) -> cl_int) -> cl_int {
+pub(super) fn enqueue<F>(
+    queue: cl_command_queue,
+    event: *mut cl_event,
+    enter: F,
+    describe: impl FnOnce() -> Call,
+) -> cl_int
+where
+    // Copied on the careful way only, so that arguments stay in registers on the fast one.
+    F: Fn(*mut cl_event) -> cl_int + Copy,
+{
     // Inside a vendor call already: not the application's command.
-    let Some(_inside) = Inside::enter() else { return enter(call.event) };
-    match thread::enter(call.queue as usize) {
+    let Some(_inside) = Inside::enter() else { return enter(event) };
+    match thread::enter(queue as usize) {
         Entered::Fast(counted) => {
-            let rc = enter(call.event);
+            let rc = enter(event);
             counted.done(rc == CL_SUCCESS);
             rc
         }
-        entered => careful(entered, &call, &enter),
+        entered => {
+            let enter = enter;
+            careful(entered, &describe(), &enter)
+        }
     }
 }
 
@@ -186,7 +199,8 @@ fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *
         let Some(lend) = Lend::for_queue(rt, awaited.group(rt), waiter.group(rt)) else { continue };
         let lend = Box::into_raw(Box::new(lend));
         // SAFETY: a living event; the box is handed over.
-        if unsafe { (api.set_event_callback)(*event, CL_COMPLETE, Some(awaited_completed), lend.cast()) } != CL_SUCCESS {
+        if unsafe { (api.set_event_callback)(*event, CL_COMPLETE, Some(awaited_completed), lend.cast()) } != CL_SUCCESS
+        {
             // SAFETY: not taken by the driver.
             drop(unsafe { Box::from_raw(lend) });
         }

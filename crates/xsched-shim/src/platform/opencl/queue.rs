@@ -58,7 +58,8 @@ fn device_key(device: cl_device_id, api: &Api) -> String {
         return "cpu:host".into();
     }
     // Extension cl_khr_pci_bus_info: domain, bus, device, function.
-    if let Some([domain, bus, slot, function]) = info::<[cl_uint; 4]>(|s, a, g| ask(CL_DEVICE_PCI_BUS_INFO_KHR, s, a, g))
+    if let Some([domain, bus, slot, function]) =
+        info::<[cl_uint; 4]>(|s, a, g| ask(CL_DEVICE_PCI_BUS_INFO_KHR, s, a, g))
     {
         return pci(domain, bus, slot, function);
     }

@@ -48,7 +48,7 @@ fn key_of(real: *mut c_void, stream: Stream) -> Option<usize> {
 
 /// Takes a command into the driver.
 #[inline(always)]
-fn enqueue(real: *mut c_void, stream: Stream, work: Work, enter: impl Fn() -> c_int) -> c_int {
+fn enqueue(real: *mut c_void, stream: Stream, work: impl FnOnce() -> Work, enter: impl Fn() -> c_int + Copy) -> c_int {
     let Some(_inside) = Inside::enter() else { return enter() };
     let Some(key) = key_of(real, stream) else { return enter() };
     match thread::enter(key) {
@@ -57,7 +57,11 @@ fn enqueue(real: *mut c_void, stream: Stream, work: Work, enter: impl Fn() -> c_
             counted.done(rc == OK);
             rc
         }
-        entered => careful(entered, real, stream, key, work, &enter),
+        entered => {
+            // Copied here, so that arguments stay in registers on the fast way.
+            let enter = enter;
+            careful(entered, real, stream, key, work(), &enter)
+        }
     }
 }
 
@@ -114,10 +118,13 @@ fn first_use(
 
 unsafe extern "C" fn simLaunchKernel(kernel: *const KernelHead, stream: Stream) -> c_int {
     let (real, function) = real!(simLaunchKernel as unsafe extern "C" fn(*const KernelHead, Stream) -> c_int);
-    // SAFETY: null or the caller's own kernel, which the library reads too.
-    let key = unsafe { kernel.as_ref() }.map_or(0, |k| 1 | (u64::from(k.op) << 1) ^ (k.duration_ns << 4));
+    let work = || {
+        // SAFETY: null or the caller's own kernel, which the library reads too.
+        let key = unsafe { kernel.as_ref() }.map_or(0, |k| 1 | (u64::from(k.op) << 1) ^ (k.duration_ns << 4));
+        Work { key, ..Work::default() }
+    };
     // SAFETY: the caller's own arguments.
-    enqueue(real, stream, Work { key, ..Work::default() }, || unsafe { function(kernel, stream) })
+    enqueue(real, stream, work, move || unsafe { function(kernel, stream) })
 }
 
 /// Transfers: key by size, as a power of two.
@@ -129,25 +136,25 @@ unsafe extern "C" fn simMemcpyAsync(to: *mut c_void, from: *const c_void, size: 
     let (real, function) =
         real!(simMemcpyAsync as unsafe extern "C" fn(*mut c_void, *const c_void, usize, Stream) -> c_int);
     // SAFETY: the caller's own arguments.
-    enqueue(real, stream, transfer(size, false), || unsafe { function(to, from, size, stream) })
+    enqueue(real, stream, || transfer(size, false), move || unsafe { function(to, from, size, stream) })
 }
 
 unsafe extern "C" fn simMemcpy(to: *mut c_void, from: *const c_void, size: usize) -> c_int {
     let (real, function) = real!(simMemcpy as unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int);
     // SAFETY: the caller's own arguments.
-    enqueue(real, std::ptr::null_mut(), transfer(size, true), || unsafe { function(to, from, size) })
+    enqueue(real, std::ptr::null_mut(), || transfer(size, true), move || unsafe { function(to, from, size) })
 }
 
 unsafe extern "C" fn simMemsetAsync(at: *mut c_void, value: c_int, size: usize, stream: Stream) -> c_int {
     let (real, function) = real!(simMemsetAsync as unsafe extern "C" fn(*mut c_void, c_int, usize, Stream) -> c_int);
     // SAFETY: the caller's own arguments.
-    enqueue(real, stream, transfer(size, false), || unsafe { function(at, value, size, stream) })
+    enqueue(real, stream, || transfer(size, false), move || unsafe { function(at, value, size, stream) })
 }
 
 unsafe extern "C" fn simMemset(at: *mut c_void, value: c_int, size: usize) -> c_int {
     let (real, function) = real!(simMemset as unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int);
     // SAFETY: the caller's own arguments.
-    enqueue(real, std::ptr::null_mut(), transfer(size, true), || unsafe { function(at, value, size) })
+    enqueue(real, std::ptr::null_mut(), || transfer(size, true), move || unsafe { function(at, value, size) })
 }
 
 /// The XQueues that a synchronising call waits for.
