@@ -61,6 +61,11 @@ class Comparing(unittest.TestCase):
         self.assertIsNone(ladder.differences(self.loose, outcome("copy 1.25 GB/s 3e-05"), outcome("copy 7.5 GB/s 1e-04")))
         self.assertIsNotNone(ladder.differences(self.exact, outcome("1.25"), outcome("7.5")))
 
+    def test_free_memory_may_differ_in_clinfo(self):
+        sizes = programs.without_sizes
+        self.assertEqual(sizes("Global memory size 7610773504 (7.088GiB)"), sizes("Global memory size 744 (1.2GiB)"))
+        self.assertNotEqual(sizes("Max compute units 2"), sizes("Max compute units 3"))
+
     def test_words_and_whole_numbers_never_do(self):
         self.assertIsNotNone(ladder.differences(self.loose, outcome("41 passed in 1.0s"), outcome("40 passed in 1.0s")))
         self.assertIsNotNone(ladder.differences(self.loose, outcome("ok"), outcome("WRONG")))
