@@ -14,6 +14,10 @@ use crate::values::{self, IdleExit};
 /// `xsched run` starts one by itself; this is for services, containers and looking at what it does. SIGTERM and SIGINT
 /// end it, and programs go on unscheduled.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  xsched daemon --policy up                  shares by weight instead of priority
+  xsched daemon --socket /tmp/try.sock       beside another; `xsched run --socket /tmp/try.sock` finds it")]
 pub(crate) struct Args {
     /// Policy to start with, before the configuration's [default: hpf]
     #[arg(long, value_name = "NAME", value_parser = values::policy)]

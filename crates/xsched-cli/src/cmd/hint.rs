@@ -13,6 +13,10 @@ use crate::values::{self, Level};
 ///
 /// With --queue the hint is for one XQueue of it (`xsched ps --json` lists them).
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  xsched hint --pid 4711 --priority low      from now on it takes what is left
+  xsched hint --queue q3 --priority 140      one queue, ahead of its program's others")]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "queue"]))]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["priority", "weight", "timeslice", "level", "threshold"]))]

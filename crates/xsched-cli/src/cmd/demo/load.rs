@@ -104,7 +104,8 @@ pub(crate) fn calibrate(platform: Platform) -> Result<Calibration, String> {
     }
 }
 
-/// Doubles a kernel's length until it can be timed well, then takes the median of a few.
+/// Doubles a kernel's length until it can be timed well, then takes the shortest of a few: whatever else runs here can
+/// only lengthen them.
 fn iterations_per_ms(spinner: &Spinner) -> Result<f64, String> {
     let time = |n: u32| -> Result<f64, String> {
         spinner.set_iterations(n)?;
@@ -117,9 +118,8 @@ fn iterations_per_ms(spinner: &Spinner) -> Result<f64, String> {
     while n < 1 << 30 && time(n)? < 10.0 {
         n *= 2;
     }
-    let mut times = (0..9).map(|_| time(n)).collect::<Result<Vec<_>, _>>()?;
-    times.sort_by(f64::total_cmp);
-    Ok(f64::from(n) / times[times.len() / 2])
+    let times = (0..15).map(|_| time(n)).collect::<Result<Vec<_>, _>>()?;
+    Ok(f64::from(n) / times.into_iter().fold(f64::MAX, f64::min))
 }
 
 /// `simKernel` of simdev.h.

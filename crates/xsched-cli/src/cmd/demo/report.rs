@@ -174,6 +174,8 @@ impl Report {
             4,
             RGBColor(150, 150, 150).stroke_width(1),
         ))?;
+        let note = ("sans-serif", 13).into_font().color(&RGBColor(120, 120, 120));
+        chart.draw_series([Text::new("99 %", (left * 1.01, 98.0), note)])?;
         for (name, situation, color) in self.rows() {
             let label =
                 format!("{name}: P50 {:.2}, P99 {:.2} ms", situation.quantile_ms(0.5), situation.quantile_ms(0.99));
