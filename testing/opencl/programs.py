@@ -101,6 +101,7 @@ COUNTS = {
         "clEnqueueFillBuffer": 16, "clEnqueueNDRangeKernel": 384, "clEnqueueMarkerWithWaitList": 1,
         "clEnqueueMarker": 1, "clEnqueueBarrier": 12, "clEnqueueBarrierWithWaitList": 13, "clEnqueueReadBuffer": 16,
     },
+    "queue_lifetime": {"clEnqueueFillBuffer": 1, "clEnqueueNDRangeKernel": 500, "clEnqueueReadBuffer": 1},
     "svm": {
         "clEnqueueSVMMemFill": 1, "clEnqueueNDRangeKernel": 2, "clEnqueueSVMMemcpy": 2, "clEnqueueSVMMigrateMem": 1,
         "clEnqueueSVMMap": 1, "clEnqueueSVMUnmap": 1, "clEnqueueSVMFree": 1,
