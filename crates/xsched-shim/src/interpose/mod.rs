@@ -9,7 +9,9 @@
 
 mod dlsym;
 mod elf;
+
 pub mod resolve;
+mod unwind;
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};

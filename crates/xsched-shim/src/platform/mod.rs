@@ -43,6 +43,12 @@ pub enum Class {
     NoDeviceWork,
 }
 
+/// The hooked functions of every platform, by name.
+pub fn hooked_names() -> Vec<&'static str> {
+    let lists = [opencl::HOOKS, sim::HOOKS];
+    lists.into_iter().flatten().copied().flatten().filter_map(|hook| hook.name.to_str().ok()).collect()
+}
+
 /// The hook of this name.
 pub fn hook(name: &CStr) -> Option<&'static Hook> {
     let lists: &[&[&Hook]] = match name.to_bytes() {

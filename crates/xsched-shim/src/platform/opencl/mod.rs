@@ -38,6 +38,14 @@ mod sig {
     super::signatures::opencl_signatures!(pointers);
 }
 
+/// The name of every function in the signature list.
+pub fn signature_names() -> Vec<&'static str> {
+    macro_rules! names {
+        ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => { vec![$(stringify!($name)),*] };
+    }
+    signatures::opencl_signatures!(names)
+}
+
 /// The platform. OpenCL has no device-side gates and no control over a running command: level 1 only.
 pub struct OpenCl;
 

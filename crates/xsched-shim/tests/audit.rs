@@ -1,0 +1,106 @@
+//! Every vendor function is in exactly one class; what is hooked, what is exported and what the tables say agree; and
+//! the library needs nothing that its host might lack.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xsched::platform::{Class, hooked_names, opencl, sim};
+
+type Table = &'static [(Class, &'static [&'static str])];
+
+/// Classes by function; fails on a function in two classes.
+fn classes(table: Table) -> BTreeMap<&'static str, Class> {
+    let mut found = BTreeMap::new();
+    for (class, names) in table {
+        for name in *names {
+            assert!(found.insert(*name, *class).is_none(), "{name} is in two classes");
+        }
+    }
+    found
+}
+
+/// Recording functions run nothing; those without device work have nothing to hold back.
+fn is_hooked(class: Class) -> bool {
+    !matches!(class, Class::NoDeviceWork | Class::Capture)
+}
+
+fn assert_same(left: &BTreeSet<&str>, right: &BTreeSet<&str>, what: &str) {
+    let (more, less): (Vec<_>, Vec<_>) = (left.difference(right).collect(), right.difference(left).collect());
+    assert!(more.is_empty() && less.is_empty(), "{what}: only left {more:?}, only right {less:?}");
+}
+
+/// The preload library that cargo built beside this test.
+fn library() -> PathBuf {
+    let deps = std::env::current_exe().expect("own path");
+    let found = deps.parent().and_then(Path::parent).expect("target folder").join("libxsched.so");
+    assert!(found.exists(), "{} is missing: build the workspace first", found.display());
+    found
+}
+
+fn output_of(program: &str, arguments: &[&str]) -> String {
+    let out = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+#[test]
+fn every_opencl_signature_is_in_exactly_one_class() {
+    let signatures: BTreeSet<&str> = opencl::signature_names().into_iter().collect();
+    let table = classes(opencl::table::CLASSES);
+    assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
+    assert!(signatures.len() > 200, "the list is not cut short: {}", signatures.len());
+}
+
+#[test]
+fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
+    let header = include_str!("../../xsched-simdev/include/simdev.h");
+    let declared: BTreeSet<&str> = header
+        .lines()
+        .filter_map(|line| line.strip_prefix("int sim"))
+        .filter_map(|rest| rest.split_once('('))
+        .map(|(name, _)| name)
+        .collect();
+    let table = classes(sim::table::CLASSES);
+    let known: BTreeSet<&str> = table.keys().map(|n| n.strip_prefix("sim").expect("prefix")).collect();
+    assert_same(&declared, &known, "simdev.h and classes");
+}
+
+#[test]
+fn hooks_and_classes_agree() {
+    let mut wanted = BTreeSet::new();
+    for table in [opencl::table::CLASSES, sim::table::CLASSES] {
+        wanted.extend(classes(table).into_iter().filter(|(_, class)| is_hooked(*class)).map(|(name, _)| name));
+    }
+    assert_same(&hooked_names().into_iter().collect(), &wanted, "hooks and hooked classes");
+}
+
+#[test]
+fn the_library_exports_its_hooks_and_nothing_else() {
+    let library = library();
+    let listing = output_of("nm", &["-D", "--defined-only", library.to_str().expect("path")]);
+    let exported: BTreeSet<&str> = listing.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let mut wanted: BTreeSet<&str> = hooked_names().into_iter().collect();
+    wanted.extend(["dlsym", "dlvsym"]);
+    assert_same(&exported, &wanted, "exports and hooks");
+}
+
+#[test]
+fn the_library_needs_libc_and_the_loader_only_and_no_newer_glibc_than_2_34() {
+    let library = library();
+    let path = library.to_str().expect("path");
+    let dynamic = output_of("readelf", &["-dW", path]);
+    let needed: BTreeSet<&str> = dynamic
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split_once('[')?.1.split_once(']'))
+        .map(|(name, _)| name)
+        .collect();
+    assert_same(&needed, &["libc.so.6", "ld-linux-x86-64.so.2"].into(), "DT_NEEDED");
+    assert!(!dynamic.contains("RPATH") && !dynamic.contains("RUNPATH"), "no path into a build tree");
+    let symbols = output_of("nm", &["-D", "--undefined-only", path]);
+    for version in symbols.split_whitespace().filter_map(|s| s.split_once("@GLIBC_")).map(|(_, v)| v) {
+        let parts: Vec<u32> = version.split('.').filter_map(|n| n.parse().ok()).collect();
+        assert!(parts.as_slice() <= [2, 34].as_slice(), "needs GLIBC_{version}");
+    }
+}
