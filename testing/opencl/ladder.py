@@ -132,10 +132,10 @@ class Ladder:
                 if not daemon.running():
                     self.note(rung, "(the daemon)", "ended early")
                 # A rung on which nothing was ever suspended would prove nothing.
-                suspensions = [line["suspensions"] for line in lines if "suspensions" in line]
-                if rung != "scheduled" and suspensions:
-                    problem = None if sum(suspensions) > 0 else "nothing was ever suspended"
-                    self.note(rung, f"({sum(suspensions)} suspensions)", problem)
+                waits = [line["gate_waits"] for line in lines if "gate_waits" in line]
+                if rung != "scheduled" and waits:
+                    problem = None if sum(waits) > 0 else "nothing was ever suspended"
+                    self.note(rung, f"({sum(waits)} waits at a gate)", problem)
             except RuntimeError as error:
                 self.note(rung, "(starting it)", str(error))
             finally:

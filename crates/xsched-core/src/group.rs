@@ -1,6 +1,6 @@
 //! The unit of suspension.
 
-use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use core::time::Duration;
 
 use xsched_proto::segment::{GroupSlot, gate, state};
@@ -40,13 +40,10 @@ pub struct Group {
     pub(crate) index: u16,
     pub(crate) used: AtomicU32,
     pub(crate) registration: AtomicU32,
-    /// Threads between the announcement of a launch and its count: at the closed gate, or about to be let through.
+    /// Threads that wait, at the closed gate or for the bound.
     pub(crate) waiting: AtomicU32,
     /// Threads inside a call that waits for the device.
     pub(crate) syncing: AtomicU32,
-    /// Tracked commands in flight, and their estimated device time in ns.
-    pub(crate) in_flight: AtomicI64,
-    pub(crate) in_flight_ns: AtomicI64,
     /// Counts completions, a futex for those who wait for the bound.
     pub(crate) progress: AtomicU32,
     pub(crate) progress_waiters: AtomicU32,
@@ -66,8 +63,6 @@ impl Group {
             registration: AtomicU32::new(Registration::Pending as u32),
             waiting: AtomicU32::new(0),
             syncing: AtomicU32::new(0),
-            in_flight: AtomicI64::new(0),
-            in_flight_ns: AtomicI64::new(0),
             progress: AtomicU32::new(0),
             progress_waiters: AtomicU32::new(0),
             armed_at: AtomicU64::new(0),
@@ -186,6 +181,8 @@ impl Group {
         }
         flush();
         let began = now_ns();
+        rt.gate_waits.fetch_add(1, Relaxed);
+        self.waiting.fetch_add(1, AcqRel);
         let lend = crate::inherit::Lend::for_gate(rt, self);
         if rt.is_quiet(self) {
             self.report_drained(rt);
@@ -211,6 +208,7 @@ impl Group {
             }
         };
         drop(lend);
+        self.waiting.fetch_sub(1, AcqRel);
         let _ = slot.state.compare_exchange(state::DRAINED, state::READY, AcqRel, Relaxed);
         slot.wait_ns.fetch_add(now_ns() - began, Relaxed);
         left

@@ -32,8 +32,10 @@ pub trait Platform: Sync + Send + 'static {
     /// Preemption levels it can do: bit n-1 = level n.
     fn levels(&self) -> u8;
 
-    /// Makes the commands already handed to the driver begin. Called on an application thread before it blocks.
-    fn flush(&self, queue: &XQueue);
+    /// Something that makes the commands already handed to the driver begin, if this driver may put that off. It runs
+    /// on an application thread that is about to block, and must keep the queue alive until it is done: this call is
+    /// made with a lock held that the queue's destruction waits for, and must not block.
+    fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>>;
 
     /// Whether completions are reported by [`XQueue::complete`]; otherwise the device writes the number of completed
     /// commands into the queue's completion word.

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use xsched_proto::segment::{QueueSlot, gate};
+use xsched_proto::segment::{Counter, QueueSlot, gate};
 
 use crate::estimate::UNKNOWN_NS;
 use crate::group::{Group, Left, wake_all_private};
@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use crate::{Platform, now_ns};
 
 /// A completion is followed at least every so many commands …
-const MARK_COMMANDS: u32 = 8;
+const MARK_COMMANDS: u64 = 32;
 /// … or so much estimated device time, in ns, where no bound asks for less.
 const MARK_NS: u64 = 50_000;
 /// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
@@ -59,7 +59,7 @@ pub struct Mark {
     issued_ns: u64,
     estimate_ns: u64,
     fast_upto: u64,
-    commands: u32,
+    commands: u64,
     key: u64,
     at: u64,
     group: u16,
@@ -95,8 +95,9 @@ pub struct XQueue {
     fast_done: AtomicU64,
     issued_ns: AtomicU64,
     done_ns: AtomicU64,
-    since_mark: AtomicU32,
-    since_mark_ns: AtomicU64,
+    /// The last mark's number and cumulated time: what came since is not followed yet.
+    marked: AtomicU64,
+    marked_ns: AtomicU64,
     last_done_at: AtomicU64,
     marks: Mutex<VecDeque<Mark>>,
 }
@@ -117,8 +118,8 @@ impl XQueue {
             fast_done: AtomicU64::new(0),
             issued_ns: AtomicU64::new(0),
             done_ns: AtomicU64::new(0),
-            since_mark: AtomicU32::new(0),
-            since_mark_ns: AtomicU64::new(0),
+            marked: AtomicU64::new(0),
+            marked_ns: AtomicU64::new(0),
             last_done_at: AtomicU64::new(0),
             marks: Mutex::new(VecDeque::new()),
         }
@@ -128,22 +129,13 @@ impl XQueue {
     pub(crate) fn reset(&self) {
         let tracked = self.tracked.load(Relaxed);
         self.done.store(tracked, Relaxed);
-        self.done_ns.store(self.issued_ns.load(Relaxed), Relaxed);
+        let issued_ns = self.issued_ns.load(Relaxed);
+        self.done_ns.store(issued_ns, Relaxed);
+        self.marked.store(tracked, Relaxed);
+        self.marked_ns.store(issued_ns, Relaxed);
         self.fast_done.store(0, Relaxed);
-        self.since_mark.store(0, Relaxed);
-        self.since_mark_ns.store(0, Relaxed);
         self.counters.store(0, Relaxed);
         self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
-    }
-
-    /// Drops what is in flight from the books: the queue is gone. Returns commands and estimated ns.
-    pub(crate) fn forget(&self, rt: &Runtime) -> (i64, i64) {
-        self.refresh(rt);
-        let tracked = self.tracked.load(Acquire);
-        let issued_ns = self.issued_ns.load(Acquire);
-        let commands = tracked.saturating_sub(self.done.swap(tracked, AcqRel));
-        let ns = issued_ns.saturating_sub(self.done_ns.swap(issued_ns, AcqRel));
-        (commands as i64, ns as i64)
     }
 
     /// Index of its slot in the segment.
@@ -183,27 +175,33 @@ impl XQueue {
 
     /// Launches that went by without being tracked.
     pub(crate) fn fast_launches(&self, rt: &Runtime) -> u64 {
-        rt.counters_of(self).map(|c| c.launches.load(Relaxed)).sum()
+        rt.counters_of(self).fold(0, |n, c| n.wrapping_add(c.launches.load(Relaxed)))
     }
 
-    /// Launches so far. Reads the fast counts first: a launch that turns out to be tracked is taken from them only
-    /// after it was added to the others.
+    /// Launches so far. Reads the fast counts first: a launch that turns out to be tracked is counted among the
+    /// tracked ones only after it was taken from those.
     pub(crate) fn launches(&self, rt: &Runtime) -> u64 {
         let fast = self.fast_launches(rt);
         fast.wrapping_add(self.tracked.load(Acquire))
     }
 
+    /// Tracked commands in flight, and their estimated device time in ns.
+    fn in_flight(&self) -> (u64, u64) {
+        // What is done is read first, so that it is never ahead of what was issued.
+        let (done, done_ns) = (self.done.load(Acquire), self.done_ns.load(Acquire));
+        (self.tracked.load(Acquire).saturating_sub(done), self.issued_ns.load(Acquire).saturating_sub(done_ns))
+    }
+
     pub(crate) fn is_quiet(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
-        let fast = self.fast_launches(rt);
-        self.fast_done.load(Acquire) >= fast && self.done.load(Acquire) >= self.tracked.load(Acquire)
+        self.done.load(Acquire) >= self.tracked.load(Acquire) && self.fast_done.load(Acquire) >= self.fast_launches(rt)
     }
 
     /// The careful way into the driver: announces, waits at the gate, obeys the bound. The caller counted the launch
     /// in `counter` already; a tracked launch is taken out of there again.
     #[cold]
     #[inline(never)]
-    pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &AtomicU64) -> Admission {
+    pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
         let group = self.group(rt);
         let slot = group.slot(rt);
         let untracked = |group: &Group| Admission {
@@ -225,20 +223,18 @@ impl XQueue {
                 return untracked(group);
             }
         }
-        // From here on the group is not idle, whatever the counters say.
-        group.waiting.fetch_add(1, AcqRel);
         if word & gate::QUIET != 0 {
             group.announce(rt);
         }
         group.disarm();
         word = slot.gate.load(Acquire);
         if word & gate::WATCHED == 0 && word & gate::OPEN_MASK != 0 {
-            group.waiting.fetch_sub(1, Release);
             return untracked(group);
         }
-        counter.store(counter.load(Relaxed).wrapping_sub(1), Release);
+        counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
         let estimate = rt.estimates.get(work.key);
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
+        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
         loop {
             if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group)) == Left::Signal {
                 break;
@@ -248,21 +244,22 @@ impl XQueue {
             }
             word = slot.gate.load(Acquire);
         }
-        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        let seq = self.tracked.fetch_add(1, SeqCst) + 1;
+        let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
+        // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after
+        // it set QUIET, we look at QUIET after the count.
+        if slot.gate.load(SeqCst) & gate::QUIET != 0 {
+            group.announce(rt);
+        }
         let every = if bound_ns == 0 { MARK_NS } else { (bound_ns / 4).min(MARK_NS * 4) };
-        let since = self.since_mark.fetch_add(1, Relaxed) + 1;
-        let since_ns = self.since_mark_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
-        let mark =
-            !work.blocking && (!self.in_order() || estimate.is_none() || since >= MARK_COMMANDS || since_ns >= every);
-        let level = slot.level.load(Relaxed);
-        let seq = self.tracked.fetch_add(1, AcqRel) + 1;
-        self.issued_ns.fetch_add(estimate_ns, Relaxed);
-        group.in_flight.fetch_add(1, Relaxed);
-        group.in_flight_ns.fetch_add(estimate_ns as i64, Relaxed);
-        group.waiting.fetch_sub(1, Release);
+        let mark = !work.blocking
+            && (!self.in_order()
+                || estimate.is_none()
+                || seq.saturating_sub(self.marked.load(Relaxed)) >= MARK_COMMANDS
+                || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= every);
         Admission {
             mark,
-            device_gate: level >= 2 && bound_ns != 0 && rt.has_one_group(),
+            device_gate: bound_ns != 0 && slot.level.load(Relaxed) >= 2 && rt.has_one_group(),
             tracked: true,
             seq,
             estimate_ns,
@@ -275,12 +272,12 @@ impl XQueue {
     /// Waits until one more command of `estimate_ns` fits into the bound. False: the gate closed meanwhile.
     fn within_bound(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
         let slot = group.slot(rt);
-        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) as i64 * 1000;
-        let commands = i64::from(slot.bound_commands.load(Relaxed));
+        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        let commands = u64::from(slot.bound_commands.load(Relaxed));
         let fits = || {
-            let n = group.in_flight.load(Acquire);
+            let (n, ns) = rt.queues_of(group).map(XQueue::in_flight).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
             // Two stay in flight, so that the device finds the next command when it ends one.
-            let time = bound_ns == 0 || n < 2 || group.in_flight_ns.load(Acquire) + estimate_ns as i64 <= bound_ns;
+            let time = bound_ns == 0 || n < 2 || ns + estimate_ns <= bound_ns;
             time && (commands == 0 || n < commands)
         };
         if (bound_ns == 0 && commands == 0) || fits() {
@@ -291,9 +288,10 @@ impl XQueue {
             return true;
         }
         rt.flush(group);
-        let patience = ESCAPE_NS.max(4 * bound_ns as u64);
+        let patience = ESCAPE_NS.max(4 * bound_ns);
         let polled = !self.platform(rt).reports_completion();
         let mut since = now_ns();
+        group.waiting.fetch_add(1, AcqRel);
         group.progress_waiters.fetch_add(1, AcqRel);
         let ok = loop {
             let seen = group.progress.load(Acquire);
@@ -325,6 +323,7 @@ impl XQueue {
             }
         };
         group.progress_waiters.fetch_sub(1, Release);
+        group.waiting.fetch_sub(1, Release);
         ok
     }
 
@@ -335,11 +334,11 @@ impl XQueue {
         rt: &'static Runtime,
         admission: &Admission,
         accepted: bool,
-        counter: &AtomicU64,
+        counter: &Counter,
     ) -> Option<Mark> {
         if !admission.tracked {
             if !accepted {
-                counter.store(counter.load(Relaxed).wrapping_sub(1), Release);
+                counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
             }
             return None;
         }
@@ -347,29 +346,28 @@ impl XQueue {
             self.withdraw(rt, admission);
             return None;
         }
-        self.slot(rt).launches_shared.fetch_add(1, Relaxed);
+        counter.tracked.store(counter.tracked.load(Relaxed).wrapping_add(1), Relaxed);
+        if !admission.blocking && !admission.mark {
+            return None;
+        }
+        let issued_ns = self.issued_ns.load(Relaxed);
         let mark = Mark {
             queue: self.index,
             generation: self.generation.load(Relaxed),
             seq: admission.seq,
-            issued_ns: self.issued_ns.load(Relaxed),
+            issued_ns,
             estimate_ns: admission.estimate_ns,
             fast_upto: self.fast_launches(rt),
-            commands: 1,
+            commands: admission.seq.saturating_sub(self.marked.swap(admission.seq, Relaxed)),
             key: admission.key,
             at: now_ns(),
             group: admission.group,
         };
+        self.marked_ns.store(issued_ns, Relaxed);
         if admission.blocking {
             self.finish(rt, &mark);
             return None;
         }
-        if !admission.mark {
-            return None;
-        }
-        let commands = self.since_mark.swap(0, Relaxed).max(1);
-        self.since_mark_ns.store(0, Relaxed);
-        let mark = Mark { commands, ..mark };
         if !self.platform(rt).reports_completion() {
             let mut marks = self.marks.lock().unwrap_or_else(|e| e.into_inner());
             if marks.len() >= MARKS {
@@ -391,17 +389,12 @@ impl XQueue {
             self.done.fetch_add(1, AcqRel);
         }
         self.issued_ns.fetch_sub(admission.estimate_ns, Relaxed);
-        let group = &rt.groups[usize::from(admission.group)];
-        group.in_flight.fetch_sub(1, Relaxed);
-        group.in_flight_ns.fetch_sub(admission.estimate_ns as i64, Relaxed);
-        group.settle(rt);
+        rt.groups[usize::from(admission.group)].settle(rt);
     }
 
-    /// A mark that could not be placed after all: its commands complete with the next one.
+    /// A mark that could not be placed after all: the next command becomes one.
     pub fn unmark(&self, mark: &Mark) {
-        self.since_mark.fetch_add(mark.commands, Relaxed);
-        // Not measured, but enough to make the very next command a mark.
-        self.since_mark_ns.fetch_add(u64::from(u32::MAX), Relaxed);
+        self.marked.store(mark.seq.saturating_sub(MARK_COMMANDS), Relaxed);
     }
 
     /// The device has completed everything up to a mark (of an out-of-order queue: that one command).
@@ -412,7 +405,9 @@ impl XQueue {
             let now = now_ns();
             queue.learn(rt, mark, now);
             queue.finish(rt, mark);
-            queue.group(rt).settle(rt);
+            if queue.done.load(Acquire) >= queue.tracked.load(Acquire) {
+                queue.group(rt).settle(rt);
+            }
         }
     }
 
@@ -440,8 +435,6 @@ impl XQueue {
             (1, mark.estimate_ns)
         };
         let group = &rt.groups[usize::from(mark.group)];
-        group.in_flight.fetch_sub(commands as i64, AcqRel);
-        group.in_flight_ns.fetch_sub(ns as i64, AcqRel);
         let slot = group.slot(rt);
         slot.completed.fetch_add(commands, Relaxed);
         slot.device_ns.fetch_add(ns, Relaxed);
@@ -491,8 +484,6 @@ impl XQueue {
             if self.in_order() {
                 let ns = sync.issued_ns.saturating_sub(self.done_ns.fetch_max(sync.issued_ns, AcqRel));
                 let commands = sync.tracked.saturating_sub(self.done.fetch_max(sync.tracked, AcqRel));
-                group.in_flight.fetch_sub(commands as i64, AcqRel);
-                group.in_flight_ns.fetch_sub(ns as i64, AcqRel);
                 group.slot(rt).completed.fetch_add(commands, Relaxed);
                 group.slot(rt).device_ns.fetch_add(ns, Relaxed);
             }
@@ -509,16 +500,17 @@ impl XQueue {
         if !self.in_order() {
             return None;
         }
-        let commands = self.since_mark.swap(0, Relaxed);
+        let (seq, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
+        let commands = seq.saturating_sub(self.marked.swap(seq, Relaxed));
         if commands == 0 || self.is_quiet(rt) {
             return None;
         }
-        self.since_mark_ns.store(0, Relaxed);
+        self.marked_ns.store(issued_ns, Relaxed);
         Some(Mark {
             queue: self.index,
             generation: self.generation.load(Relaxed),
-            seq: self.tracked.load(Acquire),
-            issued_ns: self.issued_ns.load(Acquire),
+            seq,
+            issued_ns,
             estimate_ns: 0,
             fast_upto: self.fast_launches(rt),
             commands: commands + 1,

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use xsched_proto::class::queue_priority;
-use xsched_proto::segment::{COUNTERS, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, gate, state};
+use xsched_proto::segment::{COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, gate, state};
 use xsched_proto::wire::ClientMsg;
 
 use crate::estimate::Estimates;
@@ -64,6 +64,7 @@ pub struct Runtime {
     base_priority: AtomicI32,
     attach_deadline: AtomicU64,
     heartbeat: AtomicPtr<Heartbeat>,
+    pub(crate) gate_waits: AtomicU64,
     detached: AtomicBool,
     over: AtomicBool,
     daemon_event: OwnedFd,
@@ -105,6 +106,7 @@ impl Runtime {
             base_priority: AtomicI32::new(base_priority),
             attach_deadline: AtomicU64::new(0),
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
+            gate_waits: AtomicU64::new(0),
             detached: AtomicBool::new(false),
             over: AtomicBool::new(false),
             daemon_event,
@@ -146,7 +148,8 @@ impl Runtime {
         queue.in_order.store(spec.in_order, Relaxed);
         queue.group.store(group, Relaxed);
         let slot = queue.slot(self);
-        slot.launches_shared.store(0, Relaxed);
+        slot.shared.launches.store(0, Relaxed);
+        slot.shared.tracked.store(0, Relaxed);
         slot.group.store(u32::from(group) + 1, Release);
         queue.generation.fetch_add(1, Release);
         tables.queues.insert(key, at);
@@ -197,7 +200,7 @@ impl Runtime {
         let Some(at) = tables.queues.remove(&key) else { return };
         let queue = &self.queues[usize::from(at)];
         queue.generation.fetch_add(1, AcqRel);
-        let launches = queue.fast_launches(self).wrapping_add(queue.slot(self).launches_shared.load(Relaxed));
+        let launches = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.total()));
         let group = queue.group(self);
         group.slot(self).launches_retired.fetch_add(launches, Relaxed);
         let mut next = queue.counters.load(Acquire);
@@ -207,9 +210,6 @@ impl Runtime {
             next = self.next_counter[at].load(Relaxed);
             tables.free_counters.push(index as u16);
         }
-        let in_flight = queue.forget(self);
-        group.in_flight.fetch_sub(in_flight.0, Relaxed);
-        group.in_flight_ns.fetch_sub(in_flight.1, Relaxed);
         queue.slot(self).group.store(0, Release);
         tables.free_queues.push(at);
         tables.outbox.push(ClientMsg::QueueRemove { slot: at });
@@ -242,7 +242,7 @@ impl Runtime {
     }
 
     /// The counter of the calling thread on a queue; shared with other threads when there are too many.
-    pub fn counter(&'static self, queue: &XQueue) -> &'static AtomicU64 {
+    pub fn counter(&'static self, queue: &XQueue) -> &'static Counter {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
         let mut tables = self.tables();
         let mut next = queue.counters.load(Acquire);
@@ -250,7 +250,7 @@ impl Runtime {
         while let Some(index) = next.checked_sub(1) {
             let at = index as usize;
             match self.owners[at].load(Acquire) {
-                owner if owner == me => return &self.segment.counters[at].launches,
+                owner if owner == me => return &self.segment.counters[at].counter,
                 0 => orphan = Some(at),
                 _ => {}
             }
@@ -258,21 +258,22 @@ impl Runtime {
         }
         if let Some(at) = orphan {
             self.owners[at].store(me, Release);
-            return &self.segment.counters[at].launches;
+            return &self.segment.counters[at].counter;
         }
         let Some(index) = tables.free_counters.pop() else {
             // Counts may then get lost when two threads add at once; nothing else depends on them being exact but
             // the idle decision, which a lost count delays no longer than the next launch.
-            return &queue.slot(self).launches_shared;
+            return &queue.slot(self).shared;
         };
         let at = usize::from(index);
         let counter: &CounterSlot = &self.segment.counters[at];
-        counter.launches.store(0, Relaxed);
+        counter.counter.launches.store(0, Relaxed);
+        counter.counter.tracked.store(0, Relaxed);
         counter.queue.store(u32::from(queue.index) + 1, Release);
         self.owners[at].store(me, Release);
         self.next_counter[at].store(queue.counters.load(Relaxed), Relaxed);
         queue.counters.store(u32::from(index) + 1, Release);
-        &counter.launches
+        &counter.counter
     }
 
     /// A thread ends: its counters go to whoever comes next.
@@ -301,13 +302,14 @@ impl Runtime {
         Some(&self.queues[usize::from(at)])
     }
 
-    pub(crate) fn counters_of(&self, queue: &XQueue) -> impl Iterator<Item = &CounterSlot> {
+    pub(crate) fn counters_of(&self, queue: &XQueue) -> impl Iterator<Item = &Counter> {
         let mut next = queue.counters.load(Acquire);
-        core::iter::from_fn(move || {
+        let own = core::iter::from_fn(move || {
             let at = next.checked_sub(1)? as usize;
             next = self.next_counter[at].load(Relaxed);
-            Some(&self.segment.counters[at])
-        })
+            Some(&self.segment.counters[at].counter)
+        });
+        own.chain([&queue.slot(self).shared])
     }
 
     pub(crate) fn queues_of(&self, group: &Group) -> impl Iterator<Item = &XQueue> {
@@ -354,8 +356,22 @@ impl Runtime {
         self.queues_of(group).for_each(|q| q.refresh(self));
     }
 
+    /// Makes what was enqueued on the group's queues begin. Their handles are pinned with our lock held, so that no
+    /// queue is destroyed meanwhile; the driver flushes without it.
     pub(crate) fn flush(&self, group: &Group) {
-        self.queues_of(group).for_each(|q| q.platform(self).flush(q));
+        let tables = self.tables();
+        let flushes: Vec<_> = self.queues_of(group).filter_map(|q| q.platform(self).flusher(q)).collect();
+        drop(tables);
+        flushes.into_iter().for_each(|flush| flush());
+    }
+
+    /// Runs `pin` if the queue is still in use, in which case it cannot be destroyed until `pin` returns.
+    pub fn while_alive<T>(&self, queue: &XQueue, pin: impl FnOnce() -> T) -> Option<T> {
+        let tables = self.tables();
+        let alive = tables.queues.get(&queue.key()) == Some(&queue.index);
+        let result = alive.then(pin);
+        drop(tables);
+        result
     }
 
     pub(crate) fn barrier(&self) {
@@ -465,6 +481,11 @@ impl Runtime {
         self.groups().any(|g| g.slot(self).gate.load(Acquire) & gate::OPEN_MASK == 0)
     }
 
+    /// Times a thread had to wait at a closed gate.
+    pub fn gate_waits(&self) -> u64 {
+        self.gate_waits.load(Relaxed)
+    }
+
     /// Launches of the whole process, and those that went by without a gate decision: attach, passthrough, error.
     pub fn totals(&self) -> (u64, [u64; 3]) {
         let mut launches = 0u64;
@@ -473,9 +494,7 @@ impl Runtime {
             let slot = group.slot(self);
             launches = launches.wrapping_add(slot.launches_retired.load(Relaxed));
             for q in self.queues_of(group) {
-                launches = launches
-                    .wrapping_add(q.fast_launches(self))
-                    .wrapping_add(q.slot(self).launches_shared.load(Relaxed));
+                launches = self.counters_of(q).fold(launches, |n, c| n.wrapping_add(c.total()));
             }
             for (sum, word) in unscheduled.iter_mut().zip([
                 &slot.unscheduled_attach,

@@ -1,9 +1,9 @@
 //! What a thread remembers: the XQueues it used last, and whether it is inside a vendor call already.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering::*, compiler_fence};
+use core::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
 
-use xsched_proto::segment::gate;
+use xsched_proto::segment::{Counter, gate};
 
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
@@ -17,8 +17,8 @@ struct Entry {
     key: usize,
     generation: u32,
     queue: Option<&'static XQueue>,
-    gate: Option<&'static core::sync::atomic::AtomicU32>,
-    counter: Option<&'static AtomicU64>,
+    gate: Option<&'static AtomicU32>,
+    counter: Option<&'static Counter>,
 }
 
 /// State of one thread. Plain data, valid when zero and without a destructor, so that the C library need not know.
@@ -136,20 +136,21 @@ pub enum Entered {
     /// The gate stands plainly open and the launch is counted: call the driver, then [`Counted::done`].
     Fast(Counted),
     /// The queue is known, but the gate wants a closer look: [`XQueue::admit`].
-    Careful(&'static XQueue, &'static AtomicU64),
+    Careful(&'static XQueue, &'static Counter),
     /// This thread has not used the queue lately: [`remember`] it and enter again.
     Unknown,
 }
 
 /// A launch counted by [`enter`].
-pub struct Counted(&'static AtomicU64);
+pub struct Counted(&'static Counter);
 
 impl Counted {
     /// Takes the count back if the driver refused the launch.
     #[inline(always)]
     pub fn done(self, accepted: bool) {
         if !accepted {
-            self.0.store(self.0.load(Relaxed).wrapping_sub(1), Release);
+            let launches = &self.0.launches;
+            launches.store(launches.load(Relaxed).wrapping_sub(1), Release);
         }
     }
 }
@@ -164,7 +165,7 @@ pub fn enter(key: usize) -> Entered {
     }
     // Count, then look: whoever sets QUIET and issues a barrier either sees the count or is seen (see
     // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
-    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+    counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Relaxed);
     compiler_fence(SeqCst);
     if word.load(Relaxed) == gate::GRANTED {
         return Entered::Fast(Counted(counter));
@@ -179,7 +180,7 @@ fn slot_of(key: usize) -> usize {
 }
 
 /// Lets this thread find a queue by [`enter`].
-pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static AtomicU64) {
+pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static Counter) {
     let generation = queue.generation.load(Acquire);
     let group = queue.group(rt);
     let rank = group.rank.load(Relaxed) + RANK;

@@ -78,9 +78,9 @@ impl ClientSegment {
     /// Launches of a queue by threads that are alive or gone.
     pub(crate) fn queue_launches(&self, queue: u16) -> u64 {
         let segment = self.get();
-        let shared = segment.queues[usize::from(queue)].launches_shared.load(Relaxed);
+        let shared = segment.queues[usize::from(queue)].shared.total();
         let of_queue = segment.counters.iter().filter(|c| c.queue.load(Relaxed) == u32::from(queue) + 1);
-        of_queue.fold(shared, |sum, c| sum.wrapping_add(c.launches.load(Relaxed)))
+        of_queue.fold(shared, |sum, c| sum.wrapping_add(c.counter.total()))
     }
 
     /// Adds up the launches of each group, queues that are gone included.
@@ -98,13 +98,13 @@ impl ClientSegment {
         };
         for (at, queue) in segment.queues.iter().enumerate() {
             if queue.group.load(Relaxed) != 0 {
-                add(at, queue.launches_shared.load(Relaxed));
+                add(at, queue.shared.total());
             }
         }
         for counter in &segment.counters {
             let queue = counter.queue.load(Relaxed) as usize;
             if (1..=QUEUES).contains(&queue) {
-                add(queue - 1, counter.launches.load(Relaxed));
+                add(queue - 1, counter.counter.total());
             }
         }
         sums

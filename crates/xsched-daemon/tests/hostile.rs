@@ -219,11 +219,11 @@ fn counters_and_state_words_full_of_nonsense() {
         }
         for queue in &client.segment().queues {
             queue.group.store(u32::MAX, SeqCst);
-            queue.launches_shared.store(u64::MAX, SeqCst);
+            queue.shared.launches.store(u64::MAX, SeqCst);
         }
         for counter in &client.segment().counters {
             counter.queue.store(u32::MAX, SeqCst);
-            counter.launches.store(u64::MAX, SeqCst);
+            counter.counter.launches.store(u64::MAX, SeqCst);
         }
         client.words(0).lent_priority.store(i32::MAX, SeqCst);
         client.words(1).launches_retired.store(u64::MAX, SeqCst);

@@ -11,7 +11,7 @@
 //! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
 //! ```
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// First word of a segment.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"XSG1");
@@ -108,8 +108,25 @@ pub struct QueueSlot {
     pub group: AtomicU32,
     /// Low 32 bits of the number of launches the device has completed, written by the device where it can.
     pub completed_word: AtomicU32,
-    /// Launches counted by threads that are gone or share the queue's counter.
-    pub launches_shared: AtomicU64,
+    /// Launches of threads that found no counter of their own.
+    pub shared: Counter,
+}
+
+/// Launches, counted by plain adds. Their sum is the number of commands the driver accepted, but for those that wait
+/// at the gate right now.
+#[repr(C)]
+pub struct Counter {
+    /// Launches that went by an open gate at once.
+    pub launches: AtomicU64,
+    /// Launches that were looked at more closely, because the device is shared.
+    pub tracked: AtomicU64,
+}
+
+impl Counter {
+    /// Both kinds.
+    pub fn total(&self) -> u64 {
+        self.launches.load(Relaxed).wrapping_add(self.tracked.load(Relaxed))
+    }
 }
 
 /// Launches of one thread on one queue. 64 bytes: written by its thread with a plain add.
@@ -118,7 +135,7 @@ pub struct CounterSlot {
     /// 1 + index of its [`QueueSlot`]; 0 = unused.
     pub queue: AtomicU32,
     /// Launches.
-    pub launches: AtomicU64,
+    pub counter: Counter,
 }
 
 /// The whole segment.

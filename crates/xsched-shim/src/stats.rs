@@ -22,8 +22,9 @@ pub(crate) extern "C" fn write() {
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
-             \"error\":{error}}},\"added\":{{{}}}}}\n",
+             \"error\":{error}}},\"gate_waits\":{},\"added\":{{{}}}}}\n",
             std::process::id(),
+            rt.gate_waits(),
             added.join(",")
         );
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {

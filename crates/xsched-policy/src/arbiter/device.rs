@@ -279,7 +279,8 @@ impl Device {
         }
         let busy = self.members.iter().filter(|m| m.group.busy).count();
         for m in &mut self.members {
-            let solo = busy == usize::from(m.group.busy);
+            // Without rivals the question does not arise, and a gate word without further bits is the fast path.
+            let solo = watched && busy == usize::from(m.group.busy);
             if std::mem::replace(&mut m.solo, solo) != solo {
                 actions.push(Action::Solo(m.group.id, solo));
             }

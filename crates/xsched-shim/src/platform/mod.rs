@@ -33,7 +33,7 @@ pub enum Class {
     Capture,
     /// Makes a queue.
     Create,
-    /// Destroys a queue.
+    /// Destroys a queue, or decides when it will be.
     Destroy,
     /// Provides or resolves what a queue may wait for from the host.
     HostEvent,

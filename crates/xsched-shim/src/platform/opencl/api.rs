@@ -12,7 +12,9 @@ use crate::interpose::resolve;
 
 /// Functions of one copy of the OpenCL library.
 pub(super) struct Api {
-    pub(super) flush: sig::clFlush,
+    flush: sig::clFlush,
+    retain_queue: sig::clRetainCommandQueue,
+    release_queue: sig::clReleaseCommandQueue,
     pub(super) queue_info: sig::clGetCommandQueueInfo,
     pub(super) device_info: sig::clGetDeviceInfo,
     pub(super) event_info: sig::clGetEventInfo,
@@ -22,8 +24,8 @@ pub(super) struct Api {
     pub(super) marker: Option<sig::clEnqueueMarkerWithWaitList>,
 }
 
-/// By the load address of the library.
-static KNOWN: Mutex<Vec<(usize, &'static Api)>> = Mutex::new(Vec::new());
+/// By the load address of the library; none for one that lacks what we need.
+static KNOWN: Mutex<Vec<(usize, Option<&'static Api>)>> = Mutex::new(Vec::new());
 /// By the slot of the XQueue.
 static OF_QUEUE: [AtomicPtr<Api>; QUEUES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; QUEUES];
 
@@ -33,16 +35,16 @@ impl Api {
         let (base, _) = resolve::object_of(real as usize)?;
         let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, api)) = known.iter().find(|(b, _)| *b == base) {
-            return Some(api);
+            return *api;
         }
         // Extension functions lie in a vendor's driver that exports no others; handles carry their own dispatch
         // table, so that any loader's functions serve them.
         let api = match Api::load(real as usize) {
-            Some(api) => &*Box::leak(Box::new(api)),
-            None => known.first()?.1,
+            Some(api) => Some(&*Box::leak(Box::new(api))),
+            None => known.iter().find_map(|(_, api)| *api),
         };
         known.push((base, api));
-        Some(api)
+        api
     }
 
     fn load(address: usize) -> Option<Api> {
@@ -50,6 +52,10 @@ impl Api {
         unsafe {
             Some(Api {
                 flush: find(address, c"clFlush").map(|p| std::mem::transmute::<*mut c_void, sig::clFlush>(p))?,
+                retain_queue: find(address, c"clRetainCommandQueue")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clRetainCommandQueue>(p))?,
+                release_queue: find(address, c"clReleaseCommandQueue")
+                    .map(|p| std::mem::transmute::<*mut c_void, sig::clReleaseCommandQueue>(p))?,
                 queue_info: find(address, c"clGetCommandQueueInfo")
                     .map(|p| std::mem::transmute::<*mut c_void, sig::clGetCommandQueueInfo>(p))?,
                 device_info: find(address, c"clGetDeviceInfo")
@@ -83,10 +89,33 @@ pub(super) fn of(queue: &XQueue) -> Option<&'static Api> {
     unsafe { OF_QUEUE[usize::from(queue.index())].load(Acquire).as_ref() }
 }
 
-/// Makes what was enqueued begin.
-pub(super) fn flush(queue: &XQueue) {
-    if let Some(api) = of(queue) {
-        // SAFETY: the queue is alive: it is forgotten before its last reference is released.
-        unsafe { (api.flush)(queue.handle() as cl_command_queue) };
+/// A reference of ours to a queue, released on drop.
+pub(super) struct Pinned {
+    api: &'static Api,
+    queue: usize,
+}
+
+impl Api {
+    /// Keeps a living queue alive.
+    pub(super) fn pin(&'static self, queue: &XQueue) -> Option<Pinned> {
+        let handle = queue.handle();
+        // SAFETY: the caller knows that the queue is alive.
+        let rc = unsafe { (self.retain_queue)(handle as cl_command_queue) };
+        (rc == CL_SUCCESS).then_some(Pinned { api: self, queue: handle })
+    }
+}
+
+impl Pinned {
+    /// Makes what was enqueued begin.
+    pub(super) fn flush(&self) {
+        // SAFETY: kept alive by our reference.
+        unsafe { (self.api.flush)(self.queue as cl_command_queue) };
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: our own reference, released once.
+        unsafe { (self.api.release_queue)(self.queue as cl_command_queue) };
     }
 }

@@ -58,8 +58,9 @@ impl xsched_core::Platform for OpenCl {
         0b001
     }
 
-    fn flush(&self, queue: &XQueue) {
-        api::flush(queue);
+    fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        let pinned = api::of(queue)?.pin(queue)?;
+        Some(Box::new(move || pinned.flush()))
     }
 
     fn reports_completion(&self) -> bool {

@@ -87,6 +87,7 @@ fn made(real: *mut c_void, handle: cl_command_queue) -> cl_command_queue {
             let api = Api::beside(real)?;
             // A handle that is known already was destroyed behind our back.
             rt.remove_queue(handle as usize);
+            references().insert(handle as usize, 1);
             let xqueue = rt.queue(handle as usize, || queue::describe(handle, api))?;
             api::set(xqueue, api);
             Some(())
@@ -136,23 +137,47 @@ fn missing<T>(error: *mut cl_int) -> *mut T {
     std::ptr::null_mut()
 }
 
+unsafe extern "C" fn clRetainCommandQueue(queue: cl_command_queue) -> cl_int {
+    let (_, function) = real!(clRetainCommandQueue, CL_INVALID_OPERATION);
+    // SAFETY: the caller's own argument.
+    let rc = unsafe { function(queue) };
+    if rc == CL_SUCCESS
+        && let Some(count) = references().get_mut(&(queue as usize))
+    {
+        *count += 1;
+    }
+    rc
+}
+
 unsafe extern "C" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl_int {
     let (_, function) = real!(clReleaseCommandQueue, CL_INVALID_OPERATION);
     process::guarded("before clReleaseCommandQueue", || {
         let rt = process::running()?;
-        let api = api::of(rt.find(queue as usize)?)?;
-        let references: cl_uint = queue::info(|size, at, got| {
-            // SAFETY: a living queue; pointers to a local.
-            unsafe { (api.queue_info)(queue, CL_QUEUE_REFERENCE_COUNT, size, at, got) }
-        })?;
-        if references <= 1 {
-            // Should another thread have retained it meanwhile, its next command registers it anew.
+        let mut references = references();
+        let last = match references.get_mut(&(queue as usize)) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
+            }
+            _ => true,
+        };
+        if last {
+            // Also when we did not see it made: should it live on, its next command registers it anew.
+            references.remove(&(queue as usize));
+            drop(references);
             rt.remove_queue(queue as usize);
         }
         Some(())
     });
     // SAFETY: the caller's own argument.
     unsafe { function(queue) }
+}
+
+/// The application's own references to the queues it made. The driver's count is of no use: it holds the references
+/// of unreleased events too (PoCL).
+fn references() -> std::sync::MutexGuard<'static, HashMap<usize, u32>> {
+    static COUNTS: std::sync::LazyLock<Mutex<HashMap<usize, u32>>> = std::sync::LazyLock::new(Mutex::default);
+    COUNTS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 unsafe extern "C" fn clCreateUserEvent(context: cl_context, error: *mut cl_int) -> cl_event {
@@ -237,6 +262,7 @@ hooks! { OPENCL;
     clGetExtensionFunctionAddress => super::clGetExtensionFunctionAddress,
     clGetExtensionFunctionAddressForPlatform => super::clGetExtensionFunctionAddressForPlatform,
     clReleaseCommandQueue => super::clReleaseCommandQueue,
+    clRetainCommandQueue => super::clRetainCommandQueue,
     clSetUserEventStatus => super::clSetUserEventStatus,
     clWaitForEvents => super::clWaitForEvents,
 }
@@ -247,6 +273,7 @@ const _: sig::clCreateCommandQueue = clCreateCommandQueue;
 const _: sig::clCreateCommandQueueWithProperties = clCreateCommandQueueWithProperties;
 const _: sig::clCreateCommandQueueWithPropertiesKHR = clCreateCommandQueueWithPropertiesKHR;
 const _: sig::clReleaseCommandQueue = clReleaseCommandQueue;
+const _: sig::clRetainCommandQueue = clRetainCommandQueue;
 const _: sig::clCreateUserEvent = clCreateUserEvent;
 const _: sig::clSetUserEventStatus = clSetUserEventStatus;
 const _: sig::clCreateCommandBufferKHR = clCreateCommandBufferKHR;

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use xsched_core::thread::{self, Entered, Inside};
 use xsched_core::{Lend, Mark, Runtime, Work, XQueue};
-use xsched_proto::segment::QUEUES;
+use xsched_proto::segment::{Counter, QUEUES};
 
 use super::api::{self, Api};
 use super::queue::{self, info};
@@ -61,6 +61,7 @@ where
             rc
         }
         entered => {
+            #[allow(clippy::redundant_locals)] // A copy: only it has its address taken.
             let enter = enter;
             careful(entered, &describe(), &enter)
         }
@@ -102,7 +103,7 @@ fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_in
 }
 
 /// The queue of a thread that has not used it lately, counted.
-fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'static AtomicU64)> {
+fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'static Counter)> {
     if call.queue.is_null() || !process::platform_enabled(OPENCL) {
         return None;
     }
@@ -112,7 +113,7 @@ fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'st
     let xqueue = rt.remember(key, || queue::describe(call.queue, api))?;
     api::set(xqueue, api);
     let counter = rt.counter(xqueue);
-    counter.store(counter.load(Relaxed).wrapping_add(1), SeqCst);
+    counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
     Some((xqueue, counter))
 }
 
@@ -170,7 +171,10 @@ fn place_marker(xqueue: &XQueue, mark: Mark) {
 
 /// After a wait for single events: follows commands whose completion nothing else would report.
 pub(super) fn follow_tail(rt: &Runtime, xqueue: &XQueue) {
-    if let Some(mark) = xqueue.tail_mark(rt) {
+    let Some(mark) = xqueue.tail_mark(rt) else { return };
+    // The queue may be released by another thread meanwhile.
+    let pinned = api::of(xqueue).and_then(|api| rt.while_alive(xqueue, || api.pin(xqueue)).flatten());
+    if pinned.is_some() {
         place_marker(xqueue, mark);
     }
 }

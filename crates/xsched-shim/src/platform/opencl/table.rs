@@ -227,7 +227,6 @@ pub static CLASSES: &[(Class, &[&str])] = &[
             "clReleaseThreadTraceAMD",
             "clRetainAcceleratorINTEL",
             "clRetainCommandBufferKHR",
-            "clRetainCommandQueue",
             "clRetainContext",
             "clRetainDevice",
             "clRetainDeviceEXT",

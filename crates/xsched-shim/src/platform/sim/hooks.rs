@@ -1,10 +1,11 @@
 //! The hooked functions.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered, Inside};
 use xsched_core::{Runtime, Waiting, Work, XQueue};
+use xsched_proto::segment::Counter;
 
 use super::api::{self, Api};
 use crate::interpose::{hooks, resolve};
@@ -58,7 +59,7 @@ fn enqueue(real: *mut c_void, stream: Stream, work: impl FnOnce() -> Work, enter
             rc
         }
         entered => {
-            // Copied here, so that arguments stay in registers on the fast way.
+            #[allow(clippy::redundant_locals)] // A copy: only it has its address taken.
             let enter = enter;
             careful(entered, real, stream, key, work(), &enter)
         }
@@ -105,14 +106,14 @@ fn first_use(
     api: &Api,
     stream: Stream,
     key: usize,
-) -> Option<(&'static XQueue, &'static AtomicU64)> {
+) -> Option<(&'static XQueue, &'static Counter)> {
     if !process::platform_enabled(SIM) {
         return None;
     }
     process::watch_thread();
     let xqueue = rt.remember(key, || api.describe(rt, stream))?;
     let counter = rt.counter(xqueue);
-    counter.store(counter.load(Relaxed).wrapping_add(1), SeqCst);
+    counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
     Some((xqueue, counter))
 }
 

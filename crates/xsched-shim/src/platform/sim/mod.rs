@@ -32,7 +32,9 @@ impl xsched_core::Platform for Sim {
     }
 
     /// Commands begin when they are given.
-    fn flush(&self, _queue: &XQueue) {}
+    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        None
+    }
 
     fn reports_completion(&self) -> bool {
         false
