@@ -137,7 +137,15 @@ impl Worker {
             let mut sooner = |ns: Option<u64>| timeout = [timeout, ns].into_iter().flatten().min();
             sooner(self.look_for_idle());
             sooner(self.check_lease());
+            if let Some(ns) = timeout {
+                // Whoever drains from now on need not wake us for a time that we wake at anyway; whoever drained since
+                // we looked is seen now.
+                self.rt.agent_sleeps_until(now_ns() + ns);
+                let now = now_ns();
+                timeout = self.rt.groups().filter_map(|g| g.idle_due_ns(now)).min().into_iter().chain([ns]).min();
+            }
             self.wait(timeout);
+            self.rt.agent_sleeps_until(u64::MAX);
         }
     }
 

@@ -105,6 +105,9 @@ impl Group {
 
     /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
     pub(crate) fn disarm(&self) {
+        if self.armed_at.load(Relaxed) == 0 {
+            return;
+        }
         let armed = self.armed_at.swap(0, Relaxed);
         if armed == 0 {
             return;
@@ -129,8 +132,11 @@ impl Group {
         }
         if word & gate::OPEN_MASK == 0 && self.waiting.load(Acquire) > 0 {
             self.report_drained(rt);
-        } else if self.armed_at.compare_exchange(0, now_ns(), Relaxed, Relaxed).is_ok() {
-            rt.poke_agent();
+        } else if self.armed_at.load(Relaxed) == 0 {
+            let now = now_ns();
+            if self.armed_at.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
+                rt.agent_by(now + self.grace_ns.load(Relaxed));
+            }
         }
     }
 

@@ -65,6 +65,7 @@ pub struct Runtime {
     attach_deadline: AtomicU64,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
+    agent_wakes_at: AtomicU64,
     detached: AtomicBool,
     over: AtomicBool,
     daemon_event: OwnedFd,
@@ -107,6 +108,7 @@ impl Runtime {
             attach_deadline: AtomicU64::new(0),
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
+            agent_wakes_at: AtomicU64::new(u64::MAX),
             detached: AtomicBool::new(false),
             over: AtomicBool::new(false),
             daemon_event,
@@ -390,6 +392,18 @@ impl Runtime {
     /// Wakes the agent thread.
     pub fn poke_agent(&self) {
         let _ = rustix::io::write(&self.agent_event, &1u64.to_ne_bytes());
+    }
+
+    /// Wakes the agent thread unless it will wake by itself until `deadline_ns`.
+    pub(crate) fn agent_by(&self, deadline_ns: u64) {
+        if self.agent_wakes_at.load(SeqCst) > deadline_ns {
+            self.poke_agent();
+        }
+    }
+
+    /// Agent: when it will look again, said before its last look; [`u64::MAX`] = when poked, and while it looks.
+    pub fn agent_sleeps_until(&self, at_ns: u64) {
+        self.agent_wakes_at.store(at_ns, SeqCst);
     }
 
     /// The eventfd of [`Runtime::notify_daemon`].
