@@ -121,10 +121,10 @@ impl Client {
         fixed.map_or_else(|| class::queue_priority(self.priority, steps), |p| p.min(limit))
     }
 
-    /// The level a group gets: the forced one or the next lower that its device can do; else gates on the host with
-    /// a bound on device time, which measure best.
+    /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
+    /// which works on top of the lower ones (docs/benchmarks/simulated.md has them side by side).
     pub(crate) fn group_level(&self, levels: u8) -> u8 {
-        let wished = self.level.unwrap_or(1);
+        let wished = self.level.unwrap_or(3);
         (1..=wished).rev().find(|level| levels & (1 << (level - 1)) != 0).unwrap_or(1)
     }
 }

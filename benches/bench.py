@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+"""Measures xsched and writes what it saw as JSON.
+
+  bench.py --bin target/release [--out DIR] [--quick] NAME [NAME ...]
+
+Names:
+  launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
+  start     what the preload costs a program that never touches a device
+  decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
+  opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
+  sim       the same on the simulated device, by level, and with long best-effort kernels
+  shares    weighted fair share between two best-effort programs on the simulated device
+  groups    three groups of two, as processes and as threads, on the simulated device
+
+The systems compared alternate within one run; ratios are taken round by round, then their median. --quick makes few
+short rounds, to try the script itself: its figures mean nothing. Needs gcc, the OpenCL headers and a built workspace;
+`launch` also counts instructions if valgrind is there.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "testing/lib"))
+from harness import Background, Daemon, compile_c, run  # noqa: E402
+
+median = statistics.median
+
+
+def machine():
+    """What these figures were taken on."""
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "load_before": os.getloadavg()[0]}
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+def spread(values):
+    return {"median": round(median(values), 4), "min": round(min(values), 4), "max": round(max(values), 4)}
+
+
+class Bench:
+    def __init__(self, binaries, work, quick):
+        self.bin, self.work, self.quick = Path(binaries).resolve(), Path(work), quick
+        self.xsched = self.bin / "xsched"
+        self.env = dict(os.environ, SIMDEV_SOCKET=str(self.work / "sim.sock"), SIMDEV_SERVER=str(self.xsched))
+
+    def under(self, daemon, *options):
+        return [self.xsched, "run", "--require", "--socket", daemon.socket, *options, "--"]
+
+    def json_of(self, command, timeout=300):
+        done = run(command, self.env, timeout)
+        if done.status != 0:
+            raise RuntimeError(f"{command}: exit status {done.status}\n{done.stdout}{done.stderr}")
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    # ---- launch ------------------------------------------------------------------------------------------------
+
+    def launch(self):
+        null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
+        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
+        n, rounds = (100_000, 2) if self.quick else (2_000_000, 9)
+        rows = {"bare": [], "alone": [], "gated": []}
+        daemon = Daemon(self.xsched, self.work, "hpf")
+        try:
+            for _ in range(rounds):
+                rows["bare"] += self.json_of([program, n, 1])
+                rows["alone"] += self.json_of([*self.under(daemon), program, n, 1])
+                holder = subprocess.Popen([str(w) for w in [*self.under(daemon, "--priority", "high"), program, "hold"]],
+                                          env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                holder.stdout.readline()
+                rows["gated"] += self.json_of([*self.under(daemon, "--priority", "low"), program, n, 1])
+                holder.communicate("")
+            instructions = self.instructions(program)
+        finally:
+            daemon.stop()
+        result = {name: {unit: spread([r[unit] for r in found]) for unit in ("ns", "cycles")} for name, found in rows.items()}
+        for name in ("alone", "gated"):
+            result[name]["added"] = {
+                unit: spread([a[unit] - b[unit] for a, b in zip(rows[name], rows["bare"])]) for unit in ("ns", "cycles")}
+        result["instructions_added"] = instructions
+        return result
+
+    def instructions(self, program):
+        """Instructions added to one enqueue, counted by callgrind on the calling thread: (many - few) / difference.
+        With a scheduler in the process, since valgrind may lack the system calls to reach a daemon."""
+        counts = {}
+        few, many = 20_000, 120_000
+        local = dict(self.env, LD_PRELOAD=str(self.bin / "libxsched.so"), XSCHED_POLICY="hpf")
+        for name, env in (("bare", self.env), ("alone", local)):
+            for n in (few, many):
+                out = self.work / f"callgrind.{name}.{n}"
+                for old in self.work.glob(f"{out.name}*"):
+                    old.unlink()
+                command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}", program, n, 1]
+                try:
+                    run(command, env, 300)
+                    found = next(self.work.glob(f"{out.name}-01")).read_text()
+                except (FileNotFoundError, StopIteration):
+                    return "valgrind is not there"
+                counts[name, n] = int(re.search(r"^(?:summary|totals): (\d+)", found, re.M).group(1))
+        each = {name: (counts[name, many] - counts[name, few]) / (many - few) for name in ("bare", "alone")}
+        return round(each["alone"] - each["bare"], 1)
+
+    # ---- start -------------------------------------------------------------------------------------------------
+
+    def start(self):
+        """Whole life of a program that does nothing, in ms."""
+        times = {"bare": [], "preloaded": []}
+        preloaded = dict(self.env, LD_PRELOAD=str(self.bin / "libxsched.so"))
+        for _ in range(20 if self.quick else 400):
+            for name, env in (("bare", self.env), ("preloaded", preloaded)):
+                begin = time.perf_counter()
+                os.waitpid(os.posix_spawn("/bin/true", ["true"], env), 0)
+                times[name].append((time.perf_counter() - begin) * 1e3)
+        return {**{f"{n}_ms": round(median(v), 4) for n, v in times.items()},
+                "added_ms": spread([b - a for a, b in zip(times["bare"], times["preloaded"])])}
+
+    # ---- decision ----------------------------------------------------------------------------------------------
+
+    def decision(self):
+        samples = 500 if self.quick else 5_000
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "decision", samples]
+        done = run(command, dict(os.environ), 600, cwd=ROOT)
+        if done.status != 0:
+            raise RuntimeError(done.stderr)
+        return {"samples": samples, "said": done.stdout.splitlines()}
+
+    # ---- co-location -------------------------------------------------------------------------------------------
+
+    def pair(self, latency, best_effort, high=(), low=()):
+        """One latency-critical run beside a best-effort one (or none)."""
+        if best_effort is None:
+            return {"lc": self.json_of([*high, *latency])[0]}
+        beside = Background([*low, *best_effort], self.env, self.work, "be")
+        try:
+            time.sleep(1.0)  # let it fill the device: the measurement begins in its midst
+            result = {"lc": self.json_of([*high, *latency])[0]}
+            status = beside.process.wait(120)
+        finally:
+            beside.stop()
+        if status != 0:
+            raise RuntimeError(f"best-effort program: exit status {status}: {beside.stderr.read_text()}")
+        result["be_per_s"] = json.loads(beside.stdout.read_text().splitlines()[-1])["per_s"]
+        return result
+
+    def mix(self, systems, rounds):
+        """Rounds of every system in turn; ratios to `alone` and `native` of the same round."""
+        seen = {name: [] for name in systems}
+        for number in range(rounds):
+            for name, start in systems.items():
+                seen[name].append(start())
+                print(f"  round {number + 1}/{rounds} {name}: {json.dumps(seen[name][-1])}", file=sys.stderr)
+        table = {}
+        for name, runs in seen.items():
+            row = {q: round(median(r["lc"][f"{q}_ms"] for r in runs), 3) for q in ("p50", "p99")}
+            if "be_per_s" in runs[0]:
+                row["best_effort_per_s"] = round(median(r["be_per_s"] for r in runs), 1)
+            for q in ("p50", "p99"):
+                pairs = zip(runs, seen["alone"])
+                row[f"{q}_to_alone"] = spread([r["lc"][f"{q}_ms"] / a["lc"][f"{q}_ms"] for r, a in pairs])
+            if "be_per_s" in runs[0] and "native" in seen:
+                row["best_effort_to_native"] = spread([r["be_per_s"] / n["be_per_s"] for r, n in zip(runs, seen["native"])])
+            table[name] = row
+        return {"rounds": rounds, "table": table, "runs": seen}
+
+    def opencl(self):
+        program = compile_c(ROOT / "testing/opencl/clload.c", self.work / "clload", "-lOpenCL", "-lm")
+        cal = ["--calibrate-file", self.work / "calibration"]
+        run([program, "calibrate", *cal], self.env, 120)
+        requests, rounds = (50, 1) if self.quick else (500, 5)
+        latency = [program, "lc", "--kernels", 5, "--us", 1000, "--period-us", 20000, "--requests", requests, *cal]
+        best = [program, "be", "--us", 200, "--batch", 64, "--secs", requests * 0.02 + 2, *cal]
+        daemon = Daemon(self.xsched, self.work, "hpf")
+        try:
+            return self.mix({
+                "alone": lambda: self.pair(latency, None),
+                "native": lambda: self.pair(latency, best),
+                "xsched": lambda: self.pair(latency, best, self.under(daemon, "--priority", "high"),
+                                            self.under(daemon, "--priority", "low")),
+            }, rounds)
+        finally:
+            daemon.stop()
+
+    def simload(self):
+        return compile_c(ROOT / "testing/sim/simload.c", self.work / "simload", f"-I{ROOT}/crates/xsched-simdev/include",
+                         f"-L{self.bin}", f"-Wl,-rpath,{self.bin}", "-lsimdev", "-lm", "-lpthread")
+
+    def sim(self):
+        program = self.simload()
+        requests, rounds = (50, 1) if self.quick else (500, 5)
+        latency = [program, "lc", "--kernels", 5, "--us", 1000, "--period-us", 20000, "--requests", requests]
+        daemon = Daemon(self.xsched, self.work, "hpf")
+        results = {}
+        try:
+            for us, batch in ((200, 64), (20_000, 4)):
+                best = [program, "be", "--us", us, "--batch", batch, "--secs", requests * 0.02 + 2]
+
+                def level(n, best=best):
+                    options = ["--level", n] if n else []
+                    return lambda: self.pair(latency, best, self.under(daemon, "--priority", "high", *options),
+                                             self.under(daemon, "--priority", "low", *options))
+                results[f"best-effort kernels of {us} us"] = self.mix({
+                    "alone": lambda: self.pair(latency, None), "native": lambda best=best: self.pair(latency, best),
+                    "xsched": level(None), "level 1": level(1), "level 2": level(2), "level 3": level(3)}, rounds)
+        finally:
+            daemon.stop()
+        return results
+
+    # ---- shares and groups ---------------------------------------------------------------------------------------
+
+    def shares(self):
+        """Completed identical work over 20 s, the first 2 s left out: the programs run longer than they are looked at."""
+        program = self.simload()
+        rounds, seconds = (1, 3) if self.quick else (5, 20)
+        rows = []
+        for weights in ((75, 25), (30, 70)):
+            daemon = Daemon(self.xsched, self.work, "up")
+            try:
+                for _ in range(rounds):
+                    command = [program, "be", "--us", 200, "--batch", 64, "--secs", seconds + 6]
+                    both = [Background([*self.under(daemon, "--weight", w), *command], self.env, self.work, f"share{i}")
+                            for i, w in enumerate(weights)]
+                    try:
+                        time.sleep(3)
+                        first = self.launches(daemon, both)
+                        time.sleep(seconds)
+                        second = self.launches(daemon, both)
+                    finally:
+                        for one in both:
+                            one.stop()
+                    done = [b - a for a, b in zip(first, second)]
+                    rows.append({"weights": weights, "share": round(100 * done[0] / sum(done), 2),
+                                 "launches_per_s": round(sum(done) / seconds)})
+                    print(f"  {rows[-1]}", file=sys.stderr)
+            finally:
+                daemon.stop()
+        alone = self.json_of([program, "be", "--us", 200, "--batch", 64, "--secs", 5])[0]["per_s"]
+        return {"one_program_alone_per_s": alone, "rounds": rows}
+
+    @staticmethod
+    def launches(daemon, programs):
+        by_pid = {p["pid"]: sum(g["launches"] for g in p["groups"]) for p in daemon.ps()["programs"]}
+        return [by_pid[p.process.pid] for p in programs]
+
+    def groups(self):
+        program = compile_c(ROOT / "testing/hazards/groups.c", self.work / "groups", f"-I{ROOT}/crates/xsched-simdev/include",
+                            f"-L{self.bin}", f"-Wl,-rpath,{self.bin}", "-lsimdev", "-lm", "-lpthread")
+        requests, rounds = (30, 1) if self.quick else (300, 5)
+        names = {1: "high", 0: "middle", -1: "low"}
+        rows = []
+        daemon = Daemon(self.xsched, self.work, "hpf")
+        try:
+            for _ in range(rounds):
+                native = run([program, requests], self.env, 300)
+                threads = run([*self.under(daemon), program, requests], self.env, 300)
+                both = [Background([*self.under(daemon, "--priority", {1: "high", 0: "normal", -1: "low"}[p]), program, requests, 0],
+                                   self.env, self.work, f"group{p}") for p in names]
+                for one in both:
+                    one.process.wait(300)
+                texts = {p: one.stdout.read_text() for p, one in zip(names, both)}
+                row = {}
+                for kind, text in (("native threads", native.stdout), ("threads", threads.stdout)):
+                    row[kind] = {names[p]: self.quantiles([l.split()[1] for l in text.splitlines() if re.match(rf"{p} [\d.]+$", l)]) for p in names}
+                row["processes"] = {names[p]: self.quantiles([l.split()[1] for l in texts[p].splitlines() if re.match(r"-?\d [\d.]+$", l)]) for p in names}
+                rows.append(row)
+                print(f"  {json.dumps(row)}", file=sys.stderr)
+        finally:
+            daemon.stop()
+        table = {kind: {name: {q: round(median(r[kind][name][q] for r in rows), 3) for q in ("p50_ms", "p99_ms")} for name in names.values()}
+                 for kind in rows[0]}
+        return {"rounds": rounds, "requests_each": requests, "table": table, "runs": rows}
+
+    @staticmethod
+    def quantiles(texts):
+        values = [float(t) for t in texts]
+        return {"p50_ms": percentile(values, 0.5), "p99_ms": percentile(values, 0.99), "n": len(values)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=ROOT / "target/release", help="folder of xsched, libxsched.so and libsimdev.so")
+    parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("names", nargs="+", choices=["launch", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    args = parser.parse_args()
+    for name in args.names:
+        with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:
+            print(f"{name} …", file=sys.stderr)
+            bench = Bench(args.bin, work, args.quick)
+            result = {"machine": machine(), **getattr(bench, name)()}
+        text = json.dumps(result, indent=1)
+        if args.out:
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / f"{name}.json").write_text(text + "\n")
+        else:
+            print(text)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main()
