@@ -10,6 +10,8 @@ use crate::runtime::Runtime;
 
 /// Shortest and longest time without a launch after which a drained group counts as idle, in ns.
 const GRACE_NS: (u64, u64) = (20_000, 2_000_000);
+/// Gaps up to this long are worth keeping the device for; in longer ones others get something done, in ns.
+const SHORT_GAP_NS: u64 = 500_000;
 /// A thread at a closed gate looks at the daemon's heartbeat this often.
 const LEASE_CHECK: Duration = Duration::from_millis(100);
 /// A daemon silent for so long holds nobody any more.
@@ -114,7 +116,7 @@ impl Group {
         }
         let gap = now_ns().saturating_sub(armed);
         let grace = self.grace_ns.load(Relaxed);
-        let wanted = if gap < GRACE_NS.1 { gap * 2 } else { 0 };
+        let wanted = if gap < SHORT_GAP_NS { gap * 2 } else { 0 };
         // Up at once, down slowly: a group that flaps costs more than one that stays ready a little too long.
         let next = if wanted > grace { wanted } else { grace - (grace - wanted) / 16 };
         self.grace_ns.store(next.clamp(GRACE_NS.0, GRACE_NS.1), Relaxed);

@@ -500,6 +500,13 @@ impl Runtime {
         self.gate_waits.load(Relaxed)
     }
 
+    /// Launches that the bound let through for want of progress, and those that a signal handler let through.
+    pub fn escapes(&self) -> (u64, u64) {
+        self.groups().map(|g| g.slot(self)).fold((0, 0), |(bound, signal), slot| {
+            (bound + slot.bound_escapes.load(Relaxed), signal + slot.signal_escapes.load(Relaxed))
+        })
+    }
+
     /// Launches of the whole process, and those that went by without a gate decision: attach, passthrough, error.
     pub fn totals(&self) -> (u64, [u64; 3]) {
         let mut launches = 0u64;

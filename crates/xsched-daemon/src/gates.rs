@@ -55,6 +55,18 @@ impl Server {
     /// Does what the arbiter said.
     pub(crate) fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
+        while !actions.is_empty() {
+            self.carry_out(&mut actions);
+            // An interrupted group is off the device though it is not done: let its time not be charged.
+            let now_us = self.now_us();
+            for id in std::mem::take(&mut self.cut_off) {
+                self.arbiter.event(now_us, Event::Drained(id), &mut actions);
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, actions: &mut Vec<Action>) {
         for action in actions.drain(..) {
             match action {
                 Action::Close(id) => self.close(id),
@@ -69,7 +81,6 @@ impl Server {
                 Action::Solo(id, on) => self.mark(id, gate::SOLO, on),
             }
         }
-        self.actions = actions;
     }
 
     fn mark(&self, id: GroupId, bit: u32, on: bool) {
@@ -91,8 +102,12 @@ impl Server {
         group.granted = false;
         group.seen = None;
         group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
-        if group.level == 3 {
+        let (level, conn) = (group.level, group.conn);
+        // It takes the whole context off the device: only where all of the program's work there is one group.
+        let whole = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| c.groups.len() == 1);
+        if level == 3 && whole {
             self.interrupt(id, true);
+            self.cut_off.push(id);
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Server {
     pub(crate) arbiter: Arbiter,
     /// Scratch for the arbiter's answers.
     pub(crate) actions: Vec<Action>,
+    /// Groups that were just interrupted.
+    pub(crate) cut_off: Vec<xsched_policy::GroupId>,
     pub(crate) conns: HashMap<u64, Conn>,
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
@@ -137,6 +139,7 @@ impl Server {
             config,
             arbiter,
             actions: Vec::with_capacity(64),
+            cut_off: Vec::new(),
             conns: HashMap::new(),
             groups: HashMap::new(),
             heartbeat,

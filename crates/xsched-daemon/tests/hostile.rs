@@ -181,11 +181,11 @@ fn slots_and_names_that_make_no_sense() {
             client.say(&message);
             is_hung_up(&client.socket).expect("a reason");
         }
-        // Steps out of all proportion are only bounded by the class.
+        // Steps out of all proportion are only bounded by the scale.
         let client = daemon.attach(130);
         client.say(&group(1, "sim:2"));
         until("it has its group", || {
-            daemon.ps().1.iter().any(|p| p.groups.iter().any(|g| g.device == "sim:2" && g.priority == 128))
+            daemon.ps().1.iter().any(|p| p.groups.iter().any(|g| g.device == "sim:2" && g.priority == -255))
         });
     });
 }

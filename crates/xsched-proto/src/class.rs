@@ -122,10 +122,10 @@ pub fn parse_priority(text: &str) -> Result<i32, String> {
 }
 
 /// The priority of a queue within a program of priority `base`, shifted by `steps` of ten
-/// (a stream's or queue's own priority hint; positive is more urgent), never leaving the program's class.
+/// (a stream's or queue's own priority hint; positive is more urgent), never above the program's class.
 pub fn queue_priority(base: i32, steps: i32) -> i32 {
-    let (low, high) = Class::of(base).range();
-    base.saturating_add(steps.saturating_mul(10)).clamp(low, high)
+    let (_, high) = Class::of(base).range();
+    base.saturating_add(steps.saturating_mul(10)).clamp(PRIORITY_MIN, high)
 }
 
 #[cfg(test)]
@@ -165,9 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_never_leaves_its_programs_class() {
+    fn a_queue_never_rises_above_its_programs_class() {
         assert_eq!(queue_priority(128, 1), 138);
-        assert_eq!(queue_priority(0, -1), 0);
+        assert_eq!(queue_priority(0, -1), -10);
+        assert_eq!(queue_priority(0, 20), 127);
+        assert_eq!(queue_priority(-250, -2), -255);
         assert_eq!(queue_priority(-128, 2), -108);
         assert_eq!(queue_priority(191, 5), 191);
     }
