@@ -72,7 +72,7 @@ Examples:
 Priorities: higher goes first. A number belongs to the class at or below it.
   class      name stands for   numbers      nice, roughly   stream priority (CUDA, HIP)
   system          255          255              -20          shifts a queue by ten a step
-  realtime        192          192..254      -19..-15        within its program's class:
+  realtime        192          192..254      -19..-15        never above its program's class:
   high            128          128..191      -14..-5         -1 is ten above 0
   normal            0            0..127       -4..4
   low, batch     -128         -255..-1         5..19
