@@ -1,0 +1,217 @@
+//! A folder for one test, with a simulated device and room for a daemon.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+use serde_json::Value;
+
+use crate::process::Process;
+use crate::until;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Where a test takes place. The device starts with its first program and ends with the place.
+pub struct Place {
+    dir: tempfile::TempDir,
+    device: Mutex<Option<Process>>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A file that a build puts beside these tests: the command and the libraries.
+pub fn beside(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("own path");
+    let path = test.parent().and_then(Path::parent).expect("target folder").join(name);
+    assert!(path.is_file(), "{} is missing: run `cargo build` first", path.display());
+    path
+}
+
+/// A file or folder of the source tree.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+impl Place {
+    /// Waits until no other test of this program has one.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Place {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+        // Under `/tmp`, so that a socket's path stays short.
+        let dir = tempfile::Builder::new().prefix("xsched-e2e-").tempdir_in("/tmp").expect("a temporary folder");
+        beside("libxsched.so");
+        beside("libsimdev.so");
+        Place { dir, device: Mutex::new(None), _alone: alone }
+    }
+
+    /// A path in the folder.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The daemon's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.join("x.sock")
+    }
+
+    /// A command that knows nothing of the machine's own scheduler or device.
+    pub fn command(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            let bytes = name.as_encoded_bytes();
+            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || name == "LD_PRELOAD" {
+                command.env_remove(&name);
+            }
+        }
+        for name in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+            command.env(name, self.dir.path());
+        }
+        command.env("SIMDEV_SOCKET", self.join("sim.sock")).env("XSCHED_SOCKET", self.socket());
+        command.env("XSCHED_STATS", self.join("stats"));
+        command.args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// The `xsched` command.
+    pub fn xsched(&self, args: &[&str]) -> Command {
+        self.command(beside("xsched"), args)
+    }
+
+    /// Runs `xsched` and returns what it said; fails unless it ended well.
+    #[track_caller]
+    pub fn ask(&self, args: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.xsched(args).output().expect("xsched runs");
+        assert!(status.success(), "xsched {args:?}: {status}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).expect("text")
+    }
+
+    /// Compiles a program (or, by its flags, a library) of `testing`, with what it needs of the device.
+    pub fn compile(&self, file: &str, flags: &[&str]) -> PathBuf {
+        let output = self.join(Path::new(file).file_stem().and_then(OsStr::to_str).expect("a name"));
+        let libraries = beside("libsimdev.so").parent().expect("a folder").to_owned();
+        let mut rpath = std::ffi::OsString::from("-Wl,-rpath,");
+        rpath.push(&libraries);
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
+        cc.arg(source("testing").join(file)).arg("-I").arg(source("crates/xsched-simdev/include"));
+        cc.arg("-L").arg(&libraries).arg(rpath).args(flags);
+        let done = cc.output().expect("a C compiler");
+        assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+        output
+    }
+
+    /// A program of `testing/hazards` for the simulated device.
+    pub fn sim_program(&self, name: &str) -> PathBuf {
+        self.device();
+        self.compile(&format!("hazards/{name}.c"), &["-lsimdev", "-lpthread", "-lm"])
+    }
+
+    /// One for OpenCL.
+    pub fn opencl_program(&self, name: &str) -> PathBuf {
+        self.compile(&format!("hazards/{name}.c"), &["-lOpenCL", "-lpthread", "-lm"])
+    }
+
+    /// Starts the simulated device if it is not there.
+    pub fn device(&self) {
+        let mut device = self.device.lock().unwrap_or_else(|e| e.into_inner());
+        if device.is_none() {
+            let socket = self.join("sim.sock");
+            let args = ["sim-device", "--socket", socket.to_str().expect("text")];
+            *device = Some(Process::start(self.xsched(&args)));
+            until("the device answers", || socket.exists());
+        }
+    }
+
+    /// Starts a daemon and waits until it answers.
+    pub fn daemon(&self, args: &[&str]) -> Process {
+        let mut command = self.xsched(&["daemon"]);
+        command.args(args);
+        let mut daemon = Process::start(command);
+        let pid = daemon.pid();
+        until("the daemon answers", || {
+            assert!(daemon.has_ended().is_none(), "the daemon ended");
+            self.ps().is_some_and(|ps| ps["daemon"]["pid"] == pid)
+        });
+        daemon
+    }
+
+    /// Starts a program under `xsched run`, which must be able to attach it.
+    pub fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Process {
+        Process::start(self.run_command(options, program, args))
+    }
+
+    /// The command for it.
+    pub fn run_command(&self, options: &[&str], program: &Path, args: &[&str]) -> Command {
+        let mut command = self.xsched(&["run"]);
+        command.args(options).arg("--").arg(program).args(args);
+        command
+    }
+
+    /// What `xsched ps` shows, if there is a daemon.
+    pub fn ps(&self) -> Option<Value> {
+        let output = self.xsched(&["ps", "--json"]).output().expect("xsched runs");
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// A program's entry.
+    pub fn program(&self, pid: u32) -> Option<Value> {
+        self.ps()?["programs"].as_array()?.iter().find(|p| p["pid"] == pid).cloned()
+    }
+
+    /// The only group of a program.
+    pub fn group(&self, pid: u32) -> Option<Value> {
+        self.program(pid)?["groups"].as_array()?.first().cloned()
+    }
+
+    /// Waits until a program, suspended by hand or for another's sake (`state` tells), launches nothing any more.
+    pub fn await_state(&self, pid: u32, state: &str) {
+        let mut before = None;
+        until("it is held", || {
+            let Some(group) = self.group(pid) else { return false };
+            let now = (group["state"] == state).then(|| group["launches"].as_u64());
+            now.is_some() && std::mem::replace(&mut before, now) == now
+        });
+    }
+
+    /// The lines that processes left at their end, by process id.
+    pub fn stats(&self) -> Vec<(u32, Value)> {
+        let text = std::fs::read_to_string(self.join("stats")).unwrap_or_default();
+        let parse = |line: &str| -> Value { serde_json::from_str(line).expect("JSON") };
+        text.lines().map(parse).map(|v| (v["pid"].as_u64().expect("pid") as u32, v)).collect()
+    }
+
+    /// What one process left at its end.
+    #[track_caller]
+    pub fn stats_of(&self, pid: u32) -> Value {
+        let mut lines = self.stats().into_iter().filter(|(p, _)| *p == pid);
+        let line = lines.next().unwrap_or_else(|| panic!("{pid} left no line: {:?}", self.stats())).1;
+        assert!(lines.next().is_none(), "{pid} left two lines");
+        line
+    }
+
+    /// Checks the scheduler's count of launches against the device's (`launched PID N` lines of a program): equal, and
+    /// all of them scheduled.
+    #[track_caller]
+    pub fn assert_counts(&self, lines: &[String]) {
+        let counts = lines.iter().filter_map(|l| l.strip_prefix("launched "));
+        let mut seen = 0;
+        for line in counts {
+            let (pid, launched) = line.split_once(' ').expect("launched PID N");
+            let stats = self.stats_of(pid.parse().expect("pid"));
+            let launched: u64 = launched.parse().expect("a number");
+            assert_eq!(stats["launches"], launched, "{stats}");
+            assert_eq!(stats["unscheduled"], serde_json::json!({"attach": 0, "passthrough": 0, "error": 0}), "{stats}");
+            seen += 1;
+        }
+        assert!(seen > 0, "no count in {lines:?}");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A daemon that `run` started is nobody's child.
+        if let Some(pid) = self.ps().and_then(|ps| ps["daemon"]["pid"].as_u64()) {
+            let _ = Command::new("kill").arg(pid.to_string()).status();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A program that is talked to by lines, and ended with its test.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long anything may take before a test gives up.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// CLOCK_MONOTONIC in ns, the clock that the programs report.
+pub fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// A running program.
+pub struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Arc<Mutex<String>>,
+    error_reader: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts it with its three standard descriptors ours.
+    pub fn start(mut command: Command) -> Process {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().expect("stdout"));
+        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let errors = Arc::new(Mutex::new(String::new()));
+        let (err, kept) = (BufReader::new(child.stderr.take().expect("stderr")), errors.clone());
+        let error_reader = std::thread::spawn(move || {
+            for line in err.lines().map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap_or_else(|e| e.into_inner());
+                kept.push_str(&line);
+                kept.push('\n');
+            }
+        });
+        let stdin = child.stdin.take();
+        Process { child, stdin, lines, errors, error_reader: Some(error_reader) }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to stderr so far.
+    pub fn errors(&self) -> String {
+        self.errors.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Gives it a line.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("stdin is open");
+        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the program reads");
+    }
+
+    /// The next line that it prints.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        self.line_within(TIMEOUT).unwrap_or_else(|| panic!("no line in {TIMEOUT:?}: {}", self.errors()))
+    }
+
+    /// The next line, if it comes soon enough.
+    #[track_caller]
+    pub fn line_within(&mut self, time: Duration) -> Option<String> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.child.wait();
+                panic!("the program ended: {status:?}: {}", self.errors())
+            }
+        }
+    }
+
+    /// Waits for a line that it must print, others before it left out.
+    #[track_caller]
+    pub fn expect(&mut self, wanted: &str) {
+        let deadline = Instant::now() + TIMEOUT;
+        while self.line() != wanted {
+            assert!(Instant::now() < deadline, "no line '{wanted}'");
+        }
+    }
+
+    /// Waits for the line that tells the device's count.
+    #[track_caller]
+    pub fn expect_counts_line(&mut self) {
+        while !self.line().starts_with("launched ") {}
+    }
+
+    /// Drops the lines printed so far.
+    pub fn skip_lines(&mut self) {
+        while self.lines.try_recv().is_ok() {}
+    }
+
+    /// Waits for a line of `steady` whose time is after `when` (ns), and returns how much after.
+    #[track_caller]
+    pub fn progress_after(&mut self, when: u64) -> Duration {
+        loop {
+            if let Ok(stamp) = self.line().parse::<u64>()
+                && stamp > when
+            {
+                return Duration::from_nanos(stamp - when);
+            }
+        }
+    }
+
+    /// How it ended, if it did.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child")
+    }
+
+    /// Waits for its end: exit status (or minus the signal) and the lines that it still printed.
+    #[track_caller]
+    pub fn wait(mut self) -> (i32, Vec<String>, String) {
+        self.stdin = None;
+        let deadline = Instant::now() + 2 * TIMEOUT;
+        let status = loop {
+            if let Some(status) = self.has_ended() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end: {}", self.errors());
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        if let Some(reader) = self.error_reader.take() {
+            let _ = reader.join();
+        }
+        let code = status.code().unwrap_or_else(|| -status.signal().expect("ended by a signal"));
+        (code, self.lines.iter().collect(), self.errors())
+    }
+
+    /// Waits for its end, which must be a good one, with nothing on stderr. Returns the lines that it still printed.
+    #[track_caller]
+    pub fn finish(self) -> Vec<String> {
+        let (code, lines, errors) = self.wait();
+        assert_eq!((code, errors.as_str()), (0, ""), "{lines:?}");
+        lines
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,67 @@
+//! The bound on work in flight never brings a correct program to a stop.
+
+use std::path::Path;
+
+use xsched_e2e::{Place, Process, until};
+
+/// Runs a program that waits for what it provides itself, at low priority beside a busy one, and returns its lines and
+/// how often the bound let a command pass.
+fn beside_a_rival(place: &Place, rival: &Path, program: &Path, args: &[&str]) -> (Vec<String>, u64) {
+    let mut rival = place.run(&["--priority", "low"], rival, &["200", "4"]);
+    rival.expect("ready");
+    let mut program: Process = place.run(&["--priority", "low", "--threshold", "2"], program, args);
+    program.expect("ready");
+    program.tell("go");
+    let pid = program.pid();
+    let lines = program.finish();
+    let escapes = place.stats_of(pid)["bound_escapes"].as_u64().expect("a number");
+    rival.tell("end");
+    assert_eq!(rival.finish().last().map(String::as_str), Some("ok"));
+    (lines, escapes)
+}
+
+#[test]
+fn a_kernel_waits_for_what_follows_five_thousand_commands_on_another_stream() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let (steady, program) = (place.sim_program("steady"), place.sim_program("provides_later"));
+    let (lines, escapes) = beside_a_rival(&place, &steady, &program, &["beside"]);
+    println!("5,000 commands beside a waiting stream, threshold 2: {}, {escapes} let through", lines[0]);
+    assert!(escapes > 0);
+    assert_eq!(lines.last().unwrap(), "ok");
+    place.assert_counts(&lines);
+}
+
+#[test]
+fn a_kernel_waits_for_what_follows_eight_hundred_commands_on_its_own_stream() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let (steady, program) = (place.sim_program("steady"), place.sim_program("provides_later"));
+    let (lines, escapes) = beside_a_rival(&place, &steady, &program, &["behind"]);
+    println!("800 commands behind a waiting stream, threshold 2: {}, {escapes} let through", lines[0]);
+    assert!(escapes > 0);
+    assert_eq!(lines.last().unwrap(), "ok");
+    place.assert_counts(&lines);
+}
+
+#[test]
+fn commands_behind_a_user_event_that_the_same_thread_sets() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let program = place.opencl_program("provides_later_cl");
+    // The rival runs the same program: registered, and busy until it is told to go on.
+    let mut rival = place.run(&["--priority", "low"], &program, &[]);
+    rival.expect("ready");
+    let (rival_pid, mut lines) = (rival.pid(), Vec::new());
+    let mut other = place.run(&["--priority", "low", "--threshold", "2"], &program, &[]);
+    other.expect("ready");
+    until("both are there", || place.program(rival_pid).is_some() && place.program(other.pid()).is_some());
+    other.tell("go");
+    rival.tell("go");
+    let pid = other.pid();
+    lines.extend(other.finish());
+    assert_eq!(rival.finish().last().map(String::as_str), Some("ok"));
+    assert_eq!(lines.last().map(String::as_str), Some("ok"));
+    let stats = place.stats_of(pid);
+    println!("OpenCL, 500 commands behind a user event, threshold 2: {}, {}", lines[0], stats["bound_escapes"]);
+}

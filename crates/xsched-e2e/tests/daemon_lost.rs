@@ -1,0 +1,119 @@
+//! The daemon dies or stops while it holds a program: the program goes on, and is scheduled again by the next one.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use xsched_e2e::{Place, Process, now_ns, signal, until};
+
+/// Starts an endless program and holds it.
+fn held(place: &Place) -> Process {
+    let steady = place.sim_program("steady");
+    let mut program = place.run(&[], &steady, &[]);
+    program.expect("ready");
+    program.progress_after(0);
+    place.ask(&["suspend", "--pid", &program.pid().to_string()]);
+    place.await_state(program.pid(), "suspended");
+    program.skip_lines();
+    assert_eq!(program.line_within(Duration::from_millis(300)), None, "it is held");
+    program
+}
+
+fn unscheduled(group: &serde_json::Value) -> u64 {
+    group["unscheduled"]["attach"].as_u64().unwrap()
+}
+
+/// A daemon is there: waits until it schedules the program, by the program's own count.
+fn assert_scheduled_again(place: &Place, program: &mut Process) -> Duration {
+    let pid = program.pid();
+    let took = until("it attaches", || {
+        place.group(pid).is_some_and(|g| ["running", "ready", "idle"].contains(&g["state"].as_str().unwrap()))
+    });
+    // From here on launches pass by the gate: all that are added are scheduled ones.
+    let begin = place.group(pid).unwrap();
+    assert!(unscheduled(&begin) > 0, "what went by without a daemon is counted: {begin}");
+    until("it launches", || place.group(pid).unwrap()["launches"].as_u64() > begin["launches"].as_u64());
+    let end = place.group(pid).unwrap();
+    assert_eq!(unscheduled(&end), unscheduled(&begin), "{end}");
+    // And it can be held again.
+    place.ask(&["suspend", "--pid", &pid.to_string()]);
+    place.await_state(pid, "suspended");
+    place.ask(&["resume", "--pid", &pid.to_string()]);
+    program.progress_after(now_ns());
+    took
+}
+
+#[test]
+fn a_held_program_goes_on_when_the_daemon_is_killed_and_finds_the_next_one() {
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut program = held(&place);
+    let when = now_ns();
+    signal(daemon.pid(), Signal::KILL);
+    let after = program.progress_after(when);
+    println!("daemon killed: the held program's next batch was done after {after:?}");
+    assert!(after < Duration::from_secs(1));
+    assert_eq!(daemon.wait().0, -9);
+    program.skip_lines();
+    program.progress_after(now_ns());
+    let _next = place.daemon(&[]);
+    let took = assert_scheduled_again(&place, &mut program);
+    println!("next daemon: attached {took:?} after it answered");
+    program.tell("end");
+    let (code, lines, errors) = program.wait();
+    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "one line says so: {errors}");
+    assert!(errors.starts_with("xsched: runs unscheduled until a daemon answers: "), "{errors}");
+}
+
+#[test]
+fn all_programs_of_a_killed_daemon_go_on() {
+    let place = Place::new();
+    let daemon = place.daemon(&["--policy", "hpf"]);
+    let steady = place.sim_program("steady");
+    let mut low = place.run(&["--priority", "low"], &steady, &[]);
+    low.expect("ready");
+    low.progress_after(0);
+    let mut high = place.run(&["--priority", "high"], &steady, &[]);
+    high.expect("ready");
+    high.progress_after(0);
+    place.await_state(low.pid(), "ready");
+    low.skip_lines();
+    let when = now_ns();
+    signal(daemon.pid(), Signal::KILL);
+    let after = low.progress_after(when);
+    println!("daemon killed: the program held for another's sake went on after {after:?}");
+    assert!(after < Duration::from_secs(1));
+    high.progress_after(when);
+    for mut program in [low, high] {
+        program.tell("end");
+        assert_eq!(program.wait().0, 0);
+    }
+}
+
+#[test]
+fn a_held_program_goes_on_when_the_daemon_stops_and_a_late_daemon_closes_nothing() {
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut program = held(&place);
+    let when = now_ns();
+    signal(daemon.pid(), Signal::STOP);
+    let after = program.progress_after(when);
+    println!("daemon stopped: the held program's next batch was done after {after:?}");
+    assert!(after < Duration::from_secs(3));
+    program.skip_lines();
+    program.progress_after(now_ns());
+    let awake = now_ns();
+    signal(daemon.pid(), Signal::CONT);
+    // No gap while the daemon is back and the program attaches anew.
+    let mut last = awake;
+    while last < awake + 3_000_000_000 {
+        let gap = program.progress_after(last);
+        assert!(gap < Duration::from_millis(500), "a gap of {gap:?}");
+        last += gap.as_nanos() as u64;
+    }
+    let took = assert_scheduled_again(&place, &mut program);
+    println!("attached again {took:?} later than 3 s after the daemon went on");
+    program.tell("end");
+    let (code, lines, errors) = program.wait();
+    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
+}

@@ -1,0 +1,212 @@
+//! What programs do that a library inside them must survive: one small program each, beside a rival and a scheduler that
+//! suspends and resumes both at random.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use xsched_e2e::{Place, Process, beside, now_ns, signal, until};
+
+/// A daemon that gives nobody peace, and a program that shares the device.
+fn unrest(place: &Place) -> (Process, Process) {
+    let steady = place.sim_program("steady");
+    let daemon = place.daemon(&["--policy", "chaos"]);
+    let mut rival = place.run(&[], &steady, &["100", "4"]);
+    rival.expect("ready");
+    (daemon, rival)
+}
+
+fn end(place: &Place, mut program: Process) {
+    program.tell("end");
+    let lines = program.finish();
+    assert_eq!(lines.last().map(String::as_str), Some("ok"));
+    place.assert_counts(&lines);
+}
+
+/// Runs a program that ends well by itself; alone and beside a rival.
+fn runs(name: &str, args: &[&str]) {
+    let place = Place::new();
+    let program = place.sim_program(name);
+    {
+        let _daemon = place.daemon(&[]);
+        let lines = place.run(&[], &program, args).finish();
+        assert_eq!(lines.last().map(String::as_str), Some("ok"), "{lines:?}");
+        place.assert_counts(&lines);
+    }
+    let (_daemon, rival) = unrest(&place);
+    let lines = place.run(&[], &program, args).finish();
+    assert_eq!(lines.last().map(String::as_str), Some("ok"), "{lines:?}");
+    place.assert_counts(&lines);
+    end(&place, rival);
+}
+
+/// Starts a program that goes on until it is told, and holds it.
+fn held(place: &Place, mut program: Process) -> Process {
+    program.expect("ready");
+    place.ask(&["suspend", "--pid", &program.pid().to_string()]);
+    place.await_state(program.pid(), "suspended");
+    program.skip_lines();
+    program
+}
+
+#[test]
+fn parents_and_children_by_fork_and_exec() {
+    runs("processes", &[]);
+}
+
+#[test]
+fn threads_by_the_hundred() {
+    runs("threads", &[]);
+}
+
+#[test]
+fn use_of_the_device_in_a_destructor_of_thread_local_storage() {
+    runs("destructor", &[]);
+}
+
+#[test]
+fn a_library_is_opened_uses_the_device_and_is_closed() {
+    let place = Place::new();
+    let libraries = beside("libsimdev.so");
+    let folder = libraries.parent().unwrap().to_str().unwrap();
+    let flags = ["-shared", "-fPIC", "-L", folder, "-lsimdev", "-lm"];
+    let plugin = place.compile("hazards/plugin.c", &flags);
+    let program = place.compile("hazards/loads_plugin.c", &["-ldl"]);
+    let (_daemon, rival) = unrest(&place);
+    let lines = place.run(&[], &program, &[plugin.to_str().unwrap()]).finish();
+    assert_eq!(lines.last().map(String::as_str), Some("ok"));
+    place.assert_counts(&lines);
+    end(&place, rival);
+}
+
+#[test]
+fn the_end_inside_a_callback_of_the_device() {
+    let place = Place::new();
+    let program = place.sim_program("exit_in_callback");
+    let (_daemon, rival) = unrest(&place);
+    for _ in 0..3 {
+        let (code, lines, errors) = place.run(&[], &program, &[]).wait();
+        assert_eq!((code, errors.as_str()), (7, ""));
+        assert_eq!(lines.len(), 1);
+    }
+    end(&place, rival);
+    until("nothing of them is shown", || place.ps().unwrap()["programs"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_end_of_main_while_a_thread_is_held() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("exit_at_gate");
+    let mut program = held(&place, place.run(&[], &program, &[]));
+    let begin = Instant::now();
+    program.tell("end");
+    let (code, _, errors) = program.wait();
+    assert_eq!((code, errors.as_str()), (5, ""));
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn signals_end_a_held_program_at_once() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let steady = place.sim_program("steady");
+    for (which, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
+        let program = held(&place, place.run(&[], &steady, &[]));
+        let begin = Instant::now();
+        signal(program.pid(), which);
+        assert_eq!(program.wait().0, -number);
+        println!("signal {number} ended a held program within {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_millis(500));
+    }
+    until("nothing is shown", || place.ps().unwrap()["programs"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_signal_handler_lets_one_command_of_a_held_program_pass() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let steady = place.sim_program("steady");
+    let mut program = held(&place, place.run(&[], &steady, &["200", "1"]));
+    for _ in 0..5 {
+        let when = now_ns();
+        signal(program.pid(), Signal::USR1);
+        program.progress_after(when);
+        assert_eq!(program.line_within(Duration::from_millis(100)), None, "one and no more");
+    }
+    let group = place.group(program.pid()).unwrap();
+    assert_eq!(group["signal_escapes"], 5, "{group}");
+    place.ask(&["resume", "--pid", &program.pid().to_string()]);
+    program.progress_after(now_ns());
+    program.tell("end");
+    let lines = program.finish();
+    assert!(lines.contains(&"handled 5".to_owned()), "handlers ran: {lines:?}");
+    place.assert_counts(&lines);
+}
+
+#[test]
+fn a_signal_handler_leaves_a_held_command_by_longjmp() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("longjmp");
+    let mut program = held(&place, place.run(&[], &program, &[]));
+    let pid = program.pid();
+    for _ in 0..5 {
+        signal(pid, Signal::USR1);
+        program.expect("jumped");
+        // Back at the gate.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.ask(&["resume", "--pid", &pid.to_string()]);
+    program.tell("go on");
+    program.expect_counts_line();
+    program.expect("quiet");
+    until("it is idle, the commands left behind notwithstanding", || place.group(pid).unwrap()["state"] == "idle");
+    program.tell("end");
+    assert_eq!(program.finish(), ["ok"]);
+}
+
+#[test]
+fn a_thread_is_cancelled_while_it_is_held() {
+    for kind in ["deferred", "asynchronous"] {
+        let place = Place::new();
+        let _daemon = place.daemon(&[]);
+        let program = place.sim_program("cancel");
+        let mut program = held(&place, place.run(&[], &program, &[kind]));
+        program.tell("cancel");
+        program.expect("cancelled");
+        let at_once = program.line_within(Duration::from_millis(300)).is_some();
+        println!("{kind} cancellation of a held thread: {}", if at_once { "at once" } else { "once it is let on" });
+        place.ask(&["resume", "--pid", &program.pid().to_string()]);
+        if !at_once {
+            program.expect("joined");
+        }
+        program.tell("go on");
+        let pid = program.pid();
+        let lines = program.finish();
+        assert_eq!(lines.last().map(String::as_str), Some("ok"));
+        place.stats_of(pid);
+        place.assert_counts(&lines);
+    }
+}
+
+#[test]
+fn ctrl_c_reaches_a_held_python() {
+    let place = Place::new();
+    place.device();
+    let _daemon = place.daemon(&[]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/hazards/interrupt.py");
+    let library = beside("libsimdev.so");
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(|p| {
+        std::process::Command::new(p).arg("-c").arg("import ctypes").output().is_ok_and(|o| o.status.success())
+    });
+    let python = python.expect("a Python with ctypes");
+    let mut command = place.xsched(&["run", "--", python, script]);
+    command.arg(library);
+    let mut program = held(&place, Process::start(command));
+    let begin = Instant::now();
+    signal(program.pid(), Signal::INT);
+    program.expect("interrupted");
+    println!("KeyboardInterrupt after {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    program.finish();
+}

@@ -1,0 +1,108 @@
+//! A program is killed or stopped while it has the device or is held: others go on, and nothing of it stays.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use xsched_e2e::{Place, Process, now_ns, signal, until};
+
+/// A low program, held back by a high one.
+fn pair(place: &Place) -> (Process, Process) {
+    let steady = place.sim_program("steady");
+    let mut low = place.run(&["--priority", "low"], &steady, &[]);
+    low.expect("ready");
+    low.progress_after(0);
+    let mut high = place.run(&["--priority", "high"], &steady, &[]);
+    high.expect("ready");
+    high.progress_after(0);
+    place.await_state(low.pid(), "ready");
+    low.skip_lines();
+    high.skip_lines();
+    (low, high)
+}
+
+fn end(mut program: Process) {
+    program.tell("end");
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
+}
+
+#[test]
+fn the_other_goes_on_when_the_one_with_the_device_is_killed() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let (mut low, high) = pair(&place);
+    let when = now_ns();
+    signal(high.pid(), Signal::KILL);
+    let after = low.progress_after(when);
+    println!("high killed: low's next batch was done after {after:?}");
+    assert!(after < Duration::from_secs(1));
+    let gone = high.pid();
+    assert_eq!(high.wait().0, -9);
+    until("nothing of it is shown", || place.program(gone).is_none());
+    end(low);
+    until("nothing is shown", || place.ps().unwrap()["programs"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_other_goes_on_when_the_one_with_the_device_is_stopped() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let (mut low, mut high) = pair(&place);
+    let when = now_ns();
+    signal(high.pid(), Signal::STOP);
+    let after = low.progress_after(when);
+    println!("high stopped: low's next batch was done after {after:?}");
+    assert!(after < Duration::from_secs(1));
+    low.progress_after(now_ns() + 200_000_000);
+    let when = now_ns();
+    signal(high.pid(), Signal::CONT);
+    let after = high.progress_after(when);
+    println!("high continued: its next batch was done after {after:?}");
+    assert!(after < Duration::from_secs(1));
+    place.await_state(low.pid(), "ready");
+    end(high);
+    end(low);
+}
+
+#[test]
+fn a_held_program_that_is_stopped_or_killed_disturbs_nobody() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let (low, mut high) = pair(&place);
+    signal(low.pid(), Signal::STOP);
+    let mut last = now_ns();
+    let begin = last;
+    while last < begin + 500_000_000 {
+        let gap = high.progress_after(last);
+        assert!(gap < Duration::from_millis(500), "a gap of {gap:?}");
+        last += gap.as_nanos() as u64;
+    }
+    signal(low.pid(), Signal::KILL);
+    let gone = low.pid();
+    assert_eq!(low.wait().0, -9);
+    until("nothing of it is shown", || place.program(gone).is_none());
+    high.progress_after(now_ns());
+    end(high);
+}
+
+#[test]
+fn killing_and_stopping_over_and_over_leaves_nothing() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--policy", "chaos"]);
+    let steady = place.sim_program("steady");
+    let mut stays = place.run(&[], &steady, &[]);
+    stays.expect("ready");
+    for round in 0..12 {
+        let mut other = place.run(&["--priority", "high"], &steady, &["100", "20"]);
+        other.expect("ready");
+        // At another point of its life each time.
+        std::thread::sleep(Duration::from_millis(round * 3));
+        if round % 2 == 1 {
+            signal(other.pid(), Signal::STOP);
+        }
+        signal(other.pid(), Signal::KILL);
+        other.wait();
+        stays.progress_after(now_ns());
+    }
+    until("only one is shown", || place.ps().unwrap()["programs"].as_array().unwrap().len() == 1);
+    end(stays);
+}

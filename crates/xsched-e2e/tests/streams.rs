@@ -1,0 +1,86 @@
+//! Queues of different priority in one process: they wait for each other and nobody for ever.
+
+use std::time::Instant;
+
+use xsched_e2e::{Place, now_ns, until};
+
+#[test]
+fn streams_of_three_priorities_that_wait_for_each_other_finish() {
+    let place = Place::new();
+    let program = place.sim_program("streams");
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let begin = Instant::now();
+    let alone = place.run(&[], &program, &[]).finish();
+    println!("one process, daemon: {:?}", begin.elapsed());
+    assert_eq!(alone.last().unwrap(), "ok");
+    place.assert_counts(&alone);
+}
+
+#[test]
+fn they_finish_beside_a_program_of_higher_priority_too() {
+    let place = Place::new();
+    let (program, steady) = (place.sim_program("streams"), place.sim_program("steady"));
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let mut high = place.run(&["--priority", "high"], &steady, &["2000", "2"]);
+    high.expect("ready");
+    let other = place.run(&[], &program, &[]);
+    // It gets nowhere while the other is busy; then it must get everywhere.
+    until("it is there", || place.program(other.pid()).is_some());
+    high.tell("end");
+    assert_eq!(high.finish().last().unwrap(), "ok");
+    let lines = other.finish();
+    assert_eq!(lines.last().unwrap(), "ok");
+    place.assert_counts(&lines);
+}
+
+#[test]
+fn they_finish_under_every_policy_inside_the_process_and_out() {
+    let place = Place::new();
+    let program = place.sim_program("streams");
+    for policy in ["hpf", "up", "pup", "chaos"] {
+        let begin = Instant::now();
+        let lines = place.run(&["--local", policy], &program, &[]).finish();
+        println!("--local {policy}: {:?}", begin.elapsed());
+        assert_eq!(lines.last().unwrap(), "ok", "{policy}");
+        place.assert_counts(&lines);
+    }
+    for policy in ["up", "chaos"] {
+        let _daemon = place.daemon(&["--policy", policy]);
+        let lines = place.run(&[], &program, &[]).finish();
+        assert_eq!(lines.last().unwrap(), "ok", "{policy}");
+        place.assert_counts(&lines);
+    }
+}
+
+#[test]
+fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let _daemon = place.daemon(&["--policy", "hpf"]);
+    let mut rival = place.run(&["--priority", "10"], &steady, &["500", "2"]);
+    rival.expect("ready");
+    let mut program = place.run(&[], &steady, &["100", "10"]);
+    program.expect("ready");
+    let pid = program.pid();
+    for round in 0..20 {
+        let queues = || -> Vec<String> {
+            let groups = place.program(pid).map(|p| p["groups"].as_array().unwrap().clone()).unwrap_or_default();
+            let queues = groups.iter().flat_map(|g| g["queues"].as_array().unwrap().clone());
+            queues.map(|q| q["id"].as_str().unwrap().to_owned()).collect()
+        };
+        until("it has a queue", || !queues().is_empty());
+        // Above the rival, level with it, below it.
+        let priority = ["20", "10", "-5", "0"][round % 4];
+        place.ask(&["hint", "--queue", &queues()[0], "--priority", priority]);
+        if round % 4 == 0 {
+            program.progress_after(now_ns());
+        }
+    }
+    rival.tell("end");
+    assert_eq!(rival.finish().last().unwrap(), "ok");
+    program.progress_after(now_ns());
+    program.tell("end");
+    let lines = program.finish();
+    assert_eq!(lines.last().unwrap(), "ok");
+    place.assert_counts(&lines);
+}
