@@ -155,8 +155,11 @@ pub fn step_aside(what: &str) {
 }
 
 /// Runs a part of ours between an application and its driver; a panic in it turns scheduling off and is over.
+/// The caller's `errno` stays as it is.
 pub fn guarded<T>(what: &str, part: impl FnOnce() -> T) -> Option<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| step_aside(what)).ok()
+    resolve::keeping_errno(|| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| step_aside(what)).ok()
+    })
 }
 
 fn describe() -> Vec<Described> {

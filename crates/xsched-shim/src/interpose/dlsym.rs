@@ -1,12 +1,12 @@
-//! `dlsym` and `dlvsym`: callers that look a vendor function up get our stub for it.
+//! `dlsym`, `dlvsym` and `dlclose`: callers that look a vendor function up get our stub for it.
 //!
 //! Everything else is passed on by a jump, with the caller's return address in place, so that RTLD_NEXT and
 //! RTLD_DEFAULT keep their meaning.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::Hook;
-use super::resolve::{self, DEFAULT, NEXT};
+use super::resolve::{self, DEFAULT, NEXT, Next};
 use crate::{platform, process};
 
 /// The answer "not ours": jump on to the real function.
@@ -98,41 +98,76 @@ fn wanted(name: *const c_char) -> Option<(&'static Hook, &'static CStr)> {
 
 extern "C" fn answer(handle: *mut c_void, name: *const c_char, caller: usize) -> usize {
     let Some((hook, name)) = wanted(name) else { return PASS };
-    let real = match handle as usize {
-        // An interposer looking for the function behind its own: what lies behind it, it shall have.
-        NEXT => return PASS,
-        DEFAULT => resolve::for_caller(hook, caller),
-        _ => {
-            let found = resolve::look_up(handle, name);
-            if found.is_null() {
-                return PASS;
+    resolve::keeping_errno(|| {
+        let real = match handle as usize {
+            NEXT => match resolve::next_for_caller(name, caller) {
+                Next::AsIs => return PASS,
+                Next::Function(real) => real,
+                Next::Nothing => std::ptr::null_mut(),
+            },
+            DEFAULT if !resolve::before_us(name).is_null() => return PASS,
+            DEFAULT => resolve::for_caller(hook, caller),
+            _ => {
+                let found = resolve::look_up(handle, name);
+                if found.is_null() || found == resolve::before_us(name) {
+                    return PASS;
+                }
+                // Handles of the whole program find this library first.
+                if resolve::is_ours(found) { resolve::next(name) } else { found }
             }
-            // Handles of the whole program find this library first.
-            if resolve::is_ours(found) { resolve::next(name) } else { found }
+        };
+        if real.is_null() {
+            // Leaves the message for dlerror.
+            resolve::next(name);
+            return NOTHING;
         }
-    };
-    if real.is_null() {
-        // Leaves the message for dlerror.
-        resolve::next(name);
-        return NOTHING;
-    }
-    resolve::stub_for(hook, real) as usize
+        resolve::forget_failures();
+        resolve::stub_for(hook, real) as usize
+    })
 }
 
 extern "C" fn answer_versioned(
     handle: *mut c_void,
     name: *const c_char,
     version: *const c_char,
-    _caller: usize,
+    caller: usize,
 ) -> usize {
-    let Some((hook, _)) = wanted(name) else { return PASS };
-    if [NEXT, DEFAULT].contains(&(handle as usize)) {
+    let Some((hook, name)) = wanted(name) else { return PASS };
+    if version.is_null() || handle as usize == NEXT {
         return PASS;
     }
-    // SAFETY: the caller's own arguments.
-    let found = unsafe { resolve::real_dlvsym()(handle, name, version) };
-    if found.is_null() || resolve::is_ours(found) {
-        return PASS;
-    }
-    resolve::stub_for(hook, found) as usize
+    resolve::keeping_errno(|| {
+        // SAFETY: the caller's own arguments.
+        let version = unsafe { CStr::from_ptr(version) };
+        let found = match handle as usize {
+            DEFAULT => resolve::versioned_for_caller(name, version, caller),
+            _ => {
+                // SAFETY: as above.
+                let found = unsafe { resolve::real_dlvsym()(handle, name.as_ptr(), version.as_ptr()) };
+                if found.is_null() {
+                    return PASS;
+                }
+                // This library has no versions, so it answers to all.
+                if resolve::is_ours(found) { resolve::versioned_for_caller(name, version, 0) } else { found }
+            }
+        };
+        let before = resolve::before_us(name);
+        if !before.is_null() && (before == found || handle as usize == DEFAULT) {
+            return PASS;
+        }
+        if found.is_null() {
+            // Leaves the message for dlerror.
+            resolve::versioned_for_caller(name, version, 0);
+            return NOTHING;
+        }
+        resolve::forget_failures();
+        resolve::stub_for(hook, found) as usize
+    })
+}
+
+/// `dlclose`: what lies at an address may be something else after it.
+// SAFETY: nothing is done with the handle but to close it. Destructors may unwind as they do without us.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
+    resolve::close(handle)
 }

@@ -1,15 +1,18 @@
-//! Finds `dlsym` in the C library without asking `dlsym`, which is ours.
+//! Finds `dlsym` in the C library without asking `dlsym`, which is ours; and who needs whom.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 // The parts of the ELF format read here; names as in <elf.h>.
+const DT_NEEDED: i64 = 1;
 const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_SONAME: i64 = 14;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
+/// One entry of a dynamic section.
 #[repr(C)]
-struct Dyn {
+pub(super) struct Dyn {
     tag: i64,
     value: usize,
 }
@@ -96,6 +99,32 @@ unsafe fn look_up(base: usize, mut dynamic: *const Dyn, wanted: &CStr) -> *mut c
         }
     }
     std::ptr::null_mut()
+}
+
+/// What an object is called, and what it was linked against.
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) soname: Option<CString>,
+    pub(super) needed: Vec<CString>,
+}
+
+/// # Safety
+/// `dynamic` is the dynamic section of an object loaded at `base`.
+pub(super) unsafe fn names(dynamic: *const Dyn, base: usize) -> Names {
+    let mut names = Names::default();
+    // SAFETY: by the caller's promise; the section ends with a null tag.
+    let entries = || (0..).map(|i| unsafe { &*dynamic.add(i) }).take_while(|entry| entry.tag != 0);
+    let Some(strings) = entries().find(|entry| entry.tag == DT_STRTAB) else { return names };
+    let strings = if strings.value < base { strings.value + base } else { strings.value };
+    for entry in entries().filter(|entry| [DT_NEEDED, DT_SONAME].contains(&entry.tag)) {
+        // SAFETY: an offset into the object's own table of strings.
+        let name = unsafe { CStr::from_ptr((strings + entry.value) as *const c_char) }.to_owned();
+        match entry.tag {
+            DT_NEEDED => names.needed.push(name),
+            _ => names.soname = Some(name),
+        }
+    }
+    names
 }
 
 /// # Safety

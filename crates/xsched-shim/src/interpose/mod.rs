@@ -9,8 +9,9 @@
 
 mod dlsym;
 mod elf;
-
+mod objects;
 pub mod resolve;
+mod sites;
 mod unwind;
 
 use std::ffi::{CStr, c_void};

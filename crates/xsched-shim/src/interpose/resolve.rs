@@ -1,34 +1,35 @@
 //! Which function a caller would have got without us.
 //!
-//! Order: the rest of the global scope behind this library (what an ordinary caller binds to); if that has none, the
-//! caller's own scope: the object that holds the call, and what it was linked against. The second is how an extension
-//! module that brings its own copy of a vendor library, loaded with RTLD_LOCAL, finds that copy. A vendor library is
-//! never opened by a path or name of our own choosing.
+//! Order: the rest of the global scope behind this library (what an ordinary caller binds to); if that has none, or got
+//! it only after the caller was loaded, the caller's own scope: the object that was opened when the caller came in, and
+//! what it was linked against. The second is how an extension module that brings its own copy of a vendor library,
+//! loaded with RTLD_LOCAL, finds that copy. A vendor library is never opened by a path or name of our own choosing.
+//!
+//! No lock of ours is held while the loader is asked: it has locks of its own, which a caller may hold (constructors).
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::Mutex;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard, Once};
 
-use super::{AnyFn, BINDINGS, Hook, elf};
+use super::objects::Objects;
+use super::{AnyFn, BINDINGS, Hook, elf, sites};
+use crate::platform;
 
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type DlvsymFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+type DlcloseFn = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
-/// Call sites whose function was found in their own scope.
-const SITES: usize = 1024;
-/// Colliding call sites tried before a search is made anew.
-const PROBES: usize = 4;
-
-struct Site {
-    key: AtomicUsize,
-    real: AtomicPtr<c_void>,
+/// A vendor library behind a binding.
+#[derive(Clone, Copy, PartialEq)]
+struct Behind {
+    /// Load address; 0 = free.
+    base: usize,
+    /// How often it was given out.
+    given: u32,
 }
 
-static SITE_CACHE: [Site; SITES] =
-    [const { Site { key: AtomicUsize::new(0), real: AtomicPtr::new(std::ptr::null_mut()) } }; SITES];
-
-/// Load address of the vendor library behind each binding but 0.
-static BINDING_BASES: Mutex<[usize; BINDINGS - 1]> = Mutex::new([0; BINDINGS - 1]);
+/// The vendor library behind each binding but 0.
+static COPIES: Mutex<[Behind; BINDINGS - 1]> = Mutex::new([Behind { base: 0, given: 0 }; BINDINGS - 1]);
 
 /// How each function was found, for `xsched doctor --pid`.
 static FOUND: Mutex<Vec<Found>> = Mutex::new(Vec::new());
@@ -44,41 +45,57 @@ pub struct Found {
     pub via: &'static str,
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 /// Every function found so far.
 pub fn found() -> Vec<Found> {
-    FOUND.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    locked(&FOUND).clone()
 }
 
 fn note(hook: &'static Hook, address: *mut c_void, via: &'static str) {
-    let mut found = FOUND.lock().unwrap_or_else(|e| e.into_inner());
+    let mut found = locked(&FOUND);
     let address = address as usize;
     if !found.iter().any(|f| std::ptr::eq(f.hook, hook) && f.address == address) {
         found.push(Found { hook, address, via });
     }
 }
 
+/// The C library's own function of this name.
+fn of_libc(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let mut at = known.load(Relaxed);
+    if at.is_null() {
+        at = elf::symbol_in("libc.so", name);
+        known.store(at, Relaxed);
+    }
+    at
+}
+
 /// The C library's own `dlsym`.
 pub(super) fn real_dlsym() -> DlsymFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let mut known = REAL.load(Relaxed);
-    if known.is_null() {
-        known = elf::symbol_in("libc.so", c"dlsym");
-        REAL.store(known, Relaxed);
-    }
     // SAFETY: the floor of this library is glibc 2.34, whose libc.so.6 has dlsym with this signature.
-    unsafe { std::mem::transmute::<*mut c_void, DlsymFn>(known) }
+    unsafe { std::mem::transmute::<*mut c_void, DlsymFn>(of_libc(&REAL, c"dlsym")) }
 }
 
 /// The C library's own `dlvsym`.
 pub(super) fn real_dlvsym() -> DlvsymFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: as for dlsym.
+    unsafe { std::mem::transmute::<*mut c_void, DlvsymFn>(of_libc(&REAL, c"dlvsym")) }
+}
+
+/// The `dlclose` behind ours.
+pub(super) fn real_dlclose() -> DlcloseFn {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut known = REAL.load(Relaxed);
     if known.is_null() {
-        known = elf::symbol_in("libc.so", c"dlvsym");
+        known = next(c"dlclose");
         REAL.store(known, Relaxed);
     }
-    // SAFETY: as for dlsym.
-    unsafe { std::mem::transmute::<*mut c_void, DlvsymFn>(known) }
+    // SAFETY: dlclose of the C library, or of another library that stands before it.
+    unsafe { std::mem::transmute::<*mut c_void, DlcloseFn>(known) }
 }
 
 /// Load address and file of the object that holds an address.
@@ -93,103 +110,280 @@ pub fn object_of(address: usize) -> Option<(usize, CString)> {
     }
 }
 
+fn base_of(address: usize) -> Option<usize> {
+    object_of(address).map(|(base, _)| base)
+}
+
 /// Whether an address lies in this library.
-pub(super) fn is_ours(address: *mut c_void) -> bool {
+pub fn is_ours(address: *mut c_void) -> bool {
     static BASE: AtomicUsize = AtomicUsize::new(0);
     let mut base = BASE.load(Relaxed);
     if base == 0 {
-        base = object_of(is_ours as *const () as usize).map_or(0, |o| o.0);
+        base = base_of(is_ours as *const () as usize).unwrap_or(0);
         BASE.store(base, Relaxed);
     }
-    object_of(address as usize).is_some_and(|o| o.0 == base)
+    base_of(address as usize) == Some(base)
+}
+
+fn unless_ours(found: *mut c_void) -> *mut c_void {
+    if found.is_null() || is_ours(found) { std::ptr::null_mut() } else { found }
 }
 
 /// The first definition behind this library in the global scope.
-pub(super) fn next(name: &CStr) -> *mut c_void {
+pub fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the real dlsym; RTLD_NEXT is relative to the caller, which is this library.
-    let found = unsafe { real_dlsym()(libc::RTLD_NEXT, name.as_ptr()) };
-    if found.is_null() || is_ours(found) { std::ptr::null_mut() } else { found }
+    unless_ours(unsafe { real_dlsym()(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
-/// What the object that holds `address` finds in its own scope.
-pub fn in_scope_of(address: usize, name: &CStr) -> *mut c_void {
-    let Some((_, file)) = object_of(address) else { return std::ptr::null_mut() };
-    // SAFETY: RTLD_NOLOAD opens nothing; it only raises the count of an object that is there.
-    let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-    if handle.is_null() {
-        return std::ptr::null_mut();
+/// The first definition in the global scope, if it comes before this library: then nobody reaches us by that name, and
+/// nobody shall.
+pub(super) fn before_us(name: &CStr) -> *mut c_void {
+    // SAFETY: the real dlsym; this library's scope is the global one.
+    unless_ours(unsafe { real_dlsym()(libc::RTLD_DEFAULT, name.as_ptr()) })
+}
+
+/// A handle of an object that is loaded, closed on drop. Null if it cannot be had.
+struct Handle(*mut c_void);
+
+impl Handle {
+    fn of_loaded(file: &CStr) -> Handle {
+        let file = if file.is_empty() { std::ptr::null() } else { file.as_ptr() };
+        // SAFETY: RTLD_NOLOAD opens nothing; it only raises the count of an object that is there.
+        Handle(unsafe { libc::dlopen(file, libc::RTLD_NOLOAD | libc::RTLD_LAZY) })
     }
-    // SAFETY: a handle from above, closed once.
-    let found = unsafe {
-        let found = real_dlsym()(handle, name.as_ptr());
-        libc::dlclose(handle);
-        found
-    };
-    if found.is_null() || is_ours(found) { std::ptr::null_mut() } else { found }
+
+    fn look_up(&self, name: &CStr, version: Option<&CStr>) -> *mut c_void {
+        if self.0.is_null() {
+            return self.0;
+        }
+        // SAFETY: a handle of our own.
+        unless_ours(unsafe {
+            match version {
+                None => real_dlsym()(self.0, name.as_ptr()),
+                Some(version) => real_dlvsym()(self.0, name.as_ptr(), version.as_ptr()),
+            }
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: our own handle, closed once, by the real function: an object that was there stays there.
+            unsafe { real_dlclose()(self.0) };
+        }
+    }
+}
+
+/// What the object that holds `address` offers, itself or through what it was linked against.
+pub fn in_scope_of(address: usize, name: &CStr) -> *mut c_void {
+    object_of(address).map_or(std::ptr::null_mut(), |(_, file)| Handle::of_loaded(&file).look_up(name, None))
+}
+
+/// Keeps the object that holds `address` loaded until the process ends.
+pub fn keep(address: usize) {
+    if let Some((_, file)) = object_of(address) {
+        // SAFETY: opens nothing; the handle is given up on purpose.
+        unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE) };
+    }
 }
 
 /// The function that a call from `caller` through the exported stub would have reached. Null if there is none.
 #[cold]
 #[inline(never)]
 pub fn for_caller(hook: &'static Hook, caller: usize) -> *mut c_void {
-    let key = caller ^ ((hook as *const Hook as usize) << 8);
-    let start = (key ^ (key >> 12)) % SITES;
-    for i in 0..PROBES {
-        let site = &SITE_CACHE[(start + i) % SITES];
-        if site.key.load(Acquire) == key {
-            let real = site.real.load(Acquire);
-            if !real.is_null() {
-                return real;
-            }
-        }
+    let known = sites::look_up(hook, caller);
+    if !known.is_null() {
+        return known;
     }
-    let real = next(hook.name);
+    let generation = sites::generation();
+    let real = keeping_errno(|| search(hook, caller));
+    forget_failures();
     if !real.is_null() {
-        note(hook, real, "next");
-        // Nobody was bound otherwise before: from now on this is the answer for everybody.
-        if !found().iter().any(|f| std::ptr::eq(f.hook, hook) && f.via == "caller") {
-            hook.real[0].store(real, Release);
-        }
-    }
-    let real = if real.is_null() { in_scope_of(caller, hook.name) } else { real };
-    if real.is_null() {
-        return real;
-    }
-    if hook.real[0].load(Relaxed).is_null() {
-        note(hook, real, "caller");
-    }
-    for i in 0..PROBES {
-        let site = &SITE_CACHE[(start + i) % SITES];
-        if site.key.compare_exchange(0, key, AcqRel, Relaxed).is_ok() {
-            site.real.store(real, Release);
-            break;
-        }
+        sites::remember(hook, caller, real, generation);
     }
     real
+}
+
+fn search(hook: &'static Hook, caller: usize) -> *mut c_void {
+    let objects = Objects::now();
+    let global = next(hook.name);
+    let global_at = objects.place_of(global as usize);
+    if let Some(at) = global_at
+        && objects.is_initial(at)
+    {
+        // Everybody was and will be bound to it, and it is never unloaded.
+        note(hook, global, "next");
+        hook.real[0].store(global, Release);
+        return global;
+    }
+    let own = objects.place_of(caller).filter(|at| !objects.is_initial(*at)).map(|at| objects.root_of(at));
+    let local = match own {
+        // It was global before the caller came in.
+        Some(root) if global_at.is_some_and(|at| at < root) => std::ptr::null_mut(),
+        Some(root) => Handle::of_loaded(objects.file(root)).look_up(hook.name, None),
+        None => std::ptr::null_mut(),
+    };
+    if !local.is_null() {
+        note(hook, local, "caller");
+        return local;
+    }
+    if !global.is_null() {
+        // A caller that is bound to a library keeps it loaded; but the loader bound this one to us.
+        keep(global as usize);
+        note(hook, global, "next");
+    }
+    global
+}
+
+/// For a call from where the name means nothing, through a pointer taken elsewhere: the first definition there is.
+pub fn anywhere(hook: &'static Hook) -> *mut c_void {
+    let objects = Objects::now();
+    let mut all = (0..objects.len()).map(|at| Handle::of_loaded(objects.file(at)).look_up(hook.name, None));
+    let real = all.find(|found| !found.is_null()).unwrap_or(std::ptr::null_mut());
+    forget_failures();
+    if !real.is_null() {
+        note(hook, real, "caller");
+    }
+    real
+}
+
+/// What RTLD_DEFAULT with a version gives a caller, this library aside.
+pub(super) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -> *mut c_void {
+    // SAFETY: the real dlvsym; RTLD_NEXT is relative to the caller, which is this library.
+    let global = unless_ours(unsafe { real_dlvsym()(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) });
+    if !global.is_null() {
+        return global;
+    }
+    let objects = Objects::now();
+    let own = objects.place_of(caller).filter(|at| !objects.is_initial(*at));
+    own.map_or(std::ptr::null_mut(), |at| {
+        Handle::of_loaded(objects.file(objects.root_of(at))).look_up(name, Some(version))
+    })
+}
+
+/// What RTLD_NEXT means to a caller.
+pub(super) enum Next {
+    /// What the loader answers.
+    AsIs,
+    /// This function.
+    Function(*mut c_void),
+    /// Nothing at all.
+    Nothing,
+}
+
+/// What RTLD_NEXT means to `caller`, where the loader's answer would be this library or something unscheduled.
+pub(super) fn next_for_caller(name: &CStr, caller: usize) -> Next {
+    let objects = Objects::now();
+    let Some(at) = objects.place_of(caller) else { return Next::AsIs };
+    if objects.is_initial(at) {
+        // An interposer looking for the function behind its own: what lies behind it, it shall have. Only if that
+        // is nothing but this library, there is nothing.
+        let before = before_us(name);
+        let between = !before.is_null() && objects.place_of(before as usize) > Some(at);
+        return if between || !next(name).is_null() { Next::AsIs } else { Next::Nothing };
+    }
+    if objects.root_of(at) != at {
+        return Next::AsIs;
+    }
+    // A module that was opened looks behind itself in the list of what it was linked against.
+    let found = Handle::of_loaded(objects.file(at)).look_up(name, None);
+    match objects.place_of(found as usize) {
+        Some(place) if place != at => Next::Function(found),
+        _ => Next::AsIs,
+    }
 }
 
 /// The stub to hand out for `real`, so that calls through it end in that very copy of the vendor library.
 /// `real` itself when too many copies are in use.
 pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
     let pointer = |stub: AnyFn| stub as *mut c_void;
-    if hook.real[0].load(Acquire) == real {
+    // Where another library's function comes first, the exported name means that one, in this library too.
+    if hook.real[0].load(Acquire) == real && is_ours(pointer(hook.exported)) {
         return pointer(hook.exported);
     }
-    let Some((base, _)) = object_of(real as usize) else { return real };
-    note(hook, real, "handle");
-    let mut bases = BINDING_BASES.lock().unwrap_or_else(|e| e.into_inner());
+    let Some((base, file)) = object_of(real as usize) else { return real };
+    let mut copies = locked(&COPIES);
     for binding in 1..BINDINGS {
-        let place = &mut bases[binding - 1];
-        let known = hook.real[binding].load(Acquire);
-        if *place == 0 {
-            *place = base;
+        let copy = &mut copies[binding - 1];
+        if copy.base == 0 {
+            copy.base = base;
         }
-        if *place == base && (known.is_null() || known == real) {
+        let known = hook.real[binding].load(Acquire);
+        if copy.base == base && (known.is_null() || known == real) {
+            copy.given = copy.given.wrapping_add(1);
             hook.real[binding].store(real, Release);
+            drop(copies);
+            note(hook, real, "handle");
             return pointer(hook.thunks[binding - 1]);
         }
     }
+    drop(copies);
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let most = BINDINGS - 1;
+        xsched_agent::say(&format!(
+            "more than {most} copies of device libraries are in use; calls to functions looked up in {} and further \
+             ones are not scheduled",
+            file.to_string_lossy()
+        ));
+    });
     real
+}
+
+/// What to hand out in place of a function that `giver`, a function of a vendor library, gave as `hook`.
+pub fn stub_for_given(hook: &'static Hook, given: *mut c_void, giver: *mut c_void) -> *mut c_void {
+    if given == before_us(hook.name) {
+        return given;
+    }
+    if !is_ours(given) {
+        return stub_for(hook, given);
+    }
+    // The giver refers to its own functions by name, and the loader bound that name to us. (A thunk is bound already.)
+    if given as usize != hook.exported as usize {
+        return given;
+    }
+    let real = for_caller(hook, giver as usize);
+    if real.is_null() { given } else { stub_for(hook, real) }
+}
+
+/// Closes a handle for the application. What was known of objects that are gone after is forgotten.
+pub(super) fn close(handle: *mut c_void) -> c_int {
+    // SAFETY: the caller's own handle.
+    let rc = sites::forget_after(|| unsafe { real_dlclose()(handle) });
+    let before = *locked(&COPIES);
+    for (at, copy) in before.iter().enumerate() {
+        if copy.base == 0 || base_of(copy.base) == Some(copy.base) {
+            continue;
+        }
+        let mut copies = locked(&COPIES);
+        // Unless it was given out meanwhile: something new has been loaded there.
+        if copies[at] == *copy {
+            for hook in platform::hooks() {
+                hook.real[at + 1].store(std::ptr::null_mut(), Release);
+            }
+            copies[at] = Behind { base: 0, given: copy.given };
+        }
+    }
+    rc
+}
+
+/// Failed questions of ours leave no message for the application's `dlerror`.
+pub(super) fn forget_failures() {
+    // SAFETY: no arguments; clears the calling thread's message.
+    unsafe { libc::dlerror() };
+}
+
+/// Runs a part of ours that must not change the caller's `errno`.
+pub fn keeping_errno<T>(part: impl FnOnce() -> T) -> T {
+    // SAFETY: the calling thread's own word.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = part();
+        *errno = before;
+        result
+    }
 }
 
 /// What the real `dlsym` answers for a handle.

@@ -43,10 +43,14 @@ pub enum Class {
     NoDeviceWork,
 }
 
-/// The hooked functions of every platform, by name.
+/// The hooked functions of every platform.
+pub fn hooks() -> impl Iterator<Item = &'static Hook> {
+    [opencl::HOOKS, sim::HOOKS].into_iter().flatten().copied().flatten().copied()
+}
+
+/// Their names.
 pub fn hooked_names() -> Vec<&'static str> {
-    let lists = [opencl::HOOKS, sim::HOOKS];
-    lists.into_iter().flatten().copied().flatten().filter_map(|hook| hook.name.to_str().ok()).collect()
+    hooks().filter_map(|hook| hook.name.to_str().ok()).collect()
 }
 
 /// The hook of this name.

@@ -1,17 +1,21 @@
 //! The vendor functions that we call ourselves, from the same copy of the library that the application calls.
 
-use std::sync::Mutex;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::XQueue;
 use xsched_proto::segment::QUEUES;
 
 use super::sig;
 use super::types::*;
-use crate::interpose::resolve;
+use crate::interpose::{Hook, resolve};
+use crate::process;
 
 /// Functions of one copy of the OpenCL library.
 pub(super) struct Api {
+    /// One of the copy's functions.
+    address: usize,
     flush: sig::clFlush,
     retain_queue: sig::clRetainCommandQueue,
     release_queue: sig::clReleaseCommandQueue,
@@ -33,13 +37,19 @@ impl Api {
     /// The functions beside `real`, a function of the copy in use.
     pub(super) fn beside(real: *mut c_void) -> Option<&'static Api> {
         let (base, _) = resolve::object_of(real as usize)?;
-        let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, api)) = known.iter().find(|(b, _)| *b == base) {
+        if let Some((_, api)) = known().iter().find(|(b, _)| *b == base) {
             return *api;
         }
+        // Asked without a lock of ours, see `resolve`. Should two threads come here, both get the same functions.
+        let loaded = Api::load(real as usize);
+        if loaded.is_some() {
+            // Completions may arrive, and queues be flushed, when the application has closed it.
+            resolve::keep(real as usize);
+        }
+        let mut known = known();
         // Extension functions lie in a vendor's driver that exports no others; handles carry their own dispatch
         // table, so that any loader's functions serve them.
-        let api = match Api::load(real as usize) {
+        let api = match loaded {
             Some(api) => Some(&*Box::leak(Box::new(api))),
             None => known.iter().find_map(|(_, api)| *api),
         };
@@ -51,6 +61,7 @@ impl Api {
         // SAFETY: each symbol has the OpenCL API's signature of its name.
         unsafe {
             Some(Api {
+                address,
                 flush: find(address, c"clFlush").map(|p| std::mem::transmute::<*mut c_void, sig::clFlush>(p))?,
                 retain_queue: find(address, c"clRetainCommandQueue")
                     .map(|p| std::mem::transmute::<*mut c_void, sig::clRetainCommandQueue>(p))?,
@@ -73,9 +84,29 @@ impl Api {
     }
 }
 
-fn find(address: usize, name: &std::ffi::CStr) -> Option<*mut c_void> {
-    let own = resolve::in_scope_of(address, name);
+fn find(address: usize, name: &CStr) -> Option<*mut c_void> {
+    let mut own = resolve::in_scope_of(address, name);
+    if own.is_null() {
+        // Another preloaded library wraps the function in use and need not be linked against what it wraps.
+        own = resolve::next(name);
+    }
     (!own.is_null()).then_some(own)
+}
+
+fn known() -> MutexGuard<'static, Vec<(usize, Option<&'static Api>)>> {
+    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The function for a call from where its name means nothing, through a pointer that was taken elsewhere: that of the
+/// copy that the queue came from, or else the first there is.
+#[cold]
+#[inline(never)]
+pub(super) fn stray(hook: &'static Hook, queue: cl_command_queue) -> *mut c_void {
+    resolve::keeping_errno(|| {
+        let known = process::running().and_then(|rt| of(rt.find(queue as usize)?));
+        let own = known.map_or(std::ptr::null_mut(), |api| resolve::in_scope_of(api.address, hook.name));
+        if own.is_null() { resolve::anywhere(hook) } else { own }
+    })
 }
 
 /// Remembers which copy a queue belongs to.

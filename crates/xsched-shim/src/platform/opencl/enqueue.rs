@@ -3,16 +3,19 @@
 
 use super::path::{Call, enqueue, key};
 use super::types::*;
-use super::{others, sig};
+use super::{api, others, sig};
 use crate::interpose::hooks;
 use crate::platform::OPENCL;
 
 /// Calls the real function behind a hook, or answers as a driver would that lacks it.
 macro_rules! real {
-    ($name:ident, $missing:expr) => {{
-        let real = hook::$name.real();
+    ($name:ident, $queue:expr, $missing:expr) => {{
+        let mut real = hook::$name.real();
         if real.is_null() {
-            return $missing;
+            real = api::stray(&hook::$name, $queue);
+            if real.is_null() {
+                return $missing;
+            }
         }
         real
     }};
@@ -23,14 +26,14 @@ macro_rules! real {
 macro_rules! regular {
     ($(fn $name:ident($($arg:ident: $ty:ty),*) [blocking $blocking:expr, bytes $bytes:expr];)*) => {
         $(
-            unsafe extern "C" fn $name(
+            unsafe extern "C-unwind" fn $name(
                 queue: cl_command_queue,
                 $($arg: $ty,)*
                 count: cl_uint,
                 list: *const cl_event,
                 event: *mut cl_event,
             ) -> cl_int {
-                let real = real!($name, CL_INVALID_OPERATION);
+                let real = real!($name, queue, CL_INVALID_OPERATION);
                 // SAFETY: the address of the real function of this name.
                 let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
                 // SAFETY: the caller's own arguments.
@@ -115,7 +118,7 @@ regular! {
 macro_rules! kernels {
     ($($name:ident)*) => {
         $(
-            unsafe extern "C" fn $name(
+            unsafe extern "C-unwind" fn $name(
                 queue: cl_command_queue,
                 kernel: cl_kernel,
                 work_dim: cl_uint,
@@ -126,7 +129,7 @@ macro_rules! kernels {
                 list: *const cl_event,
                 event: *mut cl_event,
             ) -> cl_int {
-                let real = real!($name, CL_INVALID_OPERATION);
+                let real = real!($name, queue, CL_INVALID_OPERATION);
                 // SAFETY: the address of the real function of this name.
                 let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
                 let enter = move |event| {
@@ -157,14 +160,14 @@ macro_rules! kernels {
 }
 kernels! { clEnqueueNDRangeKernel clEnqueueNDCountKernelINTEL }
 
-unsafe extern "C" fn clEnqueueTask(
+unsafe extern "C-unwind" fn clEnqueueTask(
     queue: cl_command_queue,
     kernel: cl_kernel,
     count: cl_uint,
     list: *const cl_event,
     event: *mut cl_event,
 ) -> cl_int {
-    let real = real!(clEnqueueTask, CL_INVALID_OPERATION);
+    let real = real!(clEnqueueTask, queue, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueTask>(real) };
     // SAFETY: the caller's own arguments.
@@ -180,7 +183,7 @@ const _: sig::clEnqueueTask = clEnqueueTask;
 macro_rules! maps {
     ($(fn $name:ident($blocking:ident, $($arg:ident: $ty:ty),*);)*) => {
         $(
-            unsafe extern "C" fn $name(
+            unsafe extern "C-unwind" fn $name(
                 queue: cl_command_queue,
                 memory: cl_mem,
                 $blocking: cl_bool,
@@ -190,7 +193,7 @@ macro_rules! maps {
                 event: *mut cl_event,
                 error: *mut cl_int,
             ) -> *mut c_void {
-                let real = real!($name, {
+                let real = real!($name, queue, {
                     if !error.is_null() {
                         // SAFETY: the caller's own place for an error.
                         unsafe { *error = CL_INVALID_OPERATION };
@@ -233,8 +236,8 @@ maps! {
     fn clEnqueueMapImage(blocking, flags: cl_map_flags, origin: *const usize, region: *const usize, row: *mut usize, slice: *mut usize);
 }
 
-unsafe extern "C" fn clEnqueueMarker(queue: cl_command_queue, event: *mut cl_event) -> cl_int {
-    let real = real!(clEnqueueMarker, CL_INVALID_OPERATION);
+unsafe extern "C-unwind" fn clEnqueueMarker(queue: cl_command_queue, event: *mut cl_event) -> cl_int {
+    let real = real!(clEnqueueMarker, queue, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueMarker>(real) };
     // SAFETY: the caller's own arguments.
@@ -243,8 +246,8 @@ unsafe extern "C" fn clEnqueueMarker(queue: cl_command_queue, event: *mut cl_eve
 }
 const _: sig::clEnqueueMarker = clEnqueueMarker;
 
-unsafe extern "C" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
-    let real = real!(clEnqueueBarrier, CL_INVALID_OPERATION);
+unsafe extern "C-unwind" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
+    let real = real!(clEnqueueBarrier, queue, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueBarrier>(real) };
     // SAFETY: the caller's own argument.
@@ -254,8 +257,12 @@ unsafe extern "C" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
 }
 const _: sig::clEnqueueBarrier = clEnqueueBarrier;
 
-unsafe extern "C" fn clEnqueueWaitForEvents(queue: cl_command_queue, count: cl_uint, list: *const cl_event) -> cl_int {
-    let real = real!(clEnqueueWaitForEvents, CL_INVALID_OPERATION);
+unsafe extern "C-unwind" fn clEnqueueWaitForEvents(
+    queue: cl_command_queue,
+    count: cl_uint,
+    list: *const cl_event,
+) -> cl_int {
+    let real = real!(clEnqueueWaitForEvents, queue, CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueWaitForEvents>(real) };
     // SAFETY: the caller's own arguments.
@@ -265,7 +272,7 @@ unsafe extern "C" fn clEnqueueWaitForEvents(queue: cl_command_queue, count: cl_u
 }
 const _: sig::clEnqueueWaitForEvents = clEnqueueWaitForEvents;
 
-unsafe extern "C" fn clEnqueueCommandBufferKHR(
+unsafe extern "C-unwind" fn clEnqueueCommandBufferKHR(
     queue_count: cl_uint,
     queues: *mut cl_command_queue,
     buffer: cl_command_buffer_khr,
@@ -273,7 +280,7 @@ unsafe extern "C" fn clEnqueueCommandBufferKHR(
     list: *const cl_event,
     event: *mut cl_event,
 ) -> cl_int {
-    let real = real!(clEnqueueCommandBufferKHR, CL_INVALID_OPERATION);
+    let real = real!(clEnqueueCommandBufferKHR, std::ptr::null_mut(), CL_INVALID_OPERATION);
     // SAFETY: the address of the real function of this name.
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueCommandBufferKHR>(real) };
     let queue = if queue_count > 0 && !queues.is_null() {

@@ -26,13 +26,14 @@ use crate::interpose::Hook;
 /// Every hooked function.
 pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, others::HOOKS];
 
-/// Typed pointers to every function, named like it.
+/// Typed pointers to every function, named like it. They may unwind: what a driver calls back on the caller's stack may
+/// throw through it, and a thread may be cancelled there.
 #[allow(non_camel_case_types, dead_code, clippy::type_complexity)]
 mod sig {
     use super::types::*;
     macro_rules! pointers {
         ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
-            $(pub(super) type $name = unsafe extern "C" fn($($ty),*) $(-> $ret)?;)*
+            $(pub(super) type $name = unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)?;)*
         };
     }
     super::signatures::opencl_signatures!(pointers);

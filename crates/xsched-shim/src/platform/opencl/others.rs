@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 
 use xsched_core::{Waiting, XQueue};
@@ -17,36 +18,46 @@ use crate::process;
 static COMMAND_BUFFERS: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
 
 macro_rules! real {
-    ($name:ident, $missing:expr) => {{
-        let real = hook::$name.real();
+    ($name:ident, $missing:expr) => {
+        real!($name of std::ptr::null_mut(), $missing)
+    };
+    ($name:ident of $queue:expr, $missing:expr) => {{
+        let mut real = hook::$name.real();
         if real.is_null() {
-            return $missing;
+            real = api::stray(&hook::$name, $queue);
+            if real.is_null() {
+                return $missing;
+            }
         }
         // SAFETY: the address of the real function of this name.
         (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
     }};
 }
 
-unsafe extern "C" fn clFinish(queue: cl_command_queue) -> cl_int {
-    let (_, function) = real!(clFinish, CL_INVALID_OPERATION);
+unsafe extern "C-unwind" fn clFinish(queue: cl_command_queue) -> cl_int {
+    let (_, function) = real!(clFinish of queue, CL_INVALID_OPERATION);
     let waiting = process::guarded("before clFinish", || {
         let rt = process::running()?;
         let xqueue = rt.find(queue as usize)?;
         Some((rt, xqueue, xqueue.sync_begin(rt)))
     });
+    // No clean-up while the driver runs, see `path::enqueue`.
+    let waiting = ManuallyDrop::new(waiting);
     // SAFETY: the caller's own argument.
     let rc = unsafe { function(queue) };
-    if let Some(Some((rt, xqueue, waiting))) = waiting {
+    if let Some(Some((rt, xqueue, waiting))) = ManuallyDrop::into_inner(waiting) {
         process::guarded("after clFinish", || xqueue.sync_end(rt, waiting, rc == CL_SUCCESS));
     }
     rc
 }
 
-unsafe extern "C" fn clWaitForEvents(count: cl_uint, list: *const cl_event) -> cl_int {
+unsafe extern "C-unwind" fn clWaitForEvents(count: cl_uint, list: *const cl_event) -> cl_int {
     let (real, function) = real!(clWaitForEvents, CL_INVALID_OPERATION);
     let waiting = process::guarded("before clWaitForEvents", || awaited(real, count, list)).unwrap_or_default();
+    let waiting = ManuallyDrop::new(waiting);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(count, list) };
+    let waiting = ManuallyDrop::into_inner(waiting);
     if !waiting.is_empty() {
         process::guarded("after clWaitForEvents", || {
             let Some(rt) = process::running() else { return };
@@ -96,7 +107,7 @@ fn made(real: *mut c_void, handle: cl_command_queue) -> cl_command_queue {
     handle
 }
 
-unsafe extern "C" fn clCreateCommandQueue(
+unsafe extern "C-unwind" fn clCreateCommandQueue(
     context: cl_context,
     device: cl_device_id,
     properties: cl_command_queue_properties,
@@ -107,7 +118,7 @@ unsafe extern "C" fn clCreateCommandQueue(
     made(real, unsafe { function(context, device, properties, error) })
 }
 
-unsafe extern "C" fn clCreateCommandQueueWithProperties(
+unsafe extern "C-unwind" fn clCreateCommandQueueWithProperties(
     context: cl_context,
     device: cl_device_id,
     properties: *const cl_queue_properties,
@@ -118,7 +129,7 @@ unsafe extern "C" fn clCreateCommandQueueWithProperties(
     made(real, unsafe { function(context, device, properties, error) })
 }
 
-unsafe extern "C" fn clCreateCommandQueueWithPropertiesKHR(
+unsafe extern "C-unwind" fn clCreateCommandQueueWithPropertiesKHR(
     context: cl_context,
     device: cl_device_id,
     properties: *const cl_queue_properties_khr,
@@ -137,8 +148,8 @@ fn missing<T>(error: *mut cl_int) -> *mut T {
     std::ptr::null_mut()
 }
 
-unsafe extern "C" fn clRetainCommandQueue(queue: cl_command_queue) -> cl_int {
-    let (_, function) = real!(clRetainCommandQueue, CL_INVALID_OPERATION);
+unsafe extern "C-unwind" fn clRetainCommandQueue(queue: cl_command_queue) -> cl_int {
+    let (_, function) = real!(clRetainCommandQueue of queue, CL_INVALID_OPERATION);
     // SAFETY: the caller's own argument.
     let rc = unsafe { function(queue) };
     if rc == CL_SUCCESS
@@ -149,8 +160,8 @@ unsafe extern "C" fn clRetainCommandQueue(queue: cl_command_queue) -> cl_int {
     rc
 }
 
-unsafe extern "C" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl_int {
-    let (_, function) = real!(clReleaseCommandQueue, CL_INVALID_OPERATION);
+unsafe extern "C-unwind" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl_int {
+    let (_, function) = real!(clReleaseCommandQueue of queue, CL_INVALID_OPERATION);
     process::guarded("before clReleaseCommandQueue", || {
         let rt = process::running()?;
         let mut references = references();
@@ -180,7 +191,7 @@ fn references() -> std::sync::MutexGuard<'static, HashMap<usize, u32>> {
     COUNTS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-unsafe extern "C" fn clCreateUserEvent(context: cl_context, error: *mut cl_int) -> cl_event {
+unsafe extern "C-unwind" fn clCreateUserEvent(context: cl_context, error: *mut cl_int) -> cl_event {
     let (_, function) = real!(clCreateUserEvent, missing(error));
     // SAFETY: the caller's own arguments.
     let event = unsafe { function(context, error) };
@@ -190,7 +201,7 @@ unsafe extern "C" fn clCreateUserEvent(context: cl_context, error: *mut cl_int) 
     event
 }
 
-unsafe extern "C" fn clSetUserEventStatus(event: cl_event, status: cl_int) -> cl_int {
+unsafe extern "C-unwind" fn clSetUserEventStatus(event: cl_event, status: cl_int) -> cl_int {
     let (_, function) = real!(clSetUserEventStatus, CL_INVALID_OPERATION);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(event, status) };
@@ -200,7 +211,7 @@ unsafe extern "C" fn clSetUserEventStatus(event: cl_event, status: cl_int) -> cl
     rc
 }
 
-unsafe extern "C" fn clCreateCommandBufferKHR(
+unsafe extern "C-unwind" fn clCreateCommandBufferKHR(
     count: cl_uint,
     queues: *const cl_command_queue,
     properties: *const cl_command_buffer_properties_khr,
@@ -224,32 +235,32 @@ pub(super) fn queue_of_command_buffer(buffer: cl_command_buffer_khr) -> cl_comma
     known.as_ref().and_then(|k| k.get(&(buffer as usize))).map_or(std::ptr::null_mut(), |q| *q as cl_command_queue)
 }
 
-/// What to hand out for an extension function that the driver found.
-fn scheduled(name: *const c_char, found: *mut c_void) -> *mut c_void {
+/// What to hand out for an extension function that the driver found, asked by its function `giver`.
+fn scheduled(name: *const c_char, found: *mut c_void, giver: *mut c_void) -> *mut c_void {
     if name.is_null() || found.is_null() {
         return found;
     }
     // SAFETY: the driver just read this C string.
     let name = unsafe { CStr::from_ptr(name) };
     match platform::hook(name).filter(|hook| process::platform_enabled(hook.platform)) {
-        Some(hook) => resolve::stub_for(hook, found),
+        Some(hook) => resolve::stub_for_given(hook, found, giver),
         None => found,
     }
 }
 
-unsafe extern "C" fn clGetExtensionFunctionAddress(name: *const c_char) -> *mut c_void {
-    let (_, function) = real!(clGetExtensionFunctionAddress, std::ptr::null_mut());
+unsafe extern "C-unwind" fn clGetExtensionFunctionAddress(name: *const c_char) -> *mut c_void {
+    let (real, function) = real!(clGetExtensionFunctionAddress, std::ptr::null_mut());
     // SAFETY: the caller's own argument.
-    scheduled(name, unsafe { function(name) })
+    scheduled(name, unsafe { function(name) }, real)
 }
 
-unsafe extern "C" fn clGetExtensionFunctionAddressForPlatform(
+unsafe extern "C-unwind" fn clGetExtensionFunctionAddressForPlatform(
     platform: cl_platform_id,
     name: *const c_char,
 ) -> *mut c_void {
-    let (_, function) = real!(clGetExtensionFunctionAddressForPlatform, std::ptr::null_mut());
+    let (real, function) = real!(clGetExtensionFunctionAddressForPlatform, std::ptr::null_mut());
     // SAFETY: the caller's own arguments.
-    scheduled(name, unsafe { function(platform, name) })
+    scheduled(name, unsafe { function(platform, name) }, real)
 }
 
 hooks! { OPENCL;

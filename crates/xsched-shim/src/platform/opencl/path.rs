@@ -1,6 +1,7 @@
 //! The way of every enqueue into the driver.
 
 use std::collections::HashSet;
+use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
@@ -46,15 +47,20 @@ pub(super) fn enqueue<F>(
     queue: cl_command_queue,
     event: *mut cl_event,
     enter: F,
-    describe: impl FnOnce() -> Call,
+    describe: impl FnOnce() -> Call + Copy,
 ) -> cl_int
 where
-    // Copied on the careful way only, so that arguments stay in registers on the fast one.
+    // Copied on the careful way only, so that arguments stay in registers on the fast one. Nothing that is copied
+    // needs clean-up either.
     F: Fn(*mut cl_event) -> cl_int + Copy,
 {
     // Inside a vendor call already: not the application's command.
-    let Some(_inside) = Inside::enter() else { return enter(event) };
-    match thread::enter(queue as usize) {
+    //
+    // Nothing waits to be dropped while the driver runs, for a callback of the application's may throw through this
+    // frame: a frame without clean-up is passed by any unwinder, while ours, which is linked in, cannot be mixed with
+    // the application's. A mark left behind is recognised, as after longjmp.
+    let Some(inside) = Inside::enter().map(ManuallyDrop::new) else { return enter(event) };
+    let rc = match thread::enter(queue as usize) {
         Entered::Fast(counted) => {
             let rc = enter(event);
             counted.done(rc == CL_SUCCESS);
@@ -65,13 +71,18 @@ where
             let enter = enter;
             careful(entered, &describe(), &enter)
         }
-    }
+    };
+    drop(ManuallyDrop::into_inner(inside));
+    rc
 }
 
 #[cold]
 #[inline(never)]
 fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_int) -> cl_int {
     let admitted = process::guarded("before an OpenCL command", || {
+        if !process::platform_enabled(OPENCL) {
+            return None;
+        }
         let rt = process::runtime()?;
         let (xqueue, counter) = match entered {
             Entered::Careful(xqueue, counter) => (xqueue, counter),
@@ -104,12 +115,13 @@ fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_in
 
 /// The queue of a thread that has not used it lately, counted.
 fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'static Counter)> {
-    if call.queue.is_null() || !process::platform_enabled(OPENCL) {
+    if call.queue.is_null() {
         return None;
     }
-    let api = Api::beside(call.real)?;
-    process::watch_thread();
     let key = call.queue as usize;
+    // The call may have come through another library that wraps the function: the queue knows better.
+    let api = rt.find(key).and_then(api::of).or_else(|| Api::beside(call.real))?;
+    process::watch_thread();
     let xqueue = rt.remember(key, || queue::describe(call.queue, api))?;
     api::set(xqueue, api);
     let counter = rt.counter(xqueue);

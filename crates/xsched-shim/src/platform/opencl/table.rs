@@ -112,7 +112,7 @@ pub static CLASSES: &[(Class, &[&str])] = &[
             "clCreateCommandQueueWithPropertiesKHR",
         ],
     ),
-    (Class::Destroy, &["clReleaseCommandQueue"]),
+    (Class::Destroy, &["clReleaseCommandQueue", "clRetainCommandQueue"]),
     (Class::HostEvent, &["clCreateUserEvent", "clSetUserEventStatus"]),
     (Class::Lookup, &["clGetExtensionFunctionAddress", "clGetExtensionFunctionAddressForPlatform"]),
     (
