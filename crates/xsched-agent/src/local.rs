@@ -1,12 +1,10 @@
 //! A scheduler inside the process: the arbiter that a daemon runs, over this process's own groups.
 
-use xsched_core::{Registration, Runtime, now_ns};
+use xsched_core::{Registration, Runtime, now_ns, wake_all};
 use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::class::{TIMESLICE_DEFAULT_US, WEIGHT_DEFAULT, queue_priority};
 use xsched_proto::segment::{gate, state};
 use xsched_proto::wire::{ClientMsg, ProgramOptions};
-
-use crate::worker::wake_word;
 
 /// Device time in flight allowed to a group that may have to make room, in µs; the daemon's default too.
 const BOUND_US: u32 = 500;
@@ -110,7 +108,7 @@ impl Local {
             match action {
                 Action::Open(id) => {
                     flag(id, gate::GRANTED, true);
-                    wake_word(&words(id).gate);
+                    wake_all(&words(id).gate);
                     // What was reported drained is no longer.
                     if let Some(seen) = self.seen.get_mut(id.0 as usize).filter(|s| s.0 == state::DRAINED) {
                         seen.0 = state::READY;

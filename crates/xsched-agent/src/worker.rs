@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xsched_core::{Registration, Runtime, now_ns};
@@ -29,12 +29,6 @@ const GREETING_NS: u64 = 1000 * MS;
 const RETRY_NS: (u64, u64) = (100 * MS, 2000 * MS);
 /// Description lines in one packet.
 const LINES: usize = 150;
-
-/// Wakes every thread of any process that waits on a word of the segment.
-pub(crate) fn wake_word(word: &AtomicU32) {
-    use rustix::thread::futex;
-    let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
-}
 
 /// Who decides, as far as it is known now.
 enum Master {

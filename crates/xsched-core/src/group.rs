@@ -270,7 +270,7 @@ impl Group {
 }
 
 /// Wakes every thread of this and other processes that waits on a word of the segment.
-pub(crate) fn wake_all(word: &AtomicU32) {
+pub fn wake_all(word: &AtomicU32) {
     use rustix::thread::futex;
     let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
 }

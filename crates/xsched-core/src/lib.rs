@@ -19,7 +19,7 @@ mod runtime;
 pub mod thread;
 
 pub use clock::now_ns;
-pub use group::{Group, Registration};
+pub use group::{Group, Registration, wake_all};
 pub use inherit::Lend;
 pub use queue::{Admission, Mark, Waiting, Work, XQueue};
 pub use runtime::{QueueSpec, Runtime};
