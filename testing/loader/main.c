@@ -4,6 +4,7 @@
 #include "fakecl.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +227,30 @@ static void plugins_replaced(void)
     }
 }
 
+/* Modules come and go in one thread while two others call theirs. Who prints when is up to chance. */
+static void *call_often(void *data)
+{
+    struct plugin *p = data;
+    for (int i = 0; i < 300; i++)
+        p->work(p->queue), p->elsewhere(p->queue);
+    return NULL;
+}
+
+static void closed_while_others_call(void)
+{
+    struct plugin p[2] = {plugin("plugin1.so", RTLD_NOW), plugin("plugin2.so", RTLD_NOW)};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, call_often, &p[i]);
+    for (int i = 0; i < 100; i++) {
+        struct plugin q = plugin(i % 2 ? "chain1.so" : "plugin3.so", RTLD_NOW);
+        q.work(q.queue);
+        dlclose(q.handle);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+}
+
 static void chain(void)
 {
     struct plugin p = plugin("chain1.so", RTLD_NOW);
@@ -440,7 +465,7 @@ static const struct {
     S(one_plugin), S(two_plugins), S(one_plugin_by_pointer), S(two_plugins_by_pointer), S(global_first),
     S(global_later_after_calls), S(global_later_before_calls), S(global_later_lazy_after_calls),
     S(global_later_lazy_before_calls), S(global_closed), S(by_path), S(nine_copies), S(opened_and_closed),
-    S(looked_up_and_closed), S(plugins_replaced), S(chain), S(chain_of_two_copies), S(deepbind), S(other_namespace),
+    S(looked_up_and_closed), S(plugins_replaced), S(closed_while_others_call), S(chain), S(chain_of_two_copies), S(deepbind), S(other_namespace),
     S(failures), S(messages), S(versions), S(versions_global), S(look_ups_of_plugin), S(extensions), S(arguments),
 #ifdef LINKED
     S(linked), S(linked_look_ups), S(untouched), S(early),

@@ -180,6 +180,13 @@ fn a_module_in_the_place_of_a_closed_one() {
 }
 
 #[test]
+fn modules_that_come_and_go_while_others_call() {
+    let with = run("main", "closed_while_others_call", &[library()], &[]);
+    assert_eq!(with.status, 0, "{}", with.err);
+    assert_eq!((enqueued(&with.out), with.launches), (2 * 600 + 100, Some(1300)), "{}", with.err);
+}
+
+#[test]
 fn seven_modules_deep() {
     let one = same_and_counted("main", "chain");
     assert!(one.out.contains("copy 2"), "{}", one.out);

@@ -11,6 +11,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, Once};
 
+use xsched_core::thread;
+
 use super::objects::Objects;
 use super::{AnyFn, BINDINGS, Hook, elf, sites};
 use crate::platform;
@@ -236,14 +238,25 @@ fn search(hook: &'static Hook, caller: usize) -> *mut c_void {
     global
 }
 
-/// For a call from where the name means nothing, through a pointer taken elsewhere: the first definition there is.
-pub fn anywhere(hook: &'static Hook) -> *mut c_void {
+/// For a call from where the name means nothing, through a pointer taken elsewhere: the only definition there is, or
+/// else what `choose` makes of the first one.
+pub fn anywhere(hook: &'static Hook, choose: impl FnOnce(*mut c_void) -> *mut c_void) -> *mut c_void {
+    let caller = thread::current().caller.get();
+    let generation = sites::generation();
     let objects = Objects::now();
-    let mut all = (0..objects.len()).map(|at| Handle::of_loaded(objects.file(at)).look_up(hook.name, None));
-    let real = all.find(|found| !found.is_null()).unwrap_or(std::ptr::null_mut());
+    let mut all = (0..objects.len())
+        .map(|at| Handle::of_loaded(objects.file(at)).look_up(hook.name, None))
+        .filter(|found| !found.is_null());
+    let first = all.next().unwrap_or(std::ptr::null_mut());
+    let only = all.all(|other| other == first);
     forget_failures();
-    if !real.is_null() {
-        note(hook, real, "caller");
+    if first.is_null() {
+        return first;
+    }
+    let real = if only { first } else { choose(first) };
+    note(hook, real, "caller");
+    if only {
+        sites::remember(hook, caller, real, generation);
     }
     real
 }

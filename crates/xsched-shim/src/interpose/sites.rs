@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 use super::Hook;
 
 /// Call sites remembered.
-const SITES: usize = 1024;
+const SITES: usize = 4096;
 /// Neighbouring places tried.
-const PROBES: usize = 4;
+const PROBES: usize = 8;
 /// Low bit of a place's state: it is being written.
 const WRITING: u64 = 1;
 
@@ -97,4 +97,35 @@ pub(super) fn forget_after<T>(unmap: impl FnOnce() -> T) -> T {
     GENERATION.fetch_add(1, SeqCst);
     CLOSING.fetch_sub(1, SeqCst);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform;
+
+    #[test]
+    fn call_sites_and_functions_are_told_apart_and_forgotten_together() {
+        let hooks: Vec<&'static Hook> = platform::hooks().take(40).collect();
+        // As far apart as the functions' own entries, so that mixtures of the two coincide.
+        let sites: Vec<usize> = hooks.iter().map(|h| 0x7000_0000 ^ std::ptr::from_ref(*h) as usize).collect();
+        let value = |h: usize, s: usize| (0x1000 + h * 64 + s) as *mut c_void;
+        let generation = generation();
+        for (h, hook) in hooks.iter().enumerate() {
+            for (s, site) in sites.iter().enumerate() {
+                remember(hook, *site, value(h, s), generation);
+            }
+        }
+        let known = |h: usize, s: usize| look_up(hooks[h], sites[s]);
+        let pairs = || (0..hooks.len()).flat_map(|h| (0..sites.len()).map(move |s| (h, s)));
+        let remembered = pairs().filter(|(h, s)| !known(*h, *s).is_null()).count();
+        assert!(remembered > hooks.len() * sites.len() / 2, "{remembered} found their place");
+        for (h, s) in pairs() {
+            assert!([std::ptr::null_mut(), value(h, s)].contains(&known(h, s)), "another's answer");
+        }
+        forget_after(|| assert!(pairs().all(|(h, s)| known(h, s).is_null()), "nothing is believed meanwhile"));
+        assert!(pairs().all(|(h, s)| known(h, s).is_null()), "all is forgotten after");
+        remember(hooks[0], sites[0], value(0, 0), generation);
+        assert!(known(0, 0).is_null(), "an answer found before comes too late");
+    }
 }

@@ -97,15 +97,17 @@ fn known() -> MutexGuard<'static, Vec<(usize, Option<&'static Api>)>> {
     KNOWN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The function for a call from where its name means nothing, through a pointer that was taken elsewhere: that of the
-/// copy that the queue came from, or else the first there is.
+/// The function for a call from where its name means nothing, through a pointer that was taken elsewhere: where there
+/// are several, that of the copy that the queue came from, or else the first.
 #[cold]
 #[inline(never)]
 pub(super) fn stray(hook: &'static Hook, queue: cl_command_queue) -> *mut c_void {
     resolve::keeping_errno(|| {
-        let known = process::running().and_then(|rt| of(rt.find(queue as usize)?));
-        let own = known.map_or(std::ptr::null_mut(), |api| resolve::in_scope_of(api.address, hook.name));
-        if own.is_null() { resolve::anywhere(hook) } else { own }
+        resolve::anywhere(hook, |first| {
+            let known = process::running().and_then(|rt| of(rt.find(queue as usize)?));
+            let own = known.map_or(std::ptr::null_mut(), |api| resolve::in_scope_of(api.address, hook.name));
+            if own.is_null() { first } else { own }
+        })
     })
 }
 
