@@ -7,13 +7,15 @@ use xsched_proto::segment::{GroupSlot, gate, state};
 
 use crate::now_ns;
 use crate::runtime::Runtime;
+use crate::thread;
 
 /// Shortest and longest time without a launch after which a drained group counts as idle, in ns.
 const GRACE_NS: (u64, u64) = (20_000, 2_000_000);
 /// Gaps up to this long are worth keeping the device for; in longer ones others get something done, in ns.
 const SHORT_GAP_NS: u64 = 500_000;
-/// A thread at a closed gate looks at the daemon's heartbeat this often.
-const LEASE_CHECK: Duration = Duration::from_millis(100);
+/// A thread at a closed gate looks at the daemon's heartbeat this often, lest the agent, who looks more often, is no
+/// more. Rarely, since a signal that arrives just then, outside of the wait, does not end it.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// A daemon silent for so long holds nobody any more.
 pub(crate) const LEASE_NS: u64 = 900_000_000;
 
@@ -49,6 +51,9 @@ pub struct Group {
     /// Counts completions, a futex for those who wait for the bound.
     pub(crate) progress: AtomicU32,
     pub(crate) progress_waiters: AtomicU32,
+    /// How often in a row the bound had to let commands through, and how many more it lets through without a wait.
+    pub(crate) escapes: AtomicU32,
+    pub(crate) escape_credit: AtomicU32,
     /// When the group drained, waiting for the grace time to pass; 0 = not.
     pub(crate) armed_at: AtomicU64,
     pub(crate) grace_ns: AtomicU64,
@@ -67,6 +72,8 @@ impl Group {
             syncing: AtomicU32::new(0),
             progress: AtomicU32::new(0),
             progress_waiters: AtomicU32::new(0),
+            escapes: AtomicU32::new(0),
+            escape_credit: AtomicU32::new(0),
             armed_at: AtomicU64::new(0),
             grace_ns: AtomicU64::new(200_000),
             rank: AtomicI32::new(0),
@@ -181,8 +188,8 @@ impl Group {
         true
     }
 
-    /// Waits at the closed gate.
-    pub(crate) fn wait_open(&self, rt: &Runtime, flush: impl FnOnce()) -> Left {
+    /// Waits at the closed gate, as long as the queue it concerns `stays` in this group.
+    pub(crate) fn wait_open(&self, rt: &Runtime, flush: impl FnOnce(), stays: impl Fn() -> bool) -> Left {
         let slot = self.slot(rt);
         if slot.gate.load(Acquire) & gate::OPEN_MASK != 0 {
             return Left::Open;
@@ -190,14 +197,14 @@ impl Group {
         flush();
         let began = now_ns();
         rt.gate_waits.fetch_add(1, Relaxed);
-        self.waiting.fetch_add(1, AcqRel);
-        let lend = crate::inherit::Lend::for_gate(rt, self);
+        thread::start_waiting(rt, self);
+        crate::inherit::lend_at_gate(rt, self);
         if rt.is_quiet(self) {
             self.report_drained(rt);
         }
         let left = loop {
             let word = slot.gate.load(Acquire);
-            if word & gate::OPEN_MASK != 0 {
+            if word & gate::OPEN_MASK != 0 || !stays() {
                 break Left::Open;
             }
             if rt.daemon_is_silent(now_ns(), began) {
@@ -215,8 +222,7 @@ impl Group {
                 _ => continue,
             }
         };
-        drop(lend);
-        self.waiting.fetch_sub(1, AcqRel);
+        thread::stop_waiting(rt);
         let _ = slot.state.compare_exchange(state::DRAINED, state::READY, AcqRel, Relaxed);
         slot.wait_ns.fetch_add(now_ns() - began, Relaxed);
         left

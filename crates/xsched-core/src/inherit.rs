@@ -15,18 +15,11 @@ pub struct Lend<'a> {
 
 impl<'a> Lend<'a> {
     fn new(rt: &'a Runtime, group: &Group, rank: i32) -> Option<Lend<'a>> {
-        if rt.has_one_group() || rank <= group.rank.load(Relaxed) {
+        if !pays(rt, group, rank) {
             return None;
         }
-        let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
-        lenders.push(rank);
-        publish(rt, group, &lenders);
+        lend(rt, group, rank);
         Some(Lend { rt, group: group.index, rank })
-    }
-
-    /// For a thread that waits at the gate of `group`: what it launched to elsewhere waits with it.
-    pub(crate) fn for_gate(rt: &'a Runtime, group: &Group) -> Option<Lend<'a>> {
-        Lend::new(rt, group, thread::rank()?)
     }
 
     /// For a thread that waits for work of `group` to complete. One that launched nothing itself waits on behalf of
@@ -46,13 +39,34 @@ impl<'a> Lend<'a> {
 
 impl Drop for Lend<'_> {
     fn drop(&mut self) {
-        let group = &self.rt.groups[usize::from(self.group)];
-        let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(at) = lenders.iter().position(|r| *r == self.rank) {
-            lenders.swap_remove(at);
-        }
-        publish(self.rt, group, &lenders);
+        take_back(self.rt, &self.rt.groups[usize::from(self.group)], self.rank);
     }
+}
+
+fn pays(rt: &Runtime, group: &Group, rank: i32) -> bool {
+    !rt.has_one_group() && rank > group.rank.load(Relaxed)
+}
+
+/// For a thread that waits at the gate of `group` (see [`thread::start_waiting`]): what it launched to elsewhere
+/// waits with it.
+pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
+    if let Some(rank) = thread::rank().filter(|rank| pays(rt, group, *rank)) {
+        thread::lend_while_waiting(rt, group, rank);
+    }
+}
+
+pub(crate) fn lend(rt: &Runtime, group: &Group, rank: i32) {
+    let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
+    lenders.push(rank);
+    publish(rt, group, &lenders);
+}
+
+pub(crate) fn take_back(rt: &Runtime, group: &Group, rank: i32) {
+    let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(at) = lenders.iter().position(|r| *r == rank) {
+        lenders.swap_remove(at);
+    }
+    publish(rt, group, &lenders);
 }
 
 fn publish(rt: &Runtime, group: &Group, lenders: &[i32]) {

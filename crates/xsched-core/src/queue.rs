@@ -10,7 +10,7 @@ use crate::estimate::UNKNOWN_NS;
 use crate::group::{Group, Left, wake_all_private};
 use crate::inherit::Lend;
 use crate::runtime::Runtime;
-use crate::{Platform, now_ns};
+use crate::{Platform, now_ns, thread};
 
 /// A completion is followed at least every so many commands …
 const MARK_COMMANDS: u64 = 32;
@@ -18,8 +18,11 @@ const MARK_COMMANDS: u64 = 32;
 const MARK_NS: u64 = 50_000;
 /// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
 const ESCAPE_NS: u64 = 5_000_000;
-/// Marks remembered for a device that reports completion through memory.
-const MARKS: usize = 256;
+/// … but not longer than this for commands that are expected to be long, in ns.
+const ESCAPE_LONG_NS: u64 = 100_000_000;
+/// Marks on their way, for a device that reports completion through memory. Few: they take room in the driver's own
+/// queue, where a program that waits for itself may have counted on all of it.
+const MARKS: usize = 32;
 /// How often a thread at the bound looks at such memory, in ns.
 const POLL_NS: u64 = 30_000;
 
@@ -202,6 +205,7 @@ impl XQueue {
     #[cold]
     #[inline(never)]
     pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
+        thread::stop_waiting(rt);
         let group = self.group(rt);
         let slot = group.slot(rt);
         let untracked = |group: &Group| Admission {
@@ -235,9 +239,15 @@ impl XQueue {
         let estimate = rt.estimates.get(work.key);
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        let stays = || self.group.load(Acquire) == group.index;
         loop {
-            if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group)) == Left::Signal {
+            if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group), stays) == Left::Signal {
                 break;
+            }
+            if !stays() {
+                // `hint --queue` gave it to another group, whose gate counts now.
+                counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
+                return self.admit(rt, work, counter);
             }
             if work.unbounded || self.within_bound(rt, group, estimate_ns) {
                 break;
@@ -280,22 +290,32 @@ impl XQueue {
             let time = bound_ns == 0 || n < 2 || ns + estimate_ns <= bound_ns;
             time && (commands == 0 || n < commands)
         };
-        if (bound_ns == 0 && commands == 0) || fits() {
+        if bound_ns == 0 && commands == 0 {
             return true;
         }
-        rt.refresh(group);
-        if fits() {
+        if fits() || {
+            rt.refresh(group);
+            fits()
+        } {
+            group.escapes.store(0, Relaxed);
+            group.escape_credit.store(0, Relaxed);
+            return true;
+        }
+        if group.escape_credit.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
+            slot.bound_escapes.fetch_add(1, Relaxed);
             return true;
         }
         rt.flush(group);
-        let patience = ESCAPE_NS.max(4 * bound_ns);
+        // What is in flight may simply be long.
+        let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1).sum::<u64>();
+        let patience = ESCAPE_NS.max(4 * bound_ns).max((2 * expected_ns).min(ESCAPE_LONG_NS));
         let polled = !self.platform(rt).reports_completion();
         let mut since = now_ns();
-        group.waiting.fetch_add(1, AcqRel);
+        thread::start_waiting(rt, group);
         group.progress_waiters.fetch_add(1, AcqRel);
         let ok = loop {
             let seen = group.progress.load(Acquire);
-            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 {
+            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 || self.group.load(Relaxed) != group.index {
                 break false;
             }
             if polled {
@@ -307,6 +327,10 @@ impl XQueue {
             let waited = now_ns().saturating_sub(since);
             if waited >= patience {
                 slot.bound_escapes.fetch_add(1, Relaxed);
+                // A program that provides what its commands wait for only after thousands of them must not wait
+                // thousands of times: each time in a row lets twice as many through.
+                let row = group.escapes.fetch_add(1, Relaxed).min(12);
+                group.escape_credit.store((1 << row) - 1, Relaxed);
                 break true;
             }
             let limit = if polled { POLL_NS } else { (patience - waited).min(1_000_000) };
@@ -323,7 +347,7 @@ impl XQueue {
             }
         };
         group.progress_waiters.fetch_sub(1, Release);
-        group.waiting.fetch_sub(1, Release);
+        thread::stop_waiting(rt);
         ok
     }
 

@@ -11,7 +11,7 @@ use xsched_proto::segment::{COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, M
 use xsched_proto::wire::ClientMsg;
 
 use crate::estimate::Estimates;
-use crate::group::{Group, LEASE_NS, Registration};
+use crate::group::{Group, LEASE_NS, Registration, wake_all};
 use crate::queue::XQueue;
 use crate::{Platform, now_ns, thread};
 
@@ -240,6 +240,10 @@ impl Runtime {
         tables.outbox.push(ClientMsg::QueueRemove { slot });
         tables.outbox.push(ClientMsg::QueueAdd { slot, group });
         drop(tables);
+        // Who waits at the old gate now belongs to the new one.
+        let old = &self.groups[usize::from(old)];
+        wake_all(&old.slot(self).gate);
+        old.settle(self);
         self.poke_agent();
     }
 
@@ -280,6 +284,7 @@ impl Runtime {
 
     /// A thread ends: its counters go to whoever comes next.
     pub fn thread_exit(&self) {
+        thread::stop_waiting(self);
         let me = rustix::thread::gettid().as_raw_nonzero().get();
         for owner in &self.owners {
             let _ = owner.compare_exchange(me, 0, AcqRel, Relaxed);

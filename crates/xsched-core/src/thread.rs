@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
 
 use xsched_proto::segment::{Counter, gate};
 
+use crate::group::Group;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
 
@@ -32,6 +33,10 @@ pub struct Thread {
     inside: Cell<usize>,
     /// Highest rank of the groups this thread launched to, plus [`RANK`]; 0 = none. See [`crate::Lend`].
     rank: Cell<i32>,
+    /// 1 + index of the group that counts this thread as waiting; 0 = none. Outlives a wait left by `longjmp`.
+    waits: Cell<u32>,
+    /// What it lends to that group meanwhile, plus [`RANK`]; 0 = nothing.
+    lends: Cell<i32>,
     entries: [Cell<Entry>; ENTRIES],
 }
 
@@ -116,8 +121,11 @@ impl Inside {
         let thread = current();
         let here = stack_address();
         let before = thread.inside.get();
-        if before != 0 && here < before {
-            return None;
+        if before != 0 {
+            if here < before {
+                return None;
+            }
+            left_by_longjmp(thread);
         }
         thread.inside.set(here);
         Some(Inside { thread })
@@ -203,12 +211,52 @@ pub(crate) fn rank() -> Option<i32> {
     }
 }
 
-/// In a forked child: the segment is not mapped here, so nothing remembered may be used.
-pub fn forget_all() {
-    let thread = current();
+/// The slow way must be taken once, so that what the left frames would have undone is undone.
+#[cold]
+#[inline(never)]
+fn left_by_longjmp(thread: &Thread) {
+    if thread.waits.get() != 0 {
+        forget_queues(thread);
+    }
+}
+
+fn forget_queues(thread: &Thread) {
     for entry in &thread.entries {
         entry.set(Entry { key: 0, generation: 0, queue: None, gate: None, counter: None });
     }
+}
+
+/// The calling thread waits on behalf of a group, which is not idle meanwhile.
+pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
+    stop_waiting(rt);
+    group.waiting.fetch_add(1, AcqRel);
+    current().waits.set(u32::from(group.index) + 1);
+}
+
+/// It also lends the group a rank until it stops waiting.
+pub(crate) fn lend_while_waiting(rt: &Runtime, group: &Group, rank: i32) {
+    crate::inherit::lend(rt, group, rank);
+    current().lends.set(rank + RANK);
+}
+
+/// The end of [`start_waiting`], whether the wait returned or was left by `longjmp` some time ago.
+pub(crate) fn stop_waiting(rt: &Runtime) {
+    let thread = current();
+    let Some(at) = thread.waits.replace(0).checked_sub(1) else { return };
+    let group = &rt.groups[at as usize];
+    let rank = thread.lends.replace(0);
+    if rank != 0 {
+        crate::inherit::take_back(rt, group, rank - RANK);
+    }
+    group.waiting.fetch_sub(1, AcqRel);
+}
+
+/// In a forked child: the segment is not mapped here, so nothing remembered may be used.
+pub fn forget_all() {
+    let thread = current();
+    forget_queues(thread);
     thread.inside.set(0);
     thread.rank.set(0);
+    thread.waits.set(0);
+    thread.lends.set(0);
 }

@@ -167,26 +167,20 @@ fn a_signal_handler_leaves_a_held_command_by_longjmp() {
 
 #[test]
 fn a_thread_is_cancelled_while_it_is_held() {
-    for kind in ["deferred", "asynchronous"] {
-        let place = Place::new();
-        let _daemon = place.daemon(&[]);
-        let program = place.sim_program("cancel");
-        let mut program = held(&place, place.run(&[], &program, &[kind]));
-        program.tell("cancel");
-        program.expect("cancelled");
-        let at_once = program.line_within(Duration::from_millis(300)).is_some();
-        println!("{kind} cancellation of a held thread: {}", if at_once { "at once" } else { "once it is let on" });
-        place.ask(&["resume", "--pid", &program.pid().to_string()]);
-        if !at_once {
-            program.expect("joined");
-        }
-        program.tell("go on");
-        let pid = program.pid();
-        let lines = program.finish();
-        assert_eq!(lines.last().map(String::as_str), Some("ok"));
-        place.stats_of(pid);
-        place.assert_counts(&lines);
-    }
+    // Deferred, that is: asynchronous cancellation inside of a device's library is undefined with and without us.
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("cancel");
+    let mut program = held(&place, place.run(&[], &program, &[]));
+    program.tell("cancel");
+    program.expect("cancelled");
+    let pid = program.pid();
+    place.ask(&["resume", "--pid", &pid.to_string()]);
+    program.expect("joined");
+    program.tell("go on");
+    let lines = program.finish();
+    assert_eq!(lines.last().map(String::as_str), Some("ok"));
+    place.assert_counts(&lines);
 }
 
 #[test]

@@ -19,10 +19,12 @@ pub(crate) extern "C" fn write() {
     let _ = std::panic::catch_unwind(|| {
         let (Some(path), Some(rt)) = (std::env::var_os("XSCHED_STATS"), process::running()) else { return };
         let (launches, [attach, passthrough, error]) = rt.totals();
+        let (bound_escapes, signal_escapes) = rt.escapes();
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
-             \"error\":{error}}},\"gate_waits\":{},\"added\":{{{}}}}}\n",
+             \"error\":{error}}},\"gate_waits\":{},\"bound_escapes\":{bound_escapes},\
+             \"signal_escapes\":{signal_escapes},\"added\":{{{}}}}}\n",
             std::process::id(),
             rt.gate_waits(),
             added.join(",")
