@@ -37,6 +37,18 @@ static void *thread(void *queue)
     return nullptr;
 }
 
+// Ten launches from frames below the one that was thrown through, whatever was left there.
+static void deeper(void *queue, int levels)
+{
+    volatile char frame[64] = {};
+    if (levels > 0)
+        deeper(queue, levels - 1);
+    else
+        for (int i = 0; i < 10; i++)
+            clEnqueueNDRangeKernel(queue, nullptr, 1, nullptr, nullptr, nullptr, 0, nullptr, nullptr);
+    frame[0] = frame[1];
+}
+
 int main()
 {
     void *queue = clCreateCommandQueue(nullptr, nullptr, 0, nullptr);
@@ -60,5 +72,6 @@ int main()
     pthread_create(&id, nullptr, thread, queue);
     pthread_join(id, &result);
     std::printf("thread: %s\n", static_cast<char *>(result));
+    deeper(queue, 20);
     return clFinish(queue);
 }

@@ -29,8 +29,10 @@ pub struct Thread {
     pub caller: Cell<usize>,
     /// Which copy of the vendor's library that call is for; likewise.
     pub binding: Cell<usize>,
-    /// Stack address of the outermost hook this thread is in; 0 = none.
+    /// Address of the [`Place`] of the outermost hook this thread is in; 0 = none.
     inside: Cell<usize>,
+    /// [`Thread::caller`] of that hook.
+    outer: Cell<usize>,
     /// Highest rank of the groups this thread launched to, plus [`RANK`]; 0 = none. See [`crate::Lend`].
     rank: Cell<i32>,
     /// 1 + index of the group that counts this thread as waiting; 0 = none. Outlives a wait left by `longjmp`.
@@ -91,52 +93,85 @@ pub fn current() -> &'static Thread {
     }
 }
 
-/// An address on the current stack.
-#[inline(always)]
-fn stack_address() -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let sp: usize;
-        // SAFETY: reads a register, touches no memory.
-        unsafe { core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-        sp
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let here = 0u8;
-        &raw const here as usize
-    }
-}
+/// Deeper below the mark than this, in bytes, no vendor library calls itself.
+const NESTING: usize = 256 * 1024;
+/// What a living mark holds, beside its own address.
+const TOKEN: usize = 0x5a17_ed1c_0de5_b33f;
 
-/// Marks this thread as inside a vendor call until dropped (or until the frame is left by `longjmp`: a mark whose
-/// frame lies below the stack pointer is out of date).
-pub struct Inside {
-    thread: &'static Thread,
-}
+/// A place on the stack of the hook that marks its thread as inside a vendor call.
+pub struct Place(Cell<usize>);
 
-impl Inside {
-    /// Enters; `None` when the thread is inside a vendor call already, whose own calls are not ours to judge.
+impl Place {
+    /// An unused place.
     #[inline(always)]
-    pub fn enter() -> Option<Inside> {
+    pub fn new() -> Place {
+        Place(Cell::new(0))
+    }
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::new()
+    }
+}
+
+/// Marks this thread as inside a vendor call until dropped, or until the frame that holds its place is left by
+/// `longjmp` or an exception: whoever finds a mark below its own frame, or one that was written over, knows.
+pub struct Inside<'a> {
+    thread: &'static Thread,
+    place: &'a Place,
+    before: (usize, usize),
+}
+
+impl<'a> Inside<'a> {
+    /// Enters; `None` when the thread is inside a vendor call already, whose own calls are not ours to judge.
+    /// `related` says whether two callers belong together: a call by whoever made the outer one is no call of the
+    /// vendor's, but one from a callback, or the outer one is long over.
+    #[inline(always)]
+    pub fn enter(place: &'a Place, related: fn(usize, usize) -> bool) -> Option<Inside<'a>> {
         let thread = current();
-        let here = stack_address();
-        let before = thread.inside.get();
-        if before != 0 {
-            if here < before {
+        let here = core::ptr::from_ref(place) as usize;
+        let (before, outer, caller) = (thread.inside.get(), thread.outer.get(), thread.caller.get());
+        let mut left = (0, 0);
+        if before != 0 && !was_left(thread, here, before) {
+            if !related(caller, outer) {
                 return None;
             }
-            left_by_longjmp(thread);
+            left = (before, outer);
         }
+        // SAFETY: an exclusive cell of the caller's; volatile, since whoever reads it does so by address.
+        unsafe { place.0.as_ptr().write_volatile(here ^ TOKEN) };
         thread.inside.set(here);
-        Some(Inside { thread })
+        thread.outer.set(caller);
+        Some(Inside { thread, place, before: left })
     }
 }
 
-impl Drop for Inside {
+impl Drop for Inside<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.thread.inside.set(0);
+        // SAFETY: as above.
+        unsafe { self.place.0.as_ptr().write_volatile(0) };
+        self.thread.inside.set(self.before.0);
+        self.thread.outer.set(self.before.1);
     }
+}
+
+/// Whether the mark at `before` belongs to a frame that is gone. Such a frame was usually written over since, but for
+/// holes in later frames.
+#[cold]
+#[inline(never)]
+fn was_left(thread: &Thread, here: usize, before: usize) -> bool {
+    if here < before && before - here < NESTING {
+        // SAFETY: above the stack pointer and near it, so on this stack, unless the thread changed stacks and the
+        // other one lies just above.
+        let token = unsafe { (before as *const usize).read_volatile() };
+        if token == before ^ TOKEN {
+            return false;
+        }
+    }
+    left_by_longjmp(thread);
+    true
 }
 
 /// How a launch goes on.

@@ -272,6 +272,8 @@ fn what_is_thrown_inside_a_call_reaches_the_application() {
     assert_eq!(bare.out.matches("caught").count(), 6, "{}", bare.out);
     let with = run("throws", "", &[library()], &[]);
     assert_eq!((bare.out, bare.status), (with.out, with.status), "{}", with.err);
+    // Three events, four native kernels that were left, and ten launches deeper in the stack afterwards.
+    assert_eq!(with.launches, Some(3 + 4 + 10));
 }
 
 #[test]

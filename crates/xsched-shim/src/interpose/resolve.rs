@@ -100,6 +100,12 @@ pub(super) fn real_dlclose() -> DlcloseFn {
     unsafe { std::mem::transmute::<*mut c_void, DlcloseFn>(known) }
 }
 
+/// Whether two addresses lie in the same loaded object.
+#[cold]
+pub fn same_object(one: usize, other: usize) -> bool {
+    object_of(one).is_some_and(|a| object_of(other).is_some_and(|b| a.0 == b.0))
+}
+
 /// Load address and file of the object that holds an address.
 pub fn object_of(address: usize) -> Option<(usize, CString)> {
     // SAFETY: Dl_info is plain data that dladdr fills; its strings are the loader's.

@@ -5,13 +5,14 @@ use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use xsched_core::thread::{self, Entered, Inside};
+use xsched_core::thread::{self, Entered, Inside, Place};
 use xsched_core::{Lend, Mark, Runtime, Work, XQueue};
 use xsched_proto::segment::{Counter, QUEUES};
 
 use super::api::{self, Api};
 use super::queue::{self, info};
 use super::types::*;
+use crate::interpose::resolve;
 use crate::platform::OPENCL;
 use crate::{process, stats};
 
@@ -59,7 +60,8 @@ where
     // Nothing waits to be dropped while the driver runs, for a callback of the application's may throw through this
     // frame: a frame without clean-up is passed by any unwinder, while ours, which is linked in, cannot be mixed with
     // the application's. A mark left behind is recognised, as after longjmp.
-    let Some(inside) = Inside::enter().map(ManuallyDrop::new) else { return enter(event) };
+    let place = Place::new();
+    let Some(inside) = Inside::enter(&place, resolve::same_object).map(ManuallyDrop::new) else { return enter(event) };
     let rc = match thread::enter(queue as usize) {
         Entered::Fast(counted) => {
             let rc = enter(event);

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 
-use xsched_core::thread::{self, Entered, Inside};
+use xsched_core::thread::{self, Entered, Inside, Place};
 use xsched_core::{Runtime, Waiting, Work, XQueue};
 use xsched_proto::segment::Counter;
 
@@ -50,7 +50,8 @@ fn key_of(real: *mut c_void, stream: Stream) -> Option<usize> {
 /// Takes a command into the driver.
 #[inline(always)]
 fn enqueue(real: *mut c_void, stream: Stream, work: impl FnOnce() -> Work, enter: impl Fn() -> c_int + Copy) -> c_int {
-    let Some(_inside) = Inside::enter() else { return enter() };
+    let place = Place::new();
+    let Some(_inside) = Inside::enter(&place, resolve::same_object) else { return enter() };
     let Some(key) = key_of(real, stream) else { return enter() };
     match thread::enter(key) {
         Entered::Fast(counted) => {
