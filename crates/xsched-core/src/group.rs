@@ -211,7 +211,10 @@ impl Group {
                 rt.detach();
                 continue;
             }
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: LEASE_CHECK.as_nanos() as _ };
+            let timeout = rustix::time::Timespec {
+                tv_sec: LEASE_CHECK.as_secs() as _,
+                tv_nsec: LEASE_CHECK.subsec_nanos() as _,
+            };
             use rustix::thread::futex;
             match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
                 // A handler ran on this thread: let the interpreter above us see it.
