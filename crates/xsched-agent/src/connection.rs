@@ -11,12 +11,15 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use xsched_core::Descriptor;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 
+const CLOSED: &str = "the program closed the connection to the daemon";
+
 /// A connection on which [`ClientMsg::Hello`] was sent.
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    socket: Descriptor,
     waiting: VecDeque<Vec<u8>>,
     buffer: Vec<u8>,
 }
@@ -46,11 +49,12 @@ impl Connection {
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)
             .map_err(|e| fail("cannot greet the daemon at", e))?;
-        Ok(Connection { socket, waiting: VecDeque::new(), buffer: vec![0; MAX_PACKET] })
+        Ok(Connection { socket: Descriptor::new(socket), waiting: VecDeque::new(), buffer: vec![0; MAX_PACKET] })
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// The socket, unless the application closed it.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.get()
     }
 
     /// Whether messages wait for room in the socket.
@@ -67,7 +71,7 @@ impl Connection {
     /// Sends what waits.
     pub(crate) fn push(&mut self) -> Result<(), String> {
         while let Some(packet) = self.waiting.front() {
-            match rustix::net::send(&self.socket, packet, SendFlags::NOSIGNAL) {
+            match rustix::net::send(self.socket.get().ok_or(CLOSED)?, packet, SendFlags::NOSIGNAL) {
                 Ok(_) => {
                     self.waiting.pop_front();
                 }
@@ -85,7 +89,7 @@ impl Connection {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let got = loop {
             match recvmsg(
-                &self.socket,
+                self.socket.get().ok_or(CLOSED)?,
                 &mut [IoSliceMut::new(&mut self.buffer)],
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,

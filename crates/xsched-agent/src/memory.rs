@@ -1,16 +1,17 @@
 //! Shared memory: the segment this process makes, and the daemon's heartbeat page.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use xsched_core::Descriptor;
 use xsched_proto::segment::{Heartbeat, SEGMENT_BYTES, Segment};
 
 /// The segment and the memfd behind it.
 pub(crate) struct Shared {
     pub(crate) segment: &'static Segment,
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Descriptor,
 }
 
 impl Shared {
@@ -29,11 +30,7 @@ impl Shared {
         // SAFETY: zeroed memory of the right size and alignment is a valid Segment (atomics only), and it stays
         // mapped until the process ends.
         let segment = unsafe { &*at.cast::<Segment>() };
-        Ok(Shared { segment, fd })
-    }
-
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        Ok(Shared { segment, fd: Descriptor::new(fd) })
     }
 }
 

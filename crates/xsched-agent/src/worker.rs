@@ -1,6 +1,5 @@
 //! The agent thread.
 
-use std::os::fd::AsFd;
 use std::sync::Once;
 use std::sync::atomic::Ordering::*;
 
@@ -100,9 +99,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
 
 impl Worker {
     fn run(mut self) {
-        // The default slack of 50 µs is longer than the grace times waited for here.
-        // SAFETY: concerns the calling thread's timers only.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize) };
+        xsched_proto::wakeup::run_promptly();
         for complaint in &self.settings.complaints {
             if self.settings.log >= Log::Error {
                 say(complaint);
@@ -138,32 +135,49 @@ impl Worker {
                 let now = now_ns();
                 timeout = self.rt.groups().filter_map(|g| g.idle_due_ns(now)).min().into_iter().chain([ns]).min();
             }
-            self.wait(timeout);
+            if !self.wait(timeout) {
+                // The application closed our descriptors: it goes on without us, and we leave theirs alone.
+                self.rt.detach_for_good();
+                self.restore_interrupted();
+                let text = "the program closed its descriptors, ours too: runs unscheduled from here on";
+                say_once(&self.unscheduled_said, self.settings.log, Log::Info, text);
+                return;
+            }
             self.rt.agent_sleeps_until(u64::MAX);
         }
     }
 
-    /// Sleeps until the daemon or an application thread has something, or `timeout` ns have passed.
-    fn wait(&mut self, timeout: Option<u64>) {
-        let event = self.rt.agent_event();
-        let mut fds = vec![PollFd::new(event, PollFlags::IN)];
+    /// Sleeps until the daemon or an application thread has something, or `timeout` ns have passed. False when there
+    /// is no telling any more.
+    #[must_use]
+    fn wait(&mut self, timeout: Option<u64>) -> bool {
+        let (Some(event), Some(daemon_event)) = (self.rt.agent_event().get(), self.rt.daemon_event().get()) else {
+            return false;
+        };
+        let mut fds = vec![PollFd::from_borrowed_fd(event, PollFlags::IN)];
         match &self.master {
             Master::Greeted { connection, .. } | Master::Daemon { connection } => {
                 let out = if connection.has_backlog() { PollFlags::OUT } else { PollFlags::empty() };
-                fds.push(PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN | out));
+                let Some(socket) = connection.socket() else { return false };
+                fds.push(PollFd::from_borrowed_fd(socket, PollFlags::IN | out));
             }
             // In this mode the daemon's eventfd is ours.
-            Master::Local(_) => fds.push(PollFd::new(self.rt.daemon_event(), PollFlags::IN)),
+            Master::Local(_) => fds.push(PollFd::from_borrowed_fd(daemon_event, PollFlags::IN)),
             Master::Nobody | Master::Seeking { .. } => {}
         }
         let timespec =
             timeout.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ });
         let _ = poll(&mut fds, timespec.as_ref());
+        // They may have been closed while we slept.
+        let (Some(event), Some(daemon_event)) = (self.rt.agent_event().get(), self.rt.daemon_event().get()) else {
+            return false;
+        };
         let mut drained = [0; 8];
-        let _ = rustix::io::read(event.as_fd(), &mut drained);
+        let _ = rustix::io::read(event, &mut drained);
         if matches!(self.master, Master::Local(_)) {
-            let _ = rustix::io::read(self.rt.daemon_event(), &mut drained);
+            let _ = rustix::io::read(daemon_event, &mut drained);
         }
+        true
     }
 
     /// Talks to whoever decides. Returns after how many ns it wants to be called again at the latest.
@@ -202,9 +216,11 @@ impl Worker {
                     return Some(at - now);
                 }
                 let Mode::Daemon(path) = &self.settings.mode else { return None };
-                let opened =
-                    Connection::open(path, &self.settings.options, self.shared.as_fd(), self.rt.daemon_event().as_fd());
-                match opened {
+                let (Some(segment), Some(event)) = (self.shared.fd.get(), self.rt.daemon_event().get()) else {
+                    self.rt.detach_for_good();
+                    return Some(0);
+                };
+                match Connection::open(path, &self.settings.options, segment, event) {
                     Ok(connection) => {
                         self.master = Master::Greeted { connection, since: now, wait };
                         Some(0)

@@ -67,5 +67,6 @@ impl std::error::Error for Error {}
 /// # Errors
 /// See [`Error`].
 pub fn run(options: Options) -> Result<(), Error> {
+    xsched_proto::wakeup::run_promptly();
     server::Server::new(&options)?.run()
 }

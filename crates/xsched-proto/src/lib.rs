@@ -5,10 +5,12 @@
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`paths`]: how everybody finds the same socket.
+//! - [`wakeup`]: how a thread that others wait for gets to run soon.
 
 pub mod class;
 pub mod paths;
 pub mod segment;
+pub mod wakeup;
 pub mod wire;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
