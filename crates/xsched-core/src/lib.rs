@@ -11,6 +11,7 @@
 //! driver as soon as [`XQueue::admit`] returns, and [`XQueue::commit`] tells what became of it.
 
 mod clock;
+mod descriptor;
 mod estimate;
 mod group;
 mod inherit;
@@ -19,6 +20,7 @@ mod runtime;
 pub mod thread;
 
 pub use clock::now_ns;
+pub use descriptor::Descriptor;
 pub use group::{Group, Registration, wake_all};
 pub use inherit::Lend;
 pub use queue::{Admission, Mark, Waiting, Work, XQueue};

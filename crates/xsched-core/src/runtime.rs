@@ -10,6 +10,7 @@ use xsched_proto::class::queue_priority;
 use xsched_proto::segment::{COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, gate, state};
 use xsched_proto::wire::ClientMsg;
 
+use crate::descriptor::Descriptor;
 use crate::estimate::Estimates;
 use crate::group::{Group, LEASE_NS, Registration, wake_all};
 use crate::queue::XQueue;
@@ -68,8 +69,8 @@ pub struct Runtime {
     agent_wakes_at: AtomicU64,
     detached: AtomicBool,
     over: AtomicBool,
-    daemon_event: OwnedFd,
-    agent_event: OwnedFd,
+    daemon_event: Descriptor,
+    agent_event: Descriptor,
 }
 
 impl Runtime {
@@ -111,8 +112,8 @@ impl Runtime {
             agent_wakes_at: AtomicU64::new(u64::MAX),
             detached: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            daemon_event,
-            agent_event,
+            daemon_event: Descriptor::new(daemon_event),
+            agent_event: Descriptor::new(agent_event),
         }
     }
 
@@ -391,12 +392,29 @@ impl Runtime {
 
     /// Tells the daemon that a word of the segment changed.
     pub fn notify_daemon(&self) {
-        let _ = rustix::io::write(&self.daemon_event, &1u64.to_ne_bytes());
+        self.ring(&self.daemon_event);
     }
 
     /// Wakes the agent thread.
     pub fn poke_agent(&self) {
-        let _ = rustix::io::write(&self.agent_event, &1u64.to_ne_bytes());
+        self.ring(&self.agent_event);
+    }
+
+    fn ring(&self, event: &Descriptor) {
+        match event.get() {
+            Some(event) => {
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+            // The application closed it: nobody can be told of anything any more.
+            None => self.descriptors_lost(),
+        }
+    }
+
+    fn descriptors_lost(&self) {
+        self.over.store(true, Release);
+        if !self.detached.swap(true, AcqRel) {
+            self.groups().for_each(|g| g.set_registration(self, Registration::Detached));
+        }
     }
 
     /// Wakes the agent thread unless it will wake by itself until `deadline_ns`.
@@ -412,12 +430,12 @@ impl Runtime {
     }
 
     /// The eventfd of [`Runtime::notify_daemon`].
-    pub fn daemon_event(&self) -> &OwnedFd {
+    pub fn daemon_event(&self) -> &Descriptor {
         &self.daemon_event
     }
 
     /// The eventfd of [`Runtime::poke_agent`].
-    pub fn agent_event(&self) -> &OwnedFd {
+    pub fn agent_event(&self) -> &Descriptor {
         &self.agent_event
     }
 
