@@ -132,7 +132,7 @@ class Bench:
     # ---- decision ----------------------------------------------------------------------------------------------
 
     def decision(self):
-        samples = 500 if self.quick else 5_000
+        samples = 500 if self.quick else 3_000
         command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "decision", samples]
         done = run(command, dict(os.environ), 600, cwd=ROOT)
         if done.status != 0:

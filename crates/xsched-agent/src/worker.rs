@@ -403,7 +403,7 @@ impl Worker {
                 continue;
             }
             match group.idle_due_ns(now) {
-                Some(0) if group.try_idle(rt, true) => {}
+                Some(0) if group.try_idle(rt, true).is_some() => {}
                 Some(0) => sooner(POLL_NS),
                 Some(ns) => sooner(ns),
                 None if group.is_polled(rt) => {

@@ -44,6 +44,8 @@ pub struct Group {
     pub(crate) index: u16,
     pub(crate) used: AtomicU32,
     pub(crate) registration: AtomicU32,
+    /// Until then a launch waits for the daemon's answer.
+    pub(crate) attach_deadline: AtomicU64,
     /// Threads that wait, at the closed gate or for the bound.
     pub(crate) waiting: AtomicU32,
     /// Threads inside a call that waits for the device.
@@ -68,6 +70,7 @@ impl Group {
             index,
             used: AtomicU32::new(0),
             registration: AtomicU32::new(Registration::Pending as u32),
+            attach_deadline: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             syncing: AtomicU32::new(0),
             progress: AtomicU32::new(0),
@@ -162,12 +165,13 @@ impl Group {
     }
 
     /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
-    pub fn try_idle(&self, rt: &Runtime, exact: bool) -> bool {
+    /// Returns the number of launches after which it is idle.
+    pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
         let slot = self.slot(rt);
         let before = rt.launches_of(self);
         if self.waiting.load(Acquire) > 0 || self.syncing.load(Acquire) > 0 || (exact && !rt.is_quiet(self)) {
             self.armed_at.store(0, Relaxed);
-            return false;
+            return None;
         }
         slot.gate.fetch_or(gate::QUIET, AcqRel);
         // A launch counts itself before it looks at the gate. After this barrier either its count is visible here,
@@ -176,7 +180,7 @@ impl Group {
         if rt.launches_of(self) != before || (exact && !rt.is_quiet(self)) || self.waiting.load(Acquire) > 0 {
             slot.gate.fetch_and(!gate::QUIET, AcqRel);
             self.armed_at.store(0, Relaxed);
-            return false;
+            return None;
         }
         self.armed_at.store(0, Relaxed);
         slot.state.store(state::IDLE, Release);
@@ -185,7 +189,7 @@ impl Group {
             slot.state.store(state::READY, Release);
         }
         rt.notify_daemon();
-        true
+        Some(before)
     }
 
     /// Waits at the closed gate, as long as the queue it concerns `stays` in this group.
@@ -211,10 +215,8 @@ impl Group {
                 rt.detach();
                 continue;
             }
-            let timeout = rustix::time::Timespec {
-                tv_sec: LEASE_CHECK.as_secs() as _,
-                tv_nsec: LEASE_CHECK.subsec_nanos() as _,
-            };
+            let timeout =
+                rustix::time::Timespec { tv_sec: LEASE_CHECK.as_secs() as _, tv_nsec: LEASE_CHECK.subsec_nanos() as _ };
             use rustix::thread::futex;
             match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
                 // A handler ran on this thread: let the interpreter above us see it.

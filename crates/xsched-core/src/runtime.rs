@@ -16,7 +16,7 @@ use crate::group::{Group, LEASE_NS, Registration, wake_all};
 use crate::queue::XQueue;
 use crate::{Platform, now_ns, thread};
 
-/// How long the first launch waits for the daemon's answer, in ns.
+/// How long the first launch of a group waits for the daemon's answer, in ns.
 const ATTACH_NS: u64 = 100_000_000;
 
 /// Describes a hardware queue that is used for the first time.
@@ -63,7 +63,6 @@ pub struct Runtime {
     group_count: AtomicU32,
     high_water: AtomicU32,
     base_priority: AtomicI32,
-    attach_deadline: AtomicU64,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
     agent_wakes_at: AtomicU64,
@@ -106,7 +105,6 @@ impl Runtime {
             group_count: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
             base_priority: AtomicI32::new(base_priority),
-            attach_deadline: AtomicU64::new(0),
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
@@ -177,11 +175,12 @@ impl Runtime {
         if self.detached.load(Relaxed) {
             group.registration.store(Registration::Detached as u32, Release);
         }
+        // Each group of its own: a stream of another priority, or a moved queue, may come long after the first.
+        group.attach_deadline.store(now_ns() + ATTACH_NS, Relaxed);
         group.used.store(1, Release);
         tables.outbox.push(self.group_add(index as u16, &key));
         tables.groups.push(key);
         self.group_count.fetch_add(1, Release);
-        let _ = self.attach_deadline.compare_exchange(0, now_ns() + ATTACH_NS, Relaxed, Relaxed);
         Some(index as u16)
     }
 
@@ -387,7 +386,7 @@ impl Runtime {
     }
 
     pub(crate) fn await_registration(&self, group: &Group) {
-        group.wait_registered(self.attach_deadline.load(Relaxed));
+        group.wait_registered(group.attach_deadline.load(Relaxed));
     }
 
     /// Tells the daemon that a word of the segment changed.

@@ -17,8 +17,8 @@ fn main() {
     let samples = std::env::args().nth(1).map_or(2_000, |n| n.parse().expect("a number of samples"));
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
-    low.group(0, "sim:0");
-    high.group(0, "sim:0");
+    low.group_with(0, "sim:0", 0, 0b001);
+    high.group_with(0, "sim:0", 0, 0b001);
     low.ready(0);
     let (word, stop) = (AtomicU32::new(0), AtomicBool::new(false));
     let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
