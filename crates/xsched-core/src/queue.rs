@@ -245,7 +245,8 @@ impl XQueue {
                 break;
             }
             if !stays() {
-                // `hint --queue` gave it to another group, whose gate counts now.
+                // `hint --queue` gave it to another group, whose gate counts now; the old one may have nothing left.
+                group.settle(rt);
                 counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
                 return self.admit(rt, work, counter);
             }
