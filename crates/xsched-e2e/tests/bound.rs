@@ -15,6 +15,9 @@ fn beside_a_rival(place: &Place, rival: &Path, program: &Path, args: &[&str]) ->
     let pid = program.pid();
     let lines = program.finish();
     let escapes = place.stats_of(pid)["bound_escapes"].as_u64().expect("a number");
+    // One command at a time, each after its own wait, would take half a minute.
+    let took: u64 = lines[0].strip_suffix(" ms").expect("a time").parse().expect("a number");
+    assert!(took < 5_000, "{took} ms");
     rival.tell("end");
     assert_eq!(rival.finish().last().map(String::as_str), Some("ok"));
     (lines, escapes)

@@ -126,7 +126,7 @@ fn a_signal_handler_lets_one_command_of_a_held_program_pass() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let steady = place.sim_program("steady");
-    let mut program = held(&place, place.run(&[], &steady, &["200", "1"]));
+    let mut program = held(&place, place.run(&["--level", "1"], &steady, &["200", "1"]));
     for _ in 0..5 {
         let when = now_ns();
         signal(program.pid(), Signal::USR1);
@@ -194,7 +194,7 @@ fn ctrl_c_reaches_a_held_python() {
         std::process::Command::new(p).arg("-c").arg("import ctypes").output().is_ok_and(|o| o.status.success())
     });
     let python = python.expect("a Python with ctypes");
-    let mut command = place.xsched(&["run", "--", python, script]);
+    let mut command = place.xsched(&["run", "--level", "1", "--", python, script]);
     command.arg(library);
     let mut program = held(&place, Process::start(command));
     let begin = Instant::now();

@@ -1,0 +1,73 @@
+//! Preemption levels on the simulated device, against kernels of 50 ms; and where a level is not to be had.
+
+use xsched_e2e::{Place, Process};
+
+fn json(lines: &[String]) -> serde_json::Value {
+    serde_json::from_str(lines.last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn the_third_level_cuts_into_a_kernel() {
+    let mut p50 = Vec::new();
+    for level in ["1", "2", "3", "auto"] {
+        let place = Place::new();
+        let (steady, load) =
+            (place.sim_program("steady"), place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]));
+        let _daemon = place.daemon(&["--policy", "hpf"]);
+        let mut long = place.run(&["--priority", "low", "--level", level], &steady, &["50000", "1"]);
+        long.expect("ready");
+        long.progress_after(0);
+        let args = ["lc", "--kernels", "2", "--us", "500", "--period-us", "20000", "--requests", "50"];
+        let result = json(&place.run(&["--priority", "high"], &load, &args).finish());
+        println!("level {level}: P50 {} ms, P99 {} ms beside kernels of 50 ms", result["p50_ms"], result["p99_ms"]);
+        assert_eq!(result["check"], "ok");
+        p50.push(result["p50_ms"].as_f64().unwrap());
+        long.tell("end");
+        let lines = long.finish();
+        assert_eq!(lines.last().map(String::as_str), Some("ok"));
+        place.assert_counts(&lines);
+    }
+    assert!(p50[2] < 0.7 * p50[0], "level 3 clearly below level 1: {p50:?}");
+}
+
+#[test]
+fn a_hundred_suspensions_at_each_level_change_no_result() {
+    for level in ["1", "2", "3", "auto"] {
+        let place = Place::new();
+        let steady = place.sim_program("steady");
+        let _daemon = place.daemon(&["--policy", "chaos"]);
+        let start = |us: &str, batch: &str| {
+            let mut program = place.run(&["--level", level], &steady, &[us, batch]);
+            program.expect("ready");
+            program
+        };
+        let programs = [start("2000", "2"), start("100", "16")];
+        for program in &programs {
+            xsched_e2e::until("it was suspended a hundred times", || {
+                place.group(program.pid()).is_some_and(|g| g["suspensions"].as_u64() >= Some(100))
+            });
+        }
+        for mut program in programs {
+            program.tell("end");
+            let lines = program.finish();
+            assert_eq!(lines.last().map(String::as_str), Some("ok"), "level {level}");
+            place.assert_counts(&lines);
+        }
+    }
+}
+
+#[test]
+fn opencl_says_once_that_it_has_only_the_first_level() {
+    let place = Place::new();
+    let program = place.opencl_program("provides_later_cl");
+    let _daemon = place.daemon(&[]);
+    let mut run: Process = place.run(&["--level", "3"], &program, &[]);
+    run.expect("ready");
+    assert_eq!(place.group(run.pid()).unwrap()["level"], 1);
+    run.tell("go");
+    let (code, lines, errors) = run.wait();
+    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")));
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("xsched: preemption level 3 is not available on "), "{errors}");
+    assert!(errors.trim_end().ends_with("using level 1"), "{errors}");
+}
