@@ -255,6 +255,23 @@ impl Group {
         }
     }
 
+    /// The last queue moved away. What it left behind gates on the device would wait for a gate that nobody opens any
+    /// more: it stands open from now on, and the group is idle.
+    pub(crate) fn abandon(&self, rt: &Runtime) {
+        let slot = self.slot(rt);
+        slot.gate.fetch_or(gate::DETACHED | gate::QUIET, AcqRel);
+        slot.state.store(state::IDLE, Release);
+        self.armed_at.store(0, Relaxed);
+        rt.notify_daemon();
+    }
+
+    /// The counterpart of [`Group::abandon`]: a queue is about to move here.
+    pub(crate) fn expect(&self, rt: &Runtime) {
+        if self.registration.load(Acquire) == Registration::Attached as u32 {
+            self.slot(rt).gate.fetch_and(!gate::DETACHED, AcqRel);
+        }
+    }
+
     /// Agent: the daemon answered, or there is none.
     pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
         let slot = self.slot(rt);

@@ -28,7 +28,7 @@ impl<'a> Lend<'a> {
         if rt.has_one_group() {
             return None;
         }
-        Lend::new(rt, group, thread::rank().unwrap_or_else(|| rt.highest_rank()))
+        Lend::new(rt, group, thread::rank(rt).unwrap_or_else(|| rt.highest_rank()))
     }
 
     /// For a queue of group `waiter` whose next command waits for one of `group`.
@@ -50,7 +50,7 @@ fn pays(rt: &Runtime, group: &Group, rank: i32) -> bool {
 /// For a thread that waits at the gate of `group` (see [`thread::start_waiting`]): what it launched to elsewhere
 /// waits with it.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
-    if let Some(rank) = thread::rank().filter(|rank| pays(rt, group, *rank)) {
+    if let Some(rank) = thread::rank(rt).filter(|rank| pays(rt, group, *rank)) {
         thread::lend_while_waiting(rt, group, rank);
     }
 }

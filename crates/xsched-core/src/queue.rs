@@ -208,6 +208,7 @@ impl XQueue {
         thread::stop_waiting(rt);
         let group = self.group(rt);
         let slot = group.slot(rt);
+        let stays = || self.group.load(Acquire) == group.index;
         let untracked = |group: &Group| Admission {
             mark: false,
             device_gate: false,
@@ -222,6 +223,10 @@ impl XQueue {
         if word & gate::DETACHED != 0 {
             rt.await_registration(group);
             word = slot.gate.load(Acquire);
+            if word & gate::DETACHED != 0 && !stays() {
+                // Moved to another group meanwhile, see below.
+                return self.admit(rt, work, counter);
+            }
             if word & gate::DETACHED != 0 {
                 slot.unscheduled_attach.fetch_add(1, Relaxed);
                 return untracked(group);
@@ -239,7 +244,6 @@ impl XQueue {
         let estimate = rt.estimates.get(work.key);
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
-        let stays = || self.group.load(Acquire) == group.index;
         loop {
             if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group), stays) == Left::Signal {
                 break;

@@ -234,16 +234,22 @@ impl Runtime {
         if group == old {
             return;
         }
+        self.groups[usize::from(group)].expect(self);
         queue.group.store(group, Release);
         queue.slot(self).group.store(u32::from(group) + 1, Release);
         queue.generation.fetch_add(2, AcqRel);
         tables.outbox.push(ClientMsg::QueueRemove { slot });
         tables.outbox.push(ClientMsg::QueueAdd { slot, group });
         drop(tables);
+        let (old, new) = (&self.groups[usize::from(old)], &self.groups[usize::from(group)]);
+        if self.queues_of(old).next().is_none() {
+            old.abandon(self);
+        }
         // Who waits at the old gate now belongs to the new one.
-        let old = &self.groups[usize::from(old)];
         wake_all(&old.slot(self).gate);
-        old.settle(self);
+        if new.slot(self).gate.load(Acquire) & gate::DETACHED == 0 && !queue.is_quiet(self) {
+            new.announce(self);
+        }
         self.poke_agent();
     }
 

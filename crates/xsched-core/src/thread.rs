@@ -33,8 +33,6 @@ pub struct Thread {
     inside: Cell<usize>,
     /// [`Thread::caller`] of that hook.
     outer: Cell<usize>,
-    /// Highest rank of the groups this thread launched to, plus [`RANK`]; 0 = none. See [`crate::Lend`].
-    rank: Cell<i32>,
     /// 1 + index of the group that counts this thread as waiting; 0 = none. Outlives a wait left by `longjmp`.
     waits: Cell<u32>,
     /// What it lends to that group meanwhile, plus [`RANK`]; 0 = nothing.
@@ -226,10 +224,7 @@ fn slot_of(key: usize) -> usize {
 pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static Counter) {
     let generation = queue.generation.load(Acquire);
     let group = queue.group(rt);
-    let rank = group.rank.load(Relaxed) + RANK;
-    let thread = current();
-    thread.rank.set(thread.rank.get().max(rank));
-    thread.entries[slot_of(key)].set(Entry {
+    current().entries[slot_of(key)].set(Entry {
         key,
         generation,
         queue: Some(queue),
@@ -238,12 +233,10 @@ pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counte
     });
 }
 
-/// Highest rank of the groups this thread launched to, if it launched at all.
-pub(crate) fn rank() -> Option<i32> {
-    match current().rank.get() {
-        0 => None,
-        rank => Some(rank - RANK),
-    }
+/// Highest rank of the groups of the queues this thread used lately, if it used any. A queue may have moved since.
+pub(crate) fn rank(rt: &Runtime) -> Option<i32> {
+    let used = current().entries.iter().filter_map(|e| e.get().queue.filter(|q| q.key() == e.get().key));
+    used.map(|q| q.group(rt).rank.load(Relaxed)).max()
 }
 
 /// The slow way must be taken once, so that what the left frames would have undone is undone.
@@ -291,7 +284,6 @@ pub fn forget_all() {
     let thread = current();
     forget_queues(thread);
     thread.inside.set(0);
-    thread.rank.set(0);
     thread.waits.set(0);
     thread.lends.set(0);
 }

@@ -83,6 +83,7 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
             let queues = groups.iter().flat_map(|g| g["queues"].as_array().unwrap().clone());
             queues.map(|q| q["id"].as_str().unwrap().to_owned()).collect()
         };
+        let begin = Instant::now();
         until("it has a queue", || !queues().is_empty());
         // Above the rival, level with it, below it.
         let priority = ["20", "10", "-5", "0"][round % 4];
@@ -90,6 +91,7 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
         if round % 4 == 0 {
             program.progress_after(now_ns());
         }
+        println!("priority {priority}: {:?}", begin.elapsed());
     }
     rival.tell("end");
     assert_eq!(rival.finish().last().unwrap(), "ok");
