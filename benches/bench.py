@@ -206,21 +206,22 @@ class Bench:
 
     def sim(self):
         program = self.simload()
-        requests, rounds = (50, 1) if self.quick else (500, 5)
-        latency = [program, "lc", "--kernels", 5, "--us", 1000, "--period-us", 20000, "--requests", requests]
         daemon = Daemon(self.xsched, self.work, "hpf")
         results = {}
         try:
-            for us, batch, rounds in ((200, 64, rounds), (20_000, 4, min(rounds, 3))):
+            for us, batch, requests, rounds, levels in ((200, 64, 500, 5, ()), (20_000, 4, 250, 2, (1, 2, 3))):
+                if self.quick:
+                    requests, rounds = 50, 1
+                latency = [program, "lc", "--kernels", 5, "--us", 1000, "--period-us", 20000, "--requests", requests]
                 best = [program, "be", "--us", us, "--batch", batch, "--secs", requests * 0.02 + 2]
 
-                def level(n, best=best):
-                    options = ["--level", n] if n else []
+                def under(*options, latency=latency, best=best):
                     return lambda: self.pair(latency, best, self.under(daemon, "--priority", "high", *options),
                                              self.under(daemon, "--priority", "low", *options))
                 results[f"best-effort kernels of {us} us"] = self.mix({
-                    "alone": lambda: self.pair(latency, None), "native": lambda best=best: self.pair(latency, best),
-                    "xsched": level(None), "level 1": level(1), "level 2": level(2), "level 3": level(3)}, rounds)
+                    "alone": lambda latency=latency: self.pair(latency, None),
+                    "native": lambda latency=latency, best=best: self.pair(latency, best),
+                    "xsched": under(), **{f"level {n}": under("--level", n) for n in levels}}, rounds)
         finally:
             daemon.stop()
         return results
@@ -264,15 +265,15 @@ class Bench:
     def groups(self):
         program = compile_c(ROOT / "testing/hazards/groups.c", self.work / "groups", f"-I{ROOT}/crates/xsched-simdev/include",
                             f"-L{self.bin}", f"-Wl,-rpath,{self.bin}", "-lsimdev", "-lm", "-lpthread")
-        requests, rounds = (30, 1) if self.quick else (300, 5)
+        seconds, rounds = (2, 1) if self.quick else (10, 3)
         names = {1: "high", 0: "middle", -1: "low"}
         rows = []
         daemon = Daemon(self.xsched, self.work, "hpf")
         try:
             for _ in range(rounds):
-                native = run([program, requests], self.env, 300)
-                threads = run([*self.under(daemon), program, requests], self.env, 300)
-                both = [Background([*self.under(daemon, "--priority", {1: "high", 0: "normal", -1: "low"}[p]), program, requests, 0],
+                native = run([program, seconds], self.env, 300)
+                threads = run([*self.under(daemon), program, seconds], self.env, 300)
+                both = [Background([*self.under(daemon, "--priority", {1: "high", 0: "normal", -1: "low"}[p]), program, seconds, 0],
                                    self.env, self.work, f"group{p}") for p in names]
                 for one in both:
                     one.process.wait(300)
@@ -287,7 +288,7 @@ class Bench:
             daemon.stop()
         table = {kind: {name: {q: round(median(r[kind][name][q] for r in rows), 3) for q in ("p50_ms", "p99_ms")} for name in names.values()}
                  for kind in rows[0]}
-        return {"rounds": rounds, "requests_each": requests, "table": table, "runs": rows}
+        return {"rounds": rounds, "seconds": seconds, "table": table, "runs": rows}
 
     @staticmethod
     def quantiles(texts):

@@ -1,7 +1,8 @@
 //! A descriptor in a process that is not ours: the application may close it, and its number may come to be anything.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use rustix::fs::fstat;
 use rustix::io::fcntl_dupfd_cloexec;
@@ -19,6 +20,24 @@ pub struct Descriptor {
     identity: Option<(u64, u64)>,
 }
 
+/// Numbers of all descriptors of ours, plus one; 0 = free place. More than these few never exist at a time.
+static OURS: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
+
+/// In a forked child: closes what belongs to the parent, whose death others would else not notice. Only for a child
+/// that has not run anything of its own yet.
+pub fn close_all_in_child() {
+    for place in &OURS {
+        if let Some(number) = place.swap(0, Relaxed).checked_sub(1).filter(|n| *n >= 0) {
+            // SAFETY: the parent's own descriptor, inherited a moment ago; the child uses nothing of the parent's.
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+        }
+    }
+}
+
+fn note(from: i32, to: i32) {
+    let _ = OURS.iter().any(|place| place.compare_exchange(from, to, Relaxed, Relaxed).is_ok());
+}
+
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
 }
@@ -32,6 +51,7 @@ impl Descriptor {
         let moved = wanted.into_iter().find_map(|least| fcntl_dupfd_cloexec(&fd, least as i32).ok());
         let fd = moved.unwrap_or(fd);
         let identity = identity(fd.as_fd());
+        note(0, fd.as_raw_fd() + 1);
         Descriptor { fd: ManuallyDrop::new(fd), identity }
     }
 
@@ -44,6 +64,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
+        note(self.fd.as_raw_fd() + 1, 0);
         if self.get().is_some() {
             // SAFETY: dropped once, here, and not used after.
             unsafe { ManuallyDrop::drop(&mut self.fd) };
@@ -54,7 +75,26 @@ impl Drop for Descriptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_forked_child_closes_what_is_its_parents() {
+        let ours = Descriptor::new(OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap()));
+        // SAFETY: the child only makes system calls that are safe after fork in a program with threads.
+        match unsafe { libc::fork() } {
+            0 => {
+                close_all_in_child();
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(if ours.get().is_none() { 7 } else { 8 }) }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: waits for the child made above.
+                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                assert_eq!(libc::WEXITSTATUS(status), 7, "closed in the child");
+            }
+        }
+        assert!(ours.get().is_some(), "open in the parent");
+    }
 
     #[test]
     fn a_descriptor_that_became_another_is_neither_used_nor_closed() {

@@ -17,7 +17,7 @@ const SHORT_GAP_NS: u64 = 500_000;
 /// more. Rarely, since a signal that arrives just then, outside of the wait, does not end it.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// A daemon silent for so long holds nobody any more.
-pub(crate) const LEASE_NS: u64 = 900_000_000;
+pub(crate) const LEASE_NS: u64 = 800_000_000;
 
 /// Where a group stands with the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ mod runtime;
 pub mod thread;
 
 pub use clock::now_ns;
-pub use descriptor::Descriptor;
+pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::{Group, Registration, wake_all};
 pub use inherit::Lend;
 pub use queue::{Admission, Mark, Waiting, Work, XQueue};

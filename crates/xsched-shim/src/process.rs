@@ -90,6 +90,7 @@ fn register_handlers() {
 /// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
 unsafe extern "C" fn in_forked_child() {
     thread::forget_all();
+    xsched_core::close_all_in_child();
     platform::sim::forget_all_registrations();
     RUNTIME.store(std::ptr::null_mut(), Release);
     STAGE.store(UNTOUCHED, Release);
