@@ -447,8 +447,9 @@ impl XQueue {
         }
         let took = now.saturating_sub(before.max(mark.at));
         let alone = self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0;
-        // With company on the device a time may hold somebody else's work; only a shorter one is news then.
-        if alone || rt.estimates.get(mark.key).is_none_or(|known| took < known) {
+        // With company on the device a time may hold somebody else's work. Nor may only the shorter ones be taken then:
+        // reports come late and in twos, and the second of two would always look short.
+        if alone || rt.estimates.get(mark.key).is_none() {
             rt.estimates.sample(mark.key, took);
         }
     }
