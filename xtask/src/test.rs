@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> bool {
     run.step("generated files", |r| r.generated());
     // The libraries that tests preload into other programs are not dependencies of the tests: build them first.
     run.step("tests", |r| match r.cargo(&["build", "--workspace"]) {
-        Verdict::Passed => r.cargo(&["test", "--workspace"]),
+        Verdict::Passed => r.cargo(&["test", "--workspace", "--no-fail-fast"]),
         other => other,
     });
     run.step("ladder's own tests", |r| {

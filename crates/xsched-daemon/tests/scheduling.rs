@@ -160,7 +160,7 @@ fn the_heartbeat_page_cannot_be_written_by_clients() {
 fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     let daemon = Daemon::start();
     let (a, b) = (daemon.attach(0), daemon.attach(100));
-    a.group(0, "sim:0");
+    a.group_with(0, "sim:0", 0, 0b011);
     b.group(0, "sim:0");
     let queue = a.queue(7, 0);
     a.ready(0);
@@ -181,9 +181,10 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     assert_eq!(a.words(0).bound_commands.load(SeqCst), 3);
     let programs = daemon.ps().1;
     assert!(programs.iter().all(|p| p.priority == 5 && p.weight == 50 && p.groups[0].priority == 5));
-    daemon.ask(hint(Target::Queue(queue), Some(-9), None, Some(2))).unwrap();
+    assert_eq!(a.words(0).level.load(SeqCst), 2, "the highest that its device can do");
+    daemon.ask(hint(Target::Queue(queue), Some(-9), None, Some(1))).unwrap();
     assert_eq!(receive(&a.socket).unwrap().0, DaemonMsg::QueuePriority { slot: 7, priority: -9 });
-    assert_eq!((a.words(0).level.load(SeqCst), b.words(0).level.load(SeqCst)), (2, 1));
+    assert_eq!((a.words(0).level.load(SeqCst), b.words(0).level.load(SeqCst)), (1, 1));
     assert_eq!(daemon.ask(hint(pid, Some(256), None, None)).unwrap_err().0, Refusal::BadRequest);
     assert_eq!(daemon.ask(hint(pid, None, Some(0), None)).unwrap_err().0, Refusal::BadRequest);
     assert_eq!(daemon.ask(hint(pid, None, None, Some(4))).unwrap_err().0, Refusal::BadRequest);
@@ -195,7 +196,7 @@ fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
     let daemon = Daemon::start();
     let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
     let low = Client::attach(&daemon.socket, options);
-    low.group(0, "sim:0");
+    low.group_with(0, "sim:0", 0, 0b111);
     assert_eq!(low.words(0).level.load(SeqCst), 3);
     let high = daemon.attach(128);
     high.group(0, "sim:0");

@@ -241,7 +241,7 @@ impl Client {
     }
 
     pub fn group(&self, slot: u16, device: &str) -> u64 {
-        self.group_with(slot, device, 0, 0b111)
+        self.group_with(slot, device, 0, 0b001)
     }
 
     pub fn group_with(&self, slot: u16, device: &str, priority_steps: i32, levels: u8) -> u64 {
