@@ -84,7 +84,7 @@ pub enum Action {
     Bound(GroupId, bool),
     /// Another group is registered on the same device, or not.
     Watch(GroupId, bool),
-    /// No other group has work on the device, or some have.
+    /// Watched, and no other group has work on the device; or not.
     Solo(GroupId, bool),
 }
 

@@ -10,11 +10,11 @@ fn g(id: u64, priority: i32) -> GroupSpec {
 }
 
 #[test]
-fn a_group_alone_is_open_unbounded_unwatched_and_solo_and_a_second_changes_that_at_once() {
+fn a_group_alone_is_open_and_nothing_else_and_a_second_changes_that_at_once() {
     let mut w = World::new("hpf");
     w.add(g(1, 0), 0);
     let one = &w.sims[&1];
-    assert!(one.open && !one.bounded && !one.watched && one.solo);
+    assert!(one.open && !one.bounded && !one.watched && !one.solo, "a gate word without further bits: the fast path");
     w.add(g(2, 128), 0);
     let (one, two) = (&w.sims[&1], &w.sims[&2]);
     assert!(one.open && one.bounded && one.watched && one.solo, "watched before the other launches anything");
@@ -23,7 +23,7 @@ fn a_group_alone_is_open_unbounded_unwatched_and_solo_and_a_second_changes_that_
     assert!(w.sims[&1].solo && !w.sims[&2].solo, "only the one whose time would be disturbed");
     w.remove(2);
     let one = &w.sims[&1];
-    assert!(one.open && !one.bounded && !one.watched && one.solo);
+    assert!(one.open && !one.bounded && !one.watched && !one.solo);
 }
 
 #[test]
