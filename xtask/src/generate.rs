@@ -2,26 +2,48 @@
 
 use std::path::Path;
 
-use crate::opencl;
+use crate::{cuda, opencl};
 
-const FOLDER: &str = "crates/xsched-shim/src/platform/opencl";
+const OPENCL: &str = "crates/xsched-shim/src/platform/opencl";
+const CUDA: &str = "crates/xsched-shim/src/platform/cuda";
 
 /// Writes the generated files; with `check`, compares instead and fails when they differ.
 pub(crate) fn run(root: &Path, check: bool) -> Result<(), String> {
-    let generated = opencl::generate(root)?;
-    let folder = root.join(FOLDER);
-    for (name, text) in [("signatures.rs", &generated.signatures), ("types.rs", &generated.types)] {
-        let path = folder.join(name);
+    run_opencl(root, check)?;
+    run_cuda(root, check)
+}
+
+/// The files made from the OpenCL headers.
+pub(crate) fn run_opencl(root: &Path, check: bool) -> Result<(), String> {
+    let made = opencl::generate(root)?;
+    let files = [(format!("{OPENCL}/signatures.rs"), &made.signatures), (format!("{OPENCL}/types.rs"), &made.types)];
+    settle(root, check, &files)?;
+    println!("{OPENCL}: {} functions, {}", made.functions, if check { "up to date" } else { "written" });
+    Ok(())
+}
+
+/// The files made from `cuda.h`.
+pub(crate) fn run_cuda(root: &Path, check: bool) -> Result<(), String> {
+    let made = cuda::generate(&root.join("target"))?;
+    let files = [(format!("{CUDA}/signatures.rs"), &made.signatures), ("testing/cuda/names.txt".into(), &made.names)];
+    settle(root, check, &files)?;
+    println!("{CUDA}: {} functions, {}", made.functions, if check { "up to date" } else { "written" });
+    Ok(())
+}
+
+fn settle(root: &Path, check: bool, files: &[(String, &String)]) -> Result<(), String> {
+    for (name, text) in files {
+        let path = root.join(name);
         if check {
             let found = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            if found != *text {
-                return Err(format!("{FOLDER}/{name} is out of date: run `cargo xtask generate`"));
+            if found != **text {
+                return Err(format!("{name} is out of date: run `cargo xtask generate`"));
             }
         } else {
-            std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let folder = path.parent().unwrap_or(root);
+            std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
         }
     }
-    println!("{FOLDER}: {} functions, {}", generated.functions, if check { "up to date" } else { "written" });
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`.
 
+mod c;
+mod cuda;
 mod generate;
 mod opencl;
 mod packages;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{generate, opencl, packages};
+use crate::{cuda, generate, opencl, packages};
 
 /// How a step ended; `Skipped` says why.
 enum Verdict {
@@ -77,19 +77,23 @@ impl Run {
     }
 
     fn generated(&self) -> Verdict {
-        match packages::version("opencl-c-headers") {
-            Some(version) if version.starts_with(opencl::HEADERS) => match generate::run(&self.root, true) {
-                Ok(()) => Verdict::Passed,
-                Err(error) => {
-                    println!("{error}");
-                    Verdict::Failed
-                }
-            },
-            found => Verdict::Skipped(format!(
-                "made from opencl-c-headers {}, here is {}",
-                opencl::HEADERS,
-                found.as_deref().unwrap_or("none")
-            )),
+        let opencl = match packages::version("opencl-c-headers") {
+            Some(version) if version.starts_with(opencl::HEADERS) => generate::run_opencl(&self.root, true),
+            found => {
+                let here = found.as_deref().unwrap_or("none");
+                return Verdict::Skipped(format!("made from opencl-c-headers {}, here is {here}", opencl::HEADERS));
+            }
+        };
+        // Without cuda.h (no network) its part is skipped.
+        if let Err(error) = cuda::header(&self.root.join("target")) {
+            return Verdict::Skipped(error);
+        }
+        match opencl.and_then(|()| generate::run_cuda(&self.root, true)) {
+            Ok(()) => Verdict::Passed,
+            Err(error) => {
+                println!("{error}");
+                Verdict::Failed
+            }
         }
     }
 

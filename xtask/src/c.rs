@@ -1,4 +1,4 @@
-//! Just enough C to read the Khronos headers: tokens, declarators and integer constant expressions.
+//! Just enough C to read the vendors' headers: tokens, declarators and integer constant expressions.
 
 use std::collections::BTreeMap;
 
@@ -149,6 +149,10 @@ fn base_type(tokens: &[Token], at: &mut usize) -> Result<Type, String> {
         "unsigned char" => "c_uchar",
         "int" => "c_int",
         "unsigned int" | "unsigned" => "c_uint",
+        "short" => "i16",
+        "unsigned short" => "u16",
+        "long long" | "long long int" => "i64",
+        "unsigned long long" | "unsigned long long int" => "u64",
         "size_t" => "usize",
         "intptr_t" => "isize",
         name if !name.contains(' ') => name,

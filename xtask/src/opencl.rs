@@ -1,13 +1,11 @@
 //! Generates the OpenCL signature list and types of the preload library from the Khronos headers.
 
-mod c;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use c::Token;
+use crate::c::{self, Token};
 
 /// Version of the Debian package opencl-c-headers that the committed files were made from.
 pub(crate) const HEADERS: &str = "3.0~2023.02.06";
@@ -136,7 +134,7 @@ fn separate(text: &str) -> (String, Vec<(String, String)>) {
 }
 
 /// Splits tokens into statements at semicolons outside braces.
-fn statements(tokens: &[Token]) -> Vec<Vec<Token>> {
+pub(crate) fn statements(tokens: &[Token]) -> Vec<Vec<Token>> {
     let (mut out, mut now, mut depth) = (Vec::new(), Vec::new(), 0);
     for token in tokens {
         match token.as_str() {
@@ -294,7 +292,7 @@ const SCALARS: [(&str, &str); 14] = [
 ];
 
 /// Formats as the tree is formatted, so that `cargo fmt --check` agrees.
-fn rustfmt(text: &str) -> Result<String, String> {
+pub(crate) fn rustfmt(text: &str) -> Result<String, String> {
     use std::io::Write as _;
     use std::process::Stdio;
     let mut child = Command::new("rustfmt")
