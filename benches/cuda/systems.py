@@ -1,0 +1,265 @@
+"""The systems that are compared: how a process is started under each, and the daemons they need.
+
+A `Site` is one GPU with one folder for sockets and logs; everything that it starts ends with it. No setting of the GPU
+is touched: MPS runs from a private folder and is ended in the end.
+"""
+
+import os
+import queue
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "testing/lib"))
+from harness import Daemon  # noqa: E402
+
+UNFINISHED = 75  # exit status: time is up, the same command goes on where this one stopped
+KNOWN = ("native", "xsched", "mps", "mps-prio", "xsched-spatial")
+CLASSES = {"lc": "high", "be": "low"}
+
+
+class Trouble(Exception):
+    """Something about this machine or a program on it, in one line."""
+
+
+def default_bin():
+    """The bundle's binaries, else the workspace's."""
+    bundled = ROOT / "bin"
+    return bundled if (bundled / "xsched").exists() else ROOT / "target/release"
+
+
+def visible_device(index, found=None):
+    """What CUDA_VISIBLE_DEVICES must be so that a program sees only the device it would number `index`."""
+    found = os.environ.get("CUDA_VISIBLE_DEVICES") if found is None else found
+    names = [n for n in (found or "").split(",") if n]
+    if not names:
+        return str(index)
+    if index >= len(names):
+        raise Trouble(f"device {index} is not among CUDA_VISIBLE_DEVICES={found}")
+    return names[index]
+
+
+def mps_control():
+    path = os.environ.get("PATH", "") + ":/usr/local/nvidia/bin:/usr/bin"
+    found = shutil.which("nvidia-cuda-mps-control", path=path)
+    if not found:
+        raise Trouble("nvidia-cuda-mps-control is missing: leave out mps, mps-prio and xsched-spatial")
+    return found
+
+
+class Variant:
+    """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@bound_us=300` (daemon's
+    configuration), `policy:up`."""
+
+    def __init__(self, text=""):
+        self.options, self.env, self.config, self.policy = [], {}, [], "hpf"
+        for word in shlex.split(text):
+            if word.startswith("@"):
+                self.config.append(word[1:].replace("=", " = ", 1))
+            elif word.startswith("policy:"):
+                self.policy = word[len("policy:"):]
+            elif "=" in word and not word.startswith("-") and not self.options:
+                name, value = word.split("=", 1)
+                self.env[name] = value
+            else:
+                self.options.append(word)
+
+
+class Mps:
+    """A private MPS daemon."""
+
+    def __init__(self, folder, env):
+        self.dirs = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps-pipe"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps-log")}
+        for path in self.dirs.values():
+            Path(path).mkdir()
+        self.env, self.control = dict(env, **self.dirs), mps_control()
+        self.process = subprocess.Popen([self.control, "-f"], env=self.env, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        pipe, deadline = Path(self.dirs["CUDA_MPS_PIPE_DIRECTORY"]) / "control", time.monotonic() + 10
+        while not pipe.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                log = Path(self.dirs["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
+                last = log.read_text().splitlines()[-1:] if log.exists() else []
+                self.stop()
+                raise Trouble(f"the MPS daemon did not start: {' '.join(last)}")
+            time.sleep(0.02)
+
+    def stop(self):
+        if self.process.poll() is None:
+            try:
+                subprocess.run([self.control], input="quit\n", text=True, env=self.env, timeout=10, capture_output=True)
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+class Site:
+    """One GPU, its daemons, and commands as each system would start them."""
+
+    def __init__(self, binaries, work, gpu=None, variants=None):
+        self.xsched = Path(binaries).resolve() / "xsched"
+        self.bin, self.work, self.gpu = Path(binaries).resolve(), Path(work), gpu
+        self.variants = {"xsched": Variant(), "xsched-spatial": Variant("--share spatial"), **(variants or {})}
+        self.daemons, self.mps = {}, None
+        # What somebody set up around us must not matter.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "CUDA_MPS_", "LD_PRELOAD"))}
+        if gpu is not None:
+            self.env["CUDA_VISIBLE_DEVICES"] = visible_device(gpu)
+        (self.work / "no-mps").mkdir(parents=True, exist_ok=True)
+        self.alone_env = dict(self.env, CUDA_MPS_PIPE_DIRECTORY=str(self.work / "no-mps"))
+
+    def daemon(self, system):
+        """The private daemon of a system, started at first use. Each has its own, so that idle programs of one are no
+        rivals to those of another."""
+        if system not in self.daemons:
+            if not self.xsched.exists():
+                raise Trouble(f"{self.xsched} is missing: cargo build --release, or give --bin")
+            variant, folder = self.variants[system], self.work / f"d{len(self.daemons)}"
+            folder.mkdir()
+            options = []
+            if variant.config:
+                (folder / "config.toml").write_text("\n".join(variant.config) + "\n")
+                options = ["--config", folder / "config.toml"]
+            self.daemons[system] = Daemon(self.xsched, folder, variant.policy, *options)
+        return self.daemons[system]
+
+    def mps_dirs(self):
+        if self.mps is None:
+            self.mps = Mps(self.work, self.env)
+        return self.mps.dirs
+
+    def command(self, system, kind, command, *options):
+        """`command` as the system starts it, and its environment. `kind` is `lc`, `be` or a class or number that xsched
+        takes as a priority."""
+        command = [str(word) for word in command]
+        if system == "native":
+            return command, self.alone_env
+        if system in ("mps", "mps-prio"):
+            env = dict(self.env, **self.mps_dirs())
+            if system == "mps-prio":
+                env["CUDA_MPS_CLIENT_PRIORITY"] = "1" if kind in ("be", "low", "normal") else "0"
+            return command, env
+        if system not in self.variants:
+            raise Trouble(f"{system!r} is no system: use {', '.join(KNOWN)} or name it by --variant")
+        variant = self.variants[system]
+        spatial = "spatial" in variant.options
+        env = dict(self.env, **self.mps_dirs(), **variant.env) if spatial else dict(self.alone_env, **variant.env)
+        daemon = self.daemon(system)
+        priority = CLASSES.get(kind, kind)
+        words = [self.xsched, "run", "--require", "--socket", daemon.socket, "--priority", priority, *variant.options, *options]
+        return [*map(str, words), "--", *command], env
+
+    def seen(self, system):
+        """What the system's daemon says of its programs, in short; nothing where there is none."""
+        daemon = self.daemons.get(system)
+        said = daemon.ps() if daemon else None
+        keep = ("level", "state", "launches", "unscheduled", "bound_escapes", "suspensions", "device_us", "wait_us")
+        return [
+            dict(pid=p["pid"], priority=p["priority"], groups=[{k: g.get(k) for k in keep} for g in p["groups"]])
+            for p in (said or {}).get("programs", [])
+        ]
+
+    def close(self):
+        for daemon in self.daemons.values():
+            daemon.stop()
+        if self.mps:
+            self.mps.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Worker:
+    """A process that takes orders by its standard input and answers by lines."""
+
+    def __init__(self, name, command, env, log):
+        self.name, self.log = name, Path(log)
+        with open(self.log, "wb") as err:
+            self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
+                                            text=True, start_new_session=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def send(self, text):
+        try:
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self._ended()
+
+    def expect(self, word, timeout):
+        """The rest of the next line that begins with `word`; other lines are passed over. The timeout is in seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise Trouble(f"{self.name}: no {word} within {timeout:.0f} s; {self.last_words()}") from None
+            if line is None:
+                self._ended()
+            if line.startswith(word):
+                return line[len(word):].strip()
+
+    def _ended(self):
+        try:
+            status = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            status = "still running"
+        raise Trouble(f"{self.name} ended early (exit {status}): {self.last_words()}")
+
+    def last_words(self):
+        return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-3:])
+
+    def end(self, timeout=20):
+        """Lets it end by itself, else kills its session; gives its exit status."""
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+
+def end_all(workers):
+    """Ends several at once: none waits for another."""
+    for worker in workers:
+        try:
+            worker.process.stdin.close()
+        except OSError:
+            pass
+    for worker in workers:
+        worker.end()
+
+
+class Deadline:
+    """When no more work may be begun; never, if `seconds` is None."""
+
+    def __init__(self, seconds=None):
+        self.at = time.monotonic() + seconds if seconds else None
+
+    def allows(self, seconds):
+        return self.at is None or time.monotonic() + seconds <= self.at
+
+
+def end_on_signals():
+    """SIGTERM ends as Ctrl-C does: through every `finally`."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
