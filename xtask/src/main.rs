@@ -1,5 +1,6 @@
-//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`.
+//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`, `cargo xtask bundle DIR`.
 
+mod bundle;
 mod c;
 mod cuda;
 mod generate;
@@ -10,7 +11,7 @@ mod test;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test | bundle DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["generate"] => generate::run(&root(), false),
         ["generate", "--check"] => generate::run(&root(), true),
+        ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref()),
         ["test"] if test::run(&root()) => Ok(()),
         ["test"] => Err("something failed, see the summary".into()),
         _ => {

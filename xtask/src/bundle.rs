@@ -1,0 +1,240 @@
+//! `cargo xtask bundle DIR`: one folder that measures and tests on a GPU machine without Rust, a C compiler or a network.
+//!
+//! It needs there: the driver, Python 3 with what the workloads import, glibc 2.34 or newer.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// More than this and it is no longer quickly carried to another machine.
+const LIMIT_BYTES: u64 = 40 << 20;
+/// Newest glibc that the programs in a bundle may ask for.
+const GLIBC: (u32, u32) = (2, 36);
+/// Folders of C programs; each `*.c` becomes one program.
+const C_FOLDERS: [&str; 2] = ["benches/cuda", "testing/cuda/programs"];
+/// What is carried as it is.
+const CARRIED: [&str; 3] = ["benches/cuda", "testing/cuda", "testing/lib"];
+/// Files at the top: what they start, and their names.
+const STARTERS: [(&str, &str); 2] = [("bench.sh", BENCH), ("compat.sh", COMPAT)];
+
+const BENCH: &str = "#!/bin/sh
+# Measures; results go to results/. See benches/cuda/bench.py --help.
+here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
+exec python3 \"$here/benches/cuda/bench.py\" --bin \"$here/bin\" --results \"$here/results\" \"$@\"
+";
+
+const COMPAT: &str = "#!/bin/sh
+# Runs real programs bare and under xsched and compares; results go to results/. See testing/cuda/ladder.py --help.
+here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
+mkdir -p \"$here/work\" \"$here/results\" || exit 3
+exec python3 \"$here/testing/cuda/ladder.py\" --bin \"$here/bin\" --work \"$here/work\" \\
+    --json \"$here/results/ladder.json\" \"$@\"
+";
+
+const README: &str = "xsched, to be measured and tried on this machine.
+
+Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transformers for the workloads; glibc 2.34 or newer.
+
+  ./bench.sh --quick             everything in a few seconds each: does it work here?
+  ./bench.sh --part K/N          the K-th of N parts of the measurements, each under 8 minutes where N is 8 or more
+  ./bench.sh --only coloc        one of them; ./bench.sh --help has the names
+  ./compat.sh --part K/N         real programs, bare and under xsched, compared
+  python3 benches/cuda/report.py results
+                                 everything measured so far, as JSON, Markdown and plots
+
+A command that ends with exit status 75 ran out of its time: the same command goes on where it stopped. What is measured
+already is not measured again. Nothing is installed, and no setting of a GPU is touched; MPS is run from a private folder.
+
+bin/      xsched, libxsched.so and the C programs        benches/, testing/    what uses them
+results/  what was measured                              COMMIT                the sources' commit
+";
+
+/// Makes the folder, or brings it up to date; `results/` in it is left alone.
+pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
+    refuse_foreign(folder)?;
+    build(root)?;
+    let bin = folder.join("bin");
+    for old in ["bin", "benches", "testing"] {
+        remove(&folder.join(old))?;
+    }
+    create(&bin)?;
+    let release = target_folder(root).join("release");
+    for name in ["xsched", "libxsched.so"] {
+        let to = bin.join(name);
+        copy(&release.join(name), &to)?;
+        quietly(Command::new("strip").arg("--strip-unneeded").arg(&to), "apt-get install binutils")?;
+    }
+    for path in CARRIED {
+        if root.join(path).exists() {
+            copy_tree(&root.join(path), &folder.join(path))?;
+        }
+    }
+    for source in C_FOLDERS.iter().flat_map(|f| c_files(&root.join(f))) {
+        compile(&source, &bin)?;
+    }
+    for file in files(&bin)? {
+        glibc_is_old_enough(&file)?;
+    }
+    for (name, text) in STARTERS {
+        write(&folder.join(name), text)?;
+        executable(&folder.join(name))?;
+    }
+    write(&folder.join("README.txt"), README)?;
+    write(&folder.join("COMMIT"), &format!("{}\n", commit(root)?))?;
+    let bytes = size(folder, Path::new("results"))?;
+    if bytes > LIMIT_BYTES {
+        return Err(format!("{} holds {} MiB, more than {}", folder.display(), bytes >> 20, LIMIT_BYTES >> 20));
+    }
+    println!("{}: {:.1} MiB", folder.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// A folder with other people's files in it is not ours to replace.
+fn refuse_foreign(folder: &Path) -> Result<(), String> {
+    let foreign = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    if foreign && !folder.join("COMMIT").exists() {
+        return Err(format!("{} is not empty and no bundle: name another folder", folder.display()));
+    }
+    Ok(())
+}
+
+fn build(root: &Path) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]).current_dir(root);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build: {status}")),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
+}
+
+fn compile(source: &Path, bin: &Path) -> Result<(), String> {
+    let output = bin.join(source.file_stem().unwrap_or_default());
+    let mut command = Command::new("gcc");
+    command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output).arg(source);
+    command.args(["-ldl", "-lpthread", "-lm"]);
+    quietly(&mut command, "apt-get install gcc libc6-dev")
+}
+
+/// Fails if the file asks for a newer glibc than the oldest that bundles are for.
+fn glibc_is_old_enough(file: &Path) -> Result<(), String> {
+    let output = Command::new("objdump").arg("-T").arg(file).output().map_err(|e| format!("objdump: {e}"))?;
+    match newest_glibc(&String::from_utf8_lossy(&output.stdout)) {
+        Some(found) if found > GLIBC => {
+            Err(format!("{} needs glibc {}.{}: build the bundle on an older system", file.display(), found.0, found.1))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The newest `GLIBC_x.y` in a list of symbols.
+fn newest_glibc(symbols: &str) -> Option<(u32, u32)> {
+    let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let mut numbers = rest[..end].split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    });
+    versions.max()
+}
+
+/// `<commit>`, and `-dirty` where there are changes beside it.
+fn commit(root: &Path) -> Result<String, String> {
+    let mut command = Command::new("git");
+    let output = command.args(["describe", "--always", "--dirty", "--abbrev=12"]).current_dir(root).output();
+    let output = output.map_err(|e| format!("git: {e}"))?;
+    if !output.status.success() {
+        return Ok("unknown".into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn target_folder(root: &Path) -> PathBuf {
+    // A relative one counts from where cargo is called, which is the root.
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
+/// Runs a command and tells its output only if it fails.
+fn quietly(command: &mut Command, cure: &str) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("{name}: {error}; {cure}")),
+    }
+}
+
+fn c_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = files(folder).unwrap_or_default();
+    found.retain(|f| f.extension() == Some(OsStr::new("c")));
+    found.sort();
+    found
+}
+
+/// Files directly in a folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    Ok(entries.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
+    create(to)?;
+    for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_name() == "__pycache__" {
+            continue;
+        }
+        if source.is_dir() { copy_tree(&source, &target)? } else { copy(&source, &target)? }
+    }
+    Ok(())
+}
+
+/// Bytes of all files below a folder, but for one folder in it.
+fn size(folder: &Path, but: &Path) -> Result<u64, String> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {
+        let path = entry.path();
+        if path.strip_prefix(folder) == Ok(but) {
+            continue;
+        }
+        bytes += if path.is_dir() { size(&path, Path::new(""))? } else { entry.metadata().map_or(0, |m| m.len()) };
+    }
+    Ok(bytes)
+}
+
+fn executable(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn create(path: &Path) -> Result<(), String> {
+    fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn remove(path: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {error}", path.display())),
+        _ => Ok(()),
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    fs::copy(from, to).map(drop).map_err(|e| format!("{} to {}: {e}", from.display(), to.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_glibc_is_found() {
+        let symbols = "0000 DF *UND* 0000 (GLIBC_2.2.5) free\n0000 DF *UND* 0000 (GLIBC_2.34) dlopen\n GLIBC_2.9 pipe2";
+        assert_eq!(newest_glibc(symbols), Some((2, 34)));
+        assert_eq!(newest_glibc("nothing GLIBC_PRIVATE"), None);
+    }
+}
