@@ -39,6 +39,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String>
         shared.segment,
         host.platforms,
         settings.options.priority.unwrap_or(0),
+        settings.options.level,
         event()?,
         event()?,
     )));

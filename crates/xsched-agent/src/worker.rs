@@ -114,6 +114,7 @@ impl Worker {
             Mode::Local(policy) => match Local::new(policy, &self.settings.options) {
                 Ok(local) => {
                     self.rt.attach(core::ptr::null_mut());
+                    self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
                     Master::Local(Box::new(local))
                 }
                 Err(e) => {
@@ -283,7 +284,9 @@ impl Worker {
 
     fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), String> {
         match message {
-            DaemonMsg::Welcome { version, .. } if version == PROTOCOL_VERSION => {}
+            DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => {
+                self.rt.set_priority(priority)
+            }
             DaemonMsg::Welcome { version, .. } => {
                 return Err(format!("the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"));
             }

@@ -63,6 +63,9 @@ pub struct Runtime {
     group_count: AtomicU32,
     high_water: AtomicU32,
     base_priority: AtomicI32,
+    /// Whether `base_priority` is what whoever decides says, or nobody will. A futex.
+    welcomed: AtomicU32,
+    forced_level: Option<u8>,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
     agent_wakes_at: AtomicU64,
@@ -74,11 +77,12 @@ pub struct Runtime {
 
 impl Runtime {
     /// `segment` must be zeroed shared memory; `daemon_event` and `agent_event` are eventfds. `base_priority` is the
-    /// program's own priority as far as it is known here; it only ranks groups for inheritance.
+    /// program's own priority as far as it is known here; `forced_level` a preemption level that it insists on.
     pub fn new(
         segment: &'static Segment,
         platforms: &'static [&'static dyn Platform],
         base_priority: i32,
+        forced_level: Option<u8>,
         daemon_event: OwnedFd,
         agent_event: OwnedFd,
     ) -> Runtime {
@@ -105,6 +109,8 @@ impl Runtime {
             group_count: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
             base_priority: AtomicI32::new(base_priority),
+            welcomed: AtomicU32::new(0),
+            forced_level,
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
@@ -192,7 +198,7 @@ impl Runtime {
             platform: platform.kind(),
             priority_steps: key.steps,
             priority_fixed: key.fixed,
-            levels: platform.levels(),
+            levels: platform.levels(&key.device),
         }
     }
 
@@ -361,6 +367,11 @@ impl Runtime {
         self.queues_of(group).all(|q| q.is_quiet(self))
     }
 
+    /// Looks whether some group has become idle.
+    pub fn settle_all(&self) {
+        self.groups().for_each(|group| group.settle(self));
+    }
+
     pub(crate) fn launches_of(&self, group: &Group) -> u64 {
         self.queues_of(group).fold(0, |n, q| n.wrapping_add(q.launches(self)))
     }
@@ -468,6 +479,37 @@ impl Runtime {
         Some((key.device.clone(), self.platforms[usize::from(key.platform)]))
     }
 
+    /// The preemption level that this program insists on.
+    pub fn forced_level(&self) -> Option<u8> {
+        self.forced_level
+    }
+
+    /// The program's own priority. Waits a moment for the daemon's word, which may know of rules.
+    pub fn own_priority(&self) -> i32 {
+        let deadline = now_ns() + ATTACH_NS;
+        while self.welcomed.load(Acquire) == 0 {
+            let left = deadline.saturating_sub(now_ns());
+            if left == 0 {
+                break;
+            }
+            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: left as _ };
+            use rustix::thread::futex;
+            let _ = futex::wait(&self.welcomed, futex::Flags::PRIVATE, 0, Some(&timeout));
+        }
+        self.base_priority.load(Relaxed)
+    }
+
+    /// Agent: whoever decides has said what this program's priority is. Queues made later are ranked by it.
+    pub fn set_priority(&self, priority: i32) {
+        self.base_priority.store(priority, Relaxed);
+        self.welcome();
+    }
+
+    fn welcome(&self) {
+        self.welcomed.store(1, Release);
+        crate::group::wake_all_private(&self.welcomed);
+    }
+
     /// Agent: a daemon holds the gates from now on; `heartbeat` is its page (null for a scheduler in this process).
     pub fn attach(&self, heartbeat: *mut Heartbeat) {
         self.heartbeat.store(heartbeat, Release);
@@ -476,6 +518,7 @@ impl Runtime {
 
     /// Opens every gate: nobody holds them any more. The application goes on unscheduled.
     pub fn detach(&self) {
+        self.welcome();
         if self.detached.swap(true, AcqRel) {
             return;
         }

@@ -14,7 +14,7 @@ impl Platform for Nothing {
     fn kind(&self) -> wire::Platform {
         wire::Platform::Sim
     }
-    fn levels(&self) -> u8 {
+    fn levels(&self, _device: &str) -> u8 {
         1
     }
     fn flusher(&self, _: &XQueue) -> Option<Box<dyn FnOnce()>> {
@@ -31,7 +31,7 @@ fn runtime() -> &'static Runtime {
     // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
     let segment: &'static Segment = unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
     let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, event(), event())))
+    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, event(), event())))
 }
 
 fn spec() -> Option<QueueSpec> {

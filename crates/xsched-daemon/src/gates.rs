@@ -102,10 +102,10 @@ impl Server {
         group.granted = false;
         group.seen = None;
         group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
-        let (level, conn) = (group.level, group.conn);
+        let (level, conn, interrupts) = (group.level, group.conn, group.platform.interrupts());
         // It takes the whole context off the device: only where all of the program's work there is one group.
         let whole = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| c.groups.len() == 1);
-        if level == 3 && whole {
+        if level == 3 && whole && interrupts {
             self.interrupt(id, true);
             self.cut_off.push(id);
         }

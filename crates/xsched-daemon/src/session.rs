@@ -46,6 +46,7 @@ impl Server {
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
         let client = Client::new(peer, ProgramId(id), options, parts, &self.config, self.limit(uid))?;
+        let priority = client.priority;
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
         let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
@@ -54,7 +55,7 @@ impl Server {
             conn.role = Role::Client(Box::new(client));
         }
         let page = self.heartbeat.file().try_clone().map_err(|e| format!("the heartbeat page cannot be sent: {e}"))?;
-        self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id }, &[page.as_fd()]);
+        self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority }, &[page.as_fd()]);
         Ok(())
     }
 

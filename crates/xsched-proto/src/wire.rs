@@ -33,6 +33,12 @@ impl Platform {
             Platform::Sim => "sim",
         }
     }
+
+    /// What level 3 means: true = a group is interrupted when its gate closes and goes on when it opens; false = the
+    /// hardware gives its context a time slice by class, for good.
+    pub fn interrupts(self) -> bool {
+        self != Platform::Cuda
+    }
 }
 
 /// What a program asks for when it attaches; from `xsched run` or its environment.
@@ -207,6 +213,8 @@ pub enum DaemonMsg {
         version: u32,
         /// The daemon's number for this session.
         session: u64,
+        /// The program's own priority, after the operator's rules and limits.
+        priority: i32,
     },
     /// Answer to [`ClientMsg::GroupAdd`]: from now on the gate word counts.
     GroupAdded {

@@ -83,14 +83,21 @@ fn register_handlers() {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
             THREAD_KEY.store(key, Release);
         }
-        libc::atexit(stats::write);
+        libc::atexit(at_exit);
     }
+}
+
+/// What is still held is let go: a driver waits for its streams when the program ends.
+extern "C" fn at_exit() {
+    stats::write();
+    let _ = std::panic::catch_unwind(|| running().map(Runtime::detach_for_good));
 }
 
 /// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
 unsafe extern "C" fn in_forked_child() {
     thread::forget_all();
     xsched_core::close_all_in_child();
+    platform::cuda::forget_all();
     platform::sim::forget_all_registrations();
     RUNTIME.store(std::ptr::null_mut(), Release);
     STAGE.store(UNTOUCHED, Release);

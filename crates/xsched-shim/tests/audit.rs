@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xsched::platform::{Class, hooked_names, opencl, sim};
+use xsched::platform::{Class, cuda, hooked_names, opencl, sim};
 
 type Table = &'static [(Class, &'static [&'static str])];
 
@@ -22,7 +22,7 @@ fn classes(table: Table) -> BTreeMap<&'static str, Class> {
 
 /// Recording functions run nothing; those without device work have nothing to hold back.
 fn is_hooked(class: Class) -> bool {
-    !matches!(class, Class::NoDeviceWork | Class::Capture)
+    !matches!(class, Class::NoDeviceWork | Class::Record)
 }
 
 fn assert_same(left: &BTreeSet<&str>, right: &BTreeSet<&str>, what: &str) {
@@ -53,6 +53,14 @@ fn every_opencl_signature_is_in_exactly_one_class() {
 }
 
 #[test]
+fn every_cuda_signature_is_in_exactly_one_class() {
+    let signatures: BTreeSet<&str> = cuda::signature_names().into_iter().collect();
+    let table = classes(cuda::table::CLASSES);
+    assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
+    assert!(signatures.len() > 600, "the list is not cut short: {}", signatures.len());
+}
+
+#[test]
 fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
     let header = include_str!("../../xsched-simdev/include/simdev.h");
     let declared: BTreeSet<&str> = header
@@ -69,7 +77,7 @@ fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
 #[test]
 fn hooks_and_classes_agree() {
     let mut wanted = BTreeSet::new();
-    for table in [opencl::table::CLASSES, sim::table::CLASSES] {
+    for table in [cuda::table::CLASSES, opencl::table::CLASSES, sim::table::CLASSES] {
         wanted.extend(classes(table).into_iter().filter(|(_, class)| is_hooked(*class)).map(|(name, _)| name));
     }
     assert_same(&hooked_names().into_iter().collect(), &wanted, "hooks and hooked classes");
@@ -81,7 +89,7 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     let listing = output_of("nm", &["-D", "--defined-only", library.to_str().expect("path")]);
     let exported: BTreeSet<&str> = listing.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     let mut wanted: BTreeSet<&str> = hooked_names().into_iter().collect();
-    wanted.extend(["dlclose", "dlsym", "dlvsym"]);
+    wanted.extend(["dlclose", "dlsym", "dlvsym", "ioctl"]);
     assert_same(&exported, &wanted, "exports and hooks");
 }
 

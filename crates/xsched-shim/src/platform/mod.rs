@@ -1,5 +1,6 @@
 //! Vendor interfaces: one folder each, with the table of what its functions do to the device and the hooks.
 
+pub mod cuda;
 pub mod opencl;
 pub mod sim;
 
@@ -14,8 +15,11 @@ pub const OPENCL: u8 = 0;
 /// Index of the simulated device's platform in [`PLATFORMS`].
 pub const SIM: u8 = 1;
 
+/// Index of the CUDA platform in [`PLATFORMS`].
+pub const CUDA: u8 = 2;
+
 /// Every platform.
-pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim];
+pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda];
 
 /// What a vendor function does, as far as scheduling goes. Every function a vendor's library exports is in exactly
 /// one class; those of [`Class::NoDeviceWork`] are not hooked.
@@ -29,11 +33,13 @@ pub enum Class {
     Order,
     /// Waits on the host for the device.
     Sync,
-    /// Records commands to be enqueued later.
+    /// Begins or ends the recording of commands that would otherwise be enqueued.
     Capture,
-    /// Makes a queue.
+    /// Records one command to be enqueued later. Not hooked: what was recorded is scheduled when it is enqueued.
+    Record,
+    /// Makes a queue or a context.
     Create,
-    /// Destroys a queue, or decides when it will be.
+    /// Destroys a queue or a context, or decides when it will be.
     Destroy,
     /// Provides or resolves what a queue may wait for from the host.
     HostEvent,
@@ -45,7 +51,7 @@ pub enum Class {
 
 /// The hooked functions of every platform.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
-    [opencl::HOOKS, sim::HOOKS].into_iter().flatten().copied().flatten().copied()
+    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS].into_iter().flatten().copied().flatten().copied()
 }
 
 /// Their names.
@@ -58,6 +64,7 @@ pub fn hook(name: &CStr) -> Option<&'static Hook> {
     let lists: &[&[&Hook]] = match name.to_bytes() {
         [b'c', b'l', ..] => opencl::HOOKS,
         [b's', b'i', b'm', ..] => sim::HOOKS,
+        [b'c', b'u', ..] => cuda::HOOKS,
         _ => return None,
     };
     lists.iter().copied().flatten().copied().find(|hook| hook.name == name)

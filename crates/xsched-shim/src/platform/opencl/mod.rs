@@ -55,7 +55,7 @@ impl xsched_core::Platform for OpenCl {
         wire::Platform::Opencl
     }
 
-    fn levels(&self) -> u8 {
+    fn levels(&self, _device: &str) -> u8 {
         0b001
     }
 

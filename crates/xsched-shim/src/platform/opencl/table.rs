@@ -3,7 +3,7 @@
 
 use crate::platform::Class;
 
-/// Class and names. Recording functions ([`Class::Capture`]) run nothing and are not hooked: what they recorded is
+/// Class and names. Recording functions ([`Class::Record`]) run nothing and are not hooked: what they recorded is
 /// scheduled when `clEnqueueCommandBufferKHR` enqueues it.
 pub static CLASSES: &[(Class, &[&str])] = &[
     (
@@ -90,7 +90,7 @@ pub static CLASSES: &[(Class, &[&str])] = &[
     ),
     (Class::Sync, &["clFinish", "clWaitForEvents"]),
     (
-        Class::Capture,
+        Class::Record,
         &[
             "clCommandBarrierWithWaitListKHR",
             "clCommandCopyBufferKHR",

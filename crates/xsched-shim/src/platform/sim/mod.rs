@@ -27,7 +27,7 @@ impl xsched_core::Platform for Sim {
         wire::Platform::Sim
     }
 
-    fn levels(&self) -> u8 {
+    fn levels(&self, _device: &str) -> u8 {
         0b111
     }
 

@@ -1,0 +1,298 @@
+//! The driver's functions that we call ourselves, and what they told us of contexts.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
+
+use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
+use xsched_proto::segment::{SEGMENT_BYTES, gate};
+
+use super::stream::{Handle, Which};
+use super::timeslice;
+use super::types::*;
+use crate::interpose::resolve;
+use crate::platform::CUDA;
+
+macro_rules! api {
+    ($($(#[$doc:meta])* $field:ident: $symbol:literal ($($ty:ty),*);)*) => {
+        /// Functions of the driver, signatures as in cuda.h.
+        pub(super) struct Api {
+            $($(#[$doc])* pub(super) $field: unsafe extern "C" fn($($ty),*) -> CUresult,)*
+        }
+
+        impl Api {
+            fn load(address: usize) -> Option<Api> {
+                $(
+                    let $field = resolve::in_scope_of(address, $symbol);
+                    if $field.is_null() {
+                        return None;
+                    }
+                )*
+                Some(Api {
+                    $(
+                        // SAFETY: the driver's function of this name has cuda.h's signature.
+                        $field: unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CUresult>($field)
+                        },
+                    )*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    ctx_get_current: c"cuCtxGetCurrent" (*mut CUcontext);
+    ctx_get_device: c"cuCtxGetDevice" (*mut CUdevice);
+    ctx_push: c"cuCtxPushCurrent_v2" (CUcontext);
+    ctx_pop: c"cuCtxPopCurrent_v2" (*mut CUcontext);
+    primary_state: c"cuDevicePrimaryCtxGetState" (CUdevice, *mut c_uint, *mut c_int);
+    device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, CUdevice);
+    device_name: c"cuDeviceGetName" (*mut c_char, c_int, CUdevice);
+    device_pci: c"cuDeviceGetPCIBusId" (*mut c_char, c_int, CUdevice);
+    device_uuid: c"cuDeviceGetUuid_v2" (*mut [u8; 16], CUdevice);
+    stream_priority: c"cuStreamGetPriority" (CUstream, *mut c_int);
+    stream_capturing: c"cuStreamIsCapturing" (CUstream, *mut c_int);
+    exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
+    host_register: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    host_device_pointer: c"cuMemHostGetDevicePointer_v2" (*mut CUdeviceptr, *mut c_void, c_uint);
+    wait_value: c"cuStreamWaitValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
+    write_value: c"cuStreamWriteValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
+}
+
+static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What is known of contexts and devices.
+#[derive(Default)]
+struct Known {
+    /// Where each context sees the segment; 0 = it cannot. By handle.
+    segments: HashMap<usize, CUdeviceptr>,
+    /// Device key and levels by driver number.
+    devices: HashMap<CUdevice, (String, u8)>,
+}
+
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+
+fn known() -> MutexGuard<'static, Option<Known>> {
+    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Levels of a device by its key.
+pub(super) fn levels(key: &str) -> u8 {
+    let known = known();
+    let base = known
+        .as_ref()
+        .and_then(|k| k.devices.values().find(|(name, _)| name == key))
+        .map_or(0b001, |(_, levels)| *levels);
+    if timeslice::available() { base } else { base & 0b011 }
+}
+
+/// In a forked child nothing is registered.
+pub(super) fn forget_all() {
+    *known() = None;
+}
+
+/// Some context is gone, and with it what it knew; the others are asked again.
+pub(super) fn forget_contexts() {
+    if let Some(known) = known().as_mut() {
+        known.segments.clear();
+    }
+}
+
+impl Api {
+    /// The functions beside `real`. There is one driver in a process.
+    #[inline(always)]
+    pub(super) fn beside(real: *mut c_void) -> Option<&'static Api> {
+        let known = API.load(Acquire);
+        if known.is_null() {
+            return Api::first(real);
+        }
+        // SAFETY: leaked when published, never freed.
+        Some(unsafe { &*known })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first(real: *mut c_void) -> Option<&'static Api> {
+        let api = Box::into_raw(Box::new(Api::load(real as usize)?));
+        API.store(api, Release);
+        // SAFETY: leaked above, never freed.
+        unsafe { api.as_ref() }
+    }
+
+    /// The calling thread's context; null if it has none.
+    #[inline(always)]
+    pub(super) fn context(&self) -> CUcontext {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: pointer to a local; a failure leaves null.
+        unsafe { (self.ctx_get_current)(&mut context) };
+        context
+    }
+
+    /// The calling thread's device.
+    fn device(&self) -> Option<CUdevice> {
+        let mut device = 0;
+        // SAFETY: pointer to a local.
+        (unsafe { (self.ctx_get_device)(&mut device) } == SUCCESS).then_some(device)
+    }
+
+    /// Key of the calling thread's device.
+    pub(super) fn current_device_key(&self) -> Option<String> {
+        self.device_key(self.device()?)
+    }
+
+    /// Key of a context's device.
+    pub(super) fn key_of_context(&self, context: CUcontext) -> Option<String> {
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: the caller's context, made current for a moment; pointer to a local.
+        unsafe {
+            if (self.ctx_push)(context) != SUCCESS {
+                return None;
+            }
+            let key = self.current_device_key();
+            (self.ctx_pop)(&mut popped);
+            key
+        }
+    }
+
+    /// Whether a device's primary context is in use.
+    pub(super) fn has_primary(&self, device: CUdevice) -> bool {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: pointers to locals.
+        unsafe { (self.primary_state)(device, &mut flags, &mut active) == SUCCESS && active != 0 }
+    }
+
+    /// Whether commands of this process were seen in no more than one context.
+    pub(super) fn has_one_context(&self) -> bool {
+        known().as_ref().is_none_or(|k| k.segments.len() <= 1)
+    }
+
+    /// Key of a device: its PCI address, or the UUID of an instance of a divided one.
+    pub(super) fn device_key(&self, device: CUdevice) -> Option<String> {
+        if let Some((key, _)) = known().get_or_insert_default().devices.get(&device) {
+            return Some(key.clone());
+        }
+        let mut name: [c_char; 128] = [0; 128];
+        // SAFETY: the buffer has the length given; the driver ends the text with a NUL.
+        let name = unsafe {
+            if (self.device_name)(name.as_mut_ptr(), name.len() as c_int - 1, device) != SUCCESS {
+                return None;
+            }
+            CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+        };
+        let key = if name.contains(" MIG ") { self.instance(device)? } else { self.address(device)? };
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: pointer to a local.
+            (unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS).then_some(value).unwrap_or(0)
+        };
+        // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
+        let gates = if attribute(ATTRIBUTE_WAIT_VALUE) != 0 { 0b010 } else { 0 };
+        let slices = if attribute(ATTRIBUTE_MPS) == 0 { 0b100 } else { 0 };
+        known().get_or_insert_default().devices.insert(device, (key.clone(), 0b001 | gates | slices));
+        Some(key)
+    }
+
+    fn address(&self, device: CUdevice) -> Option<String> {
+        let mut text: [c_char; 32] = [0; 32];
+        // SAFETY: the buffer has the length given; the driver ends the text with a NUL.
+        unsafe {
+            if (self.device_pci)(text.as_mut_ptr(), text.len() as c_int, device) != SUCCESS {
+                return None;
+            }
+            Some(format!("pci:{}", CStr::from_ptr(text.as_ptr()).to_string_lossy().to_ascii_lowercase()))
+        }
+    }
+
+    fn instance(&self, device: CUdevice) -> Option<String> {
+        let mut uuid = [0u8; 16];
+        // SAFETY: pointer to a local of 16 bytes.
+        if unsafe { (self.device_uuid)(&mut uuid, device) } != SUCCESS {
+            return None;
+        }
+        let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+        Some(format!("mig:{}", parts.join("-")))
+    }
+
+    /// Describes a stream of the calling thread's context to the core.
+    pub(super) fn describe(&self, handle: Handle) -> Option<QueueSpec> {
+        let device = self.device_key(self.device()?)?;
+        let mut priority = 0;
+        if handle.which == Which::Own {
+            // SAFETY: the application's stream; pointer to a local.
+            let rc = unsafe { (self.stream_priority)(handle.stream, &mut priority) };
+            if rc != SUCCESS {
+                return None;
+            }
+        }
+        // The driver counts downwards: -1 is more urgent than 0.
+        Some(QueueSpec {
+            handle: handle.stream as usize,
+            platform: CUDA,
+            device,
+            priority_steps: -priority,
+            in_order: true,
+        })
+    }
+
+    /// Where the calling thread's context sees an address of the segment.
+    fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
+        let context = self.context();
+        let segment = std::ptr::from_ref(rt.segment()) as usize;
+        let base = {
+            let mut known = known();
+            let segments = &mut known.get_or_insert_default().segments;
+            match segments.get(&(context as usize)) {
+                Some(base) => *base,
+                None => {
+                    let base = self.register(segment).unwrap_or(0);
+                    segments.insert(context as usize, base);
+                    base
+                }
+            }
+        };
+        (base != 0).then(|| base + (address - segment) as u64)
+    }
+
+    fn register(&self, segment: usize) -> Option<CUdeviceptr> {
+        let at = segment as *mut c_void;
+        // Registering during somebody's global-mode capture would invalidate it.
+        let mut mode = CAPTURE_RELAXED;
+        let mut base = 0;
+        // SAFETY: the whole segment, mapped until the process ends; pointers to locals.
+        unsafe {
+            let exchanged = (self.exchange_capture_mode)(&mut mode) == SUCCESS;
+            // Registered already when another context of the process did (portable); whether so, the pointer tells.
+            (self.host_register)(at, SEGMENT_BYTES, REGISTER_FOR_DEVICES);
+            let rc = (self.host_device_pointer)(&mut base, at, 0);
+            if exchanged {
+                (self.exchange_capture_mode)(&mut mode);
+            }
+            (rc == SUCCESS && base != 0).then_some(base)
+        }
+    }
+
+    /// Whether marks and gates can be placed in the calling thread's context.
+    pub(super) fn can_mark(&self, rt: &Runtime) -> bool {
+        self.seen(rt, std::ptr::from_ref(rt.segment()) as usize).is_some()
+    }
+
+    /// Lets the device write a mark's number when it gets there. False: refused.
+    pub(super) fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+        let word = queue.slot(rt).completed_word.as_ptr() as usize;
+        let Some(at) = self.seen(rt, word) else { return false };
+        // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
+        unsafe { (self.write_value)(queue.handle() as CUstream, at, mark.seq as u32, 0) == SUCCESS }
+    }
+
+    /// Lets the device wait at the group's gate.
+    pub(super) fn gate(&self, rt: &Runtime, queue: &XQueue) {
+        let group = usize::from(queue.group(rt).index());
+        let word = rt.segment().groups[group].gate.as_ptr() as usize;
+        let Some(at) = self.seen(rt, word) else { return };
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
+        unsafe { (self.wait_value)(queue.handle() as CUstream, at, gate::OPEN_MASK, WAIT_AND) };
+    }
+}

@@ -1,0 +1,130 @@
+//! Stream capture: what enters a capturing stream is recorded, not run. It is neither held nor counted, and nothing of
+//! ours is recorded with it.
+//!
+//! Only while some capture is active are streams asked whether they take part in it: a capture spreads to other streams
+//! through events.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use super::api::Api;
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::hooks;
+use crate::platform::CUDA;
+
+/// Streams on which a capture began and has not ended.
+static ORIGINS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+fn change(what: impl FnOnce(&mut Vec<usize>)) {
+    let mut origins = ORIGINS.lock().unwrap_or_else(|e| e.into_inner());
+    what(&mut origins);
+    ACTIVE.store(origins.len(), Release);
+}
+
+/// Whether what enters this stream now is only recorded.
+#[inline(always)]
+pub(super) fn is_recording(api: &Api, stream: CUstream) -> bool {
+    ACTIVE.load(Relaxed) != 0 && asks(api, stream)
+}
+
+#[cold]
+#[inline(never)]
+fn asks(api: &Api, stream: CUstream) -> bool {
+    let mut status = CAPTURE_NONE;
+    // SAFETY: the caller's own stream; pointer to a local. On the legacy stream the question is an error while a stream
+    // that synchronises with it captures; so would be any command there.
+    let rc = unsafe { (api.stream_capturing)(stream, &mut status) };
+    rc != SUCCESS || status != CAPTURE_NONE
+}
+
+/// A stream that is destroyed captures no more.
+pub(super) fn forget(stream: CUstream) {
+    if ACTIVE.load(Acquire) != 0 {
+        change(|origins| origins.retain(|s| *s != stream as usize));
+    }
+}
+
+/// In a forked child nothing captures.
+pub(super) fn forget_all() {
+    change(Vec::clear);
+}
+
+fn began(rc: CUresult, stream: CUstream) -> CUresult {
+    if rc == SUCCESS {
+        change(|origins| origins.push(stream as usize));
+    }
+    rc
+}
+
+/// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
+fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
+    if Api::beside(real).is_none_or(|api| !asks(api, stream)) {
+        forget(stream);
+    }
+    rc
+}
+
+macro_rules! begins {
+    ($(fn $name:ident($stream:ident: CUstream $(, $arg:ident: $ty:ty)*);)*) => {
+        $(
+            unsafe extern "C" fn $name($stream: CUstream $(, $arg: $ty)*) -> CUresult {
+                let (_, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                began(unsafe { function($stream $(, $arg)*) }, $stream)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+macro_rules! ends {
+    ($(fn $name:ident($stream:ident: CUstream $(, $arg:ident: $ty:ty)*);)*) => {
+        $(
+            unsafe extern "C" fn $name($stream: CUstream $(, $arg: $ty)*) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                ended(real, unsafe { function($stream $(, $arg)*) }, $stream)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+begins! {
+    fn cuStreamBeginCapture(hStream: CUstream);
+    fn cuStreamBeginCaptureToCig(hStream: CUstream, streamCigCaptureParams: *mut c_void);
+    fn cuStreamBeginCaptureToCig_ptsz(hStream: CUstream, streamCigCaptureParams: *mut c_void);
+    fn cuStreamBeginCaptureToGraph(hStream: CUstream, hGraph: CUgraph, dependencies: *mut c_void, dependencyData: *mut c_void, numDependencies: usize, mode: c_uint);
+    fn cuStreamBeginCaptureToGraph_ptsz(hStream: CUstream, hGraph: CUgraph, dependencies: *mut c_void, dependencyData: *mut c_void, numDependencies: usize, mode: c_uint);
+    fn cuStreamBeginCapture_ptsz(hStream: CUstream);
+    fn cuStreamBeginCapture_v2(hStream: CUstream, mode: c_uint);
+    fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: c_uint);
+    fn cuStreamBeginRecaptureToGraph(hStream: CUstream, mode: c_uint, hGraph: CUgraph, callbackFunc: *mut c_void, userData: *mut c_void);
+    fn cuStreamBeginRecaptureToGraph_ptsz(hStream: CUstream, mode: c_uint, hGraph: CUgraph, callbackFunc: *mut c_void, userData: *mut c_void);
+}
+
+ends! {
+    fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut c_void);
+    fn cuStreamEndCaptureToCig(hStream: CUstream);
+    fn cuStreamEndCaptureToCig_ptsz(hStream: CUstream);
+    fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut c_void);
+}
+
+hooks! { CUDA;
+    cuStreamBeginCapture => super::cuStreamBeginCapture,
+    cuStreamBeginCaptureToCig => super::cuStreamBeginCaptureToCig,
+    cuStreamBeginCaptureToCig_ptsz => super::cuStreamBeginCaptureToCig_ptsz,
+    cuStreamBeginCaptureToGraph => super::cuStreamBeginCaptureToGraph,
+    cuStreamBeginCaptureToGraph_ptsz => super::cuStreamBeginCaptureToGraph_ptsz,
+    cuStreamBeginCapture_ptsz => super::cuStreamBeginCapture_ptsz,
+    cuStreamBeginCapture_v2 => super::cuStreamBeginCapture_v2,
+    cuStreamBeginCapture_v2_ptsz => super::cuStreamBeginCapture_v2_ptsz,
+    cuStreamBeginRecaptureToGraph => super::cuStreamBeginRecaptureToGraph,
+    cuStreamBeginRecaptureToGraph_ptsz => super::cuStreamBeginRecaptureToGraph_ptsz,
+    cuStreamEndCapture => super::cuStreamEndCapture,
+    cuStreamEndCaptureToCig => super::cuStreamEndCaptureToCig,
+    cuStreamEndCaptureToCig_ptsz => super::cuStreamEndCaptureToCig_ptsz,
+    cuStreamEndCapture_ptsz => super::cuStreamEndCapture_ptsz,
+}

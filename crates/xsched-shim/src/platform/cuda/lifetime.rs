@@ -1,0 +1,241 @@
+//! Contexts and streams that come and go.
+
+use xsched_core::{QueueSpec, Runtime, XQueue};
+
+use super::api::{self, Api};
+use super::stream;
+use super::types::*;
+use super::{capture, real, sig, timeslice};
+use crate::interpose::hooks;
+use crate::platform::CUDA;
+use crate::process;
+
+/// Runs a call that makes a context on a device. Rivals learn of the program now, before its first command: what it
+/// queued until they do could not be taken back.
+fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
+    if !process::platform_enabled(CUDA) {
+        return call();
+    }
+    process::guarded("before a context is made", || process::runtime().map(timeslice::prepare));
+    let rc = call();
+    if rc == SUCCESS && !place.is_null() {
+        process::guarded("after a context was made", || {
+            // SAFETY: the caller's own place for the handle, which the driver just wrote.
+            let context = unsafe { *place.cast::<CUcontext>() } as usize;
+            let api = Api::beside(real)?;
+            let spec = QueueSpec {
+                handle: STREAM_LEGACY,
+                platform: CUDA,
+                device: api.device_key(device)?,
+                priority_steps: 0,
+                in_order: true,
+            };
+            process::runtime()?.queue(stream::legacy_key(context), || Some(spec))
+        });
+    }
+    rc
+}
+
+/// Every XQueue on a device.
+fn on_device(rt: &'static Runtime, key: &str) -> Vec<&'static XQueue> {
+    rt.queues().filter(|q| rt.device_of(q.group(rt).index()).is_some_and(|(device, _)| device == key)).collect()
+}
+
+/// A context of the device with this key is gone: so are its streams and registrations. Those of other contexts of the
+/// device are found anew at their next use.
+fn gone(key: Option<String>) {
+    process::guarded("at the end of a context", || {
+        let rt = process::running()?;
+        for xqueue in on_device(rt, &key?) {
+            rt.remove_queue(xqueue.key());
+        }
+        Some(())
+    });
+    api::forget_contexts();
+}
+
+/// Runs a call that ends a context. What is still queued may have to run first.
+fn ends(key: Option<String>, call: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
+    let awaited: Option<Vec<_>> = process::guarded("before the end of a context", || {
+        let rt = process::running()?;
+        Some(on_device(rt, key.as_deref()?).into_iter().map(|q| (q, q.sync_begin(rt))).collect())
+    })
+    .flatten();
+    let rc = call();
+    process::guarded("after the end of a context", || {
+        let rt = process::running()?;
+        for (xqueue, waiting) in awaited? {
+            xqueue.sync_end(rt, waiting, false);
+        }
+        Some(())
+    });
+    if rc == SUCCESS && ended() {
+        gone(key);
+    }
+    rc
+}
+
+macro_rules! contexts_made {
+    ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty,)* [$device:ident]);)*) => {
+        $(
+            unsafe extern "C" fn $name($place: *mut c_void, $($arg: $ty,)* $device: CUdevice) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                makes(real, $device, $place, || unsafe { function($place, $($arg,)* $device) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+contexts_made! {
+    fn cuCtxCreate(pctx: *mut c_void, flags: c_uint, [dev]);
+    fn cuCtxCreate_v2(pctx: *mut c_void, flags: c_uint, [dev]);
+    fn cuCtxCreate_v3(pctx: *mut c_void, params: *mut c_void, count: c_int, flags: c_uint, [dev]);
+    fn cuCtxCreate_v4(pctx: *mut c_void, params: *mut c_void, flags: c_uint, [dev]);
+    fn cuDevicePrimaryCtxRetain(pctx: *mut c_void, [dev]);
+}
+
+macro_rules! contexts_destroyed {
+    ($($name:ident)*) => {
+        $(
+            unsafe extern "C" fn $name(context: CUcontext) -> CUresult {
+                let (real, function) = real!($name);
+                let key = process::guarded("before the end of a context", || {
+                    process::running()?;
+                    Api::beside(real)?.key_of_context(context)
+                });
+                // SAFETY: the caller's own argument.
+                ends(key.flatten(), || unsafe { function(context) }, || true)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+contexts_destroyed! { cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach }
+
+/// A device's key, unless nothing runs here.
+fn key_of(real: *mut c_void, device: CUdevice) -> Option<String> {
+    process::guarded("before the end of a context", || {
+        process::running()?;
+        Api::beside(real)?.device_key(device)
+    })
+    .flatten()
+}
+
+macro_rules! primary_reset {
+    ($($name:ident)*) => {
+        $(
+            unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own argument.
+                ends(key_of(real, device), || unsafe { function(device) }, || true)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+primary_reset! { cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2 }
+
+macro_rules! primary_released {
+    ($($name:ident)*) => {
+        $(
+            unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
+                let (real, function) = real!($name);
+                let ended = || Api::beside(real).is_some_and(|api| !api.has_primary(device));
+                // SAFETY: the caller's own argument.
+                ends(key_of(real, device), || unsafe { function(device) }, ended)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+primary_released! { cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 }
+
+/// A partition of a device has no queue of its own to forget but its streams, which come and go like others.
+unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
+    let (_, function) = real!(cuGreenCtxDestroy);
+    // SAFETY: the caller's own argument.
+    let rc = unsafe { function(context) };
+    if rc == SUCCESS {
+        api::forget_contexts();
+    }
+    rc
+}
+const _: sig::cuGreenCtxDestroy = cuGreenCtxDestroy;
+
+/// A new stream may have the handle of one that went with its context.
+fn stream_made(rc: CUresult, place: *mut c_void) -> CUresult {
+    if rc == SUCCESS && !place.is_null() && process::running().is_some() {
+        process::guarded("after a stream was made", || {
+            // SAFETY: the caller's own place for the handle, which the driver just wrote.
+            let stream = unsafe { *place.cast::<CUstream>() };
+            process::running().map(|rt| rt.remove_queue(stream as usize))
+        });
+    }
+    rc
+}
+
+macro_rules! streams_made {
+    ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name($place: *mut c_void, $($arg: $ty),*) -> CUresult {
+                let (_, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                stream_made(unsafe { function($place, $($arg),*) }, $place)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+streams_made! {
+    fn cuGreenCtxStreamCreate(stream: *mut c_void, context: *mut c_void, flags: c_uint, priority: c_int);
+    fn cuStreamCreate(stream: *mut c_void, flags: c_uint);
+    fn cuStreamCreateWithPriority(stream: *mut c_void, flags: c_uint, priority: c_int);
+}
+
+macro_rules! streams_destroyed {
+    ($($name:ident)*) => {
+        $(
+            unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
+                let (_, function) = real!($name);
+                if stream as usize > STREAM_PER_THREAD {
+                    process::guarded("before the end of a stream", || {
+                        capture::forget(stream);
+                        process::running().map(|rt| rt.remove_queue(stream as usize))
+                    });
+                }
+                // SAFETY: the caller's own argument.
+                unsafe { function(stream) }
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+streams_destroyed! { cuStreamDestroy cuStreamDestroy_v2 }
+
+hooks! { CUDA;
+    cuCtxCreate => super::cuCtxCreate,
+    cuCtxCreate_v2 => super::cuCtxCreate_v2,
+    cuCtxCreate_v3 => super::cuCtxCreate_v3,
+    cuCtxCreate_v4 => super::cuCtxCreate_v4,
+    cuCtxDestroy => super::cuCtxDestroy,
+    cuCtxDestroy_v2 => super::cuCtxDestroy_v2,
+    cuCtxDetach => super::cuCtxDetach,
+    cuDevicePrimaryCtxRelease => super::cuDevicePrimaryCtxRelease,
+    cuDevicePrimaryCtxRelease_v2 => super::cuDevicePrimaryCtxRelease_v2,
+    cuDevicePrimaryCtxReset => super::cuDevicePrimaryCtxReset,
+    cuDevicePrimaryCtxReset_v2 => super::cuDevicePrimaryCtxReset_v2,
+    cuDevicePrimaryCtxRetain => super::cuDevicePrimaryCtxRetain,
+    cuGreenCtxDestroy => super::cuGreenCtxDestroy,
+    cuGreenCtxStreamCreate => super::cuGreenCtxStreamCreate,
+    cuStreamCreate => super::cuStreamCreate,
+    cuStreamCreateWithPriority => super::cuStreamCreateWithPriority,
+    cuStreamDestroy => super::cuStreamDestroy,
+    cuStreamDestroy_v2 => super::cuStreamDestroy_v2,
+}

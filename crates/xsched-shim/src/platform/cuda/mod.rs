@@ -1,0 +1,99 @@
+//! CUDA: in-order gating of everything that enters a stream, on the driver API, where all of CUDA comes by.
+//!
+//! - [`table`]: every function in its class; `signatures` (generated): what each takes.
+//! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: contexts and
+//!   streams that come and go; [`lookup`]: `cuGetProcAddress`.
+//! - [`path`]: what all enqueues share; [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded.
+//! - [`api`]: the few driver functions that we call ourselves.
+//! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
+//!
+//! Completion is told by the device: progress marks are stream memory operations that write a command's number into the
+//! shared segment.
+
+mod api;
+#[allow(non_snake_case)] // vendor names
+mod capture;
+#[allow(non_snake_case)] // vendor names
+mod enqueue;
+#[allow(non_snake_case)] // vendor names
+mod lifetime;
+#[allow(non_snake_case)] // vendor names
+mod lookup;
+mod path;
+mod signatures;
+mod stream;
+pub mod table;
+mod timeslice;
+mod types;
+#[allow(non_snake_case)] // vendor names
+mod waits;
+
+use xsched_core::XQueue;
+use xsched_proto::wire;
+
+use crate::interpose::Hook;
+
+/// Every hooked function.
+pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];
+
+/// Typed pointers to every function, named like it.
+#[allow(non_camel_case_types, dead_code)]
+mod sig {
+    use super::types::*;
+    macro_rules! pointers {
+        ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
+            $(pub(super) type $name = unsafe extern "C" fn($($ty),*) -> CUresult;)*
+        };
+    }
+    super::signatures::cuda_signatures!(pointers);
+}
+
+/// The name of every function in the signature list.
+pub fn signature_names() -> Vec<&'static str> {
+    macro_rules! names {
+        ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*) => { vec![$(stringify!($name)),*] };
+    }
+    signatures::cuda_signatures!(names)
+}
+
+/// The address of the driver's function behind a hook, and the function: `let (address, function) = real!(cuX);`.
+macro_rules! real {
+    ($name:ident) => {{
+        let real = hook::$name.real();
+        if real.is_null() {
+            return NOT_INITIALIZED;
+        }
+        // SAFETY: the address of the real function of this name, whose signature is cuda.h's.
+        (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
+    }};
+}
+use real;
+
+/// What a forked child knows of its parent's contexts: nothing.
+pub(crate) fn forget_all() {
+    api::forget_all();
+    capture::forget_all();
+    timeslice::forget_all();
+}
+
+/// The platform.
+pub struct Cuda;
+
+impl xsched_core::Platform for Cuda {
+    fn kind(&self) -> wire::Platform {
+        wire::Platform::Cuda
+    }
+
+    fn levels(&self, device: &str) -> u8 {
+        api::levels(device)
+    }
+
+    /// Commands begin when they are given.
+    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        None
+    }
+
+    fn reports_completion(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,61 @@
+//! Which XQueue a stream handle means.
+
+use xsched_core::thread;
+
+use super::api::Api;
+use super::types::*;
+
+/// The kinds of stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Made by the application.
+    Own,
+    /// The context's default stream, which all threads share.
+    Legacy,
+    /// The context's default stream of this thread.
+    PerThread,
+}
+
+/// What a null handle means: entry points come in two flavours.
+pub(super) type Flavour = Which;
+
+/// A stream as the calling thread means it, and the key of its XQueue.
+#[derive(Clone, Copy)]
+pub(super) struct Handle {
+    /// A handle that means the same stream in either flavour of entry points.
+    pub(super) stream: CUstream,
+    pub(super) which: Which,
+    pub(super) key: usize,
+}
+
+/// Resolves a handle. `None`: a default stream, but the thread has no context; the driver will say so.
+#[inline(always)]
+pub(super) fn handle(api: &Api, stream: CUstream, flavour: Flavour) -> Option<Handle> {
+    let which = match stream as usize {
+        0 => flavour,
+        STREAM_LEGACY => Which::Legacy,
+        STREAM_PER_THREAD => Which::PerThread,
+        key => return Some(Handle { stream, which: Which::Own, key }),
+    };
+    let context = api.context() as usize;
+    if context == 0 {
+        return None;
+    }
+    Some(match which {
+        // Contexts and streams are heap objects of the driver's, so that the lowest bits are free.
+        Which::Legacy | Which::Own => {
+            Handle { stream: STREAM_LEGACY as CUstream, which: Which::Legacy, key: legacy_key(context) }
+        }
+        Which::PerThread => {
+            let me = std::ptr::from_ref(thread::current()) as usize;
+            // Two addresses of the user's half, of 47 bits each; the thread's is a multiple of 64.
+            let key = (context ^ (me << 11)) | 3;
+            Handle { stream: STREAM_PER_THREAD as CUstream, which, key }
+        }
+    })
+}
+
+/// Key of a context's legacy default stream.
+pub(super) fn legacy_key(context: usize) -> usize {
+    context | 1
+}

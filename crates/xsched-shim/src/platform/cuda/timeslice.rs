@@ -1,0 +1,242 @@
+//! Level 3: the hardware's own time slices.
+//!
+//! Each context has a channel group for compute whose time slice says for how long it keeps the GPU while others wait. The
+//! driver sets it once, when it makes the context, through the C library's `ioctl`; that call is rewritten here on its
+//! way, which costs nothing, to the slice of the program's class. Any other `ioctl` costs two compares.
+//!
+//! Layouts and numbers: NVIDIA's open kernel modules, `nvos.h` (NVOS54_PARAMETERS, NVOS64_PARAMETERS), `ctrla06c.h` (MIT).
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
+
+use xsched_core::Runtime;
+use xsched_proto::class::Class;
+
+use crate::interpose::resolve;
+use crate::process;
+
+/// `_IOWR('F', 0x2a, NVOS54_PARAMETERS)`.
+const CONTROL: u32 = 0xc020_462a;
+/// `_IOWR('F', 0x2b, NVOS64_PARAMETERS)`.
+const ALLOCATE: u32 = 0xc030_462b;
+/// KEPLER_CHANNEL_GROUP_A.
+const CHANNEL_GROUP: u32 = 0xa06c;
+/// NV2080_ENGINE_TYPE_GRAPHICS, also of compute; copy engines have others.
+const ENGINE_COMPUTE: u32 = 1;
+/// NVA06C_CTRL_CMD_SET_TIMESLICE.
+const SET_TIMESLICE: u32 = 0xa06c_0103;
+/// NVA06C_CTRL_CMD_GET_TIMESLICE.
+const GET_TIMESLICE: u32 = 0xa06c_0104;
+
+/// NVOS54_PARAMETERS.
+#[repr(C)]
+struct Control {
+    client: u32,
+    object: u32,
+    command: u32,
+    flags: u32,
+    parameters: *mut c_void,
+    bytes: u32,
+    status: u32,
+}
+
+/// NVOS64_PARAMETERS.
+#[repr(C)]
+struct Allocate {
+    root: u32,
+    parent: u32,
+    new: u32,
+    class: u32,
+    parameters: *mut c_void,
+    rights: *mut c_void,
+    bytes: u32,
+    flags: u32,
+    status: u32,
+}
+
+const _: () = assert!(size_of::<Control>() == 32 && size_of::<Allocate>() == 48);
+
+/// A compute channel group of this process.
+#[derive(Clone, Copy, PartialEq)]
+struct Group {
+    client: u32,
+    object: u32,
+}
+
+static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+/// Slice that the next context gets, in µs; 0 = as the driver likes.
+static WANTED_US: AtomicU64 = AtomicU64::new(0);
+/// What became of the first attempt.
+static OUTCOME: AtomicU64 = AtomicU64::new(UNTRIED);
+
+const UNTRIED: u64 = 0;
+const WORKS: u64 = 1;
+const REFUSED: u64 = 2;
+
+fn groups() -> MutexGuard<'static, Vec<Group>> {
+    GROUPS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// In a forked child nothing was made.
+pub(super) fn forget_all() {
+    groups().clear();
+    OUTCOME.store(UNTRIED, Relaxed);
+}
+
+/// Whether time slices were seen to work in this process.
+pub(super) fn available() -> bool {
+    OUTCOME.load(Relaxed) == WORKS
+}
+
+/// Time slice of a class, in µs; `None`: as the driver likes (2048 µs).
+fn slice_us(class: Class) -> Option<u64> {
+    match class {
+        Class::Low => Some(100),
+        Class::Normal => Some(1_000),
+        Class::High => None,
+        Class::Realtime => Some(4_000),
+        Class::System => Some(8_000),
+    }
+}
+
+/// Before a context is made: decides what slice it gets.
+pub(super) fn prepare(rt: &'static Runtime) {
+    let fixed = std::env::var("XSCHED_CUDA_TIMESLICE_US").ok().and_then(|text| text.parse().ok());
+    let wanted = fixed.or_else(|| match rt.forced_level() {
+        Some(1 | 2) => None,
+        _ => slice_us(Class::of(rt.own_priority())),
+    });
+    WANTED_US.store(wanted.unwrap_or(0), Release);
+}
+
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" fn find_real() -> *mut c_void {
+    let real = resolve::keeping_errno(|| resolve::next(c"ioctl"));
+    REAL.store(real, Release);
+    real
+}
+
+// SAFETY: looks at the request only; every argument register and the stack stay as they are for the function jumped to.
+// The three pushes align the stack for the call.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn ioctl(_fd: c_int, _request: c_ulong, _argument: *mut c_void) -> c_int {
+    core::arch::naked_asm!(
+        "cmp esi, {control}",
+        "je 2f",
+        "cmp esi, {allocate}",
+        "je 2f",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "jz 3f",
+        "jmp rax",
+        "2: jmp {watched}",
+        "3: push rdi",
+        "push rsi",
+        "push rdx",
+        "call {find}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        control = const CONTROL as i32,
+        allocate = const ALLOCATE as i32,
+        real = sym REAL,
+        watched = sym watched,
+        find = sym find_real,
+    )
+}
+
+fn real() -> unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int {
+    let mut known = REAL.load(Acquire);
+    if known.is_null() {
+        known = find_real();
+    }
+    // SAFETY: the C library's ioctl, which takes one argument of any kind.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int>(known) }
+}
+
+/// An `ioctl` that may be the driver's.
+unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let real = real();
+    if argument.is_null() || process::running().is_none() {
+        // SAFETY: the caller's own arguments.
+        return unsafe { real(fd, request, argument) };
+    }
+    if request as u32 == CONTROL {
+        // SAFETY: the caller's own arguments; the request says what they are.
+        return unsafe { control(real, fd, request, argument) };
+    }
+    // SAFETY: as above.
+    unsafe {
+        let rc = real(fd, request, argument);
+        process::guarded("after a driver's ioctl", || note(&*argument.cast::<Allocate>(), rc));
+        rc
+    }
+}
+
+/// Remembers a channel group for compute.
+fn note(made: &Allocate, rc: c_int) {
+    if made.class != CHANNEL_GROUP || made.parameters.is_null() || rc < 0 || made.status != 0 {
+        return;
+    }
+    // SAFETY: NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS of the caller, whose fourth word is the engine's type.
+    if unsafe { *made.parameters.cast::<u32>().add(3) } == ENGINE_COMPUTE {
+        groups().push(Group { client: made.root, object: made.new });
+    }
+}
+
+/// Rewrites the one call that sets a compute group's time slice.
+unsafe fn control(
+    real: unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int,
+    fd: c_int,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> c_int {
+    let call = argument.cast::<Control>();
+    let wanted = WANTED_US.load(Acquire);
+    // SAFETY: the caller's own NVOS54_PARAMETERS, with eight bytes of parameters where the command says so.
+    unsafe {
+        let group = Group { client: (*call).client, object: (*call).object };
+        let ours = (*call).command == SET_TIMESLICE
+            && (*call).bytes == 8
+            && !(*call).parameters.is_null()
+            && OUTCOME.load(Relaxed) != REFUSED
+            && groups().contains(&group);
+        if !ours {
+            return real(fd, request, argument);
+        }
+        let slice = (*call).parameters.cast::<u64>();
+        let meant = *slice;
+        if wanted != 0 {
+            *slice = wanted;
+        }
+        let rc = real(fd, request, argument);
+        if rc < 0 || (*call).status != 0 {
+            OUTCOME.store(REFUSED, Relaxed);
+            if wanted == 0 {
+                return rc;
+            }
+            // As if we had not been there.
+            *slice = meant;
+            return real(fd, request, argument);
+        }
+        let mut read = 0u64;
+        let mut ask = Control {
+            command: GET_TIMESLICE,
+            parameters: std::ptr::from_mut(&mut read).cast(),
+            status: 0,
+            ..std::ptr::read(call)
+        };
+        let asked = real(fd, request, std::ptr::from_mut(&mut ask).cast());
+        let holds = asked == 0 && ask.status == 0 && (wanted == 0 || read == wanted);
+        OUTCOME.store(if holds { WORKS } else { REFUSED }, Relaxed);
+        if !holds && wanted != 0 {
+            *slice = meant;
+            return real(fd, request, argument);
+        }
+        rc
+    }
+}

@@ -1,0 +1,265 @@
+//! Calls that wait for the device, or may: what they wait for is not idle meanwhile, and inherits the waiter's priority.
+
+use xsched_core::{Runtime, Waiting, XQueue};
+
+use super::api::Api;
+use super::stream::{self, Flavour, Which};
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::hooks;
+use crate::platform::CUDA;
+use crate::process;
+
+/// The XQueues that a synchronising call waits for.
+type Awaited = Vec<(&'static XQueue, Waiting)>;
+
+fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
+    let begun = process::guarded("before a wait", || {
+        let Some(rt) = process::running() else { return Vec::new() };
+        which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
+    });
+    begun.unwrap_or_default()
+}
+
+fn end(awaited: Awaited, complete: bool) {
+    if awaited.is_empty() {
+        return;
+    }
+    process::guarded("after a wait", || {
+        let Some(rt) = process::running() else { return };
+        for (xqueue, waiting) in awaited {
+            xqueue.sync_end(rt, waiting, complete);
+        }
+    });
+}
+
+/// Every queue that lies in the calling thread's context, or in `context`, as far as it can be told: those of its device.
+fn of_context(rt: &'static Runtime, real: *mut c_void) -> Vec<&'static XQueue> {
+    let device = Api::beside(real).and_then(Api::current_device_key);
+    rt.queues()
+        .filter(|q| device.is_some() && rt.device_of(q.group(rt).index()).map(|(key, _)| key) == device)
+        .collect()
+}
+
+/// Waits for one stream. The legacy default stream has waited for others; those are left as they are.
+fn stream_call(real: *mut c_void, stream: CUstream, flavour: Flavour, call: impl FnOnce() -> CUresult) -> CUresult {
+    let queue = |rt: &'static Runtime| {
+        let handle = Api::beside(real).and_then(|api| stream::handle(api, stream, flavour));
+        handle.and_then(|h| rt.find(h.key)).into_iter().collect()
+    };
+    let awaited = begin(queue);
+    let rc = call();
+    end(awaited, rc == SUCCESS);
+    rc
+}
+
+/// Waits for a whole context.
+fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
+    // A process may have several contexts on the device; that this one is drained says nothing of the others.
+    let alone = Api::beside(real).is_some_and(Api::has_one_context);
+    let awaited = begin(|rt| of_context(rt, real));
+    let rc = call();
+    end(awaited, rc == SUCCESS && alone);
+    rc
+}
+
+/// May wait for the device or for a lock that a waiting call holds: only inheritance cares.
+fn lending_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
+    let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_watched());
+    if !several {
+        return call();
+    }
+    let awaited = begin(|rt| of_context(rt, real));
+    let rc = call();
+    end(awaited, false);
+    rc
+}
+
+macro_rules! lends {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                lending_call(real, || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+macro_rules! stream_waits {
+    ($(fn $name:ident($flavour:ident);)*) => {
+        $(
+            unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own argument.
+                stream_call(real, stream, Which::$flavour, || unsafe { function(stream) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+stream_waits! {
+    fn cuStreamSynchronize(Legacy);
+    fn cuStreamSynchronize_ptsz(PerThread);
+}
+
+/// A program may ask instead of waiting: a yes is as good as a wait that has ended.
+macro_rules! stream_questions {
+    ($(fn $name:ident($flavour:ident);)*) => {
+        $(
+            unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own argument.
+                let ask = || unsafe { function(stream) };
+                if process::running().is_some_and(Runtime::is_watched) {
+                    stream_call(real, stream, Which::$flavour, ask)
+                } else {
+                    ask()
+                }
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+stream_questions! {
+    fn cuStreamQuery(Legacy);
+    fn cuStreamQuery_ptsz(PerThread);
+}
+
+unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
+    let (real, function) = real!(cuCtxSynchronize);
+    // SAFETY: no arguments.
+    context_call(real, || unsafe { function() })
+}
+const _: sig::cuCtxSynchronize = cuCtxSynchronize;
+
+unsafe extern "C" fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult {
+    let (real, function) = real!(cuCtxSynchronize_v2);
+    // SAFETY: the caller's own argument.
+    context_call(real, || unsafe { function(context) })
+}
+const _: sig::cuCtxSynchronize_v2 = cuCtxSynchronize_v2;
+
+/// An event may lie anywhere in its stream: that it has come says nothing about the rest. (A mark was placed before it,
+/// see [`super::path::order`].)
+unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
+    let (real, function) = real!(cuEventSynchronize);
+    if !process::running().is_some_and(Runtime::is_watched) {
+        // SAFETY: the caller's own argument.
+        return unsafe { function(event) };
+    }
+    let awaited = begin(|rt| of_context(rt, real));
+    // SAFETY: the caller's own argument.
+    let rc = unsafe { function(event) };
+    end(awaited, false);
+    process::guarded("after a wait for an event", || process::running().map(Runtime::settle_all));
+    rc
+}
+const _: sig::cuEventSynchronize = cuEventSynchronize;
+
+lends! {
+    fn cuArray3DCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
+    fn cuArray3DCreate_v2(pHandle: *mut c_void, pAllocateArray: *mut c_void);
+    fn cuArrayCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
+    fn cuArrayCreate_v2(pHandle: *mut c_void, pAllocateArray: *mut c_void);
+    fn cuArrayDestroy(hArray: *mut c_void);
+    fn cuCtxSetLimit(limit: c_uint, value: usize);
+    fn cuDeviceGraphMemTrim(device: CUdevice);
+    fn cuFuncLoad(function: CUfunction);
+    fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
+    fn cuGraphInstantiate(phGraphExec: *mut c_void, hGraph: CUgraph, phErrorNode: *mut c_void, logBuffer: *mut c_void, bufferSize: usize);
+    fn cuGraphInstantiateWithFlags(phGraphExec: *mut c_void, hGraph: CUgraph, flags: u64);
+    fn cuGraphInstantiateWithParams(phGraphExec: *mut c_void, hGraph: CUgraph, instantiateParams: *mut c_void);
+    fn cuGraphInstantiateWithParams_ptsz(phGraphExec: *mut c_void, hGraph: CUgraph, instantiateParams: *mut c_void);
+    fn cuGraphInstantiate_v2(phGraphExec: *mut c_void, hGraph: CUgraph, phErrorNode: *mut c_void, logBuffer: *mut c_void, bufferSize: usize);
+    fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
+    fn cuKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void);
+    fn cuLibraryGetModule(pMod: *mut c_void, library: *mut c_void);
+    fn cuLibraryLoadData(library: *mut c_void, code: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint);
+    fn cuLibraryLoadFromFile(library: *mut c_void, fileName: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint);
+    fn cuLibraryUnload(library: *mut c_void);
+    fn cuMemAlloc(dptr: *mut c_void, bytesize: c_uint);
+    fn cuMemAllocHost(pp: *mut c_void, bytesize: c_uint);
+    fn cuMemAllocHost_v2(pp: *mut c_void, bytesize: usize);
+    fn cuMemAllocManaged(dptr: *mut c_void, bytesize: usize, flags: c_uint);
+    fn cuMemAllocPitch(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: c_uint, Height: c_uint, ElementSizeBytes: c_uint);
+    fn cuMemAllocPitch_v2(dptr: *mut c_void, pPitch: *mut c_void, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint);
+    fn cuMemAlloc_v2(dptr: *mut c_void, bytesize: usize);
+    fn cuMemFree(dptr: c_uint);
+    fn cuMemFreeHost(p: *mut c_void);
+    fn cuMemFree_v2(dptr: CUdeviceptr);
+    fn cuMemHostAlloc(pp: *mut c_void, bytesize: usize, Flags: c_uint);
+    fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint);
+    fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint);
+    fn cuMemHostUnregister(p: *mut c_void);
+    fn cuMemPoolDestroy(pool: *mut c_void);
+    fn cuMemPoolTrimTo(pool: *mut c_void, minBytesToKeep: usize);
+    fn cuMemUnmap(ptr: CUdeviceptr, size: usize);
+    fn cuMipmappedArrayCreate(pHandle: *mut c_void, pMipmappedArrayDesc: *mut c_void, numMipmapLevels: c_uint);
+    fn cuMipmappedArrayDestroy(hMipmappedArray: *mut c_void);
+    fn cuModuleGetFunction(hfunc: *mut c_void, hmod: *mut c_void, name: *mut c_void);
+    fn cuModuleLoad(module: *mut c_void, fname: *mut c_void);
+    fn cuModuleLoadData(module: *mut c_void, image: *mut c_void);
+    fn cuModuleLoadDataEx(module: *mut c_void, image: *mut c_void, numOptions: c_uint, options: *mut c_void, optionValues: *mut c_void);
+    fn cuModuleLoadFatBinary(module: *mut c_void, fatCubin: *mut c_void);
+    fn cuModuleUnload(hmod: *mut c_void);
+}
+
+hooks! { CUDA;
+    cuArray3DCreate => super::cuArray3DCreate,
+    cuArray3DCreate_v2 => super::cuArray3DCreate_v2,
+    cuArrayCreate => super::cuArrayCreate,
+    cuArrayCreate_v2 => super::cuArrayCreate_v2,
+    cuArrayDestroy => super::cuArrayDestroy,
+    cuCtxSetLimit => super::cuCtxSetLimit,
+    cuCtxSynchronize => super::cuCtxSynchronize,
+    cuCtxSynchronize_v2 => super::cuCtxSynchronize_v2,
+    cuDeviceGraphMemTrim => super::cuDeviceGraphMemTrim,
+    cuEventSynchronize => super::cuEventSynchronize,
+    cuFuncLoad => super::cuFuncLoad,
+    cuGraphExecDestroy => super::cuGraphExecDestroy,
+    cuGraphInstantiate => super::cuGraphInstantiate,
+    cuGraphInstantiateWithFlags => super::cuGraphInstantiateWithFlags,
+    cuGraphInstantiateWithParams => super::cuGraphInstantiateWithParams,
+    cuGraphInstantiateWithParams_ptsz => super::cuGraphInstantiateWithParams_ptsz,
+    cuGraphInstantiate_v2 => super::cuGraphInstantiate_v2,
+    cuIpcCloseMemHandle => super::cuIpcCloseMemHandle,
+    cuKernelGetFunction => super::cuKernelGetFunction,
+    cuLibraryGetModule => super::cuLibraryGetModule,
+    cuLibraryLoadData => super::cuLibraryLoadData,
+    cuLibraryLoadFromFile => super::cuLibraryLoadFromFile,
+    cuLibraryUnload => super::cuLibraryUnload,
+    cuMemAlloc => super::cuMemAlloc,
+    cuMemAllocHost => super::cuMemAllocHost,
+    cuMemAllocHost_v2 => super::cuMemAllocHost_v2,
+    cuMemAllocManaged => super::cuMemAllocManaged,
+    cuMemAllocPitch => super::cuMemAllocPitch,
+    cuMemAllocPitch_v2 => super::cuMemAllocPitch_v2,
+    cuMemAlloc_v2 => super::cuMemAlloc_v2,
+    cuMemFree => super::cuMemFree,
+    cuMemFreeHost => super::cuMemFreeHost,
+    cuMemFree_v2 => super::cuMemFree_v2,
+    cuMemHostAlloc => super::cuMemHostAlloc,
+    cuMemHostRegister => super::cuMemHostRegister,
+    cuMemHostRegister_v2 => super::cuMemHostRegister_v2,
+    cuMemHostUnregister => super::cuMemHostUnregister,
+    cuMemPoolDestroy => super::cuMemPoolDestroy,
+    cuMemPoolTrimTo => super::cuMemPoolTrimTo,
+    cuMemUnmap => super::cuMemUnmap,
+    cuMipmappedArrayCreate => super::cuMipmappedArrayCreate,
+    cuMipmappedArrayDestroy => super::cuMipmappedArrayDestroy,
+    cuModuleGetFunction => super::cuModuleGetFunction,
+    cuModuleLoad => super::cuModuleLoad,
+    cuModuleLoadData => super::cuModuleLoadData,
+    cuModuleLoadDataEx => super::cuModuleLoadDataEx,
+    cuModuleLoadFatBinary => super::cuModuleLoadFatBinary,
+    cuModuleUnload => super::cuModuleUnload,
+    cuStreamQuery => super::cuStreamQuery,
+    cuStreamQuery_ptsz => super::cuStreamQuery_ptsz,
+    cuStreamSynchronize => super::cuStreamSynchronize,
+    cuStreamSynchronize_ptsz => super::cuStreamSynchronize_ptsz,
+}
