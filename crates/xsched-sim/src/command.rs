@@ -3,13 +3,13 @@
 /// Words of an encoded command.
 pub const WORDS: usize = 7;
 
-/// Device time of copies and sets: 10 GB/s.
+/// Device time of copies and sets: 10 GB/s. Pitches cost nothing.
 pub fn transfer_ns(bytes: u64) -> u64 {
     bytes / 10
 }
 
 /// What a kernel does when it completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum KernelOp {
     /// Nothing.
@@ -20,12 +20,18 @@ pub enum KernelOp {
     Axpy = 2,
     /// `y[i] = y[i] * a + i`
     AddIndex = 3,
+    /// `y[0]` = the sum of `x[i]`
+    Sum = 4,
+    /// Faults: its context ends.
+    Fault = 5,
 }
 
 impl KernelOp {
     /// By its number.
     pub fn new(op: u64) -> Option<Self> {
-        [Self::Nop, Self::Fill, Self::Axpy, Self::AddIndex].get(usize::try_from(op).ok()?).copied()
+        const OPS: [KernelOp; 6] =
+            [KernelOp::Nop, KernelOp::Fill, KernelOp::Axpy, KernelOp::AddIndex, KernelOp::Sum, KernelOp::Fault];
+        OPS.get(usize::try_from(op).ok()?).copied()
     }
 }
 
@@ -49,23 +55,41 @@ impl Condition {
         [Self::Geq, Self::Eq, Self::And, Self::Nor].get(usize::try_from(flags).ok()?).copied()
     }
 
-    /// Is it met?
-    pub fn holds(self, word: u32, value: u32) -> bool {
-        match self {
-            Self::Geq => word.wrapping_sub(value).cast_signed() >= 0,
-            Self::Eq => word == value,
-            Self::And => word & value != 0,
-            Self::Nor => !(word | value) != 0,
+    /// Is it met by a word of so many bits?
+    pub fn holds(self, width: Width, word: u64, value: u64) -> bool {
+        match (self, width) {
+            (Self::Geq, Width::Word) => (word as u32).wrapping_sub(value as u32).cast_signed() >= 0,
+            (Self::Geq, Width::Double) => word.wrapping_sub(value).cast_signed() >= 0,
+            (Self::Eq, _) => word == value,
+            (Self::And, _) => word & value != 0,
+            (Self::Nor, Width::Word) => !(word as u32 | value as u32) != 0,
+            (Self::Nor, Width::Double) => !(word | value) != 0,
         }
     }
 }
 
-/// A 32-bit word the device can reach.
+/// The size of a word that is waited for or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Width {
+    /// 32 bits
+    Word = 4,
+    /// 64 bits
+    Double = 8,
+}
+
+impl Width {
+    fn new(bytes: u64) -> Option<Self> {
+        [Self::Word, Self::Double].into_iter().find(|&width| width as u64 == bytes)
+    }
+}
+
+/// A word the device can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A registered region's number; 0 = the arena.
     pub region: u32,
-    /// Bytes from its start, a multiple of 4.
+    /// Bytes from its start, a multiple of the word's size.
     pub offset: u64,
 }
 
@@ -80,30 +104,49 @@ pub enum Action {
         count: u32,
         /// Device time in ns.
         duration_ns: u64,
-        /// First operand, used by [`KernelOp::Axpy`].
+        /// First operand, used by [`KernelOp::Axpy`] and [`KernelOp::Sum`].
         x: u64,
         /// Second operand and result.
         y: u64,
         /// Factor.
         a: f32,
     },
-    /// Copies within the arena.
+    /// A kernel that writes the time (ns of CLOCK_MONOTONIC) at which it completes.
+    Stamp {
+        /// The 64-bit word.
+        place: Place,
+        /// Device time in ns.
+        duration_ns: u64,
+    },
+    /// Copies rows within the arena.
     Copy {
         /// To.
         dst: u64,
         /// From.
         src: u64,
-        /// How much.
+        /// Of a row.
         bytes: u64,
+        /// How many; 1 = what lies in a piece.
+        rows: u64,
+        /// From one row's start to the next's.
+        dst_pitch: u64,
+        /// The same.
+        src_pitch: u64,
     },
-    /// Fills with a byte.
+    /// Fills rows with a pattern.
     Set {
         /// Where.
         dst: u64,
+        /// Bytes of the pattern: 1, 2 or 4; a divisor of `bytes` and `dst`.
+        unit: u8,
         /// With what.
-        byte: u8,
-        /// How much.
+        pattern: u32,
+        /// Of a row.
         bytes: u64,
+        /// How many.
+        rows: u64,
+        /// From one row's start to the next's.
+        pitch: u64,
     },
     /// Writes the time into an event.
     Record {
@@ -123,22 +166,38 @@ pub enum Action {
     WaitValue {
         /// The word.
         place: Place,
+        /// Its size.
+        width: Width,
         /// How to compare.
         condition: Condition,
         /// With what.
-        value: u32,
+        value: u64,
     },
     /// Writes a word.
     WriteValue {
         /// The word.
         place: Place,
+        /// Its size.
+        width: Width,
         /// The value.
-        value: u32,
+        value: u64,
     },
     /// Blocks the stream while the client runs a function.
     Call,
     /// That function has returned. Not itself part of the stream.
     Returned,
+}
+
+impl Action {
+    /// Copies what lies in a piece.
+    pub fn copy(dst: u64, src: u64, bytes: u64) -> Self {
+        Self::Copy { dst, src, bytes, rows: 1, dst_pitch: bytes, src_pitch: bytes }
+    }
+
+    /// Fills what lies in a piece with a byte.
+    pub fn set(dst: u64, byte: u8, bytes: u64) -> Self {
+        Self::Set { dst, unit: 1, pattern: byte.into(), bytes, rows: 1, pitch: bytes }
+    }
 }
 
 /// An [`Action`] and its stream.
@@ -156,16 +215,23 @@ impl Command {
             Action::Kernel { op, count, duration_ns, x, y, a } => {
                 (1, [op as u64, count.into(), duration_ns, x, y, a.to_bits().into()])
             }
-            Action::Copy { dst, src, bytes } => (2, [dst, src, bytes, 0, 0, 0]),
-            Action::Set { dst, byte, bytes } => (3, [dst, byte.into(), bytes, 0, 0, 0]),
+            Action::Copy { dst, src, bytes, rows, dst_pitch, src_pitch } => {
+                (2, [dst, src, bytes, rows, dst_pitch, src_pitch])
+            }
+            Action::Set { dst, unit, pattern, bytes, rows, pitch } => {
+                (3, [dst, unit.into(), pattern.into(), bytes, rows, pitch])
+            }
             Action::Record { event, record } => (4, [event.into(), record, 0, 0, 0, 0]),
             Action::WaitStream { stream, count } => (5, [stream.into(), count, 0, 0, 0, 0]),
-            Action::WaitValue { place, condition, value } => {
-                (6, [place.region.into(), place.offset, condition as u64, value.into(), 0, 0])
+            Action::WaitValue { place, width, condition, value } => {
+                (6, [place.region.into(), place.offset, condition as u64, value, width as u64, 0])
             }
-            Action::WriteValue { place, value } => (7, [place.region.into(), place.offset, value.into(), 0, 0, 0]),
+            Action::WriteValue { place, width, value } => {
+                (7, [place.region.into(), place.offset, value, width as u64, 0, 0])
+            }
             Action::Call => (8, [0; WORDS - 1]),
             Action::Returned => (9, [0; WORDS - 1]),
+            Action::Stamp { place, duration_ns } => (10, [place.region.into(), place.offset, duration_ns, 0, 0, 0]),
         };
         let mut words = [tag << 32 | u64::from(self.stream); WORDS];
         words[1..].copy_from_slice(&rest);
@@ -181,14 +247,21 @@ impl Command {
                 let (op, count) = (KernelOp::new(a)?, word(b)?);
                 Action::Kernel { op, count, duration_ns: c, x: d, y: e, a: f32::from_bits(word(f)?) }
             }
-            2 => Action::Copy { dst: a, src: b, bytes: c },
-            3 => Action::Set { dst: a, byte: u8::try_from(b).ok()?, bytes: c },
+            2 => Action::Copy { dst: a, src: b, bytes: c, rows: d, dst_pitch: e, src_pitch: f },
+            3 => {
+                let (unit, pattern) = (u8::try_from(b).ok().filter(|unit| [1, 2, 4].contains(unit))?, word(c)?);
+                Action::Set { dst: a, unit, pattern, bytes: d, rows: e, pitch: f }
+            }
             4 => Action::Record { event: word(a)?, record: b },
             5 => Action::WaitStream { stream: word(a)?, count: b },
-            6 => Action::WaitValue { place: place()?, condition: Condition::new(c)?, value: word(d)? },
-            7 => Action::WriteValue { place: place()?, value: word(c)? },
+            6 => {
+                let (condition, width) = (Condition::new(c)?, Width::new(e)?);
+                Action::WaitValue { place: place()?, width, condition, value: d }
+            }
+            7 => Action::WriteValue { place: place()?, width: Width::new(d)?, value: c },
             8 => Action::Call,
             9 => Action::Returned,
+            10 => Action::Stamp { place: place()?, duration_ns: c },
             _ => return None,
         };
         Some(Self { stream: head as u32, action })
@@ -204,12 +277,13 @@ mod tests {
         let place = Place { region: 7, offset: 1 << 40 };
         let actions = [
             Action::Kernel { op: KernelOp::AddIndex, count: u32::MAX, duration_ns: 5, x: 6, y: 7, a: -0.5 },
-            Action::Copy { dst: 1, src: 2, bytes: 3 },
-            Action::Set { dst: 1, byte: 255, bytes: 3 },
+            Action::Copy { dst: 1, src: 2, bytes: 3, rows: 4, dst_pitch: 5, src_pitch: 6 },
+            Action::Set { dst: 1, unit: 2, pattern: u32::MAX, bytes: 3, rows: 4, pitch: 5 },
+            Action::Stamp { place, duration_ns: 9 },
             Action::Record { event: 9, record: u64::MAX },
             Action::WaitStream { stream: 3, count: 4 },
-            Action::WaitValue { place, condition: Condition::Nor, value: u32::MAX },
-            Action::WriteValue { place, value: 1 },
+            Action::WaitValue { place, width: Width::Word, condition: Condition::Nor, value: u32::MAX.into() },
+            Action::WriteValue { place, width: Width::Double, value: u64::MAX },
             Action::Call,
             Action::Returned,
         ];
@@ -222,16 +296,23 @@ mod tests {
     #[test]
     fn nonsense_is_no_command() {
         assert_eq!(Command::decode([0; WORDS]), None);
-        assert_eq!(Command::decode([10 << 32, 0, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Command::decode([1 << 32, 4, 0, 0, 0, 0, 0]), None, "no such kernel");
-        assert_eq!(Command::decode([6 << 32, 0, 0, 4, 0, 0, 0]), None, "no such comparison");
+        assert_eq!(Command::decode([11 << 32, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Command::decode([1 << 32, 6, 0, 0, 0, 0, 0]), None, "no such kernel");
+        assert_eq!(Command::decode([3 << 32, 0, 3, 0, 0, 0, 0]), None, "no such pattern");
+        assert_eq!(Command::decode([6 << 32, 0, 0, 4, 0, 4, 0]), None, "no such comparison");
+        assert_eq!(Command::decode([7 << 32, 0, 0, 0, 5, 0, 0]), None, "no such word");
     }
 
     #[test]
     fn conditions() {
-        assert!(Condition::Geq.holds(5, 5) && Condition::Geq.holds(1, u32::MAX) && !Condition::Geq.holds(4, 5));
-        assert!(Condition::Eq.holds(5, 5) && !Condition::Eq.holds(6, 5));
-        assert!(Condition::And.holds(0x100, 0x101) && !Condition::And.holds(0x10, 0x101));
-        assert!(Condition::Nor.holds(0, 1) && !Condition::Nor.holds(u32::MAX - 1, 1));
+        let holds =
+            |condition: Condition, word: u32, value: u32| condition.holds(Width::Word, word.into(), value.into());
+        assert!(holds(Condition::Geq, 5, 5) && holds(Condition::Geq, 1, u32::MAX) && !holds(Condition::Geq, 4, 5));
+        assert!(holds(Condition::Eq, 5, 5) && !holds(Condition::Eq, 6, 5));
+        assert!(holds(Condition::And, 0x100, 0x101) && !holds(Condition::And, 0x10, 0x101));
+        assert!(holds(Condition::Nor, 0, 1) && !holds(Condition::Nor, u32::MAX - 1, 1));
+        let (low, high) = (u64::from(u32::MAX), 1 << 40);
+        assert!(Condition::Geq.holds(Width::Double, high, low) && !Condition::Geq.holds(Width::Double, low, high));
+        assert!(Condition::Nor.holds(Width::Double, low, 0) && !Condition::Nor.holds(Width::Word, low, 0));
     }
 }

@@ -33,6 +33,8 @@ pub struct DeviceWords {
     pub room: AtomicU32,
     /// Futex: moves when a [`Action::Call`](crate::command::Action::Call) becomes due, see [`StreamWords::called`].
     pub calls: AtomicU32,
+    /// 1 = a kernel of the context has faulted; nothing more of it will run.
+    pub faulted: AtomicU32,
 }
 
 /// Words stored by the client.

@@ -3,7 +3,8 @@
 //! [`model::Model`] is the device as a state machine in virtual time; it has no clock and no memory.
 //! [`server::run`] is the device as a process: it owns the models and plays them against CLOCK_MONOTONIC.
 //! [`layout::Shared`] is what a client and the server share: each context has a ring of [`command::Command`]s, which
-//! the client fills and the server empties, and words that say what is complete. The client is `libsimdev.so`.
+//! the client fills and the server empties, and words that say what is complete. [`client::Context`] is the client's
+//! side; `libsimdev.so` and `libfakecuda.so` put a C API on it.
 //!
 //! ```
 //! use xsched_sim::model::{Board, ContextId, Model, Timing, Work};
@@ -57,6 +58,7 @@
 //! | A memory wait is seen within about 7 µs | within 10 µs at first, 200 µs once it has lasted for long |
 //! | A launch costs the caller some µs, and the device starts it some µs later | tens of ns, and at once |
 
+pub mod client;
 pub mod command;
 pub mod layout;
 pub mod memory;

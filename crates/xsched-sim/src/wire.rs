@@ -13,7 +13,7 @@ pub const WORDS: usize = 8;
 /// A message.
 pub type Words = [u64; WORDS];
 /// First word of a greeting; its last byte is the version of everything shared.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x01");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x02");
 /// Most descriptors in a message.
 pub const MAX_FDS: usize = 3;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use xsched_sim::command::{Action, Command, Condition, KernelOp, Place};
+use xsched_sim::command::{Action, Command, Condition, KernelOp, Place, Width};
 use xsched_sim::layout::{ARENA_BYTES, RING, STREAM_DEPTH, STREAMS, Shared};
 use xsched_sim::memory::{Mapping, now_ns, sealed_memfd};
 use xsched_sim::wire::{self, Request, status};
@@ -143,14 +143,18 @@ fn commands_that_are_none_end_the_client() {
         (0, kernel(u32::MAX, 0)),
         (0, kernel(1, 2)),
         (0, kernel(1, u64::MAX)),
-        (0, Action::Copy { dst: 0, src: end - 1, bytes: 2 }),
-        (0, Action::Copy { dst: 0, src: 0, bytes: u64::MAX }),
-        (0, Action::Set { dst: end, byte: 1, bytes: 1 }),
+        (0, Action::copy(0, end - 1, 2)),
+        (0, Action::copy(0, 0, u64::MAX)),
+        (0, Action::Copy { dst: 0, src: 0, bytes: 4, rows: 2, dst_pitch: end, src_pitch: 4 }),
+        (0, Action::Copy { dst: 0, src: 0, bytes: 0, rows: 0, dst_pitch: 4, src_pitch: 4 }),
+        (0, Action::set(end, 1, 1)),
+        (0, Action::Set { dst: 0, unit: 4, pattern: 1, bytes: 6, rows: 1, pitch: 6 }),
+        (0, Action::Stamp { place: Place { region: 0, offset: 4 }, duration_ns: 1 }),
         (0, Action::Record { event: u32::MAX, record: 1 }),
         (0, Action::WaitStream { stream: STREAMS as u32, count: 1 }),
-        (0, Action::WaitValue { place: wild, condition: Condition::Eq, value: 1 }),
-        (0, Action::WriteValue { place: Place { region: 0, offset: 2 }, value: 1 }),
-        (0, Action::WriteValue { place: Place { region: 0, offset: end }, value: 1 }),
+        (0, Action::WaitValue { place: wild, width: Width::Word, condition: Condition::Eq, value: 1 }),
+        (0, Action::WriteValue { place: Place { region: 0, offset: 2 }, width: Width::Word, value: 1 }),
+        (0, Action::WriteValue { place: Place { region: 0, offset: end }, width: Width::Double, value: 1 }),
     ] {
         let client = server.client();
         client.give_to(stream, action);
@@ -175,7 +179,12 @@ fn words_out_of_range_end_the_client() {
     }
     // A stream has a depth: who does not wait is not given more memory.
     let client = server.client();
-    client.give(Action::WaitValue { place: Place { region: 0, offset: 0 }, condition: Condition::Eq, value: 1 });
+    client.give(Action::WaitValue {
+        place: Place { region: 0, offset: 0 },
+        width: Width::Word,
+        condition: Condition::Eq,
+        value: 1,
+    });
     for _ in 0..2 * STREAM_DEPTH {
         client.give(Action::Call);
     }
@@ -191,7 +200,7 @@ fn stamps_and_strays_do_no_harm() {
     // Far in the future and at the beginning of time: done now, in their order.
     for stamp in [u64::MAX, 0] {
         let head = client.shared().client.head.load(Relaxed);
-        let action = Action::Set { dst: 0, byte: head as u8, bytes: 1 };
+        let action = Action::set(0, head as u8, 1);
         client.shared().ring[head as usize % RING].put(stamp, &Command { stream: 0, action });
         client.shared().client.head.store(head + 1, Release);
         client.ring();
@@ -225,8 +234,13 @@ fn registered_memory_must_be_what_it_says() {
     assert_eq!(register(1, 0, 4096, &[&sealed]), status::INVALID_VALUE, "in use");
     // A command given before keeps the memory it needs.
     let words = Mapping::new(&sealed, 0, 8192).unwrap();
-    client.give(Action::WaitValue { place: Place { region: 0, offset: 0 }, condition: Condition::Eq, value: 9 });
-    client.give(Action::WriteValue { place: Place { region: 1, offset: 8 }, value: 77 });
+    client.give(Action::WaitValue {
+        place: Place { region: 0, offset: 0 },
+        width: Width::Word,
+        condition: Condition::Eq,
+        value: 9,
+    });
+    client.give(Action::WriteValue { place: Place { region: 1, offset: 8 }, width: Width::Word, value: 77 });
     assert_eq!(ask(&client.socket, Request::Unregister { region: 1 }, &[]).unwrap().0[0], status::OK);
     assert_eq!(ask(&client.socket, Request::Unregister { region: 1 }, &[]).unwrap().0[0], status::INVALID_VALUE);
     assert_eq!(client.shared().streams[0].completed.load(Acquire), 0);

@@ -1,12 +1,12 @@
 //! The exported functions: see include/simdev.h. Each checks its arguments and hands on; none calls another.
 
-use crate::calls::Function;
 use crate::error::{Error, Result, edge, put};
 use crate::process::{context, contexts, current, current_device, device, device_count, event, reset};
 use crate::process::{set_current_device, stream};
 use crate::transfer::{free, memcpy, memset_action};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use xsched_sim::command::{Action, Condition, KernelOp};
+use xsched_sim::client::{Slot, lock};
+use xsched_sim::command::{Action, Condition, KernelOp, Width};
 use xsched_sim::layout::MAX_TIMESLICE_US;
 use xsched_sim::wire::Request;
 
@@ -33,6 +33,21 @@ pub(crate) struct SimCounters {
 }
 
 type Raw = *mut c_void;
+
+/// A host function of the program.
+type HostFunction = unsafe extern "C" fn(Raw);
+
+/// A host function's argument.
+struct Argument(Raw);
+
+// SAFETY: the pointer is the program's, which has it used on another thread by calling simLaunchHostFunc.
+unsafe impl Send for Argument {}
+
+impl Argument {
+    fn get(&self) -> Raw {
+        self.0
+    }
+}
 
 /// Defines the exported functions, and the table for simGetProcAddress with them.
 macro_rules! exports {
@@ -157,7 +172,7 @@ fn simEventRecord(handle: Raw, on: Raw) {
     if !std::ptr::eq(context, other) {
         return Err(Error::InvalidHandle);
     }
-    context.record(handle, slot)
+    context.record(handle, slot).map(drop)
 }
 
 fn simEventSynchronize(handle: Raw) {
@@ -194,7 +209,7 @@ fn simMalloc(ptr: *mut Raw, size: usize) {
         return Err(Error::InvalidValue);
     }
     let context = current()?;
-    let offset = crate::context::lock(&context.heaps).device.alloc(size as u64).ok_or(Error::OutOfMemory)?;
+    let offset = lock(&context.heaps).device.alloc(size as u64).ok_or(Error::OutOfMemory)?;
     // SAFETY: as the caller says.
     unsafe { put(ptr, context.address(offset)) }
 }
@@ -208,7 +223,7 @@ fn simHostAlloc(ptr: *mut Raw, size: usize) {
         return Err(Error::InvalidValue);
     }
     let context = current()?;
-    let offset = crate::context::lock(&context.heaps).host.alloc(size as u64).ok_or(Error::OutOfMemory)?;
+    let offset = lock(&context.heaps).host.alloc(size as u64).ok_or(Error::OutOfMemory)?;
     // SAFETY: as the caller says.
     unsafe { put(ptr, context.address(offset)) }
 }
@@ -227,13 +242,13 @@ fn simMemcpyAsync(dst: Raw, src: *const c_void, size: usize, on: Raw) {
     let (Some(dst), Some(src)) = (context.offset(dst, size), context.offset(src, size)) else {
         return Err(Error::InvalidValue);
     };
-    context.submit(slot, |_, _| Ok(Some(Action::Copy { dst, src, bytes: size as u64 }))).map(drop)
+    context.submit(slot, |_, _| Ok(Some(Action::copy(dst, src, size as u64)))).map(drop)
 }
 
 fn simMemset(ptr: Raw, value: c_int, size: usize) {
     let context = contexts().find(|c| c.offset(ptr, size).is_some()).ok_or(Error::InvalidValue)?;
     let action = memset_action(context, ptr, value, size)?;
-    context.wait(context.submit(crate::context::Slot::DEFAULT, |_, _| Ok(Some(action)))?)
+    context.wait(context.submit(Slot::DEFAULT, |_, _| Ok(Some(action)))?)
 }
 
 fn simMemsetAsync(ptr: Raw, value: c_int, size: usize, on: Raw) {
@@ -246,7 +261,7 @@ fn simLaunchKernel(kernel: *const SimKernel, on: Raw) {
     // SAFETY: null or valid, as the caller says.
     let kernel = unsafe { kernel.as_ref() }.ok_or(Error::InvalidValue)?;
     let (context, slot) = stream(on)?;
-    let op = KernelOp::new(kernel.op.into()).ok_or(Error::InvalidValue)?;
+    let op = KernelOp::new(kernel.op.into()).filter(|&op| op <= KernelOp::AddIndex).ok_or(Error::InvalidValue)?;
     let floats = |pointer: *mut f32, used: bool| {
         if !used {
             return Some(0);
@@ -260,16 +275,12 @@ fn simLaunchKernel(kernel: *const SimKernel, on: Raw) {
     context.submit(slot, |_, _| Ok(Some(Action::Kernel { op, count, duration_ns, x, y, a }))).map(drop)
 }
 
-fn simLaunchHostFunc(on: Raw, function: Option<Function>, data: Raw) {
+fn simLaunchHostFunc(on: Raw, function: Option<HostFunction>, data: Raw) {
     let function = function.ok_or(Error::InvalidValue)?;
     let (context, slot) = stream(on)?;
-    context.calls.start(context)?;
-    context
-        .submit(slot, |_, mark| {
-            context.calls.add(mark, function, data);
-            Ok(Some(Action::Call))
-        })
-        .map(drop)
+    let (context, data): (&'static xsched_sim::client::Context, _) = (context, Argument(data));
+    // SAFETY: the program gave this function and its argument for this.
+    context.call(slot, Box::new(move || unsafe { function(data.get()) })).map(drop)
 }
 
 fn simHostRegister(ptr: Raw, size: usize) {
@@ -285,14 +296,14 @@ fn simHostUnregister(ptr: Raw) {
 fn simStreamWaitValue32(on: Raw, addr: Raw, value: u32, flags: c_uint) {
     let (context, slot) = stream(on)?;
     let condition = Condition::new(flags.into()).ok_or(Error::InvalidValue)?;
-    let place = context.place(addr)?;
-    context.submit(slot, |_, _| Ok(Some(Action::WaitValue { place, condition, value }))).map(drop)
+    let (place, width, value) = (context.place(addr, 4)?, Width::Word, u64::from(value));
+    context.submit(slot, |_, _| Ok(Some(Action::WaitValue { place, width, condition, value }))).map(drop)
 }
 
 fn simStreamWriteValue32(on: Raw, addr: Raw, value: u32) {
     let (context, slot) = stream(on)?;
-    let place = context.place(addr)?;
-    context.submit(slot, |_, _| Ok(Some(Action::WriteValue { place, value }))).map(drop)
+    let (place, width, value) = (context.place(addr, 4)?, Width::Word, u64::from(value));
+    context.submit(slot, |_, _| Ok(Some(Action::WriteValue { place, width, value }))).map(drop)
 }
 
 fn simContextSetTimeslice(dev: c_int, us: u64) {

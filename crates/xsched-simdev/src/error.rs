@@ -1,35 +1,8 @@
-//! Results, and the edge of the C API.
+//! The edge of the C API.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use xsched_sim::wire::status;
-
-/// `enum simError` without success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub(crate) enum Error {
-    InvalidValue = 1,
-    OutOfMemory = 2,
-    NoDevice = 3,
-    InvalidHandle = 4,
-    NotReady = 5,
-    NotSupported = 6,
-    DeviceLost = 7,
-}
-
-pub(crate) type Result<T> = std::result::Result<T, Error>;
-
-impl Error {
-    /// From the first word of a reply.
-    pub(crate) fn check(word: u64) -> Result<()> {
-        match word {
-            status::OK => Ok(()),
-            status::INVALID_VALUE => Err(Self::InvalidValue),
-            status::OUT_OF_MEMORY => Err(Self::OutOfMemory),
-            _ => Err(Self::NoDevice),
-        }
-    }
-}
+pub(crate) use xsched_sim::client::{Error, Result};
 
 /// Runs the body of an exported function. A panic here is a defect of ours, but must not end somebody's program.
 pub(crate) fn edge(body: impl FnOnce() -> Result<()>) -> c_int {

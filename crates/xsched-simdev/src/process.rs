@@ -1,7 +1,6 @@
 //! What belongs to the process: its contexts, and what a fork does to them.
 
-use crate::connect::greet;
-use crate::context::{Context, Slot, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Kind};
 use std::cell::Cell;
@@ -9,7 +8,7 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
-use xsched_sim::wire::Request;
+use xsched_sim::client::{self, EventSlot, Slot, lock};
 
 /// Most devices there can be.
 const DEVICES: usize = 16;
@@ -80,8 +79,7 @@ pub(crate) fn device_count() -> Result<u8> {
     if known != 0 {
         return Ok(known as u8);
     }
-    let greeting = greet(Request::Count)?;
-    let count = greeting.reply[1].min(DEVICES as u64) as u8;
+    let count = client::device_count()?.min(DEVICES as u64) as u8;
     process.count.store(count.into(), Relaxed);
     if count == 0 { Err(Error::NoDevice) } else { Ok(count) }
 }
@@ -157,7 +155,8 @@ pub(crate) fn stream(handle: *mut c_void) -> Result<(&'static Context, Slot)> {
 }
 
 /// The context that an event belongs to.
-pub(crate) fn event(handle: *mut c_void) -> Result<(&'static Context, Handle)> {
+pub(crate) fn event(handle: *mut c_void) -> Result<(&'static Context, EventSlot)> {
     let handle = Handle::decode(handle).filter(|h| h.kind == Kind::Event).ok_or(Error::InvalidHandle)?;
-    Ok((existing(handle.device).ok_or(Error::InvalidHandle)?, handle))
+    let context = existing(handle.device).ok_or(Error::InvalidHandle)?;
+    Ok((context, context.event(handle)?))
 }

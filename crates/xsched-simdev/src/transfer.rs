@@ -1,14 +1,11 @@
 //! Memory: giving it back, and synchronous copies from and to anywhere.
 
-use crate::context::{Context, Heaps, Slot, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::heap::Heap;
 use crate::process::{contexts, current};
 use std::ffi::{c_int, c_void};
+use xsched_sim::client::{Heap, Heaps, Slot, lock};
 use xsched_sim::command::{Action, KernelOp, transfer_ns};
-
-/// Blocks from this size on give their pages back to the system, in bytes.
-const LARGE: u64 = 64 << 10;
 
 /// Waits for the context, then frees a block of one of its heaps. Null is nothing.
 pub(crate) fn free(pointer: *mut c_void, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
@@ -20,28 +17,13 @@ pub(crate) fn free(pointer: *mut c_void, heap: impl Fn(&mut Heaps) -> &mut Heap)
         return Err(Error::InvalidValue);
     }
     context.synchronize()?;
-    release(context, offset, heap)
-}
-
-fn release(context: &Context, offset: u64, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
-    let mut heaps = lock(&context.heaps);
-    let heap = heap(&mut heaps);
-    let bytes = heap.free(offset).ok_or(Error::InvalidValue)?;
-    // From the first whole page to the last: neighbours keep theirs.
-    let (start, end) = (offset.next_multiple_of(4096), (offset + bytes) & !4095);
-    if bytes >= LARGE {
-        // SAFETY: pages of our own mapping of a memfd, all inside a block that is free now and locked.
-        let _ = unsafe {
-            rustix::mm::madvise(context.address(start), (end - start) as usize, rustix::mm::Advice::LinuxRemove)
-        };
-    }
-    Ok(())
+    context.release(offset, heap)
 }
 
 /// A checked set.
 pub(crate) fn memset_action(context: &Context, pointer: *mut c_void, value: c_int, bytes: usize) -> Result<Action> {
     let dst = context.offset(pointer, bytes).ok_or(Error::InvalidValue)?;
-    Ok(Action::Set { dst, byte: value as u8, bytes: bytes as u64 })
+    Ok(Action::set(dst, value as u8, bytes as u64))
 }
 
 /// Copies between any two places in the order of the default stream. Memory that the device does not know goes through
@@ -66,23 +48,23 @@ pub(crate) unsafe fn memcpy(dst: *mut c_void, src: *const c_void, size: usize) -
     let bytes = size as u64;
     let stage = || lock(&context.heaps).host.alloc(bytes).ok_or(Error::OutOfMemory);
     match (context.offset(dst, size), context.offset(src, size)) {
-        (Some(dst), Some(src)) => copy(Action::Copy { dst, src, bytes }),
+        (Some(dst), Some(src)) => copy(Action::copy(dst, src, bytes)),
         (Some(dst), None) => {
             let stage = stage()?;
             // SAFETY: a block of this size of our own, and the source as the caller says.
             unsafe { std::ptr::copy(src.cast::<u8>(), context.address(stage).cast(), size) };
-            let done = copy(Action::Copy { dst, src: stage, bytes });
-            release(context, stage, |heaps| &mut heaps.host)?;
+            let done = copy(Action::copy(dst, stage, bytes));
+            context.release(stage, |heaps| &mut heaps.host)?;
             done
         }
         (None, Some(src)) => {
             let stage = stage()?;
-            let done = copy(Action::Copy { dst: stage, src, bytes });
+            let done = copy(Action::copy(stage, src, bytes));
             if done.is_ok() {
                 // SAFETY: as above, the other way.
                 unsafe { std::ptr::copy(context.address(stage).cast::<u8>(), dst.cast(), size) };
             }
-            release(context, stage, |heaps| &mut heaps.host)?;
+            context.release(stage, |heaps| &mut heaps.host)?;
             done
         }
         (None, None) => {

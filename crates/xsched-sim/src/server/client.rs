@@ -40,6 +40,8 @@ pub(super) struct Client {
     /// Streams with completions that waiters have not been told of.
     touched: Vec<u32>,
     calls_due: bool,
+    /// A kernel of it has faulted: nothing more happens in its context.
+    pub(super) faulted: bool,
 }
 
 impl Client {
@@ -70,6 +72,7 @@ impl Client {
             given: vec![0; STREAMS],
             touched: Vec::new(),
             calls_due: false,
+            faulted: false,
         };
         client.shared().client.timeslice_ns.store(timeslice_ns, Relaxed);
         client.shared().client.runnable.store(1, Relaxed);
@@ -127,8 +130,10 @@ impl Client {
                     return Err(Violation);
                 }
                 self.given[command.stream as usize] = given;
-                let counted =
-                    matches!(command.action, Action::Kernel { .. } | Action::Copy { .. } | Action::Set { .. });
+                let counted = matches!(
+                    command.action,
+                    Action::Kernel { .. } | Action::Stamp { .. } | Action::Copy { .. } | Action::Set { .. }
+                );
                 self.launched += u64::from(counted);
                 Input::Command(command.stream, work, effect, counted)
             };
@@ -174,6 +179,16 @@ impl Client {
             }
         }
         self.touched = touched;
+    }
+
+    /// A kernel has faulted: tells all who wait.
+    pub(super) fn fault(&mut self) {
+        self.faulted = true;
+        self.shared().device.faulted.store(1, Release);
+        fence(SeqCst);
+        let shared = self.shared();
+        shared.streams.iter().filter(|slot| slot.waiters.load(Relaxed) != 0).for_each(|slot| wake(&slot.wake));
+        wake(&shared.device.room);
     }
 
     /// Adds a region of the client's own memory.

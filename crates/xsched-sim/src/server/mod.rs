@@ -187,6 +187,9 @@ impl Server {
         self.plan_poll(now, look);
         for client in self.clients.values_mut() {
             client.tell();
+            if client.faulted {
+                self.devices[client.device].remove_context(client.context);
+            }
         }
         for key in dead {
             self.remove(key);
@@ -372,8 +375,12 @@ impl Bus<'_> {
 impl Board<(Effect, bool)> for Bus<'_> {
     fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: (Effect, bool)) {
         let (effect, counted) = command;
-        let Some(client) = self.client(context) else { return };
-        effect.apply();
+        let Some(client) = self.client(context).filter(|client| !client.faulted) else { return };
+        if matches!(effect, Effect::Fault) {
+            client.fault();
+            return;
+        }
+        effect.apply(at);
         if let Effect::Record { event, record } = effect {
             let words = &client.shared().events[event];
             // Records of one event in two streams may complete in the other order; the later record counts.
@@ -391,7 +398,7 @@ impl Board<(Effect, bool)> for Bus<'_> {
     }
 
     fn call(&mut self, context: ContextId, stream: u32, count: u64) {
-        if let Some(client) = self.client(context) {
+        if let Some(client) = self.client(context).filter(|client| !client.faulted) {
             client.call_due(stream, count);
         }
     }

@@ -6,20 +6,22 @@ use std::ops::Range;
 /// All blocks begin at a multiple of this, in bytes.
 const ALIGN: u64 = 256;
 
+/// Blocks of memory, by offset.
 #[derive(Debug)]
-pub(crate) struct Heap {
+pub struct Heap {
     /// Free blocks: start → length; no two adjacent.
     free: BTreeMap<u64, u64>,
     used: HashMap<u64, u64>,
 }
 
 impl Heap {
-    pub(crate) fn new(range: Range<u64>) -> Self {
+    /// All of it free.
+    pub fn new(range: Range<u64>) -> Self {
         Self { free: BTreeMap::from([(range.start, range.end - range.start)]), used: HashMap::new() }
     }
 
     /// A block of at least `bytes`; its offset.
-    pub(crate) fn alloc(&mut self, bytes: u64) -> Option<u64> {
+    pub fn alloc(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGN)?;
         let (&start, &length) = self.free.iter().find(|&(_, &length)| length >= bytes)?;
         self.free.remove(&start);
@@ -31,12 +33,12 @@ impl Heap {
     }
 
     /// Is this the start of a block in use?
-    pub(crate) fn is_block(&self, start: u64) -> bool {
+    pub fn is_block(&self, start: u64) -> bool {
         self.used.contains_key(&start)
     }
 
     /// Takes a block back; its length, or `None` if there is none at `start`.
-    pub(crate) fn free(&mut self, start: u64) -> Option<u64> {
+    pub fn free(&mut self, start: u64) -> Option<u64> {
         let bytes = self.used.remove(&start)?;
         let (mut start, mut length) = (start, bytes);
         if let Some(next) = self.free.remove(&(start + length)) {

@@ -1,19 +1,19 @@
 //! Finds the descriptor behind a shared mapping of this process.
 
-use crate::error::{Error, Result};
+use super::error::{Error, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::ops::Range;
 
 /// A file's pages that hold a range of this process's memory.
 #[derive(Debug)]
-pub(crate) struct Backing {
-    pub(crate) fd: OwnedFd,
+pub(super) struct Backing {
+    pub(super) fd: OwnedFd,
     /// Where in the file the first page is, in bytes.
-    pub(crate) offset: u64,
+    pub(super) offset: u64,
     /// Whole pages, in bytes.
-    pub(crate) bytes: u64,
+    pub(super) bytes: u64,
     /// Address of the first page.
-    pub(crate) base: u64,
+    pub(super) base: u64,
 }
 
 /// A line of /proc/self/maps.
@@ -39,7 +39,7 @@ fn parse(line: &str) -> Option<Area> {
 
 /// Looks the mapping up that holds `bytes` bytes at `address`. `NotSupported` if it is not a shared mapping of one
 /// file that is still open.
-pub(crate) fn backing(address: u64, bytes: u64) -> Result<Backing> {
+pub(super) fn backing(address: u64, bytes: u64) -> Result<Backing> {
     let end = address.checked_add(bytes).ok_or(Error::InvalidValue)?;
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| Error::NotSupported)?;
     let mut areas = maps.lines().filter_map(parse);
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn a_page_inside_a_memfd_is_found() {
-        let fd = xsched_sim::memory::sealed_memfd("test", 3 * 4096).unwrap();
-        let mapping = xsched_sim::memory::Mapping::new(&fd, 0, 3 * 4096).unwrap();
+        let fd = crate::memory::sealed_memfd("test", 3 * 4096).unwrap();
+        let mapping = crate::memory::Mapping::new(&fd, 0, 3 * 4096).unwrap();
         let base = mapping.base().addr() as u64;
         let found = backing(base + 4096 + 8, 4).unwrap();
         assert_eq!((found.offset, found.bytes, found.base), (4096, 4096, base + 4096));

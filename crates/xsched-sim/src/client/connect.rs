@@ -1,7 +1,8 @@
 //! Finds the device server, or starts it.
 
-use crate::error::{Error, Result};
-use crate::spawn;
+use super::error::{Error, Result};
+use super::spawn;
+use crate::wire::{self, Request, Words};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -10,20 +11,19 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use xsched_sim::wire::{self, Request, Words};
 
 /// How long a server may take to come up or to answer a greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An answered greeting.
-pub(crate) struct Greeting {
-    pub(crate) socket: OwnedFd,
-    pub(crate) reply: Words,
-    pub(crate) fds: Vec<OwnedFd>,
+pub(super) struct Greeting {
+    pub(super) socket: OwnedFd,
+    pub(super) reply: Words,
+    pub(super) fds: Vec<OwnedFd>,
 }
 
 /// Greets the device, starting it if need be.
-pub(crate) fn greet(request: Request) -> Result<Greeting> {
+pub(super) fn greet(request: Request) -> Result<Greeting> {
     let path = socket_path()?;
     let greeting = match attempt(&path, request) {
         Ok(greeting) => greeting,

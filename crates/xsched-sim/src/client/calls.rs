@@ -1,23 +1,18 @@
 //! Host functions, and the library's threads.
 
-use crate::context::{Context, Mark, lock, sleep_on};
-use crate::error::{Error, Result};
+use super::context::{Context, Mark, lock, sleep_on};
+use super::error::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Acquire;
 
-/// A host function.
-pub(crate) type Function = unsafe extern "C" fn(*mut c_void);
+/// What is to be run in a stream's turn.
+pub type Function = Box<dyn FnOnce() + Send>;
 
 struct Call {
     count: u64,
     function: Function,
-    data: *mut c_void,
 }
-
-// SAFETY: the pointer is the program's, which has it run on another thread by calling simLaunchHostFunc.
-unsafe impl Send for Call {}
 
 #[derive(Default)]
 struct Pending {
@@ -27,11 +22,11 @@ struct Pending {
 
 /// The host functions of a context that have been given but not run.
 #[derive(Default)]
-pub(crate) struct Calls(Mutex<Pending>);
+pub(super) struct Calls(Mutex<Pending>);
 
 impl Calls {
     /// Makes sure that there is a thread to run them.
-    pub(crate) fn start(&self, context: &'static Context) -> Result<()> {
+    pub(super) fn start(&self, context: &'static Context) -> Result<()> {
         let mut pending = lock(&self.0);
         if !pending.thread {
             spawn("simdev-calls", || context.calls.run(context))?;
@@ -41,8 +36,8 @@ impl Calls {
     }
 
     /// Notes a function before its command enters the ring.
-    pub(crate) fn add(&self, mark: Mark, function: Function, data: *mut c_void) {
-        let call = Call { count: mark.count, function, data };
+    pub(super) fn add(&self, mark: Mark, function: Function) {
+        let call = Call { count: mark.count, function };
         lock(&self.0).by_stream.entry(mark.slot).or_default().push_back(call);
     }
 
@@ -64,8 +59,7 @@ impl Calls {
             match self.due(context) {
                 None => sleep_on(word, seen),
                 Some((slot, call)) => {
-                    // SAFETY: the program gave this function and its argument for this.
-                    unsafe { (call.function)(call.data) };
+                    (call.function)();
                     let _ = context.returned(slot);
                 }
             }
@@ -74,7 +68,7 @@ impl Calls {
 }
 
 /// Starts a thread that takes none of the program's signals.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
     // SAFETY: both sets are local; filled before use.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 const IDLE_EXIT_SECS: &str = "10";
 
 /// A server on its way up.
-pub(crate) struct Starting {
+pub(super) struct Starting {
     pidfd: OwnedFd,
 }
 
 impl Starting {
     /// Waits at most `ms` milliseconds; true if the process has ended.
-    pub(crate) fn ended(&self, ms: i64) -> bool {
+    pub(super) fn ended(&self, ms: i64) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
         matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(n) if n > 0)
@@ -44,7 +44,7 @@ fn executable() -> io::Result<PathBuf> {
 }
 
 /// Starts `xsched sim-device` for this socket.
-pub(crate) fn start(socket: &Path) -> io::Result<Starting> {
+pub(super) fn start(socket: &Path) -> io::Result<Starting> {
     let text = |s: OsString| CString::new(s.into_vec()).map_err(io::Error::other);
     let program = text(executable()?.into_os_string())?;
     let socket = text(std::path::absolute(socket)?.into_os_string())?;

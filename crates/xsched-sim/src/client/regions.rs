@@ -1,12 +1,12 @@
 //! The program's own memory that the device has been told of.
 
-use crate::context::{Context, lock};
-use crate::error::{Error, Result};
-use crate::maps::backing;
+use super::context::{Context, lock};
+use super::error::{Error, Result};
+use super::maps::backing;
+use crate::command::Place;
+use crate::wire::Request;
 use std::ffi::c_void;
 use std::sync::Mutex;
-use xsched_sim::command::Place;
-use xsched_sim::wire::Request;
 
 struct Region {
     number: u32,
@@ -25,19 +25,20 @@ struct Table {
 
 /// The registered regions of a context.
 #[derive(Default)]
-pub(crate) struct Regions(Mutex<Table>);
+pub struct Regions(Mutex<Table>);
 
 impl Regions {
     /// The word at this address.
-    pub(crate) fn find(&self, pointer: *const c_void) -> Option<Place> {
+    pub fn find(&self, pointer: *const c_void, bytes: u64) -> Option<Place> {
         let address = pointer.addr() as u64;
         let table = lock(&self.0);
-        let region = table.regions.iter().find(|r| address >= r.start && address + 4 <= r.start + r.bytes)?;
+        let inside = |r: &&Region| address >= r.start && address + bytes <= r.start + r.bytes;
+        let region = table.regions.iter().find(inside)?;
         Some(Place { region: region.number, offset: address - region.start + region.skip })
     }
 
     /// Tells the device of a range.
-    pub(crate) fn add(&self, context: &Context, pointer: *const c_void, bytes: usize) -> Result<()> {
+    pub fn add(&self, context: &Context, pointer: *const c_void, bytes: usize) -> Result<()> {
         let (start, bytes) = (pointer.addr() as u64, bytes as u64);
         if bytes == 0 || start == 0 {
             return Err(Error::InvalidValue);
@@ -57,7 +58,7 @@ impl Regions {
     }
 
     /// Ends that for the range that begins here.
-    pub(crate) fn remove(&self, context: &Context, pointer: *const c_void) -> Result<()> {
+    pub fn remove(&self, context: &Context, pointer: *const c_void) -> Result<()> {
         let mut table = lock(&self.0);
         let start = pointer.addr() as u64;
         let index = table.regions.iter().position(|r| r.start == start).ok_or(Error::InvalidValue)?;

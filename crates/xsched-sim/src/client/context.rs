@@ -1,0 +1,598 @@
+//! A process's context on one device: the command ring, streams and events.
+
+use super::calls::{Calls, Function};
+use super::connect::greet;
+use super::error::{Error, Result};
+use super::heap::Heap;
+use super::regions::Regions;
+use crate::command::{Action, Command, Place};
+use crate::layout::{ARENA_BYTES, DEVICE_BYTES, EVENTS, RING, STREAM_DEPTH, STREAMS, Shared};
+use crate::memory::{Mapping, now_ns};
+use crate::wire::{self, Request, WORDS};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::thread::futex;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Blocks from this size on give their pages back to the system, in bytes.
+const LARGE: u64 = 64 << 10;
+
+/// How the commands of a stream stand to those of other streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ordering {
+    /// They do not.
+    Free,
+    /// A command waits for what the barrier stream was given before it.
+    Blocking,
+    /// The default stream only, as CUDA's legacy one: a command waits for what all blocking streams were given before.
+    Barrier,
+}
+
+/// A stream's slot.
+struct Stream {
+    generation: u16,
+    alive: bool,
+    priority: i32,
+    ordering: Ordering,
+    /// Commands given since the context began.
+    given: u64,
+    /// Blocking: as much of the barrier stream has been waited for. Commands of the stream itself waited for by the
+    /// barrier stream are in its `barred`.
+    seen: u64,
+    /// By the barrier stream, which has waited for so many commands of this one.
+    barred: u64,
+}
+
+impl Stream {
+    fn new(priority: i32, ordering: Ordering) -> Self {
+        Self { generation: 0, alive: false, priority, ordering, given: 0, seen: 0, barred: 0 }
+    }
+}
+
+/// An event's slot.
+struct Event {
+    generation: u16,
+    alive: bool,
+    /// Records of this slot so far; goes on when it is used for another event.
+    record: u64,
+    /// Where the last record is: it is complete when the stream has completed so many commands. `None` = never
+    /// recorded.
+    mark: Option<Mark>,
+}
+
+/// A point in a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// The stream's slot.
+    pub slot: u32,
+    /// Complete when that stream has completed so many commands.
+    pub count: u64,
+}
+
+/// What the ring's lock protects.
+pub struct State {
+    head: u64,
+    streams: Vec<Stream>,
+    events: Vec<Event>,
+    dead_streams: Vec<u16>,
+    dead_events: Vec<u16>,
+}
+
+/// Memory handed out from the arena.
+pub struct Heaps {
+    /// What stands for device memory.
+    pub device: Heap,
+    /// Host memory that the device can reach.
+    pub host: Heap,
+}
+
+/// One context. Never freed: a thread may still be inside when it is reset.
+pub struct Context {
+    shared: Mapping,
+    arena: Mapping,
+    socket: OwnedFd,
+    doorbell: OwnedFd,
+    lost: AtomicBool,
+    state: Mutex<State>,
+    /// Which memory of the arena is in use.
+    pub heaps: Mutex<Heaps>,
+    /// The program's own memory that the device has been told of.
+    pub regions: Regions,
+    request: Mutex<()>,
+    pub(super) calls: Calls,
+}
+
+/// Locks, whatever another thread died of while it held the lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Context {
+    /// A new context on a device, which is started if need be; `ordering` is its default stream's.
+    pub fn new(device: u8, ordering: Ordering) -> Result<&'static Self> {
+        let greeting = greet(Request::Context { device: device.into() })?;
+        let Ok([control, arena, doorbell]) = <[OwnedFd; 3]>::try_from(greeting.fds) else {
+            return Err(Error::NoDevice);
+        };
+        let map = |fd, bytes| Mapping::new(fd, 0, bytes).map_err(|_| Error::OutOfMemory);
+        let (device_end, end) = (DEVICE_BYTES as u64, ARENA_BYTES as u64);
+        let default = Stream { alive: true, ..Stream::new(0, ordering) };
+        let context: &'static Self = Box::leak(Box::new(Self {
+            shared: map(control, size_of::<Shared>())?,
+            arena: map(arena, ARENA_BYTES)?,
+            socket: greeting.socket,
+            doorbell,
+            lost: AtomicBool::new(false),
+            state: Mutex::new(State {
+                head: 0,
+                streams: vec![default],
+                events: Vec::new(),
+                dead_streams: Vec::new(),
+                dead_events: Vec::new(),
+            }),
+            heaps: Mutex::new(Heaps { device: Heap::new(0..device_end), host: Heap::new(device_end..end) }),
+            regions: Regions::default(),
+            request: Mutex::new(()),
+            calls: Calls::default(),
+        }));
+        super::calls::spawn("simdev-watch", || context.watch())?;
+        Ok(context)
+    }
+
+    /// Descriptors that a forked child must not keep: while it did, the device would think this process alive.
+    pub fn fds(&self) -> [RawFd; 2] {
+        [self.socket.as_raw_fd(), self.doorbell.as_raw_fd()]
+    }
+
+    /// What is shared with the device.
+    pub fn shared(&self) -> &Shared {
+        // SAFETY: the mapping has this size and page alignment, lives as long as `self`, and consists of atomics.
+        unsafe { &*self.shared.base().cast::<Shared>() }
+    }
+
+    /// The device or the context has ended.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Acquire)
+    }
+
+    /// Ends the context: the device drops what is pending, and all who wait return.
+    pub fn close(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.lose();
+        // The mapping stays, since somebody may be using it, but its pages need not.
+        // SAFETY: the range is our own mapping of a memfd; its contents end with the context.
+        let _ = unsafe { rustix::mm::madvise(self.arena.base().cast(), ARENA_BYTES, rustix::mm::Advice::LinuxRemove) };
+    }
+
+    /// Gives a block of one of the heaps back.
+    pub fn release(&self, offset: u64, heap: impl Fn(&mut Heaps) -> &mut Heap) -> Result<()> {
+        let mut heaps = lock(&self.heaps);
+        let bytes = heap(&mut heaps).free(offset).ok_or(Error::InvalidValue)?;
+        // From the first whole page to the last: neighbours keep theirs.
+        let (start, end) = (offset.next_multiple_of(4096), (offset + bytes) & !4095);
+        if bytes >= LARGE {
+            // SAFETY: pages of our own mapping of a memfd, all inside a block that is free now and locked.
+            let _ = unsafe {
+                rustix::mm::madvise(self.address(start), (end - start) as usize, rustix::mm::Advice::LinuxRemove)
+            };
+        }
+        Ok(())
+    }
+
+    /// Thread: notices the end of the device.
+    fn watch(&self) {
+        let mut fds = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::RDHUP)];
+        while !matches!(rustix::event::poll(&mut fds, None), Ok(n) if n > 0) {}
+        self.lose();
+    }
+
+    fn lose(&self) {
+        self.lost.store(true, SeqCst);
+        let shared = self.shared();
+        let streams = shared.streams.iter().map(|s| &s.wake);
+        for word in streams.chain([&shared.device.room, &shared.device.calls]) {
+            word.fetch_add(1, Release);
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    /// Gives a command to a stream and returns its place. `action` is made under the ring's lock, so that what it
+    /// stores has the order of the ring; it may decline by returning `None`. What the stream must wait for by its
+    /// [`Ordering`] goes before it.
+    pub fn submit(&self, slot: Slot, action: impl Fn(&mut State, Mark) -> Result<Option<Action>>) -> Result<Mark> {
+        let shared = self.shared();
+        loop {
+            self.alive()?;
+            let mut state = lock(&self.state);
+            let number = slot.find(&state)?;
+            let words = &shared.streams[number as usize];
+            let waits = self.waits(&state, number);
+            let (given, more) = (state.streams[number as usize].given, waits.len() as u64 + 1);
+            if given + more > STREAM_DEPTH + words.completed.load(Acquire) {
+                drop(state);
+                self.wait(Mark { slot: number, count: (given + more).saturating_sub(STREAM_DEPTH).min(given) })?;
+                continue;
+            }
+            let head = state.head;
+            if head + more > RING as u64 + shared.device.tail.load(Acquire) {
+                drop(state);
+                self.wait_for_room(head + more - 1)?;
+                continue;
+            }
+            let mark = Mark { slot: number, count: given + more };
+            let Some(action) = action(&mut state, mark)? else { return Ok(Mark { slot: number, count: given }) };
+            state.streams[number as usize].given = mark.count;
+            for Mark { slot: stream, count } in waits {
+                self.push(&mut state, Command { stream: number, action: Action::WaitStream { stream, count } });
+                match state.streams[number as usize].ordering {
+                    Ordering::Barrier => state.streams[stream as usize].barred = count,
+                    _ => state.streams[number as usize].seen = count,
+                }
+            }
+            self.push(&mut state, Command { stream: number, action });
+            drop(state);
+            // A stream that still has work is looked at again by the device when that work ends, and it looks at
+            // the ring first. Pairs with the fence before its last look at the ring.
+            fence(SeqCst);
+            if words.completed.load(Relaxed) >= given {
+                self.ring_bell();
+            }
+            return Ok(mark);
+        }
+    }
+
+    /// What the next command of a stream must wait for by the order of the streams.
+    fn waits(&self, state: &State, number: u32) -> Vec<Mark> {
+        let stream = &state.streams[number as usize];
+        match stream.ordering {
+            Ordering::Free => Vec::new(),
+            Ordering::Blocking => {
+                let mark = Mark { slot: 0, count: state.streams[0].given };
+                if stream.seen == mark.count || self.reached(mark) { Vec::new() } else { vec![mark] }
+            }
+            Ordering::Barrier => (0..)
+                .zip(&state.streams)
+                .filter(|(_, other)| other.ordering == Ordering::Blocking && other.barred != other.given)
+                .map(|(slot, other)| Mark { slot, count: other.given })
+                .filter(|&mark| !self.reached(mark))
+                .collect(),
+        }
+    }
+
+    /// Nothing has ended the context.
+    fn alive(&self) -> Result<()> {
+        match (self.has_faulted(), self.is_lost()) {
+            (true, _) => Err(Error::Faulted),
+            (false, true) => Err(Error::DeviceLost),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// A kernel of the context has faulted.
+    pub fn has_faulted(&self) -> bool {
+        self.shared().device.faulted.load(Acquire) != 0
+    }
+
+    /// Tells the device that the call blocking a stream has returned.
+    pub(super) fn returned(&self, slot: u32) -> Result<()> {
+        let shared = self.shared();
+        loop {
+            self.alive()?;
+            let mut state = lock(&self.state);
+            let head = state.head;
+            if head - shared.device.tail.load(Acquire) < RING as u64 {
+                self.push(&mut state, Command { stream: slot, action: Action::Returned });
+                drop(state);
+                fence(SeqCst);
+                self.ring_bell();
+                return Ok(());
+            }
+            drop(state);
+            self.wait_for_room(head)?;
+        }
+    }
+
+    fn push(&self, state: &mut State, command: Command) {
+        let shared = self.shared();
+        shared.ring[state.head as usize % RING].put(now_ns(), &command);
+        state.head += 1;
+        shared.client.head.store(state.head, Release);
+    }
+
+    /// Wakes the device if it sleeps.
+    fn ring_bell(&self) {
+        let asleep = &self.shared().device.asleep;
+        if asleep.load(Relaxed) != 0 && asleep.swap(0, AcqRel) != 0 {
+            let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn wait_for_room(&self, head: u64) -> Result<()> {
+        let (device, client) = (&self.shared().device, &self.shared().client);
+        client.room_waiters.fetch_add(1, SeqCst);
+        let seen = device.room.load(Acquire);
+        fence(SeqCst);
+        if head - device.tail.load(Acquire) >= RING as u64 && !self.is_lost() {
+            self.ring_bell();
+            sleep_on(&device.room, seen);
+        }
+        client.room_waiters.fetch_sub(1, SeqCst);
+        self.alive()
+    }
+
+    /// Is it complete?
+    pub fn reached(&self, mark: Mark) -> bool {
+        self.shared().streams[mark.slot as usize].completed.load(Acquire) >= mark.count
+    }
+
+    /// `Ok` if reached, else `NotReady`, or why it never will be.
+    pub fn query(&self, mark: Mark) -> Result<()> {
+        if self.reached(mark) {
+            return Ok(());
+        }
+        self.alive()?;
+        Err(Error::NotReady)
+    }
+
+    /// Waits until it is complete.
+    pub fn wait(&self, mark: Mark) -> Result<()> {
+        if self.reached(mark) {
+            return Ok(());
+        }
+        let words = &self.shared().streams[mark.slot as usize];
+        words.waiters.fetch_add(1, SeqCst);
+        let result = loop {
+            let seen = words.wake.load(Acquire);
+            // Orders "waiting" before the look at what is complete; the device stores, then looks for waiters.
+            fence(SeqCst);
+            match self.query(mark) {
+                Err(Error::NotReady) => sleep_on(&words.wake, seen),
+                other => break other,
+            }
+        };
+        words.waiters.fetch_sub(1, SeqCst);
+        result
+    }
+
+    /// Waits for all that has been given so far.
+    pub fn synchronize(&self) -> Result<()> {
+        let marks: Vec<Mark> = {
+            let state = lock(&self.state);
+            (0..).zip(&state.streams).map(|(slot, s)| Mark { slot, count: s.given }).collect()
+        };
+        marks.into_iter().try_for_each(|mark| self.wait(mark))
+    }
+
+    /// The end of a stream as it is now.
+    pub fn end(&self, slot: Slot) -> Result<Mark> {
+        let state = lock(&self.state);
+        let number = slot.find(&state)?;
+        Ok(Mark { slot: number, count: state.streams[number as usize].given })
+    }
+
+    /// What must be complete for a stream to be: its own end, and for the barrier stream those of the blocking ones.
+    pub fn ends(&self, slot: Slot) -> Result<Vec<Mark>> {
+        let state = lock(&self.state);
+        let number = slot.find(&state)?;
+        let mut marks = Vec::new();
+        if state.streams[number as usize].ordering == Ordering::Barrier {
+            let blocking = (0..).zip(&state.streams).filter(|(_, other)| other.ordering == Ordering::Blocking);
+            marks.extend(blocking.map(|(slot, other)| Mark { slot, count: other.given }));
+        }
+        marks.push(Mark { slot: number, count: state.streams[number as usize].given });
+        Ok(marks)
+    }
+
+    /// A new stream.
+    pub fn create_stream(&self, priority: i32, ordering: Ordering) -> Result<Slot> {
+        self.alive()?;
+        let state = &mut *lock(&self.state);
+        let drained =
+            |slot: u16| self.reached(Mark { slot: slot.into(), count: state.streams[usize::from(slot)].given });
+        let number = match state.dead_streams.iter().position(|&slot| drained(slot)) {
+            Some(index) => state.dead_streams.swap_remove(index),
+            None if state.streams.len() < STREAMS => {
+                state.streams.push(Stream::new(priority, ordering));
+                (state.streams.len() - 1) as u16
+            }
+            None => return Err(Error::OutOfMemory),
+        };
+        let stream = &mut state.streams[usize::from(number)];
+        stream.generation = stream.generation.wrapping_add(1);
+        (stream.alive, stream.priority, stream.ordering) = (true, priority, ordering);
+        // Nothing of it is pending, so nobody has to wait for it; of the barrier stream it has seen nothing.
+        (stream.seen, stream.barred) = (0, stream.given);
+        Ok(Slot { number, generation: stream.generation })
+    }
+
+    /// Ends a stream; what it was given still runs.
+    pub fn destroy_stream(&self, slot: Slot) -> Result<()> {
+        let mut state = lock(&self.state);
+        let number = slot.find(&state)?;
+        if number == 0 {
+            return Err(Error::InvalidHandle);
+        }
+        state.streams[number as usize].alive = false;
+        state.dead_streams.push(number as u16);
+        Ok(())
+    }
+
+    /// A stream's priority, as it was given.
+    pub fn priority(&self, slot: Slot) -> Result<i32> {
+        let state = lock(&self.state);
+        Ok(state.streams[slot.find(&state)? as usize].priority)
+    }
+
+    /// A new event, never recorded.
+    pub fn create_event(&self) -> Result<EventSlot> {
+        self.alive()?;
+        let state = &mut *lock(&self.state);
+        let done = |slot: u16| state.events[usize::from(slot)].mark.is_none_or(|mark| self.reached(mark));
+        let number = match state.dead_events.iter().position(|&slot| done(slot)) {
+            Some(index) => state.dead_events.swap_remove(index),
+            None if state.events.len() < EVENTS => {
+                state.events.push(Event { generation: 0, alive: false, record: 0, mark: None });
+                (state.events.len() - 1) as u16
+            }
+            None => return Err(Error::OutOfMemory),
+        };
+        let event = &mut state.events[usize::from(number)];
+        event.generation = event.generation.wrapping_add(1);
+        (event.alive, event.mark) = (true, None);
+        Ok(EventSlot { number, generation: event.generation })
+    }
+
+    /// Ends an event.
+    pub fn destroy_event(&self, event: EventSlot) -> Result<()> {
+        let mut state = lock(&self.state);
+        event.find(&mut state)?.alive = false;
+        state.dead_events.push(event.number);
+        Ok(())
+    }
+
+    /// Where an event was last recorded; `None` if never.
+    pub fn recorded(&self, event: EventSlot) -> Result<Option<Mark>> {
+        Ok(event.find(&mut lock(&self.state))?.mark)
+    }
+
+    /// Records an event in a stream.
+    pub fn record(&self, event: EventSlot, slot: Slot) -> Result<Mark> {
+        self.submit(slot, |state, mark| {
+            let found = event.find(state)?;
+            found.record += 1;
+            found.mark = Some(mark);
+            Ok(Some(Action::Record { event: event.number.into(), record: found.record }))
+        })
+    }
+
+    /// Makes a stream wait for the last record of an event.
+    pub fn wait_event(&self, slot: Slot, event: EventSlot) -> Result<()> {
+        self.submit(slot, |state, _| {
+            let mark = event.find(state)?.mark;
+            Ok(mark.map(|Mark { slot: stream, count }| Action::WaitStream { stream, count }))
+        })?;
+        Ok(())
+    }
+
+    /// Device time of an event's last record, in ns.
+    pub fn event_ns(&self, event: EventSlot) -> Result<u64> {
+        let mark = self.recorded(event)?.ok_or(Error::InvalidHandle)?;
+        self.query(mark)?;
+        Ok(self.shared().events[usize::from(event.number)].at_ns.load(Acquire))
+    }
+
+    /// Has a function run in a stream's turn, on a thread of the context. The stream waits for it.
+    pub fn call(&'static self, slot: Slot, function: Function) -> Result<Mark> {
+        self.calls.start(self)?;
+        let function = Mutex::new(Some(function));
+        self.submit(slot, |_, mark| {
+            if let Some(function) = lock(&function).take() {
+                self.calls.add(mark, function);
+            }
+            Ok(Some(Action::Call))
+        })
+    }
+
+    /// Offset in the arena of a range that lies in it.
+    pub fn offset(&self, pointer: *const c_void, bytes: usize) -> Option<u64> {
+        let offset = pointer.addr().checked_sub(self.arena.base().addr())? as u64;
+        self.arena.at(offset, bytes as u64).map(|_| offset)
+    }
+
+    /// Address of an offset in the arena.
+    pub fn address(&self, offset: u64) -> *mut c_void {
+        self.arena.base().wrapping_add(offset as usize).cast()
+    }
+
+    /// The word of 4 or 8 bytes at this address, if the device can reach it.
+    pub fn place(&self, pointer: *const c_void, bytes: usize) -> Result<Place> {
+        if !pointer.addr().is_multiple_of(bytes) {
+            return Err(Error::InvalidValue);
+        }
+        let arena = self.offset(pointer, bytes).map(|offset| Place { region: 0, offset });
+        arena.or_else(|| self.regions.find(pointer, bytes as u64)).ok_or(Error::InvalidValue)
+    }
+
+    /// Asks the device something and returns the words after the status.
+    pub fn ask(&self, request: Request, fd: Option<&OwnedFd>) -> Result<[u64; WORDS - 1]> {
+        use rustix::fd::AsFd;
+        let _turn = lock(&self.request);
+        let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+        wire::send(&self.socket, request.encode(), &fds).map_err(|_| Error::DeviceLost)?;
+        let ([status, rest @ ..], _) = wire::receive(&self.socket).map_err(|_| Error::DeviceLost)?;
+        Error::check(status)?;
+        Ok(rest)
+    }
+
+    /// Sets the time slice without waiting for anybody.
+    pub fn set_timeslice_ns(&self, ns: u64) -> Result<()> {
+        self.shared().client.timeslice_ns.store(ns, SeqCst);
+        self.control_changed()
+    }
+
+    /// Its time slice, in ns.
+    pub fn timeslice_ns(&self) -> u64 {
+        self.shared().client.timeslice_ns.load(Relaxed)
+    }
+
+    /// Evicts or restores the context without waiting for anybody.
+    pub fn set_runnable(&self, on: bool) -> Result<()> {
+        self.shared().client.runnable.store(now_ns() << 1 | u64::from(on), SeqCst);
+        self.control_changed()
+    }
+
+    fn control_changed(&self) -> Result<()> {
+        if self.is_lost() {
+            return Err(Error::DeviceLost);
+        }
+        fence(SeqCst);
+        self.ring_bell();
+        Ok(())
+    }
+}
+
+/// A stream's slot, if it is still the same stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Which.
+    pub number: u16,
+    /// Another one each time the slot is used anew.
+    pub generation: u16,
+}
+
+impl Slot {
+    /// The default stream.
+    pub const DEFAULT: Self = Self { number: 0, generation: 0 };
+
+    fn find(self, state: &State) -> Result<u32> {
+        match state.streams.get(usize::from(self.number)) {
+            Some(stream) if stream.alive && stream.generation == self.generation => Ok(self.number.into()),
+            _ => Err(Error::InvalidHandle),
+        }
+    }
+}
+
+/// An event's slot, if it is still the same event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventSlot {
+    /// Which.
+    pub number: u16,
+    /// Another one each time the slot is used anew.
+    pub generation: u16,
+}
+
+impl EventSlot {
+    fn find(self, state: &mut State) -> Result<&mut Event> {
+        match state.events.get_mut(usize::from(self.number)) {
+            Some(event) if event.alive && event.generation == self.generation => Ok(event),
+            _ => Err(Error::InvalidHandle),
+        }
+    }
+}
+
+/// Sleeps until `word` is no longer `seen`; may return early.
+pub(super) fn sleep_on(word: &AtomicU32, seen: u32) {
+    let _ = futex::wait(word, futex::Flags::empty(), seen, None);
+}
