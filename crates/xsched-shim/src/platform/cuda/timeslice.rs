@@ -100,13 +100,20 @@ fn slice_us(class: Class) -> Option<u64> {
     }
 }
 
+/// What `XSCHED_CUDA_TIMESLICES` says of a class, for experiments: `low=100,high=0` (µs; 0 = as the driver likes).
+fn override_us(class: Class) -> Option<Option<u64>> {
+    let text = std::env::var("XSCHED_CUDA_TIMESLICES").ok()?;
+    let entry = text.split(',').filter_map(|entry| entry.split_once('=')).find(|(name, _)| *name == class.name())?;
+    entry.1.parse().ok().map(|us: u64| (us != 0).then_some(us))
+}
+
 /// Before a context is made: decides what slice it gets.
 pub(super) fn prepare(rt: &'static Runtime) {
-    let fixed = std::env::var("XSCHED_CUDA_TIMESLICE_US").ok().and_then(|text| text.parse().ok());
-    let wanted = fixed.or_else(|| match rt.forced_level() {
+    let class = Class::of(rt.own_priority());
+    let wanted = match rt.forced_level() {
         Some(1 | 2) => None,
-        _ => slice_us(Class::of(rt.own_priority())),
-    });
+        _ => override_us(class).unwrap_or(slice_us(class)),
+    };
     WANTED_US.store(wanted.unwrap_or(0), Release);
 }
 
