@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Small measurements with C programs: no PyTorch needed.
+
+  micro.py [--bin DIR] [--out FILE] [--systems A,B] [--quick] NAME [NAME ...]
+
+Names:
+  preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and a long graph, by level
+  launch    what a launch costs its thread: bare, alone under xsched, beside an idle program, beside a more urgent one
+  shares    two flat-out programs under the fair policy, 75:25 and 30:70, beside what they do without xsched
+  classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
+
+--systems restricts preempt: native, mps, mps-prio, auto, 1, 2, 3 (the last four are xsched at that level).
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import records
+import units
+from systems import Trouble, Variant, Worker, end_all
+
+SYSTEMS = ("native", "mps", "mps-prio", "auto", "1", "2", "3")
+LEVELS = ("auto", "1", "2", "3")
+KERNELS = {"none": 0, "10 us": 10, "100 us": 100, "1 ms": 1_000, "10 ms": 10_000, "100 ms": 100_000, "graph": 10}
+GRAPH = 1000  # kernels of the graph
+CLASSES = ("system", "realtime", "high", "normal", "low")
+WEIGHTS = ((75, 25), (30, 70))
+TURNS_US = (1_000, 5_000, 20_000)
+START_S = 60
+
+VARIANTS = {
+    **{level: Variant(f"--level {level}") for level in LEVELS},
+    "pup": Variant("policy:pup"),
+    "up": Variant("policy:up"),
+    "cgroup": Variant(),
+}
+
+
+class Bench:
+    def __init__(self, site, unit, quick):
+        self.site, self.unit, self.quick = site, unit, quick
+        self._calibration = None
+
+    def start(self, system, kind, command, *options):
+        command = [self.site.bin / command[0], *command[1:]]
+        words, env = self.site.command(system, kind, command, *options)
+        return Worker(command[0].name, words, env, self.site.work / f"{time.monotonic_ns()}.err")
+
+    def spin(self, us):
+        """Options of flat for kernels of so many µs."""
+        if self._calibration is None:
+            one = self.start("native", "be", ["flat", "calibrate"])
+            try:
+                self._calibration = json.loads("{" + one.expect("{", START_S))
+            finally:
+                one.end()
+        found = self._calibration
+        return ["--us", us, "--base-us", found["base_us"], "--steps-per-us", found["steps_per_us"]]
+
+    # ---- preempt -----------------------------------------------------------------------------------------------------
+
+    def preempt(self, only):
+        count = 30 if self.quick else 500
+        for kernel, us in KERNELS.items():
+            for system in only or SYSTEMS:
+                if kernel == "none" and system not in ("native", "auto"):
+                    continue
+                seconds = 5 + count * (0.012 + 2e-6 * us * (GRAPH if kernel == "graph" else 1))
+                self.unit.run("preempt", f"{system} / {kernel}", 0, seconds, lambda s=system, k=kernel: self.one_preempt(s, k, count))
+
+    def one_preempt(self, system, kernel, count):
+        low, us = None, KERNELS[kernel]
+        try:
+            if us:
+                more = ["--graph", GRAPH] if kernel == "graph" else []
+                low = self.start(system, "be", ["flat", "run", *self.spin(us), *more])
+                low.expect('{"t"', START_S)
+            high = self.start(system, "lc", ["preempt", "run", "--count", count, "--period-us", 12000])
+            try:
+                high.expect('{"ready"', START_S)
+                begin = time.monotonic()
+                high.send("go")
+                found = json.loads("{" + high.expect("{", count * 0.5 + 60))
+                end = time.monotonic()
+            finally:
+                high.end()
+            result = dict(system=system, kernel=kernel, kernel_us=us, **found, seen=self.site.seen(system))
+            if low:
+                result["beside_per_s"] = round(rate_of(finish(low), begin, end), 2)
+            return dict(result, **{f"{k}_us": v for k, v in records.latencies(found["latency_us"]).items() if k != "n"})
+        finally:
+            if low:
+                low.end()
+
+    # ---- launch ------------------------------------------------------------------------------------------------------
+
+    def launch(self):
+        count, rounds = (20_000, 1) if self.quick else (200_000, 7)
+        for number in range(rounds):
+            for stream in ("own", "legacy"):
+                for case in ("bare", "alone", "idle rival", "gated"):
+                    body = lambda c=case, s=stream: self.one_launch(c, s, count)  # noqa: E731
+                    self.unit.run("launch", f"{case} / {stream} stream", number, 8, body)
+
+    def one_launch(self, case, stream, count):
+        system = "native" if case == "bare" else "xsched"
+        rival = None
+        try:
+            if case == "idle rival":
+                rival = self.start(system, "lc", ["launch", "hold"])
+            elif case == "gated":
+                # Works for a moment every millisecond and is more urgent.
+                rival = self.start(system, "lc", ["preempt", "run", "--count", 10**6, "--period-us", 1000])
+            if rival:
+                rival.expect('{"ready"', START_S)
+                rival.send("go") if case == "gated" else None
+            legacy = ["--legacy"] if stream == "legacy" else []
+            one = self.start(system, "be", ["launch", "run", "--count", count, *legacy])
+            try:
+                return dict(json.loads('{"ns"' + one.expect('{"ns"', 120)), stream=stream)
+            finally:
+                one.end()
+        finally:
+            if rival:
+                rival.process.terminate()
+                rival.end()
+
+    # ---- shares ------------------------------------------------------------------------------------------------------
+
+    def shares(self):
+        seconds, rounds = (2, 1) if self.quick else (20, 3)
+        for number in range(rounds):
+            for case in ("native", *(f"{a}:{b}" for a, b in WEIGHTS)):
+                self.unit.run("shares", case, number, seconds + 8, lambda c=case: self.one_share(c, seconds))
+
+    def one_share(self, case, seconds):
+        weights = [None, None] if case == "native" else [int(w) for w in case.split(":")]
+        system = "native" if case == "native" else "pup"
+        programs = []
+        try:
+            for weight in weights:
+                options = ["--weight", weight] if weight else []
+                programs.append(self.start(system, "normal", ["flat", "run", *self.spin(200)], *options))
+            for program in programs:
+                program.expect('{"t"', START_S)
+            begin = time.monotonic() + 2
+            time.sleep(2 + seconds + 0.2)
+            rates = [rate_of(finish(p), begin, begin + seconds) for p in programs]
+        finally:
+            end_all(programs)
+        return {"weights": weights, "per_s": [round(r, 2) for r in rates], "share": round(100 * rates[0] / sum(rates), 3),
+                "total_per_s": round(sum(rates), 2), "secs": seconds}
+
+    # ---- classes -----------------------------------------------------------------------------------------------------
+
+    def classes(self):
+        seconds, rounds = (2, 1) if self.quick else (10, 3)
+        for number in range(rounds):
+            for system in ("native", "xsched"):
+                self.unit.run("classes", f"five / {system}", number, seconds + 15, lambda s=system: self.five(s, seconds))
+        for number in range(rounds):
+            self.unit.run("classes", "two by cgroup", number, seconds + 15, lambda: self.by_cgroup(seconds))
+        for number in range(rounds):
+            for turn in TURNS_US:
+                self.unit.run("classes", f"turns of {turn} us", number, seconds + 10, lambda t=turn: self.turns(t, seconds))
+
+    def paced(self, system, kinds, seconds, load, prefix=None):
+        """Programs that together take `load` of the device: each serves requests of ten kernels, about 100 a second; their
+        periods differ by little, so that no order among them stays. Class -> latencies."""
+        us = 1000 * load / len(kinds)
+        programs = {}
+        try:
+            for i, kind in enumerate(kinds):
+                period = 10_000 + 200 * (i - len(kinds) // 2)
+                command = ["flat", "paced", *self.spin(us), "--kernels", 10, "--period-us", period,
+                           "--requests", int(seconds * 1e6 / period)]
+                programs[kind] = self.start(system, kind, command) if prefix is None else prefix(kind, command)
+            for program in programs.values():
+                program.expect('{"ready"', START_S)
+            return {k: json.loads("{" + p.expect("{", seconds + 120))["latency_us"] for k, p in programs.items()}
+        finally:
+            end_all(programs.values())
+
+    def five(self, system, seconds):
+        found = self.paced(system, CLASSES, seconds, 0.9)
+        return {"latency_us": found, "load": 0.9, **{kind: records.latencies(v) for kind, v in found.items()}}
+
+    def by_cgroup(self, seconds):
+        """Priorities by an operator's rules on cgroups, nothing said by the programs or their starter."""
+        groups = {kind: own_cgroup(f"xsched-bench-{kind}") for kind in ("high", "low")}
+        missing = next((why for _, why in groups.values() if why), None)
+        if missing:
+            return {"skipped": missing}
+        rules = [f'[[rule]]\ncgroup = "*xsched-bench-{kind}"\npriority = "{kind}"' for kind in groups]
+        self.site.variants["cgroup"].config = rules
+
+        def enter(kind, command):
+            words, env = self.site.command("cgroup", "normal", [self.site.bin / command[0], *command[1:]])
+            at = words.index("--priority")
+            del words[at:at + 2]
+            script = 'echo $$ > "$0" && exec "$@"'
+            words = ["sh", "-c", script, str(groups[kind][0] / "cgroup.procs"), *words]
+            return Worker(command[0], words, env, self.site.work / f"cgroup-{kind}.err")
+
+        try:
+            found = self.paced("cgroup", list(groups), seconds, 0.9, enter)
+        finally:
+            for path, _ in groups.values():
+                path.rmdir()
+        return {"latency_us": found, "load": 0.9, **{kind: records.latencies(v) for kind, v in found.items()}}
+
+    def turns(self, turn_us, seconds):
+        """How often two flat-out programs change places."""
+        programs = []
+        try:
+            for _ in range(2):
+                programs.append(self.start("up", "normal", ["flat", "run", *self.spin(200)], "--timeslice", turn_us))
+            for program in programs:
+                program.expect('{"t"', START_S)
+            time.sleep(1)
+            before, begin = self.suspensions(), time.monotonic()
+            time.sleep(seconds)
+            after, end = self.suspensions(), time.monotonic()
+            for program in programs:
+                finish(program)
+        finally:
+            end_all(programs)
+        return {"turn_us": turn_us, "switches_per_s": round((after - before) / (end - begin), 2)}
+
+    def suspensions(self):
+        return sum(g["suspensions"] for p in self.site.seen("up") for g in p["groups"])
+
+
+def own_cgroup(name):
+    """A new cgroup below our own, and why there is none."""
+    try:
+        line = next((t for t in Path("/proc/self/cgroup").read_text().splitlines() if t.startswith("0::")), None)
+        if line is None:
+            return None, "no unified cgroup hierarchy"
+        path = Path("/sys/fs/cgroup" + line[3:]) / name
+        path.mkdir(exist_ok=True)
+        (path / "cgroup.procs").read_text()
+        return path, None
+    except OSError as error:
+        return None, f"no cgroup can be made here: {error}"
+
+
+def finish(program, timeout=60):
+    """Ends a flat program and gives its lines {"t", "done"}; wrong results or a bad end are trouble."""
+    program.process.terminate()
+    lines = []
+    deadline = time.monotonic() + timeout
+    while not lines or "wrong" not in lines[-1]:
+        lines.append(json.loads("{" + program.expect("{", max(0.1, deadline - time.monotonic()))))
+    if lines[-1]["wrong"]:
+        raise Trouble(f"{lines[-1]['wrong']} words on the device are wrong after {lines[-1]['done']} kernels")
+    status = program.end()
+    if status:
+        raise Trouble(f"{program.name}: exit status {status}: {program.last_words()}")
+    return lines
+
+
+def done_at(lines, when):
+    """Kernels done at a time, between two lines in proportion."""
+    before = [x for x in lines if x["t"] <= when][-1:] or lines[:1]
+    after = [x for x in lines if x["t"] > when][:1] or lines[-1:]
+    (a,), (b,) = before, after
+    if b["t"] <= a["t"]:
+        return a["done"]
+    return a["done"] + (b["done"] - a["done"]) * (when - a["t"]) / (b["t"] - a["t"])
+
+
+def rate_of(lines, begin, end):
+    return (done_at(lines, end) - done_at(lines, begin)) / (end - begin)
+
+
+def main():
+    parser = units.parser(__doc__, "micro.jsonl")
+    parser.add_argument("--systems", help=f"for preempt [{','.join(SYSTEMS)}]")
+    parser.add_argument("names", nargs="+", choices=["preempt", "launch", "shares", "classes"], metavar="NAME")
+    args = parser.parse_args()
+    only = args.systems.split(",") if args.systems else None
+    unknown = [s for s in only or [] if s not in SYSTEMS]
+    if unknown:
+        parser.error(f"--systems: {unknown[0]!r} is unknown: use {', '.join(SYSTEMS)}")
+
+    def body(site, unit):
+        bench = Bench(site, unit, args.quick)
+        for name in args.names:
+            bench.preempt(only) if name == "preempt" else getattr(bench, name)()
+
+    return units.conduct(args, body, VARIANTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
