@@ -7,6 +7,7 @@
 mod cli;
 mod client;
 mod cmd;
+mod cuda;
 mod dl;
 mod failure;
 mod folders;

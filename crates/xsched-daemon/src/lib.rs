@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod gates;
 mod memory;
+pub mod mps;
 mod peer;
 mod server;
 mod session;

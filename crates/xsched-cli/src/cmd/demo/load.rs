@@ -1,4 +1,4 @@
-//! A device that runs kernels of a chosen length: OpenCL or the simulated one.
+//! A device that runs kernels of a chosen length: CUDA, OpenCL or the simulated one.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cuda::{self, Cuda, Extent};
 use crate::dl::Library;
-use crate::opencl::{OpenCl, Spinner};
+use crate::opencl::{self, OpenCl};
 
 /// Where the demo can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Platform {
+    /// The first CUDA device.
+    Cuda,
     /// The first OpenCL device, a GPU if there is one.
     Opencl,
     /// The simulated device.
@@ -22,9 +25,48 @@ impl Platform {
     /// As it is typed.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Platform::Cuda => "cuda",
             Platform::Opencl => "opencl",
             Platform::Sim => "sim",
         }
+    }
+}
+
+/// One of the two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Latency-critical.
+    Critical,
+    /// Best-effort.
+    BestEffort,
+}
+
+/// What a program launches before it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Burst {
+    /// So many kernels …
+    pub(crate) kernels: u32,
+    /// … of this length.
+    pub(crate) length: Duration,
+}
+
+impl Burst {
+    /// What the programs do on a platform: short against the time between two requests, long against what the platform
+    /// needs for a launch.
+    pub(crate) fn of(platform: Platform, part: Part) -> Burst {
+        let burst = |kernels, us| Burst { kernels, length: Duration::from_micros(us) };
+        match (platform, part) {
+            (Platform::Cuda, Part::Critical) => burst(20, 100),
+            (Platform::Cuda, Part::BestEffort) => burst(32, 1000),
+            (_, Part::Critical) => burst(5, 1000),
+            (_, Part::BestEffort) => burst(64, 200),
+        }
+    }
+}
+
+impl std::fmt::Display for Burst {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} kernels of {} ms", self.kernels, self.length.as_secs_f64() * 1e3)
     }
 }
 
@@ -33,32 +75,40 @@ impl Platform {
 pub(crate) struct Calibration {
     /// The device's name.
     pub(crate) device: String,
-    /// Loop iterations that take 1 ms; unused where a kernel's length is simply said.
-    pub(crate) iterations_per_ms: f64,
+    /// Loop iterations of a latency-critical kernel; unused where a kernel's length is simply said.
+    pub(crate) critical: u32,
+    /// The same of a best-effort kernel.
+    pub(crate) best_effort: u32,
 }
 
 /// Kernels of one length.
 pub(crate) enum Load {
     /// Spins for a number of iterations.
-    Opencl(Spinner),
+    Cuda(cuda::Spinner),
+    /// Spins for a number of iterations.
+    Opencl(opencl::Spinner),
     /// Takes as long as it says.
     Sim(Sim),
 }
 
 impl Load {
-    /// Opens the platform's device for kernels of `length`.
+    /// Opens the platform's device for the kernels of a program.
     ///
     /// # Errors
     /// One line.
-    pub(crate) fn open(platform: Platform, length: Duration, iterations_per_ms: f64) -> Result<Load, String> {
-        match platform {
-            Platform::Opencl => {
-                let (spinner, _) = open_opencl()?;
-                spinner.set_iterations((iterations_per_ms * length.as_secs_f64() * 1e3).max(1.0) as u32)?;
-                Ok(Load::Opencl(spinner))
-            }
-            Platform::Sim => Sim::open(length).map(|(sim, _)| Load::Sim(sim)),
+    pub(crate) fn open(platform: Platform, part: Part, iterations: u32) -> Result<Load, String> {
+        let (mut load, _) = open(platform, part)?;
+        load.set_iterations(iterations)?;
+        Ok(load)
+    }
+
+    fn set_iterations(&mut self, n: u32) -> Result<(), String> {
+        match self {
+            Load::Cuda(spinner) => spinner.set_iterations(n),
+            Load::Opencl(spinner) => spinner.set_iterations(n)?,
+            Load::Sim(_) => {}
         }
+        Ok(())
     }
 
     /// Launches one kernel.
@@ -67,6 +117,7 @@ impl Load {
     /// Names the call that failed.
     pub(crate) fn launch(&self) -> Result<(), String> {
         match self {
+            Load::Cuda(spinner) => spinner.launch(),
             Load::Opencl(spinner) => spinner.launch(),
             Load::Sim(sim) => sim.launch(),
         }
@@ -78,16 +129,35 @@ impl Load {
     /// Names the call that failed.
     pub(crate) fn finish(&self) -> Result<(), String> {
         match self {
+            Load::Cuda(spinner) => spinner.finish(),
             Load::Opencl(spinner) => spinner.finish(),
             Load::Sim(sim) => sim.finish(),
         }
     }
 }
 
-fn open_opencl() -> Result<(Spinner, String), String> {
-    let opencl = OpenCl::load()?;
-    let device = opencl.devices()?.into_iter().next().ok_or("there is no OpenCL device")?;
-    Ok((Spinner::new(opencl, &device)?, device.name))
+/// A program's kernels, and the name of the device.
+fn open(platform: Platform, part: Part) -> Result<(Load, String), String> {
+    match platform {
+        Platform::Cuda => {
+            let cuda = Cuda::load()?;
+            let device = cuda.devices()?.into_iter().next().ok_or("the driver finds no CUDA device")?;
+            let extent = match part {
+                Part::Critical => Extent::Small,
+                Part::BestEffort => Extent::Whole,
+            };
+            Ok((Load::Cuda(cuda::Spinner::new(cuda, &device, extent)?), device.name))
+        }
+        Platform::Opencl => {
+            let opencl = OpenCl::load()?;
+            let device = opencl.devices()?.into_iter().next().ok_or("there is no OpenCL device")?;
+            Ok((Load::Opencl(opencl::Spinner::new(opencl, &device)?), device.name))
+        }
+        Platform::Sim => {
+            let (sim, device) = Sim::open(Burst::of(platform, part).length)?;
+            Ok((Load::Sim(sim), device))
+        }
+    }
 }
 
 /// Finds the device and how fast it is.
@@ -95,23 +165,25 @@ fn open_opencl() -> Result<(Spinner, String), String> {
 /// # Errors
 /// One line.
 pub(crate) fn calibrate(platform: Platform) -> Result<Calibration, String> {
-    match platform {
-        Platform::Sim => Ok(Calibration { device: Sim::open(Duration::from_millis(1))?.1, iterations_per_ms: 0.0 }),
-        Platform::Opencl => {
-            let (spinner, device) = open_opencl()?;
-            Ok(Calibration { device, iterations_per_ms: iterations_per_ms(&spinner)? })
-        }
-    }
+    let iterations = |part| {
+        let (mut load, device) = open(platform, part)?;
+        let per_ms = if let Load::Sim(_) = load { 0.0 } else { iterations_per_ms(&mut load)? };
+        let length_ms = Burst::of(platform, part).length.as_secs_f64() * 1e3;
+        Ok::<_, String>(((per_ms * length_ms).max(1.0) as u32, device))
+    };
+    let (critical, device) = iterations(Part::Critical)?;
+    let (best_effort, _) = iterations(Part::BestEffort)?;
+    Ok(Calibration { device, critical, best_effort })
 }
 
 /// Doubles a kernel's length until it can be timed well, then takes the shortest of a few: whatever else runs here can
 /// only lengthen them.
-fn iterations_per_ms(spinner: &Spinner) -> Result<f64, String> {
-    let time = |n: u32| -> Result<f64, String> {
-        spinner.set_iterations(n)?;
+fn iterations_per_ms(load: &mut Load) -> Result<f64, String> {
+    let mut time = |n: u32| -> Result<f64, String> {
+        load.set_iterations(n)?;
         let begin = Instant::now();
-        spinner.launch()?;
-        spinner.finish()?;
+        load.launch()?;
+        load.finish()?;
         Ok(begin.elapsed().as_secs_f64() * 1e3)
     };
     let mut n = 1000;

@@ -13,10 +13,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::wire::{DaemonMsg, Request};
 
 use self::children::{Guarded, INTERRUPT, Worker};
-use self::load::{Calibration, Platform};
+use self::load::{Calibration, Part, Platform};
 use self::report::{Report, Situation};
 use self::worker::{Latencies, PERIOD, Work};
 use crate::failure::{Failure, Result, print, say};
@@ -29,12 +30,12 @@ const WARM_UP: Duration = Duration::from_secs(60);
 
 /// Show what xsched is good for, on this machine
 ///
-/// A latency-critical program (5 kernels of 1 ms, every 20 ms) runs alone, beside a best-effort program (kernels of
-/// 0.2 ms, flat out) without xsched, and beside it under xsched, in alternating rounds. Needs no running daemon.
+/// A latency-critical program (a burst of short kernels every 20 ms) runs alone, beside a best-effort program (kernels
+/// without end) without xsched, and beside it under xsched, in alternating rounds. Needs no running daemon.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  xsched demo --secs 50 --json demo.json --svg demo.svg")]
 pub(crate) struct Args {
-    /// Where: auto takes an OpenCL device, else the simulated one
+    /// Where: auto takes a CUDA device, else an OpenCL one, else the simulated one
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
 
@@ -58,10 +59,9 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Choice {
     Auto,
+    Cuda,
     Opencl,
     Sim,
-    #[value(hide = true)]
-    Cuda,
 }
 
 /// A situation to measure.
@@ -80,18 +80,16 @@ struct Stage {
     calibration: Calibration,
     requests: u32,
     socket: PathBuf,
-    sim_socket: PathBuf,
+    folder: PathBuf,
 }
 
 /// Measures and reports.
 pub(crate) fn main(args: Args) -> Result {
     let platforms: &[Platform] = match args.device {
-        Choice::Auto => &[Platform::Opencl, Platform::Sim],
+        Choice::Auto => &[Platform::Cuda, Platform::Opencl, Platform::Sim],
+        Choice::Cuda => &[Platform::Cuda],
         Choice::Opencl => &[Platform::Opencl],
         Choice::Sim => &[Platform::Sim],
-        Choice::Cuda => {
-            return Err(Failure::environment("this version has no CUDA hooks; use --device opencl or sim"));
-        }
     };
     let requests = (args.secs as u128 * 1000 / PERIOD.as_millis() / u128::from(args.rounds)) as u32;
     if requests < 10 {
@@ -134,23 +132,17 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> std::result::R
         .tempdir_in("/tmp")
         .map_err(|e| format!("cannot make a folder under /tmp: {e}"))?;
     let socket = folder.path().join("xsched.sock");
-    let sim_socket = folder.path().join("sim.sock");
     let mut sim_device = None;
-    let (platform, calibration) = choose(platforms, &exe, &sim_socket, &mut sim_device)?;
+    let (platform, calibration) = choose(platforms, &exe, folder.path(), &mut sim_device)?;
     let mut daemon = Command::new(&exe);
     // Its own configuration: none. The user's might name another policy.
     daemon.args(["daemon", "--policy", "hpf", "--socket"]).arg(&socket).env("XDG_CONFIG_HOME", folder.path());
     let daemon = Guarded::spawn(clean(daemon), "the demo's daemon")?;
     daemon.answers_at(&socket)?;
     let device = calibration.device.clone();
-    let stage = Stage { exe, library, platform, calibration, requests, socket, sim_socket };
-    let mut report = Report {
-        platform: platform.name(),
-        device,
-        alone: Situation::new()?,
-        native: Situation::new()?,
-        xsched: Situation::new()?,
-    };
+    let stage = Stage { exe, library, platform, calibration, requests, socket, folder: folder.path().to_owned() };
+    let mut report =
+        Report { platform, device, alone: Situation::new()?, native: Situation::new()?, xsched: Situation::new()? };
     let progress = Progress::new(&report.device, rounds);
     let cases = [Case::Alone, Case::Native, Case::Xsched];
     for round in 0..rounds as usize {
@@ -173,7 +165,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> std::result::R
 fn choose(
     platforms: &[Platform],
     exe: &Path,
-    sim_socket: &Path,
+    folder: &Path,
     sim_device: &mut Option<Guarded>,
 ) -> std::result::Result<(Platform, Calibration), String> {
     let mut reasons = Vec::new();
@@ -183,21 +175,23 @@ fn choose(
                 say(&format!("no real device ({}); showing the simulated one", reasons.join("; ")));
             }
             let mut command = Command::new(exe);
-            command.args(["sim-device", "--socket"]).arg(sim_socket);
+            let socket = sim_socket(folder);
+            command.args(["sim-device", "--socket"]).arg(&socket);
             let device = sim_device.insert(Guarded::spawn(clean(command), "the simulated device")?);
-            device.answers_at(sim_socket)?;
+            device.answers_at(&socket)?;
         }
         let mut command = Command::new(exe);
         command.args(["demo-worker", "--role", "calibrate", "--platform", platform.name()]);
-        command.env("XSCHED_DISABLE", "1").env("SIMDEV_SOCKET", sim_socket);
+        command.env("XSCHED_DISABLE", "1");
+        devices(&mut command, folder);
         // With another platform to fall back to, its own complaint would only frighten.
         if platforms.last() != Some(&platform) {
             command.stderr(std::process::Stdio::null());
         }
         let found = Worker::spawn(command, "the calibration").and_then(|mut w| w.line(WARM_UP));
         children::check()?;
-        match found {
-            Ok(line) => return Ok((platform, read(&line)?)),
+        match found.and_then(|line| read::<std::result::Result<_, String>>(&line)?) {
+            Ok(calibration) => return Ok((platform, calibration)),
             Err(why) => reasons.push(format!("{}: {why}", platform.name())),
         }
     }
@@ -219,8 +213,22 @@ fn clean(mut command: Command) -> Command {
     command
 }
 
+fn sim_socket(folder: &Path) -> PathBuf {
+    folder.join("sim.sock")
+}
+
+/// Tells a program where its device is: the simulated one in the demo's folder, a GPU without anybody's MPS, so that
+/// all situations share it in the same way.
+fn devices(command: &mut Command, folder: &Path) {
+    command.env("SIMDEV_SOCKET", sim_socket(folder)).env(PIPE_DIRECTORY, folder);
+}
+
 impl Stage {
-    fn worker(&self, case: Case, role: &str, priority: &str) -> Command {
+    fn worker(&self, case: Case, part: Part) -> Command {
+        let (role, priority) = match part {
+            Part::Critical => ("lc", "high"),
+            Part::BestEffort => ("be", "low"),
+        };
         let mut command = clean(Command::new(&self.exe));
         if case == Case::Xsched {
             // As any user would start them.
@@ -230,19 +238,23 @@ impl Stage {
             command.env("XSCHED_DISABLE", "1");
         }
         command.args(["demo-worker", "--role", role, "--platform", self.platform.name()]);
-        command.args(["--iterations-per-ms", &self.calibration.iterations_per_ms.to_string()]);
+        let iterations = match part {
+            Part::Critical => self.calibration.critical,
+            Part::BestEffort => self.calibration.best_effort,
+        };
+        command.args(["--iterations", &iterations.to_string()]);
         command.args(["--requests", &self.requests.to_string()]);
-        command.env("SIMDEV_SOCKET", &self.sim_socket);
+        devices(&mut command, &self.folder);
         command
     }
 
     /// One situation of one round.
     fn play(&self, case: Case, into: &mut Situation) -> std::result::Result<(), String> {
-        let mut critical = Worker::spawn(self.worker(case, "lc", "high"), "the latency-critical program")?;
+        let mut critical = Worker::spawn(self.worker(case, Part::Critical), "the latency-critical program")?;
         critical.expect("ready", WARM_UP)?;
         let mut best_effort = None;
         if case != Case::Alone {
-            let worker = Worker::spawn(self.worker(case, "be", "low"), "the best-effort program")?;
+            let worker = Worker::spawn(self.worker(case, Part::BestEffort), "the best-effort program")?;
             let worker = best_effort.insert(worker);
             worker.expect("ready", WARM_UP)?;
             worker.go()?;

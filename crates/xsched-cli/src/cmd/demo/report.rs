@@ -7,6 +7,9 @@ use hdrhistogram::Histogram;
 use plotters::prelude::*;
 use serde::Serialize;
 
+use super::load::{Burst, Part, Platform};
+use super::worker::PERIOD;
+
 /// One of the three situations, over all rounds.
 #[derive(Debug)]
 pub(super) struct Situation {
@@ -61,7 +64,7 @@ impl Situation {
 #[derive(Debug)]
 pub(super) struct Report {
     /// Vendor interface.
-    pub(super) platform: &'static str,
+    pub(super) platform: Platform,
     /// The device's name.
     pub(super) device: String,
     /// The latency-critical program alone.
@@ -104,10 +107,13 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "{} ({}), {} requests each: 5 kernels of 1 ms, every 20 ms\n",
+            "{} ({}), {} requests each: {}, every {} ms\nbest-effort: {} and again\n",
             self.device,
-            self.platform,
-            self.alone.latency_ns.len()
+            self.platform.name(),
+            self.alone.latency_ns.len(),
+            Burst::of(self.platform, Part::Critical),
+            PERIOD.as_millis(),
+            Burst::of(self.platform, Part::BestEffort),
         );
         let _ = writeln!(out, "{:<26}{:>10}{:>10}{:>13}{:>16}", "", "P50 ms", "P99 ms", "P99 / alone", "best-effort/s");
         for (name, s, _) in self.rows() {
@@ -132,7 +138,7 @@ impl Report {
             best_effort_per_s: s.best_effort_per_s(),
         };
         let json = Json {
-            platform: self.platform,
+            platform: self.platform.name(),
             device: &self.device,
             alone: of(&self.alone),
             native: of(&self.native),
@@ -153,7 +159,7 @@ impl Report {
         let root = SVGBackend::new(file, (960, 540)).into_drawing_area();
         root.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&root)
-            .caption(format!("Latency on {} ({})", self.device, self.platform), ("sans-serif", 22))
+            .caption(format!("Latency on {} ({})", self.device, self.platform.name()), ("sans-serif", 22))
             .margin(16)
             .x_label_area_size(48)
             .y_label_area_size(64)
@@ -221,7 +227,7 @@ mod tests {
             s
         };
         Report {
-            platform: "sim",
+            platform: Platform::Sim,
             device: "d <1>".into(),
             alone: situation(10_000, 0),
             native: situation(30_000, 800),

@@ -13,19 +13,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::load::{Load, Platform, calibrate};
+use super::load::{Burst, Load, Part, Platform, calibrate};
 use crate::failure::{Failure, Result};
 
-/// A latency-critical request comes this often …
+/// A latency-critical request comes this often.
 pub(crate) const PERIOD: Duration = Duration::from_millis(20);
-/// … and is so many kernels …
-const LC_KERNELS: u32 = 5;
-/// … of this length.
-const LC_LENGTH: Duration = Duration::from_millis(1);
-/// The best-effort program launches so many kernels …
-const BE_KERNELS: u64 = 64;
-/// … of this length before it waits for them.
-const BE_LENGTH: Duration = Duration::from_micros(200);
 /// A device so slow that requests pile up is given up after this many times the planned time.
 const GIVE_UP: u32 = 10;
 
@@ -51,9 +43,9 @@ pub(crate) struct Args {
     #[arg(long)]
     role: Role,
 
-    /// From the calibration
-    #[arg(long, default_value_t = 0.0)]
-    iterations_per_ms: f64,
+    /// Length of a kernel, from the calibration
+    #[arg(long, default_value_t = 1)]
+    iterations: u32,
 
     /// Requests to serve
     #[arg(long, default_value_t = 0)]
@@ -79,7 +71,8 @@ pub(crate) struct Work {
 /// Works and reports.
 pub(crate) fn main(args: Args) -> Result {
     let done = match args.role {
-        Role::Calibrate => calibrate(args.platform).and_then(|c| say_json(&c)),
+        // A reason why not is an answer too.
+        Role::Calibrate => say_json(&calibrate(args.platform)),
         Role::Lc => latency_critical(&args),
         Role::Be => best_effort(&args),
     };
@@ -102,17 +95,18 @@ fn wait_for_go() -> std::result::Result<(), String> {
     if line.trim_end() == "go" { Ok(()) } else { Err("nobody said go".to_owned()) }
 }
 
-fn request(load: &Load) -> std::result::Result<(), String> {
-    for _ in 0..LC_KERNELS {
+fn run(load: &Load, burst: Burst) -> std::result::Result<(), String> {
+    for _ in 0..burst.kernels {
         load.launch()?;
     }
     load.finish()
 }
 
 fn latency_critical(args: &Args) -> std::result::Result<(), String> {
-    let load = Load::open(args.platform, LC_LENGTH, args.iterations_per_ms)?;
+    let load = Load::open(args.platform, Part::Critical, args.iterations)?;
+    let burst = Burst::of(args.platform, Part::Critical);
     for _ in 0..5 {
-        request(&load)?;
+        run(&load, burst)?;
     }
     say("ready")?;
     wait_for_go()?;
@@ -122,7 +116,7 @@ fn latency_critical(args: &Args) -> std::result::Result<(), String> {
     for i in 0..args.requests {
         let due = begin + PERIOD * i;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        request(&load)?;
+        run(&load, burst)?;
         let done = Instant::now();
         // From when it was due: a late start is part of the latency, not forgiven.
         latencies_ns.push((done - due).as_nanos() as u64);
@@ -141,14 +135,9 @@ fn latency_critical(args: &Args) -> std::result::Result<(), String> {
 }
 
 fn best_effort(args: &Args) -> std::result::Result<(), String> {
-    let load = Load::open(args.platform, BE_LENGTH, args.iterations_per_ms)?;
-    let batch = || -> std::result::Result<(), String> {
-        for _ in 0..BE_KERNELS {
-            load.launch()?;
-        }
-        load.finish()
-    };
-    batch()?;
+    let load = Load::open(args.platform, Part::BestEffort, args.iterations)?;
+    let burst = Burst::of(args.platform, Part::BestEffort);
+    run(&load, burst)?;
     say("ready")?;
     wait_for_go()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -161,11 +150,11 @@ fn best_effort(args: &Args) -> std::result::Result<(), String> {
     let begin = Instant::now();
     let mut kernels = 0;
     while !stop.load(Ordering::Relaxed) {
-        batch()?;
+        run(&load, burst)?;
         if kernels == 0 {
             say("running")?;
         }
-        kernels += BE_KERNELS;
+        kernels += u64::from(burst.kernels);
     }
     say_json(&Work { kernels, seconds: begin.elapsed().as_secs_f64() })
 }
