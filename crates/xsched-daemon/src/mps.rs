@@ -1,4 +1,62 @@
-//! NVIDIA's Multi-Process Service: programs that share one context of the GPU and run side by side.
+//! NVIDIA's Multi-Process Service (MPS): programs that share one context of the GPU and run side by side.
+//!
+//! A control daemon, its servers and the programs find each other through a folder, the pipe directory. One that is
+//! there already is used as it is; a [`Private`] one is started by this daemon for its own programs.
 
-/// The variable that names the folder where the programs and the control daemon of an MPS meet.
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// The variable that names the pipe directory.
 pub const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
+/// Where that is without the variable.
+const DEFAULT_PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
+/// The control daemon's program.
+pub const CONTROL: &str = "nvidia-cuda-mps-control";
+
+/// The pipe directory of programs with this process's environment.
+pub fn pipe_directory() -> PathBuf {
+    match std::env::var_os(PIPE_DIRECTORY).filter(|v| !v.is_empty()) {
+        Some(folder) => folder.into(),
+        None => DEFAULT_PIPE_DIRECTORY.into(),
+    }
+}
+
+/// Whether a control daemon answers in a pipe directory: what a dead one left there does not count.
+pub fn answers(folder: &Path) -> bool {
+    let control = folder.join("control");
+    let Ok(kind) = std::fs::metadata(&control).map(|m| m.file_type()) else { return false };
+    if kind.is_fifo() {
+        // A pipe that nobody reads cannot be opened for writing.
+        let open = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&control);
+        !open.is_err_and(|e| e.raw_os_error() == Some(libc::ENXIO))
+    } else if kind.is_socket() {
+        // A socket of the wrong kind is told so by one that is alive, which hears nothing of it.
+        let connect = || {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+            rustix::net::connect(&socket, &SocketAddrUnix::new(&control)?)
+        };
+        connect() != Err(Errno::CONNREFUSED)
+    } else {
+        false
+    }
+}
+
+/// Process ids of the control daemons that this user runs.
+pub fn control_daemons() -> Vec<u32> {
+    let us = rustix::process::geteuid().as_raw();
+    let is_control = |pid: &u32| {
+        let own = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == us);
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        // The second word where the first is an interpreter.
+        own && line
+            .split(|&b| b == 0)
+            .take(2)
+            .any(|word| word.rsplit(|&b| b == b'/').next() == Some(CONTROL.as_bytes()))
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(is_control).collect()
+}

@@ -1,12 +1,14 @@
 //! The machine: preload library, C library, daemon, platforms.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::path::Path;
 
 use serde::Serialize;
+use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::paths;
 use xsched_proto::wire::{DaemonMsg, Request};
 
+use super::cuda::Cuda;
 use super::probe::{self, What};
 use super::{Check, Report, Status, lines};
 use crate::{client, preload};
@@ -27,8 +29,10 @@ struct Platform {
     present: bool,
     devices: Vec<String>,
     /// Preemption levels this version can do on it.
-    levels: &'static [u8],
+    levels: Vec<u8>,
     note: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cuda: Option<Cuda>,
 }
 
 impl Report for Machine {
@@ -48,6 +52,9 @@ impl Report for Machine {
             };
             let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();
             out.push_str(&format!("      {:<10} {what}{note}\n", p.platform));
+            for line in p.cuda.iter().flat_map(Cuda::lines) {
+                out.push_str(&format!("      {:<10} {line}\n", ""));
+            }
         }
         out
     }
@@ -55,15 +62,12 @@ impl Report for Machine {
 
 /// Runs all checks.
 pub(super) fn examine(socket: Option<&Path>) -> Machine {
-    let platforms: Vec<Platform> = [
-        (What::Opencl, "opencl", &[1u8][..]),
-        (What::Cuda, "cuda", &[]),
-        (What::Hip, "hip", &[]),
-        (What::Sim, "sim", &[1, 2, 3]),
-    ]
-    .into_iter()
-    .map(|(what, name, levels)| platform(what, name, levels))
-    .collect();
+    let platforms = vec![
+        platform(What::Cuda, "cuda", &[1]),
+        platform(What::Opencl, "opencl", &[1]),
+        platform(What::Hip, "hip", &[]),
+        platform(What::Sim, "sim", &[1, 2, 3]),
+    ];
     let mut checks = vec![preload_check(), libc_check(), daemon_check(socket)];
     checks.push(if platforms.iter().any(|p| p.present && !p.levels.is_empty() && p.platform != "sim") {
         Check::ok("device", "there is a device that this version can schedule")
@@ -71,25 +75,30 @@ pub(super) fn examine(socket: Option<&Path>) -> Machine {
         Check::note(
             "device",
             "no real device that this version can schedule",
-            "install an OpenCL driver for yours (PoCL makes one of the CPU); the simulated device works meanwhile",
+            "install your device's driver: NVIDIA's, or one for OpenCL (PoCL makes a device of the CPU); the simulated \
+             device works meanwhile",
         )
     });
     let ok = checks.iter().all(|c| c.status != Status::Fail);
     Machine { version: 1, ok, checks, platforms }
 }
 
-fn platform(what: What, name: &'static str, levels: &'static [u8]) -> Platform {
-    let (devices, why) = match probe::run(what, &[]) {
-        Ok(found) => (found.names, found.why),
-        Err(why) => (Vec::new(), Some(why)),
+fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
+    // The GPU is looked at as `xsched run` shows it to a program: without MPS, which a look alone would start.
+    let nowhere = OsStr::new("/dev/null");
+    let (devices, why, driver) = match probe::run(what, &[(PIPE_DIRECTORY, nowhere)]) {
+        Ok(found) => (found.names, found.why, found.cuda),
+        Err(why) => (Vec::new(), Some(why), None),
     };
+    let cuda = driver.map(Cuda::new);
+    let levels = cuda.as_ref().map_or(levels.to_vec(), |c| c.levels_by_time.clone());
     let present = !devices.is_empty();
     let note = match (present, levels.is_empty()) {
         (true, true) => Some("hooks not in this version".to_owned()),
         (true, false) => None,
         (false, _) => why.or_else(|| Some("no device".to_owned())),
     };
-    Platform { platform: name, present, devices, levels, note }
+    Platform { platform: name, present, devices, levels, note, cuda }
 }
 
 /// Is the library there, and does the loader take it?

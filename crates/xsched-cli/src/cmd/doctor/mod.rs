@@ -1,5 +1,6 @@
 //! `xsched doctor`: what works here, and what to do if not.
 
+mod cuda;
 mod machine;
 pub(crate) mod probe;
 mod program;

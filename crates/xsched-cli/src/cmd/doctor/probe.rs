@@ -1,6 +1,5 @@
 //! A look at one vendor's library, in a process of its own: such libraries may hang or abort.
 
-use std::ffi::{CStr, c_char, c_int};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client;
 use crate::cmd::demo::simdev_path;
+use crate::cuda::{self, Cuda, DeviceInfo};
 use crate::dl::Library;
 use crate::failure::{Result, print};
 use crate::opencl::OpenCl;
@@ -57,20 +57,37 @@ pub(super) struct Found {
     pub(super) names: Vec<String>,
     /// Why there are none.
     pub(super) why: Option<String>,
+    /// What CUDA's driver says.
+    pub(super) cuda: Option<Driver>,
+}
+
+/// CUDA's driver.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Driver {
+    /// Newest version of CUDA that it knows.
+    pub(super) cuda_version: String,
+    /// What programs see.
+    pub(super) devices: Vec<DeviceInfo>,
 }
 
 /// Looks and prints JSON.
 pub(crate) fn main(args: Args) -> Result {
-    let names = match args.what {
-        What::Cuda => cuda(),
-        What::Hip => Library::open("libamdhip64.so").map(|_| vec!["libamdhip64.so".to_owned()]),
-        What::Opencl => opencl(),
-        What::Sim => Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()]),
-        What::Preload => mapped(std::process::id()).map(|path| path.into_iter().collect()),
+    let names = |names: std::result::Result<Vec<String>, String>| match names {
+        Ok(names) => Found { names, why: None, cuda: None },
+        Err(why) => Found { names: Vec::new(), why: Some(why), cuda: None },
     };
-    let found = match names {
-        Ok(names) => Found { names, why: None },
-        Err(why) => Found { names: Vec::new(), why: Some(why) },
+    let found = match args.what {
+        What::Cuda => match cuda() {
+            Ok(driver) => {
+                let names = driver.devices.iter().map(|d| d.name.clone()).collect();
+                Found { names, why: None, cuda: Some(driver) }
+            }
+            Err(why) => names(Err(why)),
+        },
+        What::Hip => names(Library::open("libamdhip64.so").map(|_| vec!["libamdhip64.so".to_owned()])),
+        What::Opencl => names(opencl()),
+        What::Sim => names(Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()])),
+        What::Preload => names(mapped(std::process::id()).map(|path| path.into_iter().collect())),
     };
     print(&format!("{}\n", serde_json::json!(found)))?;
     // Past the vendor libraries' own clean-up, which is theirs to get wrong.
@@ -95,32 +112,9 @@ fn opencl() -> std::result::Result<Vec<String>, String> {
     Ok(devices.into_iter().map(|d| format!("{} ({})", d.name, d.platform)).collect())
 }
 
-fn cuda() -> std::result::Result<Vec<String>, String> {
-    let library = Library::open("libcuda.so.1")?;
-    // SAFETY: the types are those of cuda.h.
-    let (init, count, get, name) = unsafe {
-        (
-            library.function::<unsafe extern "C" fn(u32) -> c_int>(c"cuInit")?,
-            library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>(c"cuDeviceGetCount")?,
-            library.function::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(c"cuDeviceGet")?,
-            library.function::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>(c"cuDeviceGetName")?,
-        )
-    };
-    let check = |status: c_int, what: &str| if status == 0 { Ok(()) } else { Err(format!("{what} returned {status}")) };
-    let mut devices = 0;
-    // SAFETY: pointers are to live locals; `text` has the length said.
-    unsafe {
-        check(init(0), "cuInit")?;
-        check(count(&mut devices), "cuDeviceGetCount")?;
-        (0..devices)
-            .map(|i| {
-                let (mut device, mut text) = (0, [0u8; 256]);
-                check(get(&mut device, i), "cuDeviceGet")?;
-                check(name(text.as_mut_ptr().cast(), text.len() as c_int, device), "cuDeviceGetName")?;
-                Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
-            })
-            .collect()
-    }
+fn cuda() -> std::result::Result<Driver, String> {
+    let cuda = Cuda::load()?;
+    Ok(Driver { cuda_version: cuda::version_text(cuda.version), devices: cuda.devices()? })
 }
 
 /// Runs a probe as a child, with more environment if need be; the error says how it failed.

@@ -1,0 +1,85 @@
+//! What there is to know about NVIDIA GPUs: driver, devices, Multi-Process Service, and the levels that follow.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use xsched_daemon::mps;
+
+use super::probe::Driver;
+use crate::cuda::{ComputeMode, DeviceInfo};
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Cuda {
+    /// Version of the kernel's module.
+    driver_version: Option<String>,
+    /// Newest version of CUDA that the driver knows.
+    cuda_version: String,
+    devices: Vec<DeviceInfo>,
+    mps: Mps,
+    /// Levels of `run --share time`: all devices can do them.
+    pub(super) levels_by_time: Vec<u8>,
+    /// Levels of `run --share spatial`: under MPS all programs have the same time slice.
+    levels_spatial: Vec<u8>,
+}
+
+/// The Multi-Process Service, as a program started here would find it.
+#[derive(Debug, Serialize)]
+struct Mps {
+    /// Where it is looked for.
+    pipe_directory: PathBuf,
+    /// A control daemon answers there.
+    answers: bool,
+    /// Control daemons of this user, wherever they answer.
+    control_pids: Vec<u32>,
+}
+
+impl Cuda {
+    /// Puts together what the driver, the kernel and the processes say.
+    pub(super) fn new(driver: Driver) -> Cuda {
+        let pipe_directory = mps::pipe_directory();
+        let answers = mps::answers(&pipe_directory);
+        let levels_spatial: Vec<u8> =
+            if driver.devices.iter().all(|d| d.stream_memory_ops) { vec![1, 2] } else { vec![1] };
+        let mut levels_by_time = levels_spatial.clone();
+        levels_by_time.extend(driver.devices.iter().all(|d| !d.mps).then_some(3));
+        let version = std::fs::read_to_string("/sys/module/nvidia/version").ok();
+        Cuda {
+            driver_version: version.map(|v| v.trim().to_owned()),
+            cuda_version: driver.cuda_version,
+            devices: driver.devices,
+            mps: Mps { pipe_directory, answers, control_pids: mps::control_daemons() },
+            levels_by_time,
+            levels_spatial,
+        }
+    }
+
+    /// For people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let driver = self.driver_version.as_deref().unwrap_or("of an unknown version");
+        let mut lines = vec![format!("driver {driver}, CUDA {}", self.cuda_version)];
+        lines.extend(self.devices.iter().map(device));
+        let at = self.mps.pipe_directory.display();
+        let mut service = match self.mps.answers {
+            true => format!("MPS: a daemon answers at {at}; "),
+            false => format!("MPS: none at {at}; "),
+        };
+        if !self.mps.control_pids.is_empty() {
+            let pids: Vec<String> = self.mps.control_pids.iter().map(u32::to_string).collect();
+            service += &format!("control daemons of yours: {}; ", pids.join(", "));
+        }
+        let levels: Vec<String> = self.levels_spatial.iter().map(u8::to_string).collect();
+        lines.push(service + &format!("levels with `run --share spatial`: {}", levels.join(", ")));
+        lines
+    }
+}
+
+fn device(device: &DeviceInfo) -> String {
+    let mode = match device.compute_mode {
+        ComputeMode::Default => "compute mode default",
+        ComputeMode::Prohibited => "compute mode prohibited: no program can use it",
+        ComputeMode::ExclusiveProcess => "compute mode exclusive: one program at a time, or those of one MPS daemon",
+    };
+    let operations = if device.stream_memory_ops { "stream memory operations" } else { "no stream memory operations" };
+    format!("{} at {}, {}, {mode}, {operations}", device.name, device.pci, device.uuid)
+}
