@@ -118,6 +118,9 @@ class Role:
             self.last = self.step()
         torch.cuda.synchronize()
 
+    def wait(self):
+        self.torch.cuda.synchronize()
+
     def go(self, mode, start, end, rate):
         found = self.flat(start, end) if mode == "flat" else self.requests(start, end, rate if mode == "paced" else None)
         # Equal between runs up to the library's own choice of algorithm.
@@ -136,7 +139,7 @@ class Role:
             if rate and begin - due > 1e-3:  # a late start counts: no coordinated omission
                 begin, late = due, late + 1
             self.last = self.step()
-            self.torch.cuda.synchronize()
+            self.wait()
             done = time.monotonic()
             latencies.append(round((done - begin) * 1e3, 4))
             due = due + 1 / rate if rate else done
@@ -148,7 +151,7 @@ class Role:
         while not marks or marks[-1][0] < end:
             for _ in range(DEPTH):
                 self.last = self.step()
-            self.torch.cuda.synchronize()
+            self.wait()
             done += DEPTH * self.items
             marks.append((time.monotonic(), done))
         return rate_between(marks, start, end)
