@@ -89,6 +89,14 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonM
     }
 }
 
+/// Tells the daemon something without waiting for the answer: what is told matters to the daemon alone.
+pub(crate) fn tell(socket: &Path, request: Request) {
+    let Ok(packet) = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }) else { return };
+    if let Ok(fd) = connect(socket) {
+        let _ = rustix::net::send(&fd, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
 /// Waits until `fd` can be read, at most `patience`.
 pub(crate) fn readable(fd: &OwnedFd, patience: Duration) -> rustix::io::Result<bool> {
     let end = Instant::now() + patience;

@@ -1,4 +1,5 @@
-//! The folder for what lives as long as the user's session: the socket and links to the preload library.
+//! The folder for what lives as long as the user's session: the socket and links to the preload library; and where
+//! the configuration lies.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,16 @@ pub(crate) fn runtime() -> PathBuf {
 /// The folder under `/tmp`, whose path needs no quoting anywhere.
 pub(crate) fn shared_tmp() -> PathBuf {
     PathBuf::from(format!("/tmp/xsched-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// The usual configuration files, those there are, in order.
+pub(crate) fn configuration() -> Vec<PathBuf> {
+    let user = match std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()) {
+        Some(dir) => Some(PathBuf::from(dir)),
+        None => std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|home| PathBuf::from(home).join(".config")),
+    };
+    let usual = [Some(PathBuf::from("/etc")), user];
+    usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).filter(|f| f.exists()).collect()
 }
 
 /// Makes the folder unless it is there, and checks that it is ours alone: anybody may make names under `/tmp`.

@@ -69,6 +69,7 @@ fn ps_shows_a_program_its_device_and_every_launch() {
         (&program["class"], &program["priority"], &program["weight"]),
         (&"low".into(), &(-128).into(), &7.into())
     );
+    assert_eq!(program["share"], "time");
     assert_eq!((&first["device"], &first["platform"]), (&"sim:0".into(), &"sim".into()));
     let keys: Vec<&str> = first.as_object().unwrap().keys().map(String::as_str).collect();
     for key in [

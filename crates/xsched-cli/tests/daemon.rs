@@ -3,6 +3,7 @@
 mod common;
 use std::io::Read;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::{Place, alive, said, until};
 
@@ -92,6 +93,27 @@ fn a_daemon_ends_when_it_has_been_idle() {
     until("it ends", || !alive(daemon.id()));
     assert!(daemon.wait().unwrap().success());
     assert!(!place.socket().exists(), "its socket goes with it");
+}
+
+#[test]
+fn a_daemon_stays_while_a_program_that_was_started_has_not_attached_yet() {
+    let place = Place::new();
+    place.stand_in("stand-in.so");
+    let mut daemon = place.xsched(&["daemon", "--idle-exit", "1"]).spawn().unwrap();
+    until("it answers", || place.daemon_pid().is_some());
+    // It never calls a device, like one that still loads its model.
+    let mut command = place.xsched(&["run", "--require", "sh", "-c", "read -r end"]);
+    command.env("XSCHED_PRELOAD", place.join("stand-in.so"));
+    let mut program = command.stdin(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_millis(2500);
+    until("the idle time is well over", || {
+        assert!(alive(daemon.id()), "the daemon left a program behind");
+        Instant::now() > end
+    });
+    drop(program.stdin.take());
+    program.wait().unwrap();
+    until("it ends", || !alive(daemon.id()));
+    assert!(daemon.wait().unwrap().success());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -24,6 +24,33 @@ pub(crate) struct Config {
     users: BTreeMap<u32, Class>,
     /// The first that matches counts.
     pub(crate) rules: Vec<Rule>,
+    mps: MpsTable,
+}
+
+/// When `xsched run` shares a GPU by NVIDIA's Multi-Process Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MpsConfig {
+    /// `--share spatial` starts a private MPS daemon where none answers.
+    pub start: bool,
+    /// `--share auto` may choose it.
+    pub auto: bool,
+    /// The highest class that `--share auto` chooses it for.
+    pub max_class: Class,
+}
+
+impl MpsConfig {
+    /// Reads the `[mps]` tables of configuration files, a later one wins.
+    ///
+    /// # Errors
+    /// As of [`crate::run`].
+    pub fn read(paths: &[PathBuf]) -> Result<MpsConfig, Error> {
+        let table = Config::read(paths)?.mps;
+        Ok(MpsConfig {
+            start: table.start.unwrap_or(false),
+            auto: table.auto.unwrap_or(false),
+            max_class: table.max_class.map_or(Class::Normal, |c| c.0),
+        })
+    }
 }
 
 /// What programs of a kind get.
@@ -59,6 +86,16 @@ struct File {
     limits: Limits,
     #[serde(default)]
     rule: Vec<Rule>,
+    #[serde(default)]
+    mps: MpsTable,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MpsTable {
+    start: Option<bool>,
+    auto: Option<bool>,
+    max_class: Option<ClassName>,
 }
 
 #[derive(Default, Deserialize)]
@@ -83,6 +120,7 @@ struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Weight(u32);
 struct Bound(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct ClassName(Class);
 struct PolicyName(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -209,6 +247,11 @@ impl Config {
         self.max_class = file.limits.max_class.map(|c| c.0).or(self.max_class);
         self.users.extend(file.limits.users.into_iter().map(|(user, limits)| (user.0, limits.max_class.0)));
         self.rules.splice(0..0, file.rule);
+        self.mps = MpsTable {
+            start: file.mps.start.or(self.mps.start),
+            auto: file.mps.auto.or(self.mps.auto),
+            max_class: file.mps.max_class.or(self.mps.max_class),
+        };
         Ok(())
     }
 
@@ -278,6 +321,8 @@ mod tests {
         assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), weight: None });
         assert_eq!(c.given("/bin/b", 1, "/").weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
+        let c = parse(&["[mps]\nstart = true\nmax_class = \"low\"\n", "[mps]\nstart = false\nauto = true\n"]).unwrap();
+        assert_eq!((c.mps.start, c.mps.auto, c.mps.max_class), (Some(false), Some(true), Some(ClassName(Class::Low))));
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.bound_us(), nothing.limit(1)), (500, 191));
     }
@@ -292,6 +337,8 @@ mod tests {
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
             ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
+            ("[mps]\nstart = 1\n", 2, "expected a boolean"),
+            ("[mps]\nmax_class = 7\n", 2, "'7' is no class"),
             ("policy = \n", 1, ""),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();

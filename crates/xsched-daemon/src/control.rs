@@ -29,7 +29,7 @@ pub(crate) struct Question {
 }
 
 /// Why not, and whose fault it is.
-type Refused = (Refusal, String);
+pub(crate) type Refused = (Refusal, String);
 
 /// What a hint changes.
 #[derive(Clone, Copy)]
@@ -86,6 +86,7 @@ impl Server {
                 self.send(conn, &DaemonMsg::Describe { token }, &[]);
                 return Ok(false);
             }
+            Request::Announce { job, mps } => self.announce(id, job, mps)?,
             Request::Stop => {
                 self.operators_only(uid, "stop the daemon")?;
                 self.stop = true;
@@ -258,6 +259,7 @@ impl Server {
             class: Class::of(client.priority),
             priority: client.priority,
             weight: client.weight,
+            share: self.share_of(client),
             groups: client.groups.iter().filter_map(|id| self.group_info(client, *id)).collect(),
         }
     }

@@ -2,12 +2,14 @@
 //!
 //! - `server`: the loop, connections, timers; `socket`: packets, the listening socket, the lock beside it.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
+//! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it.
 //! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
 //! - `control`: what commands ask for; `config`: files, rules and limits.
 
 mod client;
 mod config;
 mod control;
+mod expected;
 mod gates;
 mod memory;
 pub mod mps;
@@ -15,6 +17,8 @@ mod peer;
 mod server;
 mod session;
 mod socket;
+
+pub use config::MpsConfig;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -17,7 +17,9 @@ use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
 use crate::client::{Client, Group};
 use crate::config::Config;
 use crate::control::Question;
+use crate::expected::Expected;
 use crate::memory::HeartbeatPage;
+use crate::mps::Private;
 use crate::socket::{self, Listener, Passed, Received};
 use crate::{Error, Options};
 
@@ -41,6 +43,8 @@ pub(crate) mod kind {
 const LISTENER: u64 = kind::OWN;
 const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
+/// Announced processes are numbered from here.
+pub(crate) const EXPECTED: u64 = 3;
 
 /// The daemon.
 pub(crate) struct Server {
@@ -55,6 +59,10 @@ pub(crate) struct Server {
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections to end after the current event, and why if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<String>)>,
+    /// Programs that were announced, by number.
+    pub(crate) expected: HashMap<u64, Expected>,
+    /// The MPS daemon that was started for them.
+    pub(crate) mps: Option<Private>,
     /// Questions passed on to clients.
     pub(crate) questions: Vec<Question>,
     /// Last number given to a connection, group, queue or question.
@@ -67,15 +75,15 @@ pub(crate) struct Server {
     pub(crate) beat_at: Option<u64>,
     look_at: Option<u64>,
     idle_exit_ns: Option<u64>,
-    idle_since: Option<u64>,
+    pub(crate) idle_since: Option<u64>,
     /// When the timer goes off.
     armed: Option<u64>,
-    max_conns: usize,
+    pub(crate) max_conns: usize,
     /// Given up to be able to refuse a connection when no descriptor is left.
     spare: Option<OwnedFd>,
     last_log_ns: u64,
     epoll: OwnedFd,
-    listener: Listener,
+    pub(crate) listener: Listener,
     timer: OwnedFd,
     _signals: Signals,
 }
@@ -144,6 +152,8 @@ impl Server {
             groups: HashMap::new(),
             heartbeat,
             doomed: Vec::new(),
+            expected: HashMap::new(),
+            mps: None,
             questions: Vec::new(),
             last_id: 0,
             dropped_clients: 0,
@@ -155,8 +165,8 @@ impl Server {
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             armed: None,
-            // A client takes three descriptors, one more passes by while it attaches.
-            max_conns: (raise_descriptor_limit() as usize).saturating_sub(32) / 4,
+            // A client takes three descriptors and was perhaps announced; one more passes by while it attaches.
+            max_conns: (raise_descriptor_limit() as usize).saturating_sub(32) / 5,
             spare: spare(),
             last_log_ns: 0,
             epoll,
@@ -192,6 +202,7 @@ impl Server {
                     (LISTENER, _) => self.accept(),
                     (TIMER, _) => self.armed = None,
                     (SIGNALS, _) => self.stop = true,
+                    (_, kind::OWN) => self.expected_ended((token >> 2) - EXPECTED),
                     (_, kind::SOCKET) => self.serve(token >> 2, flags, &mut buffer),
                     (_, kind::DEATH) => self.doomed.push((token >> 2, None)),
                     _ => (),
@@ -252,6 +263,11 @@ impl Server {
 
     pub(crate) fn watch(&self, fd: &OwnedFd, conn: u64, kind: u64, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(conn << 2 | kind), flags)
+    }
+
+    pub(crate) fn unwatch(&self, fd: &OwnedFd) {
+        // Gone already is as good.
+        let _ = epoll::delete(&self.epoll, fd);
     }
 
     fn serve(&mut self, id: u64, flags: EventFlags, buffer: &mut [u8]) {
@@ -366,9 +382,7 @@ impl Server {
                 self.forget(id, *client);
             }
             self.questions.retain(|q| q.asker != id);
-            if self.conns.is_empty() {
-                self.idle_since = Some(self.now_ns);
-            }
+            self.settle();
         }
     }
 
@@ -431,7 +445,7 @@ impl Server {
 }
 
 /// CLOCK_MONOTONIC, ns.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

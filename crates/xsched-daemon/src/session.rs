@@ -192,5 +192,9 @@ impl Server {
             self.doomed.push((id, None));
         }
         self.bury();
+        // Programs that use it still do so until their end, which it waits for.
+        if let Some(mps) = self.mps.take() {
+            mps.end();
+        }
     }
 }

@@ -64,6 +64,10 @@ impl Listener {
         Ok(listener)
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
         rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }

@@ -191,8 +191,27 @@ pub enum Request {
         /// Process id.
         pid: u32,
     },
+    /// The process that asks is about to become a program: the daemon does not end for lack of clients while it, or
+    /// a client of its job, is there. Answered by [`DaemonMsg::Mps`] if the program shall use MPS.
+    Announce {
+        /// As in [`ProgramOptions::job`].
+        job: String,
+        /// It would share its GPU by MPS.
+        mps: Option<MpsWish>,
+    },
     /// End the daemon; programs go on unscheduled.
     Stop,
+}
+
+/// How a program would share its GPU by NVIDIA's Multi-Process Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MpsWish {
+    /// Pipe directory of an MPS daemon that answers.
+    pub running: Option<String>,
+    /// Without one, start a private one.
+    pub start: bool,
+    /// Only if no other program uses a GPU in another way; else the answer says nothing of MPS.
+    pub if_all: bool,
 }
 
 /// Whom a hint is for.
@@ -257,6 +276,11 @@ pub enum DaemonMsg {
     Policy(PolicyInfo),
     /// Part of the answer to [`Request::Describe`].
     Description(Vec<Described>),
+    /// Part of the answer to [`Request::Announce`]: use the MPS daemon of this pipe directory.
+    Mps {
+        /// `CUDA_MPS_PIPE_DIRECTORY`.
+        pipe: String,
+    },
     /// The answer is complete and was yes.
     End,
     /// No.
@@ -320,8 +344,20 @@ pub struct ProgramInfo {
     pub priority: i32,
     /// Its weight.
     pub weight: u32,
+    /// How it shares a GPU with others; none = it was not announced by `xsched run`.
+    pub share: Option<Share>,
     /// Its suspension units.
     pub groups: Vec<GroupInfo>,
+}
+
+/// How programs share a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Share {
+    /// Each has a context of its own; they take turns.
+    Time,
+    /// By NVIDIA's Multi-Process Service: side by side.
+    Spatial,
 }
 
 /// One suspension unit of a program.

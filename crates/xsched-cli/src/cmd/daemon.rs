@@ -61,13 +61,7 @@ pub(crate) fn main(args: Args) -> Result {
 
 /// The configuration files there are, in order.
 fn configuration(given: Option<PathBuf>) -> Result<Vec<PathBuf>> {
-    let user = match std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()) {
-        Some(dir) => Some(PathBuf::from(dir)),
-        None => std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|home| PathBuf::from(home).join(".config")),
-    };
-    let usual = [Some(PathBuf::from("/etc")), user];
-    let mut files: Vec<PathBuf> =
-        usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).filter(|f| f.exists()).collect();
+    let mut files = folders::configuration();
     if let Some(file) = given {
         if !file.is_file() {
             return Err(Failure::input(format!("--config: {} is no file", file.display())));

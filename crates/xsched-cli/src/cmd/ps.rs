@@ -137,6 +137,7 @@ mod tests {
             class: Class::High,
             priority: 128,
             weight: 100,
+            share: None,
             groups: vec![group],
         };
         Answer { version: 1, daemon: None, programs: vec![program] }

@@ -1,5 +1,7 @@
 //! `xsched run`: hands the environment over and becomes the command.
 
+mod share;
+
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,8 @@ use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Result, say};
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
 use crate::{preload, sigpipe, start};
+
+use self::share::{Mps, Share};
 
 /// Start a program under the scheduler
 ///
@@ -41,6 +45,14 @@ pub(crate) struct Args {
     /// Programs of one job get all their devices together or none [default: this run and its descendants]
     #[arg(long, value_name = "NAME", value_parser = values::job)]
     job: Option<String>,
+
+    /// How it shares an NVIDIA GPU with others: by turns, or side by side under MPS [default: auto]
+    #[arg(long, value_name = "time|spatial|auto")]
+    share: Option<Share>,
+
+    /// Which MPS daemon spatial sharing uses: one that runs, or else one started for the purpose [default: running]
+    #[arg(long, value_name = "running|start")]
+    mps: Option<Mps>,
 
     /// Schedule only inside the program, by this policy, without a daemon
     #[arg(long, value_name = "POLICY", value_parser = values::policy, conflicts_with_all = ["no_daemon", "socket"])]
@@ -78,6 +90,13 @@ Priorities: higher goes first. A number belongs to the class at or below it.
   low, batch     -128         -255..-1         5..19
 `normal` is the default. `normal` and `low` are best-effort: they take what is left.
 On a system daemon more than `high` needs privilege.
+
+Sharing an NVIDIA GPU: `time` keeps a program out of any MPS daemon: it has a context of its
+own, and takes turns. `spatial` makes it a client of MPS: kernels run side by side, low and
+normal ones yield to others, but a GPU fault of one ends all, and kernels of more than some
+2 ms hold up everybody. `auto` is `time` unless the configuration has `[mps] auto = true`, the
+class is normal or low (`max_class`), and all programs on a GPU come by the same MPS daemon.
+`--mps start` (or `[mps] start = true`) starts a private MPS daemon, ended with its last program.
 
 A program that the preload library cannot enter (static, setuid, 32-bit or of another
 machine, musl, old glibc, AddressSanitizer) runs unscheduled, and one line says so.
@@ -143,7 +162,11 @@ pub(crate) fn main(args: Args) -> Result {
     let library = preload::speakable(&library).map_err(Failure::environment)?;
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     let scheduler = Scheduler::of(&args);
+    let job = args.job.clone().unwrap_or_else(fresh_job);
+    let sharing = share::Wish::of(&args, &job)?;
     args.hand_over(&mut environment);
+    environment.set("XSCHED_JOB", &job);
+    let mut daemon = None;
     match &scheduler {
         Scheduler::Daemon(socket, origin) => {
             environment.set("XSCHED_SOCKET", socket);
@@ -151,11 +174,12 @@ pub(crate) fn main(args: Args) -> Result {
                 environment.unset("XSCHED_NO_DAEMON");
                 environment.set("XSCHED_SCHEDULER", "GLB");
             }
-            if let Err(why) = start::ensure(socket, *origin) {
-                if args.require {
+            match start::ensure(socket, *origin) {
+                Ok(()) => daemon = Some(socket.as_path()),
+                Err(why) if args.require => {
                     return Err(Failure::environment(format!("{why}; --require was given")));
                 }
-                say(&format!("{why}; {} runs unscheduled", name.to_string_lossy()));
+                Err(why) => say(&format!("{why}; {} runs unscheduled", name.to_string_lossy())),
             }
         }
         Scheduler::Local(policy) => {
@@ -171,6 +195,7 @@ pub(crate) fn main(args: Args) -> Result {
             say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
         }
     }
+    sharing.settle(daemon, &mut environment)?;
     Err(exec(&program, name, rest, &environment))
 }
 
@@ -203,7 +228,6 @@ impl Args {
             // It would win over the flag.
             environment.unset("XSCHED_FORCE_LEVEL");
         }
-        environment.set("XSCHED_JOB", self.job.clone().unwrap_or_else(fresh_job));
     }
 }
 
