@@ -38,6 +38,8 @@ pub struct Settings {
     pub options: ProgramOptions,
     /// How much is said.
     pub log: Log,
+    /// Whoever started the program has told its user that no daemon answers (`XSCHED_TOLD`).
+    pub told: bool,
     /// Words of the environment that were not understood, a line each.
     pub complaints: Vec<String>,
 }
@@ -103,7 +105,8 @@ impl Settings {
                 Log::Info
             }
         };
-        Settings { mode, options, log, complaints }
+        let told = var("XSCHED_TOLD").is_some_and(|v| v != "0");
+        Settings { mode, options, log, told, complaints }
     }
 }
 

@@ -124,11 +124,19 @@ impl Worker {
                 }
             },
         };
+        if self.settings.told {
+            self.unscheduled_said.call_once(|| ());
+        }
         loop {
             let mut timeout = self.serve_master();
             let mut sooner = |ns: Option<u64>| timeout = [timeout, ns].into_iter().flatten().min();
             sooner(self.look_for_idle());
             sooner(self.check_lease());
+            if std::env::var_os("XSCHED_TUNE_FILE").is_some() {
+                xsched_core::tune_read();
+                self.host.platforms.iter().for_each(|p| p.tend());
+                sooner(Some(100 * MS));
+            }
             if let Some(ns) = timeout {
                 // Whoever drains from now on need not wake us for a time that we wake at anyway; whoever drained since
                 // we looked is seen now.
@@ -244,6 +252,10 @@ impl Worker {
                 Ok(Some(first)) => match self.welcome(&mut connection, first) {
                     Ok(()) => {
                         self.master = Master::Daemon { connection };
+                        if std::mem::take(&mut self.settings.told) {
+                            // Should this one go, that is news.
+                            self.unscheduled_said = Once::new();
+                        }
                         Some(0)
                     }
                     Err(why) => {

@@ -95,6 +95,26 @@ fn ps_shows_a_program_its_device_and_every_launch() {
 }
 
 #[test]
+fn a_daemon_that_cannot_be_started_is_told_once() {
+    let place = Place::new();
+    library();
+    let sim_socket = place.join("sim.sock");
+    let mut sim = place.xsched(&["sim-device", "--socket", sim_socket.to_str().unwrap()]).spawn().unwrap();
+    until("the device answers", || sim_socket.exists());
+    let mut command = place.xsched(&["run", "--socket", "/no/such/folder/s.sock", "--", env!("CARGO_BIN_EXE_xsched")]);
+    command.args(["demo-worker", "--platform", "sim", "--role", "be"]).env("SIMDEV_SOCKET", &sim_socket);
+    let go = place.join("go");
+    std::fs::write(&go, "go\n").unwrap();
+    command.stdin(std::fs::File::open(go).unwrap());
+    let launched = said(command);
+    let _ = sim.kill();
+    let _ = sim.wait();
+    // It launched, so that the library in it looked for the daemon too.
+    launched.one_line(0, "runs unscheduled");
+    assert!(launched.out.contains("kernels"), "{launched:?}");
+}
+
+#[test]
 fn suspend_keeps_a_program_off_the_device_and_resume_lets_it_go_on() {
     let place = Place::new();
     let busy = Busy::start(&place, &[]);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, Request};
+use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, Request, Share};
 
 use crate::failure::{Result, print, print_json};
 use crate::{client, values};
@@ -23,6 +23,7 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
+SHARE     how it shares an NVIDIA GPU: by time, or spatially under MPS; - for a program not started by `xsched run`
 STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
@@ -61,18 +62,23 @@ fn table(answer: &Answer) -> String {
     }
     let _ = writeln!(
         out,
-        "{:>8} {:<9} {:>5} {:>6}  {:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}  PROGRAM",
-        "PID", "CLASS", "PRIO", "WEIGHT", "ON", "LEVEL", "STATE", "LAUNCHES", "UNSCHED", "DEVICE", "WAITED"
+        "{:>8} {:<9} {:>5} {:>6}  {:<7} {:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}  PROGRAM",
+        "PID", "CLASS", "PRIO", "WEIGHT", "SHARE", "ON", "LEVEL", "STATE", "LAUNCHES", "UNSCHED", "DEVICE", "WAITED"
     );
     for program in &answer.programs {
         let head = |priority: i32| {
-            format!("{:>8} {:<9} {:>5} {:>6}", program.pid, program.class.name(), priority, program.weight)
+            let share = match program.share {
+                Some(Share::Time) => "time",
+                Some(Share::Spatial) => "spatial",
+                None => "-",
+            };
+            format!("{:>8} {:<9} {:>5} {:>6}  {share:<7}", program.pid, program.class.name(), priority, program.weight)
         };
         if program.groups.is_empty() {
-            let _ = writeln!(out, "{}  {:<18} {:>77}  {}", head(program.priority), "-", "", name(&program.exe));
+            let _ = writeln!(out, "{} {:<18} {:>56}  {}", head(program.priority), "-", "", name(&program.exe));
         }
         for group in &program.groups {
-            let _ = writeln!(out, "{}  {}  {}", head(group.priority), columns(group), name(&program.exe));
+            let _ = writeln!(out, "{} {}  {}", head(group.priority), columns(group), name(&program.exe));
         }
     }
     out
@@ -163,10 +169,17 @@ mod tests {
 
     #[test]
     fn the_table_lines_up_and_holds_no_control_characters() {
-        let text = table(&answer());
+        let mut answer = answer();
+        let idle = ProgramInfo { groups: Vec::new(), share: Some(Share::Spatial), ..answer.programs[0].clone() };
+        answer.programs.push(idle);
+        let text = table(&answer);
         let lines: Vec<_> = text.lines().collect();
         let at = lines[0].find("PROGRAM").unwrap();
-        assert_eq!(lines[1].chars().skip(at).collect::<String>(), "a?[31mpp");
+        for line in &lines[1..] {
+            assert_eq!(line.chars().skip(at).collect::<String>(), "a?[31mpp");
+        }
+        let at = lines[0].find("SHARE").unwrap();
+        assert!(lines[1][at..].starts_with("- ") && lines[2][at..].starts_with("spatial "));
         assert!(!text.contains('\x1b'));
         assert!(lines[1].contains("1.5 ms") && lines[1].contains("12 µs"));
     }

@@ -175,11 +175,18 @@ pub(crate) fn main(args: Args) -> Result {
                 environment.set("XSCHED_SCHEDULER", "GLB");
             }
             match start::ensure(socket, *origin) {
-                Ok(()) => daemon = Some(socket.as_path()),
+                Ok(()) => {
+                    daemon = Some(socket.as_path());
+                    environment.unset("XSCHED_TOLD");
+                }
                 Err(why) if args.require => {
                     return Err(Failure::environment(format!("{why}; --require was given")));
                 }
-                Err(why) => say(&format!("{why}; {} runs unscheduled", name.to_string_lossy())),
+                Err(why) => {
+                    say(&format!("{why}; {} runs unscheduled", name.to_string_lossy()));
+                    // The library would say the same.
+                    environment.set("XSCHED_TOLD", "1");
+                }
             }
         }
         Scheduler::Local(policy) => {
