@@ -1,6 +1,6 @@
 //! A first-fit allocator over a range of offsets. Its book-keeping lies outside the memory it hands out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// All blocks begin at a multiple of this, in bytes.
@@ -11,13 +11,13 @@ const ALIGN: u64 = 256;
 pub struct Heap {
     /// Free blocks: start → length; no two adjacent.
     free: BTreeMap<u64, u64>,
-    used: HashMap<u64, u64>,
+    used: BTreeMap<u64, u64>,
 }
 
 impl Heap {
     /// All of it free.
     pub fn new(range: Range<u64>) -> Self {
-        Self { free: BTreeMap::from([(range.start, range.end - range.start)]), used: HashMap::new() }
+        Self { free: BTreeMap::from([(range.start, range.end - range.start)]), used: BTreeMap::new() }
     }
 
     /// A block of at least `bytes`; its offset.
@@ -35,6 +35,17 @@ impl Heap {
     /// Is this the start of a block in use?
     pub fn is_block(&self, start: u64) -> bool {
         self.used.contains_key(&start)
+    }
+
+    /// Start and length of the block in use that holds this offset.
+    pub fn block_of(&self, offset: u64) -> Option<(u64, u64)> {
+        let (&start, &length) = self.used.range(..=offset).next_back()?;
+        (offset < start + length).then_some((start, length))
+    }
+
+    /// How much is free, in however many pieces, in bytes.
+    pub fn free_bytes(&self) -> u64 {
+        self.free.values().sum()
     }
 
     /// Takes a block back; its length, or `None` if there is none at `start`.
@@ -63,11 +74,13 @@ mod tests {
         let mut heap = Heap::new(1024..1024 + 4 * 256);
         let blocks: Vec<u64> = (0..4).map(|_| heap.alloc(200).unwrap()).collect();
         assert_eq!(blocks, [1024, 1280, 1536, 1792]);
-        assert_eq!(heap.alloc(1), None);
+        assert_eq!((heap.alloc(1), heap.free_bytes()), (None, 0));
+        assert_eq!(heap.block_of(1279), Some((1024, 256)));
         for block in [1280, 1792, 1024, 1536] {
             assert!(heap.is_block(block));
             assert_eq!(heap.free(block), Some(256));
         }
+        assert_eq!((heap.block_of(1279), heap.free_bytes()), (None, 1024));
         assert_eq!(heap.alloc(1024), Some(1024), "neighbours grew together");
         assert_eq!(heap.free(1280), None, "not the start of a block");
         assert_eq!(heap.alloc(u64::MAX), None);

@@ -1,0 +1,40 @@
+//! What follows from the list of the driver's names: entry points for those not implemented, and the versions by
+//! which `cuGetProcAddress` finds them. And link options.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+fn main() {
+    // Programs know the driver by this name. Its threads run its code, so it must never be unloaded.
+    for option in ["-soname,libcuda.so.1", "-z,nodelete"] {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,{option}");
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| {
+        let path = here.join(name);
+        println!("cargo:rerun-if-changed={}", path.display());
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    };
+    println!("cargo:rerun-if-changed=build.rs");
+    let (names, table, versions) = (read("../../testing/cuda/names.txt"), read("src/table.rs"), read("versions.txt"));
+    let implemented: BTreeSet<&str> = table.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let missing: Vec<&str> = names.lines().filter(|name| !implemented.contains(name)).collect();
+
+    let mut out = format!("unsupported! {{ {} }}\n\n", missing.join(" "));
+    out.push_str("/// Symbol and the version of CUDA that brought it, in tens of its minor number.\n");
+    out.push_str("pub(crate) const VERSIONS: &[(&str, i32)] = &[\n");
+    for line in versions.lines() {
+        let (symbol, version) = line.split_once(' ').expect("versions.txt: SYMBOL VERSION");
+        let _ = writeln!(out, "    (\"{symbol}\", {version}),");
+    }
+    out.push_str("];\n");
+    let mut counts = String::new();
+    for name in names.lines() {
+        let _ = writeln!(counts, "pub(super) static {name}: AtomicU64 = AtomicU64::new(0);");
+    }
+    let folder = std::env::var("OUT_DIR").expect("cargo sets it");
+    for (name, text) in [("generated.rs", out), ("counts.rs", counts)] {
+        std::fs::write(Path::new(&folder).join(name), text).expect("cargo's folder is writable");
+    }
+}

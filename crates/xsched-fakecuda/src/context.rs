@@ -1,0 +1,360 @@
+//! Contexts: each is a context of the simulated device.
+
+use crate::edge::{In, Out};
+use crate::process::{device, driver, known};
+use crate::result::{Error, Result};
+use crate::rm::Group;
+use crate::stats::{COUNTERS, Counters};
+use crate::stream::Stream;
+use crate::{capture, stats};
+use rustix::fd::RawFd;
+use std::cell::RefCell;
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Arc, Weak};
+use xsched_sim::client::{self, Mark, Ordering, lock};
+
+/// A context.
+pub(crate) struct Ctx {
+    pub(crate) handle: usize,
+    pub(crate) id: u64,
+    pub(crate) device: usize,
+    primary: bool,
+    flags: AtomicU32,
+    alive: AtomicBool,
+    pub(crate) sim: &'static client::Context,
+    pub(crate) group: Group,
+    pub(crate) legacy: Arc<Stream>,
+    pub(crate) memory: crate::memory::Book,
+}
+
+/// A device's primary context.
+#[derive(Default)]
+pub(crate) struct Primary {
+    context: Option<Arc<Ctx>>,
+    references: u64,
+    flags: c_uint,
+}
+
+/// Descriptors of contexts, never closed, for a forked child. A list that only grows and is read without a lock.
+struct Fds {
+    fds: [RawFd; 2],
+    next: *const Fds,
+}
+
+static FDS: AtomicPtr<Fds> = AtomicPtr::new(std::ptr::null_mut());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Handles of the contexts that are current to this thread, the uppermost last; 0 = none was set.
+    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `body` with every descriptor by which the device knows this process.
+pub(crate) fn for_each_fd(body: impl Fn(RawFd)) {
+    let mut entry = FDS.load(Acquire).cast_const();
+    // SAFETY: entries are leaked, and `next` was set before publication.
+    while let Some(fds) = unsafe { entry.as_ref() } {
+        fds.fds.into_iter().for_each(&body);
+        entry = fds.next;
+    }
+}
+
+fn note_fds(fds: [RawFd; 2]) {
+    let entry = Box::leak(Box::new(Fds { fds, next: std::ptr::null() }));
+    let mut head = FDS.load(Acquire);
+    loop {
+        entry.next = head;
+        match FDS.compare_exchange(head, entry, AcqRel, Acquire) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+impl Ctx {
+    fn new(device: usize, primary: bool, flags: c_uint) -> Result<Arc<Self>> {
+        let number = u8::try_from(device).map_err(|_| Error::INVALID_DEVICE)?;
+        let sim = client::Context::new(number, Ordering::Barrier)?;
+        let group = Group::new(sim)?;
+        note_fds(sim.fds());
+        Counters::add(&COUNTERS.contexts);
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        Ok(driver()?.contexts.add(|handle| {
+            Arc::new_cyclic(|this: &Weak<Self>| Self {
+                handle,
+                id,
+                device,
+                primary,
+                flags: flags.into(),
+                alive: AtomicBool::new(true),
+                sim,
+                group,
+                legacy: Stream::legacy(this.clone()),
+                memory: crate::memory::Book::default(),
+            })
+        }))
+    }
+
+    /// Fails if the context is gone or a kernel of it has faulted.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.alive.load(Acquire) {
+            stats::illegal(format!("context {:#x} is destroyed", self.handle));
+            return Err(Error::CONTEXT_IS_DESTROYED);
+        }
+        if self.sim.has_faulted() {
+            return Err(Error::ILLEGAL_ADDRESS);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Acquire)
+    }
+
+    /// Waits, and says how it ended.
+    pub(crate) fn wait(&self, mark: Mark) -> Result<()> {
+        let waited = self.sim.wait(mark);
+        self.check()?;
+        Ok(waited?)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.check()?;
+        capture::no_capture_in(self)?;
+        let waited = self.sim.synchronize();
+        self.check()?;
+        Ok(waited?)
+    }
+
+    /// Ends the context and all that is in it. What is pending is dropped.
+    fn end(&self) {
+        self.alive.store(false, Release);
+        self.group.end();
+        self.sim.close();
+        let Ok(driver) = driver() else { return };
+        capture::end_of(self.id);
+        let mine = |ctx: &Weak<Ctx>| ctx.as_ptr() == std::ptr::from_ref(self);
+        driver.streams.remove_if(|stream| mine(&stream.ctx));
+        driver.events.remove_if(|event| mine(&event.ctx));
+        driver.modules.remove_if(|module| module.ctx.as_ref().is_some_and(mine));
+        driver.functions.remove_if(|function| function.ctx.as_ref().is_some_and(mine));
+        crate::memory::forget_registered(self);
+        driver.contexts.remove(self.handle);
+    }
+}
+
+fn find(handle: usize) -> Result<Arc<Ctx>> {
+    let found = driver()?.contexts.get(handle);
+    known("context", handle, found)
+        .map_err(|_| if handle == 0 { Error::INVALID_CONTEXT } else { Error::CONTEXT_IS_DESTROYED })
+}
+
+/// Handle of the calling thread's context; 0 = none.
+fn top() -> usize {
+    STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0))
+}
+
+/// The calling thread's context, if it may still be used.
+pub(crate) fn current() -> Result<Arc<Ctx>> {
+    let ctx = find(top())?;
+    ctx.check()?;
+    Ok(ctx)
+}
+
+/// The calling thread's context, or the one named.
+pub(crate) fn given(handle: usize) -> Result<Arc<Ctx>> {
+    if handle == 0 { current() } else { find(handle) }
+}
+
+pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
+    let (device, out) = (device(number)?, out.required()?);
+    let mut primary = lock(&driver()?.primaries[device]);
+    let context = match &primary.context {
+        Some(context) => context.clone(),
+        None => {
+            let context = Ctx::new(device, true, primary.flags)?;
+            primary.context = Some(context.clone());
+            context
+        }
+    };
+    primary.references += 1;
+    out.put(context.handle)
+}
+
+pub(crate) fn primary_release(number: c_int) -> Result<()> {
+    let mut primary = lock(&driver()?.primaries[device(number)?]);
+    if primary.references == 0 {
+        return Err(Error::INVALID_CONTEXT);
+    }
+    primary.references -= 1;
+    if primary.references == 0
+        && let Some(context) = primary.context.take()
+    {
+        context.end();
+    }
+    Ok(())
+}
+
+/// The references stay: the next use makes the context anew, as far as it goes through a retain.
+pub(crate) fn primary_reset(number: c_int) -> Result<()> {
+    let mut primary = lock(&driver()?.primaries[device(number)?]);
+    primary.references = 0;
+    if let Some(context) = primary.context.take() {
+        context.end();
+    }
+    Ok(())
+}
+
+pub(crate) fn primary_state(number: c_int, flags: Out<c_uint>, active: Out<c_int>) -> Result<()> {
+    let primary = lock(&driver()?.primaries[device(number)?]);
+    flags.maybe(primary.flags);
+    active.maybe(primary.context.is_some().into());
+    Ok(())
+}
+
+pub(crate) fn primary_set_flags(number: c_int, flags: c_uint) -> Result<()> {
+    let mut primary = lock(&driver()?.primaries[device(number)?]);
+    primary.flags = flags;
+    if let Some(context) = &primary.context {
+        context.flags.store(flags, Relaxed);
+    }
+    Ok(())
+}
+
+pub(crate) fn create(out: Out<usize>, flags: c_uint, number: c_int) -> Result<()> {
+    let (device, out) = (device(number)?, out.required()?);
+    let context = Ctx::new(device, false, flags)?;
+    STACK.with_borrow_mut(|stack| stack.push(context.handle));
+    out.put(context.handle)
+}
+
+pub(crate) fn create_v3(out: Out<usize>, _: In<u8>, affinities: c_int, flags: c_uint, number: c_int) -> Result<()> {
+    if affinities != 0 {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    create(out, flags, number)
+}
+
+pub(crate) fn create_v4(out: Out<usize>, _: In<u8>, flags: c_uint, number: c_int) -> Result<()> {
+    create(out, flags, number)
+}
+
+pub(crate) fn destroy(handle: usize) -> Result<()> {
+    let context = find(handle)?;
+    if context.primary {
+        return Err(Error::INVALID_CONTEXT);
+    }
+    if top() == handle {
+        STACK.with_borrow_mut(|stack| stack.pop());
+    }
+    context.end();
+    Ok(())
+}
+
+pub(crate) fn push(handle: usize) -> Result<()> {
+    let context = find(handle)?;
+    STACK.with_borrow_mut(|stack| stack.push(context.handle));
+    Ok(())
+}
+
+pub(crate) fn pop(out: Out<usize>) -> Result<()> {
+    let handle = STACK.with_borrow_mut(Vec::pop).filter(|&handle| handle != 0).ok_or(Error::INVALID_CONTEXT)?;
+    out.maybe(handle);
+    Ok(())
+}
+
+pub(crate) fn set_current(handle: usize) -> Result<()> {
+    if handle != 0 {
+        find(handle)?;
+    }
+    STACK.with_borrow_mut(|stack| {
+        stack.pop();
+        if handle != 0 {
+            stack.push(handle);
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn get_current(out: Out<usize>) -> Result<()> {
+    out.put(top())
+}
+
+pub(crate) fn get_device(out: Out<c_int>) -> Result<()> {
+    get_device_of(out, top())
+}
+
+pub(crate) fn get_device_of(out: Out<c_int>, handle: usize) -> Result<()> {
+    let handle = if handle == 0 { top() } else { handle };
+    out.put(find(handle)?.device as c_int)
+}
+
+pub(crate) fn get_id(handle: usize, out: Out<u64>) -> Result<()> {
+    out.put(given(handle)?.id)
+}
+
+pub(crate) fn get_flags(out: Out<c_uint>) -> Result<()> {
+    out.put(current()?.flags.load(Relaxed))
+}
+
+pub(crate) fn set_flags(flags: c_uint) -> Result<()> {
+    current()?.flags.store(flags, Relaxed);
+    Ok(())
+}
+
+pub(crate) fn get_api_version(handle: usize, out: Out<c_uint>) -> Result<()> {
+    given(handle)?;
+    out.put(3020)
+}
+
+pub(crate) fn get_limit(out: Out<usize>, limit: c_uint) -> Result<()> {
+    current()?;
+    // Stack size, printf buffer, heap of device-side malloc.
+    out.put(match limit {
+        0 => 1024,
+        1 => 1 << 20,
+        2 => 8 << 20,
+        _ => return Err(Error::NOT_SUPPORTED),
+    })
+}
+
+pub(crate) fn set_limit(limit: c_uint, _: usize) -> Result<()> {
+    current()?;
+    if limit > 2 { Err(Error::NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// Lowest and highest: a smaller number is more urgent.
+pub(crate) const PRIORITIES: (c_int, c_int) = (0, -5);
+
+pub(crate) fn priority_range(least: Out<c_int>, greatest: Out<c_int>) -> Result<()> {
+    current()?;
+    least.maybe(PRIORITIES.0);
+    greatest.maybe(PRIORITIES.1);
+    Ok(())
+}
+
+pub(crate) fn get_config(out: Out<c_int>) -> Result<()> {
+    current()?;
+    out.put(0)
+}
+
+pub(crate) fn set_config(_: c_uint) -> Result<()> {
+    current().map(drop)
+}
+
+pub(crate) fn synchronize() -> Result<()> {
+    current()?.synchronize()
+}
+
+pub(crate) fn synchronize_given(handle: usize) -> Result<()> {
+    given(handle)?.synchronize()
+}
+
+/// No two devices see each other's memory, and no context another's.
+pub(crate) fn can_access_peer(out: Out<c_int>, one: c_int, other: c_int) -> Result<()> {
+    device(one)?;
+    device(other)?;
+    out.put(0)
+}

@@ -1,0 +1,171 @@
+//! Launches.
+
+use crate::context::Ctx;
+use crate::edge::{In, Null};
+use crate::memory;
+use crate::module::{Function, Kernel, find_function};
+use crate::op::Op;
+use crate::result::{Error, Result};
+use crate::stream;
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+use xsched_sim::command::{Action, KernelOp};
+
+/// Device time of a kernel without work, in ns.
+const BASE_NS: u64 = 2_000;
+
+/// A kernel with its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    kernel: Kernel,
+    /// In order, each in the low bits.
+    arguments: [u64; 4],
+}
+
+impl Launch {
+    /// Takes the arguments from where a launch has them.
+    pub(crate) fn new(kernel: Kernel, params: In<In<u8>>, extra: In<usize>) -> Result<Self> {
+        let mut arguments = [0; 4];
+        let packed = if params.is_null() && !kernel.parameters().is_empty() { Some(buffer(extra)?) } else { None };
+        for (index, (&size, offset)) in kernel.parameters().iter().zip(kernel.offsets()).enumerate() {
+            let (from, skip) = match packed {
+                Some(buffer) => (buffer, offset),
+                None => (params.at(index)?, 0),
+            };
+            let mut bytes = [0; 8];
+            for (i, byte) in bytes.iter_mut().take(size).enumerate() {
+                *byte = from.at(skip + i)?;
+            }
+            arguments[index] = u64::from_le_bytes(bytes);
+        }
+        Ok(Self { kernel, arguments })
+    }
+
+    /// What it asks of the device. A kernel that reaches outside the context's memory faults.
+    pub(crate) fn action(&self, ctx: &Arc<Ctx>) -> Action {
+        let fault = Action::Kernel { op: KernelOp::Fault, count: 0, duration_ns: BASE_NS, x: 0, y: 0, a: 0.0 };
+        self.within(ctx).unwrap_or(fault)
+    }
+
+    fn within(&self, ctx: &Arc<Ctx>) -> Option<Action> {
+        let [first, second, third, fourth] = self.arguments;
+        let floats = |address: u64, count: u32| {
+            let pointer = std::ptr::with_exposed_provenance::<c_void>(address as usize);
+            ctx.sim.offset(pointer, count as usize * 4).filter(|offset| offset.is_multiple_of(4))
+        };
+        let count = first as u32;
+        // 4 elements a ns.
+        let work = BASE_NS + u64::from(count) / 4;
+        let kernel = |op, count, duration_ns, x, y, a| Some(Action::Kernel { op, count, duration_ns, x, y, a });
+        match self.kernel {
+            Kernel::Empty => kernel(KernelOp::Nop, 0, BASE_NS, 0, 0, 0.0),
+            Kernel::Spin => kernel(KernelOp::Nop, 0, first, 0, 0, 0.0),
+            Kernel::Crash => None,
+            Kernel::Axpy => {
+                let (x, y) = (floats(third, count)?, floats(fourth, count)?);
+                kernel(KernelOp::Axpy, count, work, x, y, f32::from_bits(second as u32))
+            }
+            Kernel::Fill => {
+                let y = floats(third, count)?;
+                kernel(KernelOp::Fill, count, work, 0, y, f32::from_bits(second as u32))
+            }
+            Kernel::Reduce => kernel(KernelOp::Sum, count, work, floats(second, count)?, floats(third, 1)?, 0.0),
+            Kernel::Stamp => Some(Action::Stamp { place: memory::place(ctx, first, 8).ok()?, duration_ns: BASE_NS }),
+        }
+    }
+}
+
+/// CU_LAUNCH_PARAM_BUFFER_POINTER (1) in a list that ends with 0.
+fn buffer(extra: In<usize>) -> Result<In<u8>> {
+    for index in (0..).step_by(2) {
+        match extra.at(index)? {
+            0 => break,
+            1 => return Ok(In::from_address(extra.at(index + 1)?)),
+            _ => {}
+        }
+    }
+    Err(Error::INVALID_VALUE)
+}
+
+/// The grid must be one that a device has room for.
+pub(crate) fn check_shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Result<()> {
+    let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
+    let fits = grid.iter().all(|&n| n > 0)
+        && grid[0] <= 0x7fff_ffff
+        && grid[1..].iter().all(|&n| n <= 0xffff)
+        && (1..=1024).contains(&threads)
+        && shared <= 227 << 10;
+    if fits { Ok(()) } else { Err(Error::INVALID_VALUE) }
+}
+
+/// A function belongs to a context; a library's kernel to all.
+fn check_context(function: &Function, ctx: &Arc<Ctx>) -> Result<()> {
+    let same = function.ctx.as_ref().is_none_or(|owner| owner.as_ptr() == Arc::as_ptr(ctx));
+    if same { Ok(()) } else { Err(Error::INVALID_HANDLE) }
+}
+
+#[allow(clippy::too_many_arguments)] // the driver's
+pub(crate) fn kernel(
+    null: Null,
+    function: usize,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: usize,
+    params: In<In<u8>>,
+    extra: In<usize>,
+) -> Result<()> {
+    let (function, stream) = (find_function(function)?, stream::find(null, stream)?);
+    check_context(&function, &stream.context()?)?;
+    check_shape([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared)?;
+    let launch = Launch::new(function.kernel, params, extra)?;
+    stream.issue(Op::Kernel(launch)).map(drop)
+}
+
+#[allow(clippy::too_many_arguments)] // the driver's
+pub(crate) fn cooperative(
+    null: Null,
+    function: usize,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: usize,
+    params: In<In<u8>>,
+) -> Result<()> {
+    let (gx, gy, gz, none) = (grid_x, grid_y, grid_z, In::NOTHING);
+    kernel(null, function, gx, gy, gz, block_x, block_y, block_z, shared, stream, params, none)
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: usize,
+    attributes: usize,
+    attribute_count: c_uint,
+}
+
+const _: () = assert!(std::mem::offset_of!(Config, stream) == 32);
+
+pub(crate) fn kernel_ex(
+    null: Null,
+    config: In<Config>,
+    function: usize,
+    params: In<In<u8>>,
+    extra: In<usize>,
+) -> Result<()> {
+    let Config { grid, block, shared, stream, .. } = config.get()?;
+    let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+    kernel(null, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
+}

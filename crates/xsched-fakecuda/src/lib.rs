@@ -1,0 +1,57 @@
+//! `libfakecuda.so`, to be laid out as `libcuda.so.1`: a CUDA driver for tests on machines without a GPU. It exports
+//! every function of the driver API and stands on the simulated device of `xsched-sim`, so that several processes
+//! really share a device, in its own virtual time.
+//!
+//! - [`table`]: every function, what implements it; [`edge`]: arguments as C gives them.
+//! - [`process`]: what belongs to the process; [`slab`]: handles; [`stats`]: what was really done.
+//! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects.
+//! - [`op`]: a command, which is given to the device, or recorded by a [`capture`]; [`launch`], [`copy`], [`memops`]:
+//!   the kinds of it.
+//! - [`rm`]: channel groups and time slices, asked for by `ioctl` as a driver does.
+//! - [`lookup`] answers `cuGetProcAddress`.
+//!
+//! # What is not as on hardware
+//! Kernels are those of [`module::Kernel`]; a PTX text gives only their names. Kernels of one context run one at a time.
+//! A graph's nodes run one after the other. Device memory can be read by the host. Not there: managed memory, arrays and
+//! textures, virtual memory management, memory nodes of graphs, IPC, green contexts, multicast.
+//!
+//! # Counts
+//! `fakeGetCounters` stores what was given to the device (the fields of [`stats::Counters`], in order). With
+//! `FAKECUDA_STATS=FILE` a line of JSON is appended to that file at the end of the process: these counts, the calls of
+//! each function, and calls that no correct program makes (handles that do not exist, memory that is not known).
+
+mod capture;
+mod context;
+mod copy;
+mod device;
+mod edge;
+mod event;
+mod graph;
+mod launch;
+mod lookup;
+mod memops;
+mod memory;
+mod module;
+mod op;
+mod process;
+mod result;
+mod rm;
+mod slab;
+mod stats;
+mod stream;
+mod table;
+
+/// Stores the first `room` of the counters where `out` points, and returns how many there are.
+///
+/// # Safety
+/// `out` has room for that many.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn fakeGetCounters(out: *mut u64, room: usize) -> usize {
+    let values = stats::values();
+    for (index, (_, value)) in values.iter().take(room).enumerate() {
+        // SAFETY: as the caller says.
+        unsafe { out.add(index).write(*value) };
+    }
+    values.len()
+}

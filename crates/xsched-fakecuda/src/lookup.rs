@@ -1,0 +1,106 @@
+//! `cuGetProcAddress`.
+
+use crate::device::VERSION;
+use crate::edge::{Out, Text};
+use crate::result::{Error, Result};
+use crate::table::{TABLE, UNSUPPORTED, VERSIONS};
+use std::ffi::{c_int, c_void};
+
+/// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM.
+const PER_THREAD: u64 = 2;
+
+/// CU_GET_PROC_ADDRESS_...
+const FOUND: c_int = 0;
+const NO_SYMBOL: c_int = 1;
+const TOO_NEW: c_int = 2;
+
+/// Base name and variant of a symbol: `cuMemcpy2D_v2_ptds` is `cuMemcpy2D`, per thread.
+fn split(symbol: &str) -> (&str, bool) {
+    let stem = symbol.strip_suffix("_ptsz").or_else(|| symbol.strip_suffix("_ptds"));
+    let (rest, per_thread) = stem.map_or((symbol, false), |stem| (stem, true));
+    let base = match rest.rsplit_once("_v") {
+        Some((base, digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => rest,
+    };
+    (base, per_thread)
+}
+
+/// The symbol that serves a base name at a version; else whether there is a newer one.
+fn search(name: &str, version: i32, per_thread: bool) -> std::result::Result<&'static str, c_int> {
+    let of = |variant: bool| VERSIONS.iter().filter(move |(symbol, _)| split(symbol) == (name, variant));
+    let newest = |variant: bool| of(variant).filter(|&&(_, since)| since <= version).max_by_key(|&&(_, since)| since);
+    let found = if per_thread { newest(true).or_else(|| newest(false)) } else { newest(false) };
+    match found {
+        Some(&(symbol, _)) => Ok(symbol),
+        None if of(false).next().is_some() => Err(TOO_NEW),
+        None => Err(NO_SYMBOL),
+    }
+}
+
+fn address(symbol: &str) -> *const c_void {
+    let entry = TABLE.iter().chain(UNSUPPORTED).find(|entry| entry.name == symbol);
+    entry.map_or(std::ptr::null(), |entry| entry.address.cast())
+}
+
+fn look_up(name: Text, version: c_int, flags: u64) -> Result<std::result::Result<*const c_void, c_int>> {
+    if flags > PER_THREAD || version > VERSION {
+        return Err(Error::INVALID_VALUE);
+    }
+    Ok(search(&name.get()?, version, flags == PER_THREAD).map(address))
+}
+
+pub(crate) fn get(name: Text, out: Out<*const c_void>, version: c_int, flags: u64) -> Result<()> {
+    let (out, found) = (out.required()?, look_up(name, version, flags)?);
+    out.put(found.unwrap_or(std::ptr::null()))?;
+    found.map(drop).map_err(|_| Error::NOT_FOUND)
+}
+
+pub(crate) fn get_v2(
+    name: Text,
+    out: Out<*const c_void>,
+    version: c_int,
+    flags: u64,
+    status: Out<c_int>,
+) -> Result<()> {
+    let (out, found) = (out.required()?, look_up(name, version, flags)?);
+    status.maybe(found.err().unwrap_or(FOUND));
+    out.put(found.unwrap_or(std::ptr::null()))
+}
+
+/// For programs compiled for a default stream per thread: the default means that.
+pub(crate) fn get_v2_per_thread(
+    name: Text,
+    out: Out<*const c_void>,
+    version: c_int,
+    flags: u64,
+    status: Out<c_int>,
+) -> Result<()> {
+    get_v2(name, out, version, if flags == 0 { PER_THREAD } else { flags }, status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_choose_symbols() {
+        assert_eq!(search("cuMemAlloc", 2000, false), Ok("cuMemAlloc"));
+        assert_eq!(search("cuMemAlloc", 12000, true), Ok("cuMemAlloc_v2"), "no variant per thread");
+        assert_eq!(search("cuMemcpyHtoD", 12000, true), Ok("cuMemcpyHtoD_v2_ptds"));
+        assert_eq!(search("cuStreamBeginCapture", 10000, false), Ok("cuStreamBeginCapture"));
+        assert_eq!(search("cuStreamBeginCapture", 10010, false), Ok("cuStreamBeginCapture_v2"));
+        assert_eq!(search("cuLaunchKernelEx", 11000, false), Err(TOO_NEW));
+        assert_eq!(search("cuMemAlloc_v2", 12000, false), Err(NO_SYMBOL));
+    }
+
+    #[test]
+    fn every_symbol_can_be_found() {
+        for &(symbol, since) in VERSIONS {
+            let (base, per_thread) = split(symbol);
+            assert_eq!(search(base, since, per_thread), Ok(symbol));
+            assert!(!address(symbol).is_null(), "{symbol}");
+        }
+        let names = include_str!("../../../testing/cuda/names.txt");
+        assert_eq!(names.lines().count(), VERSIONS.len());
+    }
+}

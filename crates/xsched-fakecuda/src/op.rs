@@ -1,0 +1,205 @@
+//! A command, as it is given to a stream, recorded by a capture, or part of a graph.
+
+use crate::context::Ctx;
+use crate::copy::{Copy, Set};
+use crate::event::Event;
+use crate::launch::Launch;
+use crate::memops::MemOp;
+use crate::process::in_host_function;
+use crate::result::{Error, Result};
+use crate::stats::{COUNTERS, Counters};
+use crate::stream::{self, Stream};
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Release;
+use xsched_sim::client::{self, Mark, Slot, lock};
+use xsched_sim::command::{Action, Condition, Place, Width};
+
+/// `CUhostFn`.
+pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
+/// `CUstreamCallback`.
+pub(crate) type Callback = unsafe extern "C" fn(usize, c_int, *mut c_void);
+
+/// The argument of a program's function.
+#[derive(Clone, Copy)]
+pub(crate) struct Argument(pub(crate) *mut c_void);
+
+// SAFETY: the pointer is the program's, which has it used on another thread by giving it with a host function.
+unsafe impl Send for Argument {}
+// SAFETY: as above.
+unsafe impl Sync for Argument {}
+
+impl Argument {
+    fn get(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// A command.
+#[derive(Clone)]
+pub(crate) enum Op {
+    Kernel(Launch),
+    Copy(Copy),
+    Set(Set),
+    Host(HostFunction, Argument),
+    Callback(usize, Callback, Argument),
+    Record(Arc<Event>),
+    Wait(Arc<Event>),
+    MemOps(Vec<MemOp>),
+    Empty,
+    /// A graph in a graph: its commands in order.
+    Child(Vec<Op>),
+}
+
+/// A command that the device has got, and what the host still has to do for it.
+pub(crate) struct Given {
+    pub(crate) mark: Mark,
+    rest: Option<Box<dyn FnOnce() -> Result<()>>>,
+}
+
+impl From<Mark> for Given {
+    fn from(mark: Mark) -> Self {
+        Self { mark, rest: None }
+    }
+}
+
+impl Given {
+    pub(crate) fn and_then(mark: Mark, rest: impl FnOnce() -> Result<()> + 'static) -> Self {
+        Self { mark, rest: Some(Box::new(rest)) }
+    }
+
+    /// Does the rest, which may wait for the device.
+    pub(crate) fn finish(self) -> Result<Mark> {
+        self.rest.map_or(Ok(()), |rest| rest())?;
+        Ok(self.mark)
+    }
+}
+
+impl Op {
+    /// Gives it to the device. In a graph (`graph`) nothing is left for the host to do.
+    pub(crate) fn run(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Given> {
+        if let Self::Copy(copy) = self {
+            return copy.run(ctx, slot, graph);
+        }
+        self.run_on_device(ctx, slot, graph).map(Given::from)
+    }
+
+    fn run_on_device(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Mark> {
+        match self {
+            Self::Kernel(launch) => {
+                Counters::add(&COUNTERS.kernels);
+                if graph {
+                    Counters::add(&COUNTERS.graph_kernels);
+                }
+                give(ctx, slot, launch.action(ctx))
+            }
+            Self::Copy(copy) => copy.run(ctx, slot, graph)?.finish(),
+            Self::Set(set) => {
+                Counters::add(&COUNTERS.sets);
+                give(ctx, slot, set.action(ctx)?)
+            }
+            &Self::Host(function, argument) => {
+                // SAFETY: the program gave this function and its argument for this.
+                call(ctx, slot, move || unsafe { function(argument.get()) })
+            }
+            &Self::Callback(stream, function, argument) => {
+                // SAFETY: the program gave this function and its argument for this.
+                call(ctx, slot, move || unsafe { function(stream, 0, argument.get()) })
+            }
+            Self::Record(event) => {
+                Counters::add(&COUNTERS.records);
+                Ok(ctx.sim.record(event.slot, slot)?)
+            }
+            Self::Wait(event) => wait(ctx, slot, event),
+            Self::MemOps(ops) => {
+                ops.iter().try_for_each(|op| give(ctx, slot, op.action(ctx)?).map(drop))?;
+                Ok(ctx.sim.end(slot)?)
+            }
+            Self::Empty => Ok(ctx.sim.end(slot)?),
+            Self::Child(ops) => {
+                ops.iter().try_for_each(|op| op.run(ctx, slot, graph).map(drop))?;
+                Ok(ctx.sim.end(slot)?)
+            }
+        }
+    }
+}
+
+/// Gives one action to a stream.
+pub(crate) fn give(ctx: &Ctx, slot: Slot, action: Action) -> Result<Mark> {
+    Ok(ctx.sim.submit(slot, |_, _| Ok(Some(action)))?)
+}
+
+/// Has a function of the program run in a stream's turn.
+fn call(ctx: &Ctx, slot: Slot, body: impl FnOnce() + Send + 'static) -> Result<Mark> {
+    let function = Box::new(move || {
+        in_host_function(body);
+        Counters::add(&COUNTERS.host_functions);
+    });
+    Ok(ctx.sim.call(slot, function)?)
+}
+
+/// Waits for an event. The device knows only waits within a context; for another's event the stream waits for a word
+/// that a thread of ours writes.
+fn wait(ctx: &Arc<Ctx>, slot: Slot, event: &Event) -> Result<Mark> {
+    let other = event.context()?;
+    if Arc::ptr_eq(ctx, &other) {
+        ctx.sim.wait_event(slot, event.slot)?;
+        return Ok(ctx.sim.end(slot)?);
+    }
+    let Some(mark) = other.sim.recorded(event.slot)? else { return Ok(ctx.sim.end(slot)?) };
+    let offset = lock(&ctx.sim.heaps).host.alloc(4).ok_or(Error::OUT_OF_MEMORY)?;
+    let sim = ctx.sim;
+    let word = move || {
+        // SAFETY: a word of the arena, allocated for this, aligned, and mapped for good.
+        unsafe { AtomicU32::from_ptr(sim.address(offset).cast()) }
+    };
+    word().store(0, Release);
+    let place = Place { region: 0, offset };
+    let given = give(ctx, slot, Action::WaitValue { place, width: Width::Word, condition: Condition::Eq, value: 1 })?;
+    client::spawn("fakecuda-wait", move || {
+        // An end of the other context ends the wait, too.
+        let _ = other.sim.wait(mark);
+        word().store(1, Release);
+        if sim.wait(given).is_ok() {
+            let _ = sim.release(offset, |heaps| &mut heaps.host);
+        }
+    })?;
+    Ok(given)
+}
+
+pub(crate) fn launch_host_function(
+    null: crate::edge::Null,
+    stream: usize,
+    function: Option<HostFunction>,
+    argument: *mut c_void,
+) -> Result<()> {
+    let function = function.ok_or(Error::INVALID_VALUE)?;
+    stream::find(null, stream)?.issue(Op::Host(function, Argument(argument))).map(drop)
+}
+
+pub(crate) fn launch_host_function_v2(
+    null: crate::edge::Null,
+    stream: usize,
+    function: Option<HostFunction>,
+    argument: *mut c_void,
+    _sync_mode: std::ffi::c_uint,
+) -> Result<()> {
+    launch_host_function(null, stream, function, argument)
+}
+
+pub(crate) fn add_callback(
+    null: crate::edge::Null,
+    handle: usize,
+    function: Option<Callback>,
+    argument: *mut c_void,
+    flags: std::ffi::c_uint,
+) -> Result<()> {
+    let function = function.filter(|_| flags == 0).ok_or(Error::INVALID_VALUE)?;
+    let stream: Arc<Stream> = stream::find(null, handle)?;
+    if let Some(capture) = stream.capture() {
+        capture.invalidate();
+        return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    stream.issue(Op::Callback(handle, function, Argument(argument))).map(drop)
+}

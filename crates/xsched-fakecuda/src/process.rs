@@ -1,0 +1,125 @@
+//! What belongs to the process: whether the driver is up, its objects by handle, and what a fork does to it.
+
+use crate::context::{Ctx, Primary};
+use crate::event::Event;
+use crate::graph::{Exec, Graph, NodeHandle};
+use crate::module::{Function, Module};
+use crate::result::{Error, Result};
+use crate::slab::Slab;
+use crate::stats;
+use crate::stream::Stream;
+use std::cell::Cell;
+use std::ffi::c_uint;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use xsched_sim::client;
+
+/// All there is behind handles.
+pub(crate) struct Driver {
+    pub(crate) devices: usize,
+    pub(crate) primaries: Vec<Mutex<Primary>>,
+    pub(crate) contexts: Slab<Ctx>,
+    pub(crate) streams: Slab<Stream>,
+    pub(crate) events: Slab<Event>,
+    pub(crate) modules: Slab<Module>,
+    pub(crate) functions: Slab<Function>,
+    pub(crate) graphs: Slab<Graph>,
+    pub(crate) nodes: Slab<NodeHandle>,
+    pub(crate) execs: Slab<Exec>,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+/// This process is a child of one that used the driver.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// `cuInit`.
+pub(crate) fn init(flags: c_uint) -> Result<()> {
+    if FORKED.load(Relaxed) {
+        return Err(Error::NOT_INITIALIZED);
+    }
+    if flags != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    if DRIVER.get().is_some() {
+        return Ok(());
+    }
+    let devices = usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?;
+    if devices == 0 {
+        return Err(Error::NO_DEVICE);
+    }
+    DRIVER.get_or_init(|| {
+        // SAFETY: both handlers live as long as the process, for this library is never unloaded.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(after_fork));
+            libc::atexit(stats::report);
+        }
+        Driver {
+            devices,
+            primaries: (0..devices).map(|_| Mutex::default()).collect(),
+            contexts: Slab::new(0x51),
+            streams: Slab::new(0x52),
+            events: Slab::new(0x53),
+            modules: Slab::new(0x54),
+            functions: Slab::new(0x55),
+            graphs: Slab::new(0x56),
+            nodes: Slab::new(0x57),
+            execs: Slab::new(0x58),
+        }
+    });
+    Ok(())
+}
+
+/// In a forked child the driver is of no use, and the parent's contexts must not seem to be alive by it.
+extern "C" fn after_fork() {
+    FORKED.store(true, SeqCst);
+    crate::context::for_each_fd(|fd| {
+        // SAFETY: this child's copy of a descriptor that nobody uses here.
+        unsafe { libc::close(fd) };
+    });
+    stats::reset();
+}
+
+/// The driver may be called here and now.
+pub(crate) fn usable(name: &str) -> Result<()> {
+    if FORKED.load(Relaxed) || DRIVER.get().is_none() {
+        return Err(Error::NOT_INITIALIZED);
+    }
+    if IN_HOST_FUNCTION.get() {
+        stats::illegal(format!("{name}: called by a host function"));
+        return Err(Error::NOT_PERMITTED);
+    }
+    Ok(())
+}
+
+/// Runs what a program gave as a host function.
+pub(crate) fn in_host_function(body: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    body();
+    IN_HOST_FUNCTION.set(false);
+}
+
+/// The driver; only after [`usable`].
+pub(crate) fn driver() -> Result<&'static Driver> {
+    DRIVER.get().ok_or(Error::NOT_INITIALIZED)
+}
+
+/// Checks the number of a device.
+pub(crate) fn device(number: i32) -> Result<usize> {
+    usize::try_from(number).ok().filter(|&n| driver().is_ok_and(|d| n < d.devices)).ok_or(Error::INVALID_DEVICE)
+}
+
+/// An object that is gone, or never was, is no use of a correct program.
+pub(crate) fn known<T>(what: &str, handle: usize, found: Option<T>) -> Result<T> {
+    found.ok_or_else(|| {
+        if handle != 0 {
+            stats::illegal(format!("{what} {handle:#x} does not exist"));
+        }
+        Error::INVALID_HANDLE
+    })
+}

@@ -1,0 +1,107 @@
+//! What was really done, for tests to compare with what they were told.
+
+use serde_json::Value;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What this process gave to the device: all `u64`, in this order, for `fakeGetCounters`.
+        #[derive(Debug)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+        }
+
+        pub(crate) static COUNTERS: Counters = Counters { $($name: AtomicU64::new(0),)* };
+
+        /// By name, in the order of the fields.
+        pub(crate) fn values() -> Vec<(&'static str, u64)> {
+            vec![$((stringify!($name), COUNTERS.$name.load(Relaxed)),)*]
+        }
+    };
+}
+
+counters! {
+    /// Kernels, including those of graphs.
+    kernels,
+    /// Kernels that were nodes of a launched graph.
+    graph_kernels,
+    /// Copies, including those of graphs.
+    copies,
+    /// Sets, including those of graphs.
+    sets,
+    /// Launches of graphs.
+    graph_launches,
+    /// Host functions and callbacks that have run.
+    host_functions,
+    /// Waits for a value.
+    waits,
+    /// Writes of a value.
+    writes,
+    /// Records of events.
+    records,
+    /// Commands recorded by a capture, not run.
+    captured,
+    /// Contexts made.
+    contexts,
+    /// Calls that no correct program makes.
+    illegal,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+/// As many texts of illegal calls are kept.
+const KEPT: usize = 32;
+
+static ILLEGAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes a call that no correct program makes.
+pub(crate) fn illegal(what: String) {
+    Counters::add(&COUNTERS.illegal);
+    let mut texts = ILLEGAL.lock().unwrap_or_else(|e| e.into_inner());
+    if texts.len() < KEPT {
+        texts.push(what);
+    }
+}
+
+/// In a forked child: nothing has been done yet.
+pub(crate) fn reset() {
+    for counter in crate::table::TABLE.iter().chain(crate::table::UNSUPPORTED).map(|entry| entry.count) {
+        counter.store(0, Relaxed);
+    }
+    COUNTERS.reset();
+}
+
+impl Counters {
+    fn reset(&self) {
+        let Self { kernels, graph_kernels, copies, sets, graph_launches, host_functions, .. } = self;
+        let Self { waits, writes, records, captured, contexts, illegal, .. } = self;
+        for counter in [kernels, graph_kernels, copies, sets, graph_launches, host_functions] {
+            counter.store(0, Relaxed);
+        }
+        for counter in [waits, writes, records, captured, contexts, illegal] {
+            counter.store(0, Relaxed);
+        }
+    }
+}
+
+/// At the end of the process: a line of JSON into the file that FAKECUDA_STATS names.
+pub(crate) extern "C" fn report() {
+    let Some(path) = std::env::var_os("FAKECUDA_STATS").filter(|path| !path.is_empty()) else { return };
+    let mut line = serde_json::Map::new();
+    line.insert("pid".into(), std::process::id().into());
+    line.extend(values().into_iter().map(|(name, value)| (name.into(), value.into())));
+    let calls = crate::table::TABLE.iter().chain(crate::table::UNSUPPORTED);
+    let calls = calls.map(|entry| (entry.name, entry.count.load(Relaxed))).filter(|&(_, count)| count != 0);
+    line.insert("calls".into(), calls.map(|(name, count)| (name.to_string(), Value::from(count))).collect());
+    line.insert("illegal_calls".into(), ILLEGAL.lock().map(|texts| texts.clone()).unwrap_or_default().into());
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    let text = format!("{}\n", Value::Object(line));
+    // A test that asked for it misses the line.
+    let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+}

@@ -1,0 +1,228 @@
+//! Streams.
+
+use crate::capture::{self, Capture};
+use crate::context::{Ctx, PRIORITIES, current};
+use crate::edge::{Null, Out};
+use crate::op::Op;
+use crate::process::{driver, known};
+use crate::result::{Error, Result};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Weak};
+use xsched_sim::client::{Mark, Ordering, Slot, lock};
+
+/// What kind of stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Legacy,
+    PerThread,
+    User,
+}
+
+/// CU_STREAM_NON_BLOCKING.
+const NON_BLOCKING: c_uint = 1;
+
+/// A stream.
+pub(crate) struct Stream {
+    pub(crate) handle: usize,
+    pub(crate) id: u64,
+    pub(crate) ctx: Weak<Ctx>,
+    pub(crate) kind: Kind,
+    pub(crate) slot: Slot,
+    flags: c_uint,
+    priority: c_int,
+    /// What it is being captured into.
+    pub(crate) capture: Mutex<Option<Arc<Capture>>>,
+    /// Held while commands that belong together are given.
+    turn: Mutex<()>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// This thread's default streams, by context id. Ends with the thread.
+    static PER_THREAD: RefCell<HashMap<u64, PerThread>> = RefCell::new(HashMap::new());
+}
+
+/// Gives the slot back when its thread ends.
+struct PerThread(Arc<Stream>);
+
+impl Drop for PerThread {
+    fn drop(&mut self) {
+        if let Some(ctx) = self.0.ctx.upgrade() {
+            let _ = ctx.sim.destroy_stream(self.0.slot);
+        }
+    }
+}
+
+impl Stream {
+    fn new(handle: usize, ctx: Weak<Ctx>, kind: Kind, slot: Slot, flags: c_uint, priority: c_int) -> Arc<Self> {
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        let (capture, turn) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { handle, id, ctx, kind, slot, flags, priority, capture, turn })
+    }
+
+    /// A context's legacy default stream.
+    pub(crate) fn legacy(ctx: Weak<Ctx>) -> Arc<Self> {
+        Self::new(0, ctx, Kind::Legacy, Slot::DEFAULT, 0, 0)
+    }
+
+    fn per_thread(ctx: &Arc<Ctx>) -> Result<Arc<Self>> {
+        PER_THREAD.with_borrow_mut(|streams| {
+            streams.retain(|_, stream| stream.0.ctx.upgrade().is_some_and(|ctx| ctx.is_alive()));
+            if let Some(stream) = streams.get(&ctx.id) {
+                return Ok(stream.0.clone());
+            }
+            let slot = ctx.sim.create_stream(0, Ordering::Blocking)?;
+            let stream = Self::new(0, Arc::downgrade(ctx), Kind::PerThread, slot, 0, 0);
+            streams.insert(ctx.id, PerThread(stream.clone()));
+            Ok(stream)
+        })
+    }
+
+    /// Does the legacy stream wait for it, and it for the legacy stream?
+    pub(crate) fn blocks(&self) -> bool {
+        self.kind != Kind::Legacy && self.flags & NON_BLOCKING == 0
+    }
+
+    /// Its context, if that may still be used.
+    pub(crate) fn context(&self) -> Result<Arc<Ctx>> {
+        let ctx = self.ctx.upgrade().ok_or(Error::CONTEXT_IS_DESTROYED)?;
+        ctx.check()?;
+        Ok(ctx)
+    }
+
+    pub(crate) fn capture(&self) -> Option<Arc<Capture>> {
+        lock(&self.capture).clone()
+    }
+
+    /// Gives a command, or records it. Returns where it is if it runs.
+    pub(crate) fn issue(self: &Arc<Self>, op: Op) -> Result<Option<Mark>> {
+        let ctx = self.context()?;
+        if let Some(capture) = self.capture() {
+            capture.add(self, op)?;
+            return Ok(None);
+        }
+        capture::no_implicit(self, &ctx)?;
+        let given = {
+            let _turn = lock(&self.turn);
+            op.run(&ctx, self.slot, false)?
+        };
+        given.finish().map(Some)
+    }
+
+    /// Gives several as one.
+    pub(crate) fn issue_all(self: &Arc<Self>, ops: &[Op]) -> Result<()> {
+        let ctx = self.context()?;
+        capture::no_implicit(self, &ctx)?;
+        let _turn = lock(&self.turn);
+        ops.iter().try_for_each(|op| op.run(&ctx, self.slot, true).map(drop))
+    }
+
+    /// Gives a command and waits for it.
+    pub(crate) fn issue_and_wait(self: &Arc<Self>, op: Op) -> Result<()> {
+        capture::potentially_unsafe()?;
+        match self.issue(op)? {
+            Some(mark) => self.context()?.wait(mark),
+            None => {
+                self.capture().inspect(|capture| capture.invalidate());
+                Err(Error::STREAM_CAPTURE_UNSUPPORTED)
+            }
+        }
+    }
+
+    /// Fails if it is being captured, or a blocking stream is that it would wait for: then that capture is spoilt.
+    fn not_capturing(&self, ctx: &Ctx) -> Result<()> {
+        if let Some(capture) = self.capture() {
+            capture.invalidate();
+            return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        capture::no_implicit(self, ctx)?;
+        capture::potentially_unsafe()
+    }
+}
+
+/// The stream that a handle names.
+pub(crate) fn find(null: Null, handle: usize) -> Result<Arc<Stream>> {
+    match (handle, null) {
+        (0, Null::Legacy) | (1, _) => Ok(current()?.legacy.clone()),
+        (0, Null::PerThread) | (2, _) => Stream::per_thread(&current()?),
+        _ => {
+            let stream = known("stream", handle, driver()?.streams.get(handle))?;
+            stream.context()?;
+            Ok(stream)
+        }
+    }
+}
+
+pub(crate) fn create(out: Out<usize>, flags: c_uint) -> Result<()> {
+    create_with_priority(out, flags, 0)
+}
+
+pub(crate) fn create_with_priority(out: Out<usize>, flags: c_uint, priority: c_int) -> Result<()> {
+    let out = out.required()?;
+    if flags & !NON_BLOCKING != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let ctx = current()?;
+    let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
+    let ordering = if flags & NON_BLOCKING == 0 { Ordering::Blocking } else { Ordering::Free };
+    let slot = ctx.sim.create_stream(priority, ordering)?;
+    let weak = Arc::downgrade(&ctx);
+    let stream = driver()?.streams.add(|handle| Stream::new(handle, weak, Kind::User, slot, flags, priority));
+    out.put(stream.handle)
+}
+
+pub(crate) fn destroy(handle: usize) -> Result<()> {
+    let stream = known("stream", handle, driver()?.streams.get(handle))?;
+    if let Some(capture) = stream.capture() {
+        capture.invalidate();
+    }
+    driver()?.streams.remove(handle);
+    Ok(stream.context()?.sim.destroy_stream(stream.slot)?)
+}
+
+pub(crate) fn query(null: Null, handle: usize) -> Result<()> {
+    let stream = find(null, handle)?;
+    let ctx = stream.context()?;
+    stream.not_capturing(&ctx)?;
+    let ends = ctx.sim.ends(stream.slot)?;
+    Ok(ends.into_iter().try_for_each(|mark| ctx.sim.query(mark))?)
+}
+
+pub(crate) fn synchronize(null: Null, handle: usize) -> Result<()> {
+    let stream = find(null, handle)?;
+    let ctx = stream.context()?;
+    stream.not_capturing(&ctx)?;
+    ctx.sim.ends(stream.slot)?.into_iter().try_for_each(|mark| ctx.wait(mark))?;
+    // Nothing pending does not make a fault good.
+    ctx.check()
+}
+
+pub(crate) fn get_priority(null: Null, handle: usize, out: Out<c_int>) -> Result<()> {
+    out.put(find(null, handle)?.priority)
+}
+
+pub(crate) fn get_flags(null: Null, handle: usize, out: Out<c_uint>) -> Result<()> {
+    out.put(find(null, handle)?.flags)
+}
+
+pub(crate) fn get_id(null: Null, handle: usize, out: Out<u64>) -> Result<()> {
+    out.put(find(null, handle)?.id)
+}
+
+pub(crate) fn get_ctx(null: Null, handle: usize, out: Out<usize>) -> Result<()> {
+    out.put(find(null, handle)?.context()?.handle)
+}
+
+pub(crate) fn get_ctx_v2(null: Null, handle: usize, ctx: Out<usize>, green: Out<usize>) -> Result<()> {
+    green.maybe(0);
+    ctx.put(find(null, handle)?.context()?.handle)
+}
+
+pub(crate) fn get_device(null: Null, handle: usize, out: Out<c_int>) -> Result<()> {
+    out.put(find(null, handle)?.context()?.device as c_int)
+}
