@@ -17,6 +17,14 @@ pub(crate) fn shared_tmp() -> PathBuf {
     PathBuf::from(format!("/tmp/xsched-{}", rustix::process::geteuid().as_raw()))
 }
 
+/// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where nobody says where that is.
+pub(crate) fn state() -> Option<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+    // A relative path would be another one for each who reads it.
+    home.filter(|path| path.is_absolute()).map(|path| path.join("xsched"))
+}
+
 /// The usual configuration files, those there are, in order.
 pub(crate) fn configuration() -> Vec<PathBuf> {
     let user = match std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()) {

@@ -86,7 +86,7 @@ impl Server {
                 self.send(conn, &DaemonMsg::Describe { token }, &[]);
                 return Ok(false);
             }
-            Request::Announce { job, mps } => self.announce(id, job, mps)?,
+            Request::Announce { job, program, mps } => self.announce(id, job, program, mps)?,
             Request::Stop => {
                 self.operators_only(uid, "stop the daemon")?;
                 self.stop = true;
@@ -303,6 +303,7 @@ impl Server {
             suspensions: status.suspensions,
             device_us: status.used_us as u64,
             wait_us: words.wait_ns.load(Relaxed) / 1_000,
+            longest_us: words.longest_us.load(Relaxed),
         })
     }
 

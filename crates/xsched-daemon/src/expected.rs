@@ -2,6 +2,7 @@
 //! share their GPU by MPS.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
@@ -9,6 +10,7 @@ use xsched_proto::wire::{DaemonMsg, MpsWish, Platform, Refusal, Share};
 
 use crate::client::{Client, check_name};
 use crate::control::Refused;
+use crate::long_kernels;
 use crate::mps::Private;
 use crate::server::{EXPECTED, Server, kind};
 
@@ -21,16 +23,25 @@ pub(crate) struct Expected {
     pidfd: OwnedFd,
     /// The process has ended; others of its job are attached.
     ended: bool,
+    /// What is learned of it is kept under this name.
+    program: String,
     /// Pipe directory of the MPS daemon that it uses.
     mps: Option<String>,
 }
 
 impl Server {
     /// Takes the process that asks for a program from now on.
-    pub(crate) fn announce(&mut self, conn: u64, job: String, wish: Option<MpsWish>) -> Result<(), Refused> {
+    pub(crate) fn announce(
+        &mut self,
+        conn: u64,
+        job: String,
+        program: String,
+        wish: Option<MpsWish>,
+    ) -> Result<(), Refused> {
         let environment = |line: &str| (Refusal::Environment, line.to_owned());
         let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| environment("it is gone"))?;
         check_name(&job, "job").map_err(|e| (Refusal::BadRequest, e))?;
+        let program = long_kernels::key(uid, &program);
         let us = rustix::process::geteuid().as_raw();
         if us != 0 && uid != us && uid != 0 {
             return Err(environment("this daemon serves another user"));
@@ -46,9 +57,10 @@ impl Server {
             .ok_or(rustix::io::Errno::SRCH)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
             .map_err(|e| environment(&format!("the process cannot be seen from here ({e})")))?;
-        let mps = match wish {
-            Some(wish) => self.mps_for(uid, wish)?,
-            None => None,
+        let answer = wish.map(|wish| self.share(uid, &program, wish)).transpose()?;
+        let mps = match &answer {
+            Some(DaemonMsg::Mps { pipe, .. }) => Some(pipe.clone()),
+            _ => None,
         };
         let id = self.next_id();
         self.watch(&pidfd, id + EXPECTED, kind::OWN, EventFlags::IN)
@@ -57,23 +69,32 @@ impl Server {
             self.unwatch(&before.pidfd);
         }
         let job = format!("{uid}:{job}");
-        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, mps: mps.clone() });
-        if let Some(pipe) = mps {
-            self.send(conn, &DaemonMsg::Mps { pipe }, &[]);
+        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, program, mps });
+        if let Some(answer) = answer {
+            self.send(conn, &answer, &[]);
         }
         self.settle();
         Ok(())
     }
 
-    /// Which MPS daemon a program shall use, if any.
-    fn mps_for(&mut self, uid: u32, wish: MpsWish) -> Result<Option<String>, Refused> {
+    /// Which MPS daemon a program shall use, or why none.
+    fn share(&mut self, uid: u32, program: &str, wish: MpsWish) -> Result<DaemonMsg, Refused> {
         let own = |mps: &Option<Private>| mps.as_ref().filter(|m| m.alive()).map(|m| m.pipe().to_owned());
         let pipe = wish.running.or_else(|| own(&self.mps));
-        if wish.if_all && !self.all_use(pipe.as_deref()) {
-            return Ok(None);
+        let warning = self.long_kernels.of(program).map(|us| {
+            let ms = us as f64 / 1e3;
+            format!("this program ran kernels of {ms:.1} ms under MPS, which hold up all others")
+        });
+        if wish.if_pays {
+            if let Some(why) = warning {
+                return Ok(DaemonMsg::ByTime { why });
+            }
+            if !self.all_use(pipe.as_deref()) {
+                return Ok(DaemonMsg::ByTime { why: "other programs share a GPU by time".to_owned() });
+            }
         }
         if let Some(pipe) = pipe {
-            return Ok(Some(pipe));
+            return Ok(DaemonMsg::Mps { pipe, warning });
         }
         if !wish.start {
             return Err((Refusal::Environment, "no MPS daemon runs".to_owned()));
@@ -86,7 +107,7 @@ impl Server {
         let pipe = started.pipe().to_owned();
         // One that died is not worth ending.
         self.mps = Some(started);
-        Ok(Some(pipe))
+        Ok(DaemonMsg::Mps { pipe, warning })
     }
 
     /// Whether no attached program uses a CUDA device but by the MPS daemon at `pipe`.
@@ -106,6 +127,19 @@ impl Server {
     /// How an attached program shares its GPU, as far as it was announced.
     pub(crate) fn share_of(&self, client: &Client) -> Option<Share> {
         self.announced(client).map(|e| if e.mps.is_some() { Share::Spatial } else { Share::Time })
+    }
+
+    /// Remembers a program whose kernels are too long for MPS, while it is still attached.
+    pub(crate) fn note_kernels(&mut self, conn: u64) {
+        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
+        let Some(expected) = self.announced(client).filter(|e| e.mps.is_some()) else { return };
+        let groups = client.groups.iter().filter_map(|id| self.groups.get(id));
+        let Some(longest_us) = groups.map(|group| group.words().longest_us.load(Relaxed)).max() else { return };
+        let program = expected.program.clone();
+        match self.long_kernels.note(&program, longest_us) {
+            Ok(()) => (),
+            Err(e) => self.log(&e),
+        }
     }
 
     /// A process that was announced has ended.

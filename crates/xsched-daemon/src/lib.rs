@@ -2,7 +2,8 @@
 //!
 //! - `server`: the loop, connections, timers; `socket`: packets, the listening socket, the lock beside it.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
-//! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it.
+//! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
+//!   `long_kernels`: those that it does not suit.
 //! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
 //! - `control`: what commands ask for; `config`: files, rules and limits.
 
@@ -11,6 +12,7 @@ mod config;
 mod control;
 mod expected;
 mod gates;
+mod long_kernels;
 mod memory;
 pub mod mps;
 mod peer;
@@ -32,6 +34,8 @@ pub struct Options {
     pub policy: Option<String>,
     /// Configuration files in order, a later one wins. Each must exist.
     pub config: Vec<PathBuf>,
+    /// Folder for what outlives the daemon; none = nothing does.
+    pub state: Option<PathBuf>,
     /// End after this long without clients; none = never, unless the configuration says so.
     pub idle_exit: Option<Duration>,
     /// Seed of whatever a policy does at random.

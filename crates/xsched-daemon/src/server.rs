@@ -18,6 +18,7 @@ use crate::client::{Client, Group};
 use crate::config::Config;
 use crate::control::Question;
 use crate::expected::Expected;
+use crate::long_kernels::LongKernels;
 use crate::memory::HeartbeatPage;
 use crate::mps::Private;
 use crate::socket::{self, Listener, Passed, Received};
@@ -61,6 +62,8 @@ pub(crate) struct Server {
     pub(crate) doomed: Vec<(u64, Option<String>)>,
     /// Programs that were announced, by number.
     pub(crate) expected: HashMap<u64, Expected>,
+    /// Those whose kernels are too long for MPS.
+    pub(crate) long_kernels: LongKernels,
     /// The MPS daemon that was started for them.
     pub(crate) mps: Option<Private>,
     /// Questions passed on to clients.
@@ -153,6 +156,7 @@ impl Server {
             heartbeat,
             doomed: Vec::new(),
             expected: HashMap::new(),
+            long_kernels: LongKernels::read(options.state.as_deref()),
             mps: None,
             questions: Vec::new(),
             last_id: 0,
@@ -365,6 +369,7 @@ impl Server {
     /// Ends the connections marked for it; others may be marked on the way.
     pub(crate) fn bury(&mut self) {
         while let Some((id, fault)) = self.doomed.pop() {
+            self.note_kernels(id);
             let Some(conn) = self.conns.remove(&id) else { continue };
             if let Some(fault) = fault {
                 self.dropped_clients += 1;

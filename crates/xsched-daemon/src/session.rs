@@ -71,6 +71,7 @@ impl Server {
             }
             ClientMsg::GroupRemove { slot } => {
                 let group = self.group_at(id, slot).ok_or("it removes a group that it does not have")?;
+                self.note_kernels(id);
                 if let Some(client) = self.conns.get_mut(&id).and_then(|c| c.client_mut()) {
                     client.groups.retain(|g| *g != group);
                 }

@@ -3,19 +3,21 @@
 
 mod support;
 
-use support::{Daemon, receive};
+use std::sync::atomic::Ordering::SeqCst;
+
+use support::{Daemon, receive, until};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MpsWish, Platform, Refusal, Request, Share};
 
 fn announce(daemon: &Daemon, job: &str, mps: Option<MpsWish>) -> Result<Option<String>, (Refusal, String)> {
-    let answer = daemon.ask(Request::Announce { job: job.into(), mps })?;
+    let answer = daemon.ask(Request::Announce { job: job.into(), program: "p".into(), mps })?;
     Ok(answer.into_iter().find_map(|part| match part {
-        DaemonMsg::Mps { pipe } => Some(pipe),
+        DaemonMsg::Mps { pipe, .. } => Some(pipe),
         _ => None,
     }))
 }
 
-fn running(pipe: &str, if_all: bool) -> Option<MpsWish> {
-    Some(MpsWish { running: Some(pipe.into()), start: false, if_all })
+fn running(pipe: &str, if_pays: bool) -> Option<MpsWish> {
+    Some(MpsWish { running: Some(pipe.into()), start: false, if_pays })
 }
 
 #[test]
@@ -56,10 +58,41 @@ fn mps_is_chosen_only_if_all_programs_on_a_gpu_come_by_the_same() {
 }
 
 #[test]
+fn a_program_with_long_kernels_is_kept_to_time_sharing_from_its_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_owned();
+    let ask = |daemon: &Daemon, if_pays| {
+        let wish = running("/a", if_pays);
+        daemon.ask(Request::Announce { job: "j".into(), program: "p".into(), mps: wish }).unwrap().remove(0)
+    };
+    let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
+    let none = DaemonMsg::Mps { pipe: "/a".into(), warning: None };
+    assert_eq!(ask(&daemon, true), none);
+    let client = daemon.attach(0);
+    client.group(0, "pci:0000:41:00.0");
+    client.words(0).longest_us.store(1_900, SeqCst);
+    assert_eq!(daemon.ps().1[0].groups[0].longest_us, 1_900);
+    drop(client);
+    assert_eq!(ask(&daemon, true), none, "short enough");
+    let client = daemon.attach(0);
+    client.group(0, "pci:0000:41:00.0");
+    client.words(0).longest_us.store(12_300, SeqCst);
+    drop(client);
+    until("it is noted", || state.join("long-kernels.toml").exists());
+    let line = "this program ran kernels of 12.3 ms under MPS, which hold up all others";
+    assert_eq!(ask(&daemon, true), DaemonMsg::ByTime { why: line.into() });
+    drop(daemon);
+    // The next daemon knows it too. Whoever insists gets it, and is told.
+    let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
+    assert_eq!(ask(&daemon, true), DaemonMsg::ByTime { why: line.into() });
+    assert_eq!(ask(&daemon, false), DaemonMsg::Mps { pipe: "/a".into(), warning: Some(line.into()) });
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let daemon = Daemon::start();
     assert_eq!(announce(&daemon, "a\nb", None).unwrap_err().0, Refusal::BadRequest);
-    let nothing = MpsWish { running: None, start: false, if_all: false };
+    let nothing = MpsWish { running: None, start: false, if_pays: false };
     let (kind, line) = announce(&daemon, "j", Some(nothing)).unwrap_err();
     assert_eq!((kind, line.as_str()), (Refusal::Environment, "no MPS daemon runs"));
 }

@@ -89,7 +89,8 @@ pub struct GroupSlot {
     pub unscheduled_passthrough: AtomicU64,
     /// Launches let through after an internal error.
     pub unscheduled_error: AtomicU64,
-    _client: [u64; 1],
+    /// Longest command as estimated by the client, in µs; 0 = nothing is known.
+    pub longest_us: AtomicU64,
 
     /// Launches the bound let through because nothing completed meanwhile.
     pub bound_escapes: AtomicU64,

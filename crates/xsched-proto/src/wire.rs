@@ -192,10 +192,12 @@ pub enum Request {
         pid: u32,
     },
     /// The process that asks is about to become a program: the daemon does not end for lack of clients while it, or
-    /// a client of its job, is there. Answered by [`DaemonMsg::Mps`] if the program shall use MPS.
+    /// a client of its job, is there. Where MPS is asked for, answered by [`DaemonMsg::Mps`] or [`DaemonMsg::ByTime`].
     Announce {
         /// As in [`ProgramOptions::job`].
         job: String,
+        /// What it will run, the same at each start of the same thing: what is learned of it is kept under this name.
+        program: String,
         /// It would share its GPU by MPS.
         mps: Option<MpsWish>,
     },
@@ -210,8 +212,8 @@ pub struct MpsWish {
     pub running: Option<String>,
     /// Without one, start a private one.
     pub start: bool,
-    /// Only if no other program uses a GPU in another way; else the answer says nothing of MPS.
-    pub if_all: bool,
+    /// Only if it pays: no other program uses a GPU in another way, and this one is not known for long kernels.
+    pub if_pays: bool,
 }
 
 /// Whom a hint is for.
@@ -280,6 +282,13 @@ pub enum DaemonMsg {
     Mps {
         /// `CUDA_MPS_PIPE_DIRECTORY`.
         pipe: String,
+        /// Something the user should know, in one line.
+        warning: Option<String>,
+    },
+    /// Part of the answer to [`Request::Announce`]: MPS would not pay.
+    ByTime {
+        /// One line.
+        why: String,
     },
     /// The answer is complete and was yes.
     End,
@@ -391,6 +400,8 @@ pub struct GroupInfo {
     pub device_us: u64,
     /// Time its threads waited at the gate, in µs.
     pub wait_us: u64,
+    /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
+    pub longest_us: u64,
 }
 
 /// What a group is doing.

@@ -50,6 +50,7 @@ pub(crate) fn main(args: Args) -> Result {
         socket: std::path::absolute(&socket).unwrap_or(socket),
         policy: args.policy,
         config: configuration(args.config)?,
+        state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
         seed: args.seed,
     };

@@ -135,6 +135,7 @@ mod tests {
             suspensions: 2,
             device_us: 1_500,
             wait_us: 12,
+            longest_us: 0,
         };
         let program = ProgramInfo {
             pid: 42,

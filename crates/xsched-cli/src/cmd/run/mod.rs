@@ -163,7 +163,7 @@ pub(crate) fn main(args: Args) -> Result {
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     let scheduler = Scheduler::of(&args);
     let job = args.job.clone().unwrap_or_else(fresh_job);
-    let sharing = share::Wish::of(&args, &job)?;
+    let sharing = share::Wish::of(&args, &job, &program)?;
     args.hand_over(&mut environment);
     environment.set("XSCHED_JOB", &job);
     let mut daemon = None;

@@ -1,5 +1,6 @@
 //! How a program shares an NVIDIA GPU: by turns, or side by side under the Multi-Process Service (MPS).
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,7 @@ pub(super) struct Wish<'a> {
     start: bool,
     class: Class,
     job: &'a str,
+    program: String,
     config: MpsConfig,
     /// Pipe directory of an MPS daemon that a program with this environment would find.
     running: Option<PathBuf>,
@@ -53,7 +55,7 @@ impl<'a> Wish<'a> {
     ///
     /// # Errors
     /// Exit code 2 for what contradicts itself.
-    pub(super) fn of(args: &Args, job: &'a str) -> Result<Wish<'a>> {
+    pub(super) fn of(args: &Args, job: &'a str, program: &Path) -> Result<Wish<'a>> {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let share = match (args.share, var(VARIABLE)) {
             (Some(share), _) => share,
@@ -76,6 +78,7 @@ impl<'a> Wish<'a> {
             start: args.mps.map_or(config.start, |mps| mps == Mps::Start),
             class: Class::of(priority),
             job,
+            program: name_of(program, &args.command[1..]),
             config,
             running: mps::answers(&pipe).then_some(pipe),
         })
@@ -101,7 +104,7 @@ impl<'a> Wish<'a> {
             None => {
                 let Some(running) = &self.running else { return Ok(()) };
                 environment.set(mps::PIPE_DIRECTORY, nowhere()?);
-                if self.share == Share::Auto {
+                if self.share == Share::Auto && !self.config.auto {
                     let at = running.display();
                     say(&format!("time sharing: not under the MPS daemon at {at}; --share spatial uses it"));
                 }
@@ -131,7 +134,7 @@ impl<'a> Wish<'a> {
             if wanted && !auto {
                 return Err(missing("give --mps start as well"));
             }
-            client::tell(socket, Request::Announce { job: self.job.to_owned(), mps: None });
+            client::tell(socket, self.announce(None));
             return Ok(None);
         }
         let running = match self.running.as_ref().map(|p| p.to_str()) {
@@ -139,9 +142,8 @@ impl<'a> Wish<'a> {
             Some(Some(pipe)) => Some(pipe.to_owned()),
             None => None,
         };
-        let wish = MpsWish { running, start: self.start, if_all: auto };
-        let asked = client::ask(Some(socket), Request::Announce { job: self.job.to_owned(), mps: Some(wish) });
-        let answer = match asked {
+        let wish = MpsWish { running, start: self.start, if_pays: auto };
+        let answer = match client::ask(Some(socket), self.announce(Some(wish))) {
             Ok(answer) => answer,
             Err(e) if auto => {
                 say(&format!("time sharing: {}", e.message()));
@@ -149,12 +151,37 @@ impl<'a> Wish<'a> {
             }
             Err(e) => return Err(e),
         };
-        let pipe = answer.into_iter().find_map(|part| match part {
-            DaemonMsg::Mps { pipe } => Some(PathBuf::from(pipe)),
-            _ => None,
-        });
-        pipe.map(wait_for).transpose()
+        match answer.into_iter().next() {
+            Some(DaemonMsg::Mps { pipe, warning }) => {
+                if let Some(warning) = warning {
+                    say(&warning);
+                }
+                wait_for(pipe.into()).map(Some)
+            }
+            Some(DaemonMsg::ByTime { why }) => {
+                say(&format!("time sharing: {why}"));
+                Ok(None)
+            }
+            _ => Err(Failure::environment("the daemon's answer says nothing of MPS; restart it with this version")),
+        }
     }
+
+    fn announce(&self, mps: Option<MpsWish>) -> Request {
+        Request::Announce { job: self.job.to_owned(), program: self.program.clone(), mps }
+    }
+}
+
+/// What the daemon remembers the program by: its path, and that of the script or module it is given.
+fn name_of(program: &Path, rest: &[OsString]) -> String {
+    let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = full(program).to_string_lossy().into_owned();
+    let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
+    if let Some(script) = rest.iter().find(|word| !is_option(word)) {
+        let path = Path::new(script);
+        let shown = if path.is_file() { full(path) } else { path.to_owned() };
+        name = format!("{name} {}", shown.display());
+    }
+    name
 }
 
 fn missing(advice: &str) -> Failure {
@@ -190,4 +217,27 @@ fn nowhere() -> Result<PathBuf> {
     let folder = runtime.join("no-mps");
     folders::private(&runtime).and_then(|()| folders::private(&folder)).map_err(Failure::environment)?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_one_name_however_it_is_called() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        std::fs::write(at("python3.11"), "").unwrap();
+        std::fs::write(at("train.py"), "").unwrap();
+        std::os::unix::fs::symlink("python3.11", at("python3")).unwrap();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let expected = format!("{} {}", at("python3.11"), at("train.py"));
+        for rest in [&["-u", &at("train.py"), "--epochs", "3"][..], &[&at("./train.py")]] {
+            assert_eq!(name_of(Path::new(&at("python3")), &words(rest)), expected);
+        }
+        let module = name_of(Path::new(&at("python3")), &words(&["-m", "train"]));
+        assert_eq!(module, format!("{} train", at("python3.11")));
+        assert_eq!(name_of(Path::new(&at("train.py")), &[]), at("train.py"));
+    }
 }
