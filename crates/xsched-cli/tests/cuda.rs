@@ -55,7 +55,11 @@ int cuGetErrorName(int error, const char **name)
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)(intptr_t)(device + 1); return 0; }
 int cuCtxSetCurrent(void *context) { return context ? 0 : 1; }
 int cuStreamCreate(void **stream, unsigned flags) { *stream = (void *)3; return flags == 1 ? 0 : 1; }
-int cuModuleLoadData(void **module, const char *image) { *module = (void *)4; return strstr(image, ".entry spin(") ? 0 : 218; }
+int cuModuleLoadData(void **module, const char *image)
+{
+    *module = (void *)4;
+    return strstr(image, ".entry spin(") ? 0 : 218;
+}
 int cuModuleGetFunction(void **function, void *module, const char *name)
 {
     *function = (void *)5;
@@ -69,7 +73,8 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     uint64_t out = *(uint64_t *)arguments[0];
     uint32_t n = *(uint32_t *)arguments[1];
     int fits = (uint64_t)x * threads * 4 == out;
-    if (function != (void *)5 || stream != (void *)3 || y != 1 || z != 1 || ty != 1 || tz != 1 || shared || extra || !fits)
+    int flat = y == 1 && z == 1 && ty == 1 && tz == 1;
+    if (function != (void *)5 || stream != (void *)3 || shared || extra || !flat || !fits)
         return 1;
     in_flight_ns += n * 100ull;
     return 0;

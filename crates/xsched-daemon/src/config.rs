@@ -321,7 +321,8 @@ mod tests {
         assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), weight: None });
         assert_eq!(c.given("/bin/b", 1, "/").weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
-        let c = parse(&["[mps]\nstart = true\nmax_class = \"low\"\n", "[mps]\nstart = false\nauto = true\n"]).unwrap();
+        let first = "[mps]\nstart = true\nmax_class = \"low\"\n";
+        let c = parse(&[first, "[mps]\nstart = false\nauto = true\n"]).unwrap();
         assert_eq!((c.mps.start, c.mps.auto, c.mps.max_class), (Some(false), Some(true), Some(ClassName(Class::Low))));
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.bound_us(), nothing.limit(1)), (500, 191));
