@@ -60,7 +60,12 @@ def idle(site, workers, seconds):
     before = {key: [cpu_ns(p) for p in mine] for key, mine in pids.items()}
     time.sleep(seconds)
     return [
-        {"system": key[0], "what": key[1], "secs": seconds, "cpu_ms": [round((cpu_ns(p) - b) / 1e6, 3) for p, b in zip(mine, before[key])]}
+        {
+            "system": key[0],
+            "what": key[1],
+            "secs": seconds,
+            "cpu_ms": [round((cpu_ns(p) - b) / 1e6, 3) for p, b in zip(mine, before[key])],
+        }
         for key, mine in pids.items()
     ]
 
@@ -93,11 +98,16 @@ def measure(site, unit, role, args):
 
             def body(pair=pair, order=order):
                 found = {system: window(workers[system][pair][1], seconds) for system in order}
+                site.require_seen(workers["xsched"][pair][0], [workers["xsched"][pair][1]])
                 seen = [g for p in site.seen(workers["xsched"][pair][0]) for g in p["groups"]]
                 medians = {s: records.percentile(f["latency_ms"], 0.5) for s, f in found.items()}
-                return {"role": role, "pair": pair, "ratio": round(medians["xsched"] / medians["native"], 5),
-                        "launches": sum(g["launches"] for g in seen),
-                        "latency_ms": {s: f["latency_ms"] for s, f in found.items()}}
+                return {
+                    "role": role,
+                    "pair": pair,
+                    "ratio": round(medians["xsched"] / medians["native"], 5),
+                    "launches": sum(g["launches"] for g in seen),
+                    "latency_ms": {s: f["latency_ms"] for s, f in found.items()},
+                }
 
             unit.run("alone", f"{role} {pair}", number, 0, body)
         unit.run("idle", role, 0, 0, lambda: {"role": role, "found": idle(site, workers, 1 if args.quick else 5)})
@@ -114,10 +124,14 @@ def summary(found):
         if mine:
             pooled = {s: [v for r in mine for v in r["latency_ms"][s]] for s in ("native", "xsched")}
             medians = {s: records.percentile(v, 0.5) for s, v in pooled.items()}
-            row = {"native_ms": medians["native"], "xsched_ms": medians["xsched"], "n": len(pooled["xsched"]),
-                   "ratio_of_medians": round(medians["xsched"] / medians["native"], 5),
-                   "ratio_by_round": records.spread([r["ratio"] for r in mine]),
-                   "launches_scheduled": max(r["launches"] for r in mine)}
+            row = {
+                "native_ms": medians["native"],
+                "xsched_ms": medians["xsched"],
+                "n": len(pooled["xsched"]),
+                "ratio_of_medians": round(medians["xsched"] / medians["native"], 5),
+                "ratio_by_round": records.spread([r["ratio"] for r in mine]),
+                "launches_scheduled": max(r["launches"] for r in mine),
+            }
         for record in found:
             if record["role"] == role and record["bench"] == "idle":
                 row["idle_cpu_ms"] = {f"{f['system']} {f['what']}": f["cpu_ms"] for f in record["found"]}

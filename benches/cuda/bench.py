@@ -55,7 +55,9 @@ def jobs():
     found = [Job("coloc", mix, "coloc.py", [mix], 440, 60) for mix in coloc.MIXES]
     long_kernels = {"1": 230, "2": 230, "mps": 230}  # those that may have to wait for the end of kernels of 100 ms
     for system in SYSTEMS:
-        found.append(Job("preempt", system, "micro.py", ["--systems", system, "preempt"], long_kernels.get(system, 90), 25))
+        found.append(
+            Job("preempt", system, "micro.py", ["--systems", system, "preempt"], long_kernels.get(system, 90), 25)
+        )
     found += [
         Job("launch", "", "micro.py", ["launch"], 130, 15),
         Job("alone", "", "alone.py", [], 200, 60),
@@ -113,7 +115,9 @@ def run(todo, args, results):
                 process.wait()
                 statuses[str(job)] = "hangs"
 
-    threads = [threading.Thread(target=serve, args=(g if args.gpus > 1 else None,), daemon=True) for g in range(args.gpus)]
+    threads = [
+        threading.Thread(target=serve, args=(g if args.gpus > 1 else None,), daemon=True) for g in range(args.gpus)
+    ]
     try:
         for thread in threads:
             thread.start()
@@ -129,7 +133,9 @@ def run(todo, args, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=Path, default=systems.default_bin(), help="folder of xsched, libxsched.so and the C programs")
+    parser.add_argument(
+        "--bin", type=Path, default=systems.default_bin(), help="folder of xsched, libxsched.so and the C programs"
+    )
     parser.add_argument("--results", type=Path, default=Path("results"), help="[%(default)s]")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N")
     parser.add_argument("--only", help="names separated by commas")

@@ -22,7 +22,7 @@ begun that would end later, and the exit status is 75: the same command goes on 
 """
 
 import argparse
-import os
+import json
 import sys
 import tempfile
 import threading
@@ -75,7 +75,7 @@ def open_windows(mix, names, rounds, recorded):
     """(round, system) still to be measured, in the order of measuring: every round begins with another system."""
     order = []
     for number in range(rounds):
-        turned = names[number % len(names):] + names[: number % len(names)]
+        turned = names[number % len(names) :] + names[: number % len(names)]
         order += [(number, name) for name in turned if (mix, name, number) not in recorded]
     return order
 
@@ -84,7 +84,7 @@ class Set:
     """The processes of a mix as one system starts them."""
 
     def __init__(self, site, system, mix, worker, log):
-        self.system, self.workers = system, []
+        self.site, self.system, self.workers = site, system, []
         try:
             for index, role in enumerate(parse_mix(mix)):
                 command, env = site.command(system, kind(role), [sys.executable, *worker, role])
@@ -109,14 +109,16 @@ class Set:
         for worker in working:
             mode, rate = ("paced", RATES[worker.name]) if worker.name in RATES else ("flat", 0)
             worker.send(f"go {mode} {start:.6f} {start + secs:.6f} {rate}")
-        return [worker.expect("RESULT", secs + 120) for worker in working]
+        found = [json.loads(worker.expect("RESULT", secs + 120)) for worker in working]
+        self.site.require_seen(self.system, working)
+        return found
 
     def close(self):
         systems.end_all(self.workers)
 
 
 def measure(mix, names, args, site, log, deadline):
-    """Measures what is missing of one mix. False if time was up."""
+    """Measures what is missing of one mix. Gives whether there was time for all, and what went wrong."""
     rounds, roles = args.rounds, parse_mix(mix)
     names = applicable(roles, names)
     secs = args.secs or window_seconds(roles, rounds)
@@ -124,28 +126,57 @@ def measure(mix, names, args, site, log, deadline):
     recorded = {key[:3] for key in recorded if key[3:] == (secs, args.build)}
     order = open_windows(mix, names, rounds, recorded)
     if not order:
-        return True
+        return True, []
     if not deadline.allows(60 + secs):
-        return False
-    sets = {}
-    try:
+        return False, []
+    sets, troubles = {}, {}
+
+    def each(step):
+        """One step for every system; one that fails is left out, the others are measured all the same."""
         for name in dict.fromkeys("native" if n in BARE else n for _, n in order):
-            sets[name] = Set(site, name, mix, args.worker, log)
-        for one in sets.values():
-            one.imported()
-        for one in sets.values():
-            one.warm()
+            if name not in troubles:
+                try:
+                    step(name)
+                except (Trouble, RuntimeError, OSError) as error:
+                    troubles[name] = f"{mix}, {name}: {error}"
+                    print(f"coloc: {troubles[name]}", file=sys.stderr, flush=True)
+                    if name in sets:
+                        sets[name].close()
+
+    def start(name):
+        sets[name] = Set(site, name, mix, args.worker, log)
+
+    try:
+        each(start)
+        each(lambda name: sets[name].imported())
+        each(lambda name: sets[name].warm())
         for number, name in order:
+            of = "native" if name in BARE else name
+            if of in troubles:
+                continue
             if not deadline.allows(secs + 2):
-                return False
-            one = sets["native" if name in BARE else name]
-            said = one.window(secs, BARE.get(name))
-            record = dict(bench="coloc", mix=mix, system=name, round=number, secs=secs, gpu=args.first_gpu + (site.gpu or 0),
-                          at=round(time.time(), 1), build=args.build,
-                          roles=[records.json.loads(s) for s in said], seen=site.seen(name))
+                return False, list(troubles.values())
+            try:
+                said = sets[of].window(secs, BARE.get(name))
+            except (Trouble, RuntimeError, OSError) as error:
+                troubles[of] = f"{mix}, {name}: {error}"
+                sets[of].close()
+                continue
+            record = dict(
+                bench="coloc",
+                mix=mix,
+                system=name,
+                round=number,
+                secs=secs,
+                gpu=site.gpu or 0,
+                at=round(time.time(), 1),
+                build=args.build,
+                roles=said,
+                seen=site.seen(name),
+            )
             records.append(args.out, record)
             print(f"{mix} {name} {number + 1}/{rounds}: {brief(record['roles'])}", file=sys.stderr, flush=True)
-        return True
+        return True, list(troubles.values())
     finally:
         for one in sets.values():
             one.close()
@@ -232,7 +263,17 @@ def summary(windows):
     return result
 
 
-HEAD = ("system", "P50 ms", "P99 ms", "max ms", "n", "P99 to alone", "by round", "best-effort per s", "of the time left")
+HEAD = (
+    "system",
+    "P50 ms",
+    "P99 ms",
+    "max ms",
+    "n",
+    "P99 to alone",
+    "by round",
+    "best-effort per s",
+    "of the time left",
+)
 
 
 def table(found):
@@ -243,8 +284,19 @@ def table(found):
         by_round = f"{by_round['min']:.2f}–{by_round['max']:.2f}" if by_round else None
         per_s = ", ".join(f"{k} {v:.1f}" for k, v in row.get("best_effort_per_s", {}).items()) or None
         left = row.get("best_effort_of_time_left")
-        rows.append((name, row.get("p50"), row.get("p99"), row.get("max"), row.get("n"), row.get("p99_to_alone"), by_round,
-                     per_s, None if left is None or name in BARE and name != "native" else f"{100 * left:.1f} %"))
+        rows.append(
+            (
+                name,
+                row.get("p50"),
+                row.get("p99"),
+                row.get("max"),
+                row.get("n"),
+                row.get("p99_to_alone"),
+                by_round,
+                per_s,
+                None if left is None or name in BARE and name != "native" else f"{100 * left:.1f} %",
+            )
+        )
     return records.table(HEAD, rows)
 
 
@@ -263,7 +315,7 @@ def summaries(path):
 
 
 def run_all(args):
-    """All mixes, as many at a time as there are GPUs. False if time was up; the first trouble is raised."""
+    """All mixes, as many at a time as there are GPUs."""
     todo, lock, outcome = list(args.mixes), threading.Lock(), {"finished": True, "trouble": []}
     deadline = Deadline(args.deadline)
 
@@ -275,10 +327,13 @@ def run_all(args):
                     return
                 mix = todo.pop(0)
             try:
-                with tempfile.TemporaryDirectory(prefix="xsched-coloc-") as work, \
-                        Site(args.bin, work, gpu, args.variants) as site:
-                    if not measure(mix, args.names, args, site, Path(work), deadline):
-                        outcome["finished"] = False
+                with tempfile.TemporaryDirectory(prefix="xsched-coloc-") as work, Site(
+                    args.bin, work, gpu, args.variants
+                ) as site:
+                    finished, troubles = measure(mix, args.names, args, site, Path(work), deadline)
+                with lock:
+                    outcome["finished"] &= finished
+                    outcome["trouble"] += troubles
             except (Trouble, RuntimeError, OSError) as error:
                 outcome["trouble"].append(f"{mix}: {error}")
 

@@ -57,8 +57,10 @@ def xids():
 def footprint(pid):
     """What a process holds: descriptors, and resident memory in KiB."""
     status = open(f"/proc/{pid}/status").read()
-    return {"descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-            "rss_kib": next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))}
+    return {
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+        "rss_kib": next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")),
+    }
 
 
 def wait_until(holds, seconds, why):
@@ -76,6 +78,7 @@ class Faults:
 
     def check(self, name, case, seconds, body):
         """A unit that also records how the check came out, and faults of the GPU meanwhile."""
+
         def guarded():
             before = xids()
             try:
@@ -83,7 +86,7 @@ class Faults:
             except (Failed, Trouble) as why:
                 found = {"failed": str(why)}
             after = xids()
-            found["xids"] = "the kernel's log may not be read" if None in (before, after) else after[len(before):]
+            found["xids"] = "the kernel's log may not be read" if None in (before, after) else after[len(before) :]
             if isinstance(found["xids"], list) and found["xids"]:
                 found.setdefault("failed", f"the driver reports: {found['xids'][0]}")
             return found
@@ -93,6 +96,7 @@ class Faults:
     def flat(self, system, kind, *options, us=1000, more=()):
         program = self.bench.start(system, kind, ["flat", "run", *self.bench.spin(us), *more], *options)
         program.expect('{"t"', START_S)
+        self.site.require_seen(system, [program])
         return program
 
     def latest(self, program):
@@ -111,6 +115,14 @@ class Faults:
         start = json.loads('{"t"' + program.expect('{"t"', seconds))["done"]
         wait_until(lambda: (self.latest(program) or {"done": start})["done"] > start, seconds, why)
 
+    def stands_still(self, program):
+        """Fails if a suspended flat program goes on once what was on the device has ended (it tells every 50 ms)."""
+        time.sleep(0.5)
+        self.latest(program)
+        time.sleep(0.3)
+        line = self.latest(program)
+        require(line is None, f"work goes on while suspended: {line}")
+
     # ---- daemon ------------------------------------------------------------------------------------------------------
 
     def daemon(self):
@@ -126,7 +138,7 @@ class Faults:
         try:
             programs.imported()
             programs.warm()
-            before = [json.loads(s) for s in programs.window(2 * step)]
+            before = programs.window(2 * step)
             attached = len(self.site.seen(system))
             require(attached == len(programs.workers), f"{attached} of {len(programs.workers)} programs are attached")
             events = []
@@ -147,7 +159,9 @@ class Faults:
             new = Daemon(self.site.xsched, old.socket.parent, "hpf")
             self.site.daemons[system] = new
             happens("started again")
-            wait_until(lambda: len(self.site.seen(system)) == len(programs.workers), 10, "all attached to the new daemon")
+            wait_until(
+                lambda: len(self.site.seen(system)) == len(programs.workers), 10, "all attached to the new daemon"
+            )
             happens("all attached")
             os.kill(new.process.pid, signal.SIGSTOP)
             happens("stopped")
@@ -156,13 +170,21 @@ class Faults:
             happens("goes on")
             meanwhile = [json.loads(w.expect("RESULT", 5 * step + 60)) for w in programs.workers]
             wait_until(lambda: len(self.site.seen(system)) == len(programs.workers), 10, "all attached in the end")
-            after = [json.loads(s) for s in programs.window(2 * step)]
+            after = programs.window(2 * step)
         finally:
             programs.close()
         for a, b, c in zip(before, meanwhile, after):
-            require(a["check"] == b["check"] == c["check"], f"{a['role']}: results differ: {a['check']} {b['check']} {c['check']}")
-        return {"mix": mix, "events": events, "before": coloc.brief(before), "meanwhile": coloc.brief(meanwhile),
-                "after": coloc.brief(after)}
+            require(
+                a["check"] == b["check"] == c["check"],
+                f"{a['role']}: results differ: {a['check']} {b['check']} {c['check']}",
+            )
+        return {
+            "mix": mix,
+            "events": events,
+            "before": coloc.brief(before),
+            "meanwhile": coloc.brief(meanwhile),
+            "after": coloc.brief(after),
+        }
 
     # ---- kills -------------------------------------------------------------------------------------------------------
 
@@ -204,7 +226,13 @@ class Faults:
             systems.end_all([survivor, *victims])
         require(now["descriptors"] <= settled["descriptors"], f"descriptors of the daemon grew: {settled} to {now}")
         require(now["rss_kib"] <= settled["rss_kib"] + 1024, f"memory of the daemon grew: {settled} to {now}")
-        return {"kills": count, "at_work": running, "survivor_done": done, "daemon_after_10": settled, "daemon_in_the_end": now}
+        return {
+            "kills": count,
+            "at_work": running,
+            "survivor_done": done,
+            "daemon_after_10": settled,
+            "daemon_in_the_end": now,
+        }
 
     # ---- stopped -----------------------------------------------------------------------------------------------------
 
@@ -220,8 +248,11 @@ class Faults:
         low = self.flat(level, "low")
         high = None
         try:
-            high = self.bench.start(level, "high", ["flat", "paced", *self.bench.spin(200), "--kernels", 5, "--period-us", 20000,
-                                                    "--requests", requests])
+            high = self.bench.start(
+                level,
+                "high",
+                ["flat", "paced", *self.bench.spin(200), "--kernels", 5, "--period-us", 20000, "--requests", requests],
+            )
             high.expect('{"ready"', START_S)
             time.sleep(1)
             os.kill(low.process.pid, signal.SIGSTOP)
@@ -265,8 +296,9 @@ class Faults:
 
     def xsched(self, system, *words):
         socket = self.site.daemon(system).socket
-        done = subprocess.run([str(w) for w in (self.site.xsched, *words, "--socket", socket)], capture_output=True, text=True,
-                              timeout=30)
+        done = subprocess.run(
+            [str(w) for w in (self.site.xsched, *words, "--socket", socket)], capture_output=True, text=True, timeout=30
+        )
         require(done.returncode == 0, f"xsched {words[0]}: {done.stderr.strip()}")
 
     def gate(self):
@@ -275,15 +307,14 @@ class Faults:
 
     def one_gate(self, seconds):
         """At all levels at once: the two minutes are waited for once. A program of each, with a daemon of each."""
-        programs, closed = {}, {}
+        programs = {}
         try:
             for level in LEVELS:
                 programs[level] = self.flat(level, "normal")
             for level, program in programs.items():
                 self.xsched(level, "suspend", "--pid", program.process.pid)
-            time.sleep(1)  # what was on the device may run to its end
             for level, program in programs.items():
-                closed[level] = self.latest(program)
+                self.stands_still(program)
             time.sleep(seconds)
             for level, program in programs.items():
                 line = self.latest(program)
@@ -295,7 +326,7 @@ class Faults:
             done = {level: finish(program)[-1]["done"] for level, program in programs.items()}
         finally:
             systems.end_all(programs.values())
-        return {"secs": seconds, "closed_at": closed, "done": done}
+        return {"secs": seconds, "done": done}
 
     # ---- ends --------------------------------------------------------------------------------------------------------
 
@@ -310,7 +341,7 @@ class Faults:
         program = self.flat(level, "normal", more=more)
         try:
             self.xsched(level, "suspend", "--pid", program.process.pid)
-            time.sleep(0.3)
+            self.stands_still(program)
             begin = time.monotonic()
             if way != "exit":
                 program.process.send_signal(getattr(signal, way))
@@ -357,7 +388,9 @@ def main():
             getattr(faults, name)()
 
     status = units.conduct(args, body, dict(micro.VARIANTS))
-    failed = [r for r in units.newest([r for r in records.load(args.out) if r["bench"].startswith("fault ")]) if "failed" in r]
+    failed = [
+        r for r in units.newest([r for r in records.load(args.out) if r["bench"].startswith("fault ")]) if "failed" in r
+    ]
     for record in failed:
         print(f"FAILED {record['bench']} {record['case']}: {record['failed']}", file=sys.stderr)
     return status or (1 if failed else 0)

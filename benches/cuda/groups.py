@@ -18,7 +18,14 @@ import systems
 import units
 from systems import Worker
 
-PRIORITIES = (("high", "high"), ("high", "high"), ("middle", "normal"), ("middle", "normal"), ("low", "low"), ("low", "low"))
+PRIORITIES = (
+    ("high", "high"),
+    ("high", "high"),
+    ("middle", "normal"),
+    ("middle", "normal"),
+    ("low", "low"),
+    ("low", "low"),
+)
 START_S = 300
 REQUESTS = 1000  # of each group over all rounds
 
@@ -80,12 +87,24 @@ def measure(site, unit, kind, batch, args):
         rate = args.load / (len(PRIORITIES) * p50 / 1e3)
         seconds = 1 if args.quick else max(3.0, REQUESTS / (2 * rate * rounds))
         for number, system in todo:
+
             def body(system=system):
                 answers = order(workers[system], "paced", seconds, rate)
+                site.require_seen(system, [w for _, w in workers[system]])
                 found = together(answers)
-                return {"kind": kind, "batch": batch, "system": system, "rate": round(rate, 3), "load": args.load, "alone_p50_ms": p50,
-                        "secs": round(seconds, 2), "streams": answers[0][1].get("streams"), "latency_ms": found,
-                        "seen": site.seen(system), "p99": {g: records.latencies(v)["p99"] for g, v in found.items()}}
+                return {
+                    "kind": kind,
+                    "batch": batch,
+                    "system": system,
+                    "rate": round(rate, 3),
+                    "load": args.load,
+                    "alone_p50_ms": p50,
+                    "secs": round(seconds, 2),
+                    "streams": answers[0][1].get("streams"),
+                    "latency_ms": found,
+                    "seen": site.seen(system),
+                    "p99": {g: records.latencies(v)["p99"] for g, v in found.items()},
+                }
 
             unit.run("groups", f"{case} / {system}", number, seconds + 1, body)
     finally:
@@ -99,16 +118,23 @@ def summary(found):
         where = pools.setdefault(f"{record['kind']}, batch {record['batch']}", {}).setdefault(record["system"], {})
         for group, values in record["latency_ms"].items():
             where.setdefault(group, []).extend(values)
-    return {k: {s: {g: records.latencies(v) for g, v in by.items()} for s, by in pool.items()} for k, pool in pools.items()}
+    return {
+        k: {s: {g: records.latencies(v) for g, v in by.items()} for s, by in pool.items()} for k, pool in pools.items()
+    }
 
 
 def main():
     parser = units.parser(__doc__, "groups.jsonl")
-    parser.add_argument("--batch", default="1,32", help="sequences of a request, several separated by commas [%(default)s]")
+    parser.add_argument(
+        "--batch", default="1,32", help="sequences of a request, several separated by commas [%(default)s]"
+    )
     parser.add_argument("--load", type=float, default=0.8, help="[%(default)s]")
     parser.add_argument("--kinds", default="processes,threads", help="[%(default)s]")
+    parser.add_argument(
+        "--worker", default=str(systems.HERE / "roles.py"), help="the program that is started six times"
+    )
     args = parser.parse_args()
-    args.programs = (str(systems.HERE / "roles.py"), str(systems.HERE / "groups_program.py"))
+    args.programs = (args.worker, str(systems.HERE / "groups_program.py"))
     if not all(b.isdigit() and int(b) for b in args.batch.split(",")):
         parser.error("--batch: numbers from 1 on, separated by commas")
     if not set(args.kinds.split(",")) <= {"processes", "threads"}:

@@ -14,8 +14,18 @@ from pathlib import Path
 import records
 
 PACKAGES = ("torch", "torchvision", "transformers", "triton", "jax", "cupy-cuda13x", "cupy-cuda12x", "numba-cuda")
-GPU_FIELDS = ("name", "uuid", "pci.bus_id", "driver_version", "memory.total", "compute_mode", "mig.mode.current",
-              "persistence_mode", "clocks.max.sm", "power.limit")
+GPU_FIELDS = (
+    "name",
+    "uuid",
+    "pci.bus_id",
+    "driver_version",
+    "memory.total",
+    "compute_mode",
+    "mig.mode.current",
+    "persistence_mode",
+    "clocks.max.sm",
+    "power.limit",
+)
 
 
 def first_line(command, cwd=None):
@@ -58,7 +68,11 @@ def cpu_model():
 def commit(root):
     """The commit of the sources: a bundle carries it in a file."""
     carried = root / "COMMIT"
-    return carried.read_text().strip() if carried.exists() else first_line(["git", "describe", "--always", "--dirty"], root)
+    return (
+        carried.read_text().strip()
+        if carried.exists()
+        else first_line(["git", "describe", "--always", "--dirty"], root)
+    )
 
 
 def build(binaries):

@@ -68,7 +68,13 @@ class Bench:
                 if kernel == "none" and system not in ("native", "auto"):
                     continue
                 seconds = 5 + count * (0.012 + 2e-6 * us * (GRAPH if kernel == "graph" else 1))
-                self.unit.run("preempt", f"{system} / {kernel}", 0, seconds, lambda s=system, k=kernel: self.one_preempt(s, k, count))
+                self.unit.run(
+                    "preempt",
+                    f"{system} / {kernel}",
+                    0,
+                    seconds,
+                    lambda s=system, k=kernel: self.one_preempt(s, k, count),
+                )
 
     def one_preempt(self, system, kernel, count):
         low, us = None, KERNELS[kernel]
@@ -86,6 +92,7 @@ class Bench:
                 end = time.monotonic()
             finally:
                 high.end()
+            high.require_counted()
             result = dict(system=system, kernel=kernel, kernel_us=us, **found, seen=self.site.seen(system))
             if low:
                 result["beside_per_s"] = round(rate_of(finish(low), begin, end), 2)
@@ -119,9 +126,11 @@ class Bench:
             legacy = ["--legacy"] if stream == "legacy" else []
             one = self.start(system, "be", ["launch", "run", "--count", count, *legacy])
             try:
-                return dict(json.loads('{"ns"' + one.expect('{"ns"', 120)), stream=stream)
+                found = dict(json.loads('{"ns"' + one.expect('{"ns"', 120)), stream=stream)
             finally:
                 one.end()
+            one.require_counted()
+            return found
         finally:
             if rival:
                 rival.process.terminate()
@@ -150,8 +159,13 @@ class Bench:
             rates = [rate_of(finish(p), begin, begin + seconds) for p in programs]
         finally:
             end_all(programs)
-        return {"weights": weights, "per_s": [round(r, 2) for r in rates], "share": round(100 * rates[0] / sum(rates), 3),
-                "total_per_s": round(sum(rates), 2), "secs": seconds}
+        return {
+            "weights": weights,
+            "per_s": [round(r, 2) for r in rates],
+            "share": round(100 * rates[0] / sum(rates), 3),
+            "total_per_s": round(sum(rates), 2),
+            "secs": seconds,
+        }
 
     # ---- classes -----------------------------------------------------------------------------------------------------
 
@@ -159,12 +173,16 @@ class Bench:
         seconds, rounds = (2, 1) if self.quick else (10, 3)
         for number in range(rounds):
             for system in ("native", "xsched"):
-                self.unit.run("classes", f"five / {system}", number, seconds + 15, lambda s=system: self.five(s, seconds))
+                self.unit.run(
+                    "classes", f"five / {system}", number, seconds + 15, lambda s=system: self.five(s, seconds)
+                )
         for number in range(rounds):
             self.unit.run("classes", "two by cgroup", number, seconds + 15, lambda: self.by_cgroup(seconds))
         for number in range(rounds):
             for turn in TURNS_US:
-                self.unit.run("classes", f"turns of {turn} us", number, seconds + 10, lambda t=turn: self.turns(t, seconds))
+                self.unit.run(
+                    "classes", f"turns of {turn} us", number, seconds + 10, lambda t=turn: self.turns(t, seconds)
+                )
 
     def paced(self, system, kinds, seconds, load, prefix=None):
         """Programs that together take `load` of the device: each serves requests of ten kernels, about 100 a second; their
@@ -174,14 +192,26 @@ class Bench:
         try:
             for i, kind in enumerate(kinds):
                 period = 10_000 + 200 * (i - len(kinds) // 2)
-                command = ["flat", "paced", *self.spin(us), "--kernels", 10, "--period-us", period,
-                           "--requests", int(seconds * 1e6 / period)]
+                command = [
+                    "flat",
+                    "paced",
+                    *self.spin(us),
+                    "--kernels",
+                    10,
+                    "--period-us",
+                    period,
+                    "--requests",
+                    int(seconds * 1e6 / period),
+                ]
                 programs[kind] = self.start(system, kind, command) if prefix is None else prefix(kind, command)
             for program in programs.values():
                 program.expect('{"ready"', START_S)
-            return {k: json.loads("{" + p.expect("{", seconds + 120))["latency_us"] for k, p in programs.items()}
+            found = {k: json.loads("{" + p.expect("{", seconds + 120))["latency_us"] for k, p in programs.items()}
         finally:
             end_all(programs.values())
+        for program in programs.values():
+            program.require_counted()
+        return found
 
     def five(self, system, seconds):
         found = self.paced(system, CLASSES, seconds, 0.9)
@@ -192,6 +222,8 @@ class Bench:
         groups = {kind: own_cgroup(f"xsched-bench-{kind}") for kind in ("high", "low")}
         missing = next((why for _, why in groups.values() if why), None)
         if missing:
+            for path, _ in groups.values():
+                path.rmdir() if path else None
             return {"skipped": missing}
         rules = [f'[[rule]]\ncgroup = "*xsched-bench-{kind}"\npriority = "{kind}"' for kind in groups]
         self.site.variants["cgroup"].config = rules
@@ -199,7 +231,7 @@ class Bench:
         def enter(kind, command):
             words, env = self.site.command("cgroup", "normal", [self.site.bin / command[0], *command[1:]])
             at = words.index("--priority")
-            del words[at:at + 2]
+            del words[at : at + 2]
             script = 'echo $$ > "$0" && exec "$@"'
             words = ["sh", "-c", script, str(groups[kind][0] / "cgroup.procs"), *words]
             return Worker(command[0], words, env, self.site.work / f"cgroup-{kind}.err")
@@ -239,10 +271,10 @@ def own_cgroup(name):
         line = next((t for t in Path("/proc/self/cgroup").read_text().splitlines() if t.startswith("0::")), None)
         if line is None:
             return None, "no unified cgroup hierarchy"
-        path = Path("/sys/fs/cgroup" + line[3:]) / name
-        path.mkdir(exist_ok=True)
-        (path / "cgroup.procs").read_text()
-        return path, None
+        own = Path("/sys/fs/cgroup" + line[3:])
+        (own / "cgroup.procs").read_text()  # else this is no such hierarchy
+        (own / name).mkdir(exist_ok=True)
+        return own / name, None
     except OSError as error:
         return None, f"no cgroup can be made here: {error}"
 
@@ -259,6 +291,7 @@ def finish(program, timeout=60):
     status = program.end()
     if status:
         raise Trouble(f"{program.name}: exit status {status}: {program.last_words()}")
+    program.require_counted()
     return lines
 
 

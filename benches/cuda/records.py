@@ -55,7 +55,12 @@ def latencies(values):
 
 def spread(values):
     """Median, least and greatest."""
-    return {"median": round(median(values), 4), "min": round(min(values), 4), "max": round(max(values), 4), "n": len(values)}
+    return {
+        "median": round(median(values), 4),
+        "min": round(min(values), 4),
+        "max": round(max(values), 4),
+        "n": len(values),
+    }
 
 
 def table(head, rows):

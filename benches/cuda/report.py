@@ -31,8 +31,15 @@ def preempt(found):
     for case, mine in by_case(found).items():
         values = [v for r in mine for v in r["latency_us"]]
         levels = sorted({g["level"] for r in mine for p in r["seen"] for g in p["groups"] if g["level"] is not None})
-        rows.append({"system": mine[0]["system"], "kernel": mine[0]["kernel"], "levels_seen": levels,
-                     "beside_per_s": mine[0].get("beside_per_s"), **records.latencies(values)})
+        rows.append(
+            {
+                "system": mine[0]["system"],
+                "kernel": mine[0]["kernel"],
+                "levels_seen": levels,
+                "beside_per_s": mine[0].get("beside_per_s"),
+                **records.latencies(values),
+            }
+        )
     return rows
 
 
@@ -40,7 +47,11 @@ def launch(found):
     cases, rows = by_case(found), []
     for case, mine in cases.items():
         bare = {r["round"]: r for r in cases.get(f"bare / {mine[0]['stream']} stream", [])}
-        row = {"case": case, "ns": records.spread([r["ns"] for r in mine]), "cycles": records.spread([r["cycles"] for r in mine])}
+        row = {
+            "case": case,
+            "ns": records.spread([r["ns"] for r in mine]),
+            "cycles": records.spread([r["cycles"] for r in mine]),
+        }
         pairs = [(r, bare[r["round"]]) for r in mine if r["round"] in bare]
         if pairs and mine[0] is not pairs[0][1]:
             row["added_ns"] = records.spread([a["ns"] - b["ns"] for a, b in pairs])
@@ -55,8 +66,14 @@ def shares(found):
     native = [r["total_per_s"] for r in cases.get("native", [])]
     for case, mine in cases.items():
         total = records.median([r["total_per_s"] for r in mine])
-        rows.append({"case": case, "share": records.spread([r["share"] for r in mine]), "total_per_s": total,
-                     "to_native": round(total / records.median(native), 4) if native else None})
+        rows.append(
+            {
+                "case": case,
+                "share": records.spread([r["share"] for r in mine]),
+                "total_per_s": total,
+                "to_native": round(total / records.median(native), 4) if native else None,
+            }
+        )
     return rows
 
 
@@ -90,10 +107,17 @@ def gather(folder):
     mixes = {}
     for path in sorted(Path(folder).glob("*.jsonl")):
         mixes.update(coloc.summaries(path))
-    result = {"machines": machines, "coloc": mixes, "preempt": preempt(of("preempt")), "launch": launch(of("launch")),
-              "alone": alone.summary(of("alone", "idle")), "shares": shares(of("shares")), "classes": classes(of("classes")),
-              "groups": groups.summary(of("groups")),
-              "faults": [{k: v for k, v in r.items() if k not in ("at", "round")} for name in faults for r in of(name)]}
+    result = {
+        "machines": machines,
+        "coloc": mixes,
+        "preempt": preempt(of("preempt")),
+        "launch": launch(of("launch")),
+        "alone": alone.summary(of("alone", "idle")),
+        "shares": shares(of("shares")),
+        "classes": classes(of("classes")),
+        "groups": groups.summary(of("groups")),
+        "faults": [{k: v for k, v in r.items() if k not in ("at", "round")} for name in faults for r in of(name)],
+    }
     return {k: v for k, v in result.items() if v}
 
 
@@ -102,7 +126,11 @@ def gather(folder):
 
 def cell(spread, digits=2):
     """Median (least–greatest)."""
-    return None if spread is None else f"{spread['median']:.{digits}f} ({spread['min']:.{digits}f}–{spread['max']:.{digits}f})"
+    return (
+        None
+        if spread is None
+        else f"{spread['median']:.{digits}f} ({spread['min']:.{digits}f}–{spread['max']:.{digits}f})"
+    )
 
 
 def two(latency, digits=1):
@@ -114,8 +142,15 @@ def markdown(report):
     for mix, found in report.get("coloc", {}).items():
         left = "" if found["time_left"] is None else f", time left {100 * found['time_left']:.1f} %"
         parts += [f"## `coloc` {mix}{left}\n", coloc.table(found) + "\n"]
-    sections = (("preempt", preempt_text), ("launch", launch_text), ("alone", alone_text), ("shares", shares_text),
-                ("classes", classes_text), ("groups", groups_text), ("faults", faults_text))
+    sections = (
+        ("preempt", preempt_text),
+        ("launch", launch_text),
+        ("alone", alone_text),
+        ("shares", shares_text),
+        ("classes", classes_text),
+        ("groups", groups_text),
+        ("faults", faults_text),
+    )
     for name, text in sections:
         if name in report:
             parts += [f"## `{name}`\n", text(report[name]) + "\n"]
@@ -125,20 +160,26 @@ def markdown(report):
 def machine_text(found):
     gpu = ", ".join(f"{g['name']} (driver {g['driver_version']})" for g in found["gpus"]) or "no GPU"
     packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
-    return (f"{gpu}; {found['cpu']}, {found['cores']} cores; Linux {found['kernel']}, glibc {found['glibc']}, Python "
-            f"{found['python']}, {packages}; {found['xsched']}, commit {found['commit']}, build {found['build']}.\n")
+    return (
+        f"{gpu}; {found['cpu']}, {found['cores']} cores; Linux {found['kernel']}, glibc {found['glibc']}, Python "
+        f"{found['python']}, {packages}; {found['xsched']}, commit {found['commit']}, build {found['build']}.\n"
+    )
 
 
 def preempt_text(rows):
     kernels = list(dict.fromkeys(r["kernel"] for r in rows))
     cells = {(r["system"], r["kernel"]): r for r in rows}
     body = [(s, *(two(cells.get((s, k))) for k in kernels)) for s in dict.fromkeys(r["system"] for r in rows)]
-    return "µs from the launch to its kernel's first store, P50 / P99, by what runs beside it:\n\n" + \
-        records.table(("system", *kernels), body)
+    return "µs from the launch to its kernel's first store, P50 / P99, by what runs beside it:\n\n" + records.table(
+        ("system", *kernels), body
+    )
 
 
 def launch_text(rows):
-    body = [(r["case"], cell(r["ns"], 0), cell(r["cycles"], 0), cell(r.get("added_ns"), 1), cell(r.get("ratio"), 4)) for r in rows]
+    body = [
+        (r["case"], cell(r["ns"], 0), cell(r["cycles"], 0), cell(r.get("added_ns"), 1), cell(r.get("ratio"), 4))
+        for r in rows
+    ]
     return records.table(("case", "ns", "TSC cycles", "added ns", "to bare"), body)
 
 
@@ -146,8 +187,17 @@ def alone_text(found):
     body = []
     for role, r in found.items():
         idle = "; ".join(f"{k} {v}" for k, v in r.get("idle_cpu_ms", {}).items()) or None
-        body.append((role, r.get("native_ms"), r.get("xsched_ms"), r.get("ratio_of_medians"),
-                     cell(r.get("ratio_by_round"), 4), r.get("n"), idle))
+        body.append(
+            (
+                role,
+                r.get("native_ms"),
+                r.get("xsched_ms"),
+                r.get("ratio_of_medians"),
+                cell(r.get("ratio_by_round"), 4),
+                r.get("n"),
+                idle,
+            )
+        )
     head = ("role", "bare P50 ms", "xsched P50 ms", "ratio", "by round", "n", "processor time while idle, ms in 5 s")
     return records.table(head, body)
 
@@ -166,8 +216,11 @@ def classes_text(rows):
 
 
 def groups_text(found):
-    body = [(kind, system, *(two(by.get(g), 2) for g in ("high", "middle", "low")), min(v["n"] for v in by.values()))
-            for kind, pools in found.items() for system, by in pools.items()]
+    body = [
+        (kind, system, *(two(by.get(g), 2) for g in ("high", "middle", "low")), min(v["n"] for v in by.values()))
+        for kind, pools in found.items()
+        for system, by in pools.items()
+    ]
     return "P50 / P99 in ms:\n\n" + records.table(("as", "system", "high", "middle", "low", "n, least"), body)
 
 
@@ -176,8 +229,15 @@ def faults_text(rows):
     body = []
     for r in rows:
         facts = ", ".join(f"{k}: {v}" for k, v in r.items() if k not in skip)
-        body.append((r["bench"].removeprefix("fault "), r["case"], f"**failed**: {r['failed']}" if "failed" in r else "holds",
-                     len(r["xids"]) if isinstance(r["xids"], list) else r["xids"], facts))
+        body.append(
+            (
+                r["bench"].removeprefix("fault "),
+                r["case"],
+                f"**failed**: {r['failed']}" if "failed" in r else "holds",
+                len(r["xids"]) if isinstance(r["xids"], list) else r["xids"],
+                facts,
+            )
+        )
     return records.table(("check", "case", "outcome", "Xids", "seen"), body)
 
 
@@ -195,17 +255,25 @@ def plots(report, out):
     from matplotlib import pyplot
 
     for mix, found in report.get("coloc", {}).items():
-        rows = {n: r for n, r in found["systems"].items() if r.get("p99_to_alone") and r.get("best_effort_of_time_left")}
+        rows = {
+            n: r for n, r in found["systems"].items() if r.get("p99_to_alone") and r.get("best_effort_of_time_left")
+        }
         if not rows:
             continue
         figure, axes = pyplot.subplots(figsize=(6, 4))
         for name, row in rows.items():
             axes.scatter(100 * row["best_effort_of_time_left"], row["p99_to_alone"], s=50)
-            axes.annotate(name, (100 * row["best_effort_of_time_left"], row["p99_to_alone"]), xytext=(5, 5),
-                          textcoords="offset points")
+            axes.annotate(
+                name,
+                (100 * row["best_effort_of_time_left"], row["p99_to_alone"]),
+                xytext=(5, 5),
+                textcoords="offset points",
+            )
         axes.axhline(1.10, linestyle=":", color="grey")
         axes.axvline(95, linestyle=":", color="grey")
-        axes.set(xlabel="best-effort work, % of what the time left allows", ylabel="P99 to alone", title=mix, yscale="log")
+        axes.set(
+            xlabel="best-effort work, % of what the time left allows", ylabel="P99 to alone", title=mix, yscale="log"
+        )
         save(figure, out / f"coloc-{mix.replace('*', 'x')}.svg", pyplot)
     if report.get("preempt"):
         figure, axes = pyplot.subplots(figsize=(7, 4))

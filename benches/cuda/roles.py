@@ -59,8 +59,12 @@ def decode(torch, tokens=16, layers=12, width=768, heads=12, context=256):
 
     blocks = [
         dict(
-            qkv=matrix(width, 3 * width), out=matrix(width, width), up=matrix(width, 4 * width), down=matrix(4 * width, width),
-            keys=torch.randn(heads, context, width // heads, **half), values=torch.randn(heads, context, width // heads, **half),
+            qkv=matrix(width, 3 * width),
+            out=matrix(width, width),
+            up=matrix(width, 4 * width),
+            down=matrix(4 * width, width),
+            keys=torch.randn(heads, context, width // heads, **half),
+            values=torch.randn(heads, context, width // heads, **half),
         )
         for _ in range(layers)
     ]
@@ -122,7 +126,9 @@ class Role:
         self.torch.cuda.synchronize()
 
     def go(self, mode, start, end, rate):
-        found = self.flat(start, end) if mode == "flat" else self.requests(start, end, rate if mode == "paced" else None)
+        found = (
+            self.flat(start, end) if mode == "flat" else self.requests(start, end, rate if mode == "paced" else None)
+        )
         # Equal between runs up to the library's own choice of algorithm.
         return dict(found, role=self.name, mode=mode, check=float(self.last.float().abs().mean()))
 

@@ -15,6 +15,8 @@ import threading
 import time
 from pathlib import Path
 
+import records
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "testing/lib"))
@@ -64,7 +66,7 @@ class Variant:
             if word.startswith("@"):
                 self.config.append(word[1:].replace("=", " = ", 1))
             elif word.startswith("policy:"):
-                self.policy = word[len("policy:"):]
+                self.policy = word[len("policy:") :]
             elif "=" in word and not word.startswith("-") and not self.options:
                 name, value = word.split("=", 1)
                 self.env[name] = value
@@ -76,12 +78,21 @@ class Mps:
     """A private MPS daemon."""
 
     def __init__(self, folder, env):
-        self.dirs = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps-pipe"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps-log")}
-        for path in self.dirs.values():
-            Path(path).mkdir()
+        self.dirs = {
+            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps-pipe"),
+            "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps-log"),
+        }
         self.env, self.control = dict(env, **self.dirs), mps_control()
-        self.process = subprocess.Popen([self.control, "-f"], env=self.env, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        for path in self.dirs.values():
+            Path(path).mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [self.control, "-f"],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         pipe, deadline = Path(self.dirs["CUDA_MPS_PIPE_DIRECTORY"]) / "control", time.monotonic() + 10
         while not pipe.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -108,7 +119,7 @@ class Site:
         self.xsched = Path(binaries).resolve() / "xsched"
         self.bin, self.work, self.gpu = Path(binaries).resolve(), Path(work), gpu
         self.variants = {"xsched": Variant(), "xsched-spatial": Variant("--share spatial"), **(variants or {})}
-        self.daemons, self.mps = {}, None
+        self.daemons, self.mps, self.started = {}, None, 0
         # What somebody set up around us must not matter.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "CUDA_MPS_", "LD_PRELOAD"))}
         if gpu is not None:
@@ -152,9 +163,21 @@ class Site:
         variant = self.variants[system]
         spatial = "spatial" in variant.options
         env = dict(self.env, **self.mps_dirs(), **variant.env) if spatial else dict(self.alone_env, **variant.env)
+        self.started += 1
+        env["XSCHED_STATS"] = str(self.work / f"stats{self.started}")
         daemon = self.daemon(system)
         priority = CLASSES.get(kind, kind)
-        words = [self.xsched, "run", "--require", "--socket", daemon.socket, "--priority", priority, *variant.options, *options]
+        words = [
+            self.xsched,
+            "run",
+            "--require",
+            "--socket",
+            daemon.socket,
+            "--priority",
+            priority,
+            *variant.options,
+            *options,
+        ]
         return [*map(str, words), "--", *command], env
 
     def seen(self, system):
@@ -166,6 +189,16 @@ class Site:
             dict(pid=p["pid"], priority=p["priority"], groups=[{k: g.get(k) for k in keep} for g in p["groups"]])
             for p in (said or {}).get("programs", [])
         ]
+
+    def require_seen(self, system, workers):
+        """Trouble unless each of these living programs has launched something under the system's daemon: one that ran
+        unscheduled would be taken for a result."""
+        if system not in self.daemons:
+            return
+        launches = {p["pid"]: sum(g["launches"] for g in p["groups"]) for p in self.seen(system)}
+        for worker in workers:
+            if not launches.get(worker.process.pid):
+                raise Trouble(f"{worker.name} runs unscheduled under {system}: the daemon knows no launch of it")
 
     def close(self):
         for daemon in self.daemons.values():
@@ -185,9 +218,17 @@ class Worker:
 
     def __init__(self, name, command, env, log):
         self.name, self.log = name, Path(log)
+        self.stats = env.get("XSCHED_STATS")
         with open(self.log, "wb") as err:
-            self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
-                                            text=True, start_new_session=True)
+            self.process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+                start_new_session=True,
+            )
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -214,7 +255,7 @@ class Worker:
             if line is None:
                 self._ended()
             if line.startswith(word):
-                return line[len(word):].strip()
+                return line[len(word) :].strip()
 
     def _ended(self):
         try:
@@ -225,6 +266,11 @@ class Worker:
 
     def last_words(self):
         return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-3:])
+
+    def require_counted(self):
+        """Trouble unless the ended program, if it was under xsched, says that it launched something scheduled."""
+        if self.stats and sum(r["launches"] for r in records.load(self.stats)) == 0:
+            raise Trouble(f"{self.name} ran unscheduled: no launch was counted; {self.last_words()}")
 
     def end(self, timeout=20):
         """Lets it end by itself, else kills its session; gives its exit status."""

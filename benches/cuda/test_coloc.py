@@ -18,7 +18,15 @@ import systems  # noqa: E402
 
 
 def window(system, number, *roles):
-    return {"bench": "coloc", "mix": "m", "system": system, "round": number, "secs": 1, "build": "b", "roles": list(roles)}
+    return {
+        "bench": "coloc",
+        "mix": "m",
+        "system": system,
+        "round": number,
+        "secs": 1,
+        "build": "b",
+        "roles": list(roles),
+    }
 
 
 def lc(*values, rate=20.0):
@@ -46,8 +54,9 @@ class Planning(unittest.TestCase):
         self.assertEqual([name for _, name in order], ["a", "b", "c", "b", "c", "a", "c", "a", "b"])
 
     def test_what_is_recorded_is_not_measured_again(self):
-        self.assertEqual(coloc.open_windows("m", ["a", "b"], 2, {("m", "a", 0), ("m", "b", 1), ("x", "b", 0)}),
-                         [(0, "b"), (1, "a")])
+        self.assertEqual(
+            coloc.open_windows("m", ["a", "b"], 2, {("m", "a", 0), ("m", "b", 1), ("x", "b", 0)}), [(0, "b"), (1, "a")]
+        )
 
     def test_systems_that_say_nothing_about_a_mix_are_left_out(self):
         names = ["alone", "best-effort", "native", "xsched"]
@@ -74,12 +83,14 @@ class Figures(unittest.TestCase):
 
     def test_targets_follow_their_definition(self):
         """time left = 1 - rate x P50 alone; target = 0.95 x rate without the latency-critical role x time left."""
-        found = coloc.summary([
-            window("alone", 0, lc(*[5.0] * 100)),
-            window("best-effort", 0, be(1000.0)),
-            window("native", 0, lc(*[10.0] * 100), be(950.0)),
-            window("xsched", 0, lc(*[5.5] * 100), be(855.0)),
-        ])
+        found = coloc.summary(
+            [
+                window("alone", 0, lc(*[5.0] * 100)),
+                window("best-effort", 0, be(1000.0)),
+                window("native", 0, lc(*[10.0] * 100), be(950.0)),
+                window("xsched", 0, lc(*[5.5] * 100), be(855.0)),
+            ]
+        )
         self.assertEqual(found["time_left"], 0.9)
         row = found["systems"]["xsched"]
         self.assertEqual(row["p99_to_alone"], 1.1)
@@ -93,10 +104,14 @@ class Figures(unittest.TestCase):
         self.assertEqual(coloc.relative({"rn50": 20.0, "gemm": 8.0}, base), 0.75)
 
     def test_rounds_are_pooled_for_the_p99_and_compared_one_by_one(self):
-        found = coloc.summary([
-            window("alone", 0, lc(*[1.0] * 99, 2.0)), window("alone", 1, lc(*[1.0] * 100)),
-            window("xsched", 0, lc(*[2.0] * 100)), window("xsched", 1, lc(*[3.0] * 100)),
-        ])["systems"]["xsched"]
+        found = coloc.summary(
+            [
+                window("alone", 0, lc(*[1.0] * 99, 2.0)),
+                window("alone", 1, lc(*[1.0] * 100)),
+                window("xsched", 0, lc(*[2.0] * 100)),
+                window("xsched", 1, lc(*[3.0] * 100)),
+            ]
+        )["systems"]["xsched"]
         self.assertEqual((found["n"], found["p99"]), (200, 3.0))
         self.assertEqual(found["p99_to_alone_by_round"], {"median": 2.0, "min": 1.0, "max": 3.0, "n": 2})
 
@@ -128,8 +143,23 @@ class Conducting(unittest.TestCase):
     """The whole command with stand-in workers: bare systems only, which need neither a GPU nor xsched."""
 
     def coloc(self, out, *more):
-        command = [sys.executable, HERE / "coloc.py", "--worker", HERE / "standin.py", "--bin", "/nowhere", "--out", out,
-                   "--secs", "0.2", "--rounds", "2", "--systems", "alone,best-effort,native", *more]
+        command = [
+            sys.executable,
+            HERE / "coloc.py",
+            "--worker",
+            HERE / "standin/worker.py",
+            "--bin",
+            "/nowhere",
+            "--out",
+            out,
+            "--secs",
+            "0.2",
+            "--rounds",
+            "2",
+            "--systems",
+            "alone,best-effort,native",
+            *more,
+        ]
         return subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=60)
 
     def test_windows_are_measured_once_and_summed_up(self):
@@ -138,14 +168,18 @@ class Conducting(unittest.TestCase):
             done = self.coloc(out, "rn18+rn50*2")
             self.assertEqual(done.returncode, 0, done.stderr)
             windows = [r for r in records.load(out) if r["bench"] == "coloc"]
-            self.assertEqual([(w["round"], w["system"]) for w in windows], [
-                (0, "alone"), (0, "best-effort"), (0, "native"), (1, "best-effort"), (1, "native"), (1, "alone")])
-            self.assertEqual([[r["role"] for r in w["roles"]] for w in windows[:3]],
-                             [["rn18"], ["rn50", "rn50"], ["rn18", "rn50", "rn50"]])
+            self.assertEqual(
+                [(w["round"], w["system"]) for w in windows],
+                [(0, "alone"), (0, "best-effort"), (0, "native"), (1, "best-effort"), (1, "native"), (1, "alone")],
+            )
+            self.assertEqual(
+                [[r["role"] for r in w["roles"]] for w in windows[:3]],
+                [["rn18"], ["rn50", "rn50"], ["rn18", "rn50", "rn50"]],
+            )
             self.assertIn("| native |", done.stdout)
             # One window lost: only that one is measured again.
             text = out.read_text().splitlines()
-            out.write_text("\n".join([text[0], *text[2:]]) + "\n{\"torn\": ")
+            out.write_text("\n".join([text[0], *text[2:]]) + '\n{"torn": ')
             again = self.coloc(out, "rn18+rn50*2")
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(again.stderr.count("rn18+rn50*2 "), 1, again.stderr)
@@ -157,6 +191,14 @@ class Conducting(unittest.TestCase):
             done = self.coloc(out, "--deadline", "1", "rn18+rn50")
             self.assertEqual(done.returncode, systems.UNFINISHED)
             self.assertEqual([r["bench"] for r in records.load(out)], ["machine"])
+
+    def test_a_system_that_cannot_be_had_does_not_keep_the_others_from_being_measured(self):
+        with tempfile.TemporaryDirectory() as work:
+            out = Path(work) / "c.jsonl"
+            done = self.coloc(out, "--systems", "alone,xsched", "rn18+rn50")
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("coloc: rn18+rn50, xsched: /nowhere/xsched is missing", done.stderr)
+            self.assertEqual([r["system"] for r in records.load(out) if r["bench"] == "coloc"], ["alone", "alone"])
 
     def test_several_gpus_serve_different_mixes(self):
         with tempfile.TemporaryDirectory() as work:
@@ -174,7 +216,7 @@ class Conducting(unittest.TestCase):
             dies.write_text("import sys\nsys.exit('no device')\n")
             done = self.coloc(out, "--worker", str(dies), "rn18")
             self.assertEqual(done.returncode, 3)
-            self.assertIn("coloc: rn18: rn18 ended early (exit 1): no device", done.stderr)
+            self.assertIn("coloc: rn18, native: rn18 ended early (exit 1): no device", done.stderr)
             self.assertEqual([r["bench"] for r in records.load(out)], ["machine"])
 
 

@@ -50,8 +50,12 @@ def parser(doc, out):
     found.add_argument("--bin", default=systems.default_bin(), help="folder of xsched, libxsched.so and the C programs")
     found.add_argument("--out", type=Path, default=Path(out), help="JSON lines to add to [%(default)s]")
     found.add_argument("--gpu", type=int, help="number of the GPU to use")
-    found.add_argument("--quick", action="store_true", help="a few seconds each, to try the scripts: the figures mean nothing")
-    found.add_argument("--deadline", type=float, metavar="SECS", help="end after so long with exit status 75, to be continued")
+    found.add_argument(
+        "--quick", action="store_true", help="a few seconds each, to try the scripts: the figures mean nothing"
+    )
+    found.add_argument(
+        "--deadline", type=float, metavar="SECS", help="end after so long with exit status 75, to be continued"
+    )
     return found
 
 

@@ -1,0 +1,259 @@
+"""The scripts against a stand-in driver, and through the real xsched where it is built:
+`python3 -m unittest benches/cuda/test_conduct.py`. XSCHED_BIN names the folder of xsched and libxsched.so."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import bench  # noqa: E402
+import micro  # noqa: E402
+import records  # noqa: E402
+import report  # noqa: E402
+import systems  # noqa: E402
+
+
+def xsched_bin():
+    """The folder of a built xsched, or none."""
+    root = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
+    places = [os.environ.get("XSCHED_BIN"), HERE.parent.parent / "bin", root / "release", root / "debug"]
+    return next(
+        (Path(p) for p in places if p and (Path(p) / "xsched").exists() and (Path(p) / "libxsched.so").exists()), None
+    )
+
+
+class Dividing(unittest.TestCase):
+    def test_every_job_falls_to_one_part_and_parts_are_alike(self):
+        found = bench.jobs()
+        for parts in (1, 3, 12):
+            divided = bench.divide(found, parts)
+            self.assertEqual(sorted(str(j) for p in divided for j in p), sorted(map(str, found)))
+        self.assertTrue(all(sum(j.seconds for j in part) <= 480 for part in bench.divide(found, 12)))
+
+    def test_parts_are_read(self):
+        self.assertEqual(bench.part_of("2/12"), (2, 12))
+        for wrong in ("0/3", "4/3", "2", "a/b", "1/"):
+            with self.assertRaises(Exception):
+                bench.part_of(wrong)
+
+
+class Reading(unittest.TestCase):
+    LINES = [{"t": 1.0, "done": 0}, {"t": 2.0, "done": 100}, {"t": 4.0, "done": 200}]
+
+    def test_work_between_two_lines_is_in_proportion(self):
+        self.assertEqual(micro.done_at(self.LINES, 1.5), 50)
+        self.assertEqual(micro.done_at(self.LINES, 3.0), 150)
+        self.assertEqual(micro.done_at(self.LINES, 9.0), 200)
+        self.assertEqual(micro.rate_of(self.LINES, 1.5, 3.0), 100 / 1.5)
+
+    def test_added_cost_is_taken_round_by_round(self):
+        def line(case, number, ns):
+            return {"case": f"{case} / own stream", "stream": "own", "round": number, "ns": ns, "cycles": 2 * ns}
+
+        rows = report.launch(
+            [line("bare", 0, 100.0), line("alone", 0, 101.0), line("bare", 1, 200.0), line("alone", 1, 203.0)]
+        )
+        self.assertEqual(rows[1]["added_ns"], {"median": 2.0, "min": 1.0, "max": 3.0, "n": 2})
+        self.assertNotIn("added_ns", rows[0])
+
+    def test_a_report_of_nothing_is_empty(self):
+        with tempfile.TemporaryDirectory() as work:
+            self.assertEqual(report.gather(work), {})
+            self.assertEqual(report.markdown({}), "# Measurements\n")
+
+
+@unittest.skipUnless(shutil.which("gcc"), "gcc is missing (apt-get install gcc)")
+class Scripts(unittest.TestCase):
+    """Real processes: the C programs, the stand-in driver, and xsched."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        work = Path(cls.folder.name)
+        cls.bin, cls.driver = work / "bin", work / "driver"
+        cls.bin.mkdir(), cls.driver.mkdir()
+        flags = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
+        for source in HERE.glob("*.c"):
+            subprocess.run([*flags, "-o", cls.bin / source.stem, source, "-ldl", "-lpthread", "-lm"], check=True)
+        subprocess.run(
+            [*flags, "-shared", "-fPIC", "-o", cls.driver / "libcuda.so.1", HERE / "standin/driver.c", "-lpthread"],
+            check=True,
+        )
+        built = xsched_bin()
+        cls.xsched = built is not None
+        for name in ("xsched", "libxsched.so") if built else ():
+            os.symlink(built / name, cls.bin / name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_script(self, script, *words, driver=True, timeout=120):
+        env = dict(os.environ, LD_LIBRARY_PATH=str(self.driver) if driver else "", PYTHONDONTWRITEBYTECODE="1")
+        command = [sys.executable, HERE / script, "--bin", self.bin, *words]
+        return subprocess.run([str(w) for w in command], env=env, capture_output=True, text=True, timeout=timeout)
+
+    def measured(self, script, *words):
+        """Records of a run that must succeed."""
+        if not self.xsched:
+            self.skipTest("xsched is not built: cargo build")
+        with tempfile.TemporaryDirectory() as work:
+            out = Path(work) / "out.jsonl"
+            done = self.run_script(script, "--out", out, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [r for r in records.load(out) if r["bench"] != "machine"]
+
+    def test_programs_without_a_driver_say_so(self):
+        for command in (["flat", "calibrate"], ["preempt", "run"], ["launch", "hold"]):
+            done = subprocess.run([self.bin / command[0], *command[1:]], env={}, capture_output=True, text=True)
+            if "libcuda.so.1" not in done.stderr:
+                self.skipTest("there is a real driver here")
+            self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (3, "", 1))
+
+    def test_programs_tell_mistakes_in_one_line(self):
+        for command in (
+            ["flat"],
+            ["flat", "run"],
+            ["flat", "run", "--steps-per-us"],
+            ["preempt", "run", "--count", "x"],
+            ["launch", "run", "--own"],
+            ["flat", "walk"],
+        ):
+            done = subprocess.run([self.bin / command[0], *command[1:]], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (2, "", 1), command)
+
+    def test_flat_notices_wrong_results(self):
+        """The same program with a driver that loses a kernel: built with its launch of every 7th spin left out."""
+        with tempfile.TemporaryDirectory() as work:
+            text = (HERE / "standin/driver.c").read_text()
+            broken = text.replace(
+                "    case SPIN:\n", "    case SPIN:\n        if (op->blocks && ++lost % 7 == 0) return begin;\n"
+            )
+            broken = broken.replace("struct op {", "static unsigned lost;\nstruct op {", 1)
+            self.assertNotEqual(broken.count("lost"), 0)
+            Path(work, "broken.c").write_text(broken)
+            subprocess.run(
+                ["gcc", "-shared", "-fPIC", "-o", f"{work}/libcuda.so.1", f"{work}/broken.c", "-lpthread"], check=True
+            )
+            command = [self.bin / "flat", "run", "--us", "100", "--steps-per-us", "50", "--secs", "0.1"]
+            done = subprocess.run(command, env={"LD_LIBRARY_PATH": work}, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertGreater(json.loads(done.stdout.splitlines()[-1])["wrong"], 0)
+
+    def test_launch_cost_of_all_cases(self):
+        found = self.measured("micro.py", "--quick", "launch")
+        self.assertEqual(len(found), 8)
+        self.assertTrue(all(r["ns"] > 0 for r in found))
+
+    def test_preemption_latency_beside_every_kernel(self):
+        found = self.measured("micro.py", "--quick", "--systems", "native,1", "preempt")
+        self.assertEqual(len(found), 13)
+        self.assertTrue(all(len(r["latency_us"]) == 30 for r in found))
+        self.assertTrue(all(r["beside_per_s"] > 0 for r in found if r["kernel"] != "none"))
+        self.assertTrue(all(len(r["seen"]) >= 1 for r in found if r["system"] == "1"))
+
+    def test_programs_in_a_mix_are_scheduled_and_seen(self):
+        worker = ["--worker", HERE / "standin/worker.py"]
+        systems_ = ["--systems", "alone,native,xsched,level1", "--variant", "level1=--level 1"]
+        found = self.measured("coloc.py", *worker, *systems_, "--rounds", 1, "--secs", 1, "rn18+rn50")
+        self.assertEqual([r["system"] for r in found], ["alone", "native", "xsched", "level1"])
+        self.assertEqual(sorted(p["priority"] for p in found[2]["seen"]), [-128, 128])
+        self.assertEqual(len(found[2]["roles"][0]["latency_ms"]), 20)
+
+    def test_cost_alone_and_idle(self):
+        found = self.measured("alone.py", "--quick", "--worker", HERE / "standin/worker.py", "rn18")
+        self.assertEqual([r["bench"] for r in found], ["alone", "idle"])
+        self.assertGreater(found[0]["launches"], 0)
+        self.assertEqual(
+            [(f["system"], f["what"]) for f in found[1]["found"]],
+            [("native", "program"), ("xsched", "program"), ("xsched", "daemon")],
+        )
+
+    def test_groups_as_processes(self):
+        words = ["--quick", "--kinds", "processes", "--batch", "1", "--worker", HERE / "standin/worker.py"]
+        found = self.measured("groups.py", *words)
+        self.assertEqual([r["system"] for r in found], ["native", "xsched"])
+        self.assertEqual(list(found[1]["latency_ms"]), ["high", "middle", "low"])
+        self.assertEqual(sorted(p["priority"] for p in found[1]["seen"]), [-128, -128, 0, 0, 128, 128])
+
+    def test_faults(self):
+        found = self.measured(
+            "faults.py",
+            "--quick",
+            "--worker",
+            HERE / "standin/worker.py",
+            "--mixes",
+            "rn18+rn50",
+            "daemon",
+            "kills",
+            "gate",
+        )
+        self.assertEqual(
+            [(r["bench"], r.get("failed")) for r in found],
+            [("fault daemon", None), ("fault kills", None), ("fault gate", None)],
+        )
+
+    def test_a_program_that_runs_unscheduled_is_no_result(self):
+        if not self.xsched:
+            self.skipTest("xsched is not built: cargo build")
+        with tempfile.TemporaryDirectory() as work:
+            out = Path(work) / "out.jsonl"
+            done = self.run_script(
+                "coloc.py",
+                "--out",
+                out,
+                "--worker",
+                HERE / "standin/worker.py",
+                "--systems",
+                "xsched",
+                "--rounds",
+                1,
+                "--secs",
+                0.3,
+                "rn18",
+                driver=False,
+            )
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("runs unscheduled", done.stderr)
+            self.assertEqual([r["bench"] for r in records.load(out)], ["machine"])
+
+    def test_a_part_goes_on_where_it_stopped(self):
+        if not self.xsched:
+            self.skipTest("xsched is not built: cargo build")
+        with tempfile.TemporaryDirectory() as work:
+            words = ["--results", work, "--quick", "--only", "launch"]
+            first = self.run_script("bench.py", *words)
+            self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
+            lines = (Path(work) / "quick/launch.jsonl").read_text()
+            again = self.run_script("bench.py", *words)
+            self.assertEqual(again.returncode, 0)
+            self.assertEqual((Path(work) / "quick/launch.jsonl").read_text(), lines)
+            self.assertIn("## `launch`", (Path(work) / "quick/report.md").read_text())
+            self.assertEqual(self.run_script("bench.py", *words, "--limit", 1).returncode, systems.UNFINISHED)
+
+    def test_mistakes_are_told(self):
+        for script, words in (
+            ("bench.py", ["--only", "colo"]),
+            ("bench.py", ["--part", "3/2"]),
+            ("micro.py", ["lunch"]),
+            ("micro.py", ["--systems", "4", "preempt"]),
+            ("alone.py", ["rn50"]),
+            ("faults.py", ["fire"]),
+            ("groups.py", ["--batch", "0"]),
+            ("report.py", ["/nowhere/at/all"]),
+        ):
+            command = [sys.executable, HERE / script, *words]
+            done = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("error:", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
