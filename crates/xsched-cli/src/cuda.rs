@@ -220,29 +220,29 @@ const SPIN: &CStr = c"
 .target sm_50
 .address_size 64
 
-.visible .entry spin(.param .u64 out, .param .u32 n)
+.visible .entry spin(.param .u64 n, .param .u64 out)
 {
     .reg .pred %p;
-    .reg .b32 %id, %t, %x, %i, %n;
-    .reg .b64 %out, %at;
+    .reg .b32 %id, %t, %x;
+    .reg .b64 %out, %at, %i, %n;
 
+    ld.param.u64 %n, [n];
     ld.param.u64 %out, [out];
-    ld.param.u32 %n, [n];
     mov.u32 %id, %ctaid.x;
     mov.u32 %t, %ntid.x;
     mul.lo.u32 %id, %id, %t;
     mov.u32 %t, %tid.x;
     add.u32 %id, %id, %t;
     add.u32 %x, %id, 1;
-    mov.u32 %i, 0;
+    mov.u64 %i, 0;
 LOOP:
-    setp.ge.u32 %p, %i, %n;
+    setp.ge.u64 %p, %i, %n;
     @%p bra DONE;
     mul.lo.u32 %x, %x, 1664525;
     add.u32 %x, %x, 1013904223;
     shr.u32 %t, %x, 13;
     xor.b32 %x, %x, %t;
-    add.u32 %i, %i, 1;
+    add.u64 %i, %i, 1;
     bra LOOP;
 DONE:
     cvta.to.global.u64 %out, %out;
@@ -273,7 +273,7 @@ pub(crate) struct Spinner {
     function: Handle,
     out: u64,
     blocks: u32,
-    iterations: u32,
+    iterations: u64,
     launch: Launch,
     synchronize: OfStream,
 }
@@ -332,7 +332,7 @@ impl Spinner {
 
     /// Chooses the length of the kernels to come.
     pub(crate) fn set_iterations(&mut self, n: u32) {
-        self.iterations = n;
+        self.iterations = n.into();
     }
 
     /// Launches one kernel.
@@ -340,8 +340,8 @@ impl Spinner {
     /// # Errors
     /// Names the call that failed.
     pub(crate) fn launch(&self) -> Result<(), String> {
-        let (mut out, mut n) = (self.out, self.iterations);
-        let mut arguments = [(&raw mut out).cast::<c_void>(), (&raw mut n).cast::<c_void>()];
+        let (mut n, mut out) = (self.iterations, self.out);
+        let mut arguments = [(&raw mut n).cast::<c_void>(), (&raw mut out).cast::<c_void>()];
         // SAFETY: stream and function are alive; the arguments have the kernel's types, are copied before the call
         // returns, and `out` has a word for each thread.
         let status = unsafe {

@@ -210,6 +210,29 @@ fn the_demo_measures_on_the_simulated_device() {
 }
 
 #[test]
+fn the_demo_measures_on_a_cuda_driver_and_auto_chooses_it() {
+    let place = Place::new();
+    library();
+    let driver = beside("libfakecuda.so");
+    std::os::unix::fs::symlink(driver, place.join("libcuda.so.1")).unwrap();
+    let json = place.join("demo.json");
+    let mut command = place.xsched(&["demo", "--secs", "1", "--rounds", "2", "--json"]);
+    command.arg(&json).env("LD_LIBRARY_PATH", place.path());
+    let answer = said(command);
+    answer.quiet(0);
+    assert!(answer.out.contains("(cuda), 50 requests each: 20 kernels of 0.1 ms, every 20 ms"), "{}", answer.out);
+    assert!(answer.out.contains("best-effort: 32 kernels of 1 ms"), "{}", answer.out);
+    let v = parse(&std::fs::read_to_string(json).unwrap());
+    assert_eq!(v["platform"], "cuda");
+    for case in ["alone", "native", "xsched"] {
+        assert!(v[case]["p50_ms"].as_f64().unwrap() >= 2.0, "20 kernels of 0.1 ms take at least 2 ms: {v}");
+    }
+    for case in ["native", "xsched"] {
+        assert!(v[case]["best_effort_per_s"].as_f64().unwrap() > 0.0, "{v}");
+    }
+}
+
+#[test]
 fn an_interrupted_demo_ends_its_programs() {
     let place = Place::new();
     library();

@@ -70,8 +70,8 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) { *address = bytes; return 0;
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
                    unsigned shared, void *stream, void **arguments, void **extra)
 {
-    uint64_t out = *(uint64_t *)arguments[0];
-    uint32_t n = *(uint32_t *)arguments[1];
+    uint64_t n = *(uint64_t *)arguments[0];
+    uint64_t out = *(uint64_t *)arguments[1];
     int fits = (uint64_t)x * threads * 4 == out;
     int flat = y == 1 && z == 1 && ty == 1 && tz == 1;
     if (function != (void *)5 || stream != (void *)3 || shared || extra || !flat || !fits)

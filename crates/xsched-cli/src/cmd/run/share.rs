@@ -95,9 +95,7 @@ impl<'a> Wish<'a> {
         }
         match pipe {
             Some(pipe) => {
-                say(
-                    "the GPU is shared by MPS: a GPU fault of one program ends all that share it (--share time keeps apart)",
-                );
+                say("the GPU is shared by MPS: a GPU fault of one program ends all that share it");
                 environment.set(mps::PIPE_DIRECTORY, pipe);
                 environment.set(CLIENT_PRIORITY, if self.class >= Class::High { "0" } else { "1" });
             }
