@@ -49,7 +49,7 @@ def needs_third(runs):
 
 
 def reference(runs):
-    """What bare runs have in common: `(reference, problem)`, the reference None where there is nothing to compare with."""
+    """What bare runs have in common: `(reference, problem)`; no reference where nothing can be compared with them."""
     texts = [lines_of(run.stdout) for run in runs]
     if any(run.timed_out for run in runs):
         return None, f"did not end within {runs[-1].seconds:.0f} s\n{tail(runs[-1])}"
@@ -84,7 +84,9 @@ def differences(expected, outcome):
     wrong = [at for at, (a, b) in enumerate(pairs) if a != b and not near(a, b, expected["loose"].get(str(at)))]
     if wrong or len(found) != len(expected["lines"]):
         shown = [f"-{pairs[at][0]}\n+{pairs[at][1]}" for at in wrong[:SHOWN_LINES]]
-        counts = f"{len(expected['lines'])} lines bare, {len(found)} now; " if len(found) != len(expected["lines"]) else ""
+        counts = (
+            f"{len(expected['lines'])} lines bare, {len(found)} now; " if len(found) != len(expected["lines"]) else ""
+        )
         return f"stdout: {counts}{len(wrong)} of {len(pairs)} lines differ\n" + "\n".join(shown)
     errors = stderr_lines(outcome.stderr)
     if expected["stderr"] is not None and errors != expected["stderr"]:
@@ -114,7 +116,9 @@ def tail(outcome):
 
 def unscheduled(stats):
     """What says that commands went past the scheduler, or None."""
-    problems = [f"pid {s['pid']}: unscheduled {json.dumps(s['unscheduled'])}" for s in stats if any(s["unscheduled"].values())]
+    problems = [
+        f"pid {s['pid']}: unscheduled {json.dumps(s['unscheduled'])}" for s in stats if any(s["unscheduled"].values())
+    ]
     return "\n".join(problems) or None
 
 
@@ -130,7 +134,9 @@ def miscounted(counts, stats):
         line = by_pid.pop(seen["pid"], None)
         if line is None:
             if seen["total"]:
-                problems.append(f"pid {seen['pid']}: {seen['total']} commands reached the device, the library reports nothing")
+                problems.append(
+                    f"pid {seen['pid']}: {seen['total']} commands reached the device, the library reports nothing"
+                )
             continue
         added = {name: n for name, n in line.get("added", {}).items() if name in seen["calls"]}
         expected = seen["total"] - sum(added.values())

@@ -74,7 +74,9 @@ class Tools:
         if cupti is None:
             return None, "no libcupti.so (toolkit, or the nvidia-cuda-cupti package)"
         try:
-            library = harness.compile_c(HERE / "count/count.c", self.built / "count.so", "-ldl", "-lpthread", shared=True)
+            library = harness.compile_c(
+                HERE / "count/count.c", self.built / "count.so", "-ldl", "-lpthread", shared=True
+            )
         except harness.Skip as reason:
             return None, str(reason)
         return {"CUDA_INJECTION64_PATH": str(library), "COUNT_CUPTI": str(cupti)}, None
@@ -127,6 +129,8 @@ class Ladder:
         runs = [self.execute(program), self.execute(program)]
         if not runs[0].timed_out and runs[0].status == 3 != program.status:
             return self.skip(program, (runs[0].stdout + runs[0].stderr).strip().removeprefix("skip: "))
+        if program.refusable and runs[0].status != program.status:
+            return self.skip(program, f"it refuses to work here, without xsched too: {judge.tail(runs[0])}")
         for run in runs:
             run.stdout = program.stdout(run.stdout)
         if judge.needs_third(runs):
@@ -201,10 +205,19 @@ class Ladder:
         facts = {name: value for name, value in facts.items() if value not in (None, [])}
         with self.lock:
             self.results.record(
-                program.name, mode, problem is None, seconds=round(seconds, 2), problem=problem, source=program.source(), **facts
+                program.name,
+                mode,
+                problem is None,
+                seconds=round(seconds, 2),
+                problem=problem,
+                source=program.source(),
+                **facts,
             )
             launches = f"  {facts['launches']} launches" if "launches" in facts else ""
-            print(f"{'ok  ' if problem is None else 'FAIL'} {mode:8} {program.name:20} {seconds:6.1f} s{launches}", flush=True)
+            print(
+                f"{'ok  ' if problem is None else 'FAIL'} {mode:8} {program.name:20} {seconds:6.1f} s{launches}",
+                flush=True,
+            )
             for line in facts.get("said", []):
                 print(f"     {line}", flush=True)
             if problem is not None:
@@ -222,7 +235,11 @@ class Ladder:
             print(f"skip counted: {self.no_count}")
             self.results.skip("counted", self.no_count)
             return
-        todo = [p for p in programs if mode in plan.modes_of(p, self.options.modes) and p.name not in self.results.content["skipped"]]
+        todo = [
+            p
+            for p in programs
+            if mode in plan.modes_of(p, self.options.modes) and p.name not in self.results.content["skipped"]
+        ]
         todo = [p for p in todo if not self.results.finished(p.name, mode, p.source(), self.options.again)]
         if not todo:
             return
@@ -272,13 +289,15 @@ class Ladder:
                     process.stop()
 
     def rival_ended_well(self, rival, mode, other, stats_file):
-        """Ends the rival, which must still run, and checks its own judgement of its results and that it was scheduled."""
+        """Ends the rival, which must still run, find its own results right, and have been scheduled."""
         early = not other.running()
         status, said = other.stop(), other.stdout.read_text().strip()
         stats = harness.json_lines(stats_file)
         problem = judge.unscheduled(stats)
         if early or status != 0:
-            problem = f"{'ended early, ' if early else ''}exit status {status}: {said} {other.stderr.read_text()[-1000:]}"
+            problem = (
+                f"{'ended early, ' if early else ''}exit status {status}: {said} {other.stderr.read_text()[-1000:]}"
+            )
         self.note(rival, mode, problem, launches=sum(s["launches"] for s in stats),
                   gate_waits=sum(s.get("gate_waits", 0) for s in stats))  # fmt: skip
 
@@ -313,10 +332,16 @@ def parse(arguments=None):
     parser.add_argument("--part", default="1/1", metavar="K/N", help="only the K-th of N parts of the programs")
     parser.add_argument("--only", metavar="NAME,…", help="only these programs")
     parser.add_argument("--modes", default=",".join(plan.MODES), metavar="MODE,…", help="only these, and bare")
-    parser.add_argument("--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) // 2)), help="programs at a time")
-    parser.add_argument("--budget", type=float, default=450, metavar="S", help="seconds after which it stops (default: 450)")
+    parser.add_argument(
+        "--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) // 2)), help="programs at a time"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=450, metavar="S", help="seconds after which it stops (default: 450)"
+    )
     parser.add_argument("--again", action="store_true", help="repeat what failed")
-    parser.add_argument("--list", action="store_true", help="list the programs of the part and their modes, run nothing")
+    parser.add_argument(
+        "--list", action="store_true", help="list the programs of the part and their modes, run nothing"
+    )
     options = parser.parse_args(arguments)
     try:
         options.part = plan.parse_part(options.part)
@@ -355,8 +380,9 @@ def list_programs(programs, modes):
 
 def sum_up(ladder, programs):
     """Prints what this call's programs came to; gives the exit code."""
-    runs = {name: run for name, run in ladder.results.content["runs"].items()
-            if name.split("/")[0] in ["(rival)", *[p.name for p in programs]] and run["build"] == ladder.results.build}  # fmt: skip
+    names = ["(rival)", *[p.name for p in programs]]
+    known = [(name, mode, ladder.results.find(name, mode)) for name in names for mode in plan.MODES]
+    runs = {f"{name}/{mode}": run for name, mode, run in known if run is not None}
     failed = [name for name, run in runs.items() if not run["ok"]]
     for mode in plan.MODES:
         ended = [run for name, run in runs.items() if name.endswith("/" + mode)]

@@ -1,4 +1,4 @@
-"""The ladder's own judgement and bookkeeping, without a GPU. Run with `python3 -m unittest testing/cuda/test_ladder.py`."""
+"""The ladder's own judgement and bookkeeping, without a GPU. Run with `python3 -m unittest`."""
 
 import ctypes
 import io
@@ -102,12 +102,16 @@ class Counting(unittest.TestCase):
         self.assertIn("counted 4", judge.miscounted([self.seen(cuA=3)], [self.reported(4)]))
 
     def test_what_the_library_added_is_taken_off_where_it_is_of_a_counted_kind(self):
-        self.assertIsNone(judge.miscounted([self.seen(cuA=3, cuB=2)], [self.reported(3, cuB=2, cuStreamWriteValue32_v2=9)]))
+        self.assertIsNone(
+            judge.miscounted([self.seen(cuA=3, cuB=2)], [self.reported(3, cuB=2, cuStreamWriteValue32_v2=9)])
+        )
 
     def test_every_process_is_held_against_its_own(self):
         self.assertIn("reports nothing", judge.miscounted([self.seen(cuA=3)], []))
         self.assertIn("saw no such process", judge.miscounted([], [self.reported(3)]))
-        self.assertIsNone(judge.miscounted([self.seen(), self.seen(8, cuA=1)], [self.reported(1, 8), self.reported(0, 9)]))
+        self.assertIsNone(
+            judge.miscounted([self.seen(), self.seen(8, cuA=1)], [self.reported(1, 8), self.reported(0, 9)])
+        )
 
     def test_unscheduled_commands_are_a_failure(self):
         self.assertIsNone(judge.unscheduled([self.reported(3)]))
@@ -258,7 +262,8 @@ elif command == "run":
     print("xsched: stand-in", file=sys.stderr)
     status = program.wait()
     with open(os.environ["XSCHED_STATS"], "a") as file:
-        line = dict(pid=program.pid, launches=5, gate_waits=1, added={{}}, unscheduled=json.loads(os.environ["UNSCHEDULED"]))
+        unscheduled = json.loads(os.environ["UNSCHEDULED"])
+        line = dict(pid=program.pid, launches=5, gate_waits=1, added={{}}, unscheduled=unscheduled)
         file.write(json.dumps(line) + "\\n")
     sys.exit(status)
 """
@@ -327,13 +332,17 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual((code, climbed.results.content["skipped"]), (3, {"one": "no module x"}), printed)
 
     def test_a_hang_is_ended_and_told(self):
-        _, code, printed = self.climb("import os, signal\nif 'XSCHED_STATS' in os.environ: signal.pause()\nprint('a 1')", timeout=2)
+        _, code, printed = self.climb(
+            "import os, signal\nif 'XSCHED_STATS' in os.environ: signal.pause()\nprint('a 1')", timeout=2
+        )
         self.assertEqual(code, 1)
         self.assertIn("did not end within", printed)
 
     def test_a_command_that_is_not_there_is_skipped(self):
         results = plan.Results(None, "build", {})
-        climbed = ladder.Ladder(self.options, results, SimpleNamespace(counting=lambda: (None, "")), time.monotonic() + 60)
+        climbed = ladder.Ladder(
+            self.options, results, SimpleNamespace(counting=lambda: (None, "")), time.monotonic() + 60
+        )
         with redirect_stdout(io.StringIO()):
             climbed.mode("bare", [catalog.Program("gone", ["/nonexistent/tool"], 0.1)])
         self.assertIn("gone", results.content["skipped"])

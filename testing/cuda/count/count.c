@@ -1,4 +1,4 @@
-/* Counts what a program really puts on a CUDA device, by CUPTI: independent of any library that stands before the driver.
+/* Counts what a program really puts on a CUDA device, by CUPTI, below any library that stands before the driver.
  *
  *   CUDA_INJECTION64_PATH=count.so  COUNT_CUPTI=/path/of/libcupti.so.13  COUNT_OUT=FILE  program
  *
@@ -41,6 +41,10 @@ struct callback_data {
 _Static_assert(offsetof(struct callback_data, correlation) == 56, "as in cupti_callbacks.h");
 
 typedef void (*callback_fn)(void *user, int domain, uint32_t id, const struct callback_data *data);
+
+typedef int subscribe_fn(void **subscriber, callback_fn function, void *user);
+typedef int enable_fn(uint32_t enable, void *subscriber, int domain, uint32_t id);
+typedef int name_fn(int domain, uint32_t id, const char **name);
 
 /* What is kept between entering and leaving a call. */
 enum state { NESTED = 1, RECORDED = 2, REAL = 3 };
@@ -122,8 +126,8 @@ static void report(void) {
     if (!out)
         return;
     unsigned long long launches = sum(LAUNCH), copies = sum(COPY);
-    fprintf(out, "{\"pid\":%d,\"total\":%llu,\"launches\":%llu,\"copies\":%llu", (int)getpid(), launches + copies, launches,
-            copies);
+    fprintf(out, "{\"pid\":%d,\"total\":%llu,\"launches\":%llu,\"copies\":%llu", (int)getpid(), launches + copies,
+            launches, copies);
     list(out, "calls", TO_DEVICE);
     list(out, "recorded", INTO_CAPTURE);
     list(out, "failed", REFUSED);
@@ -148,7 +152,7 @@ static int fail(const char *what, const char *why) {
 }
 
 /* Fills `function_of`; gives how many functions of the list this CUPTI knows. */
-static int learn(int (*name_of)(int domain, uint32_t id, const char **name)) {
+static int learn(name_fn *name_of) {
     int known = 0;
     for (uint32_t id = 1; id < MAX_IDS; id++) {
         const char *name = NULL;
@@ -173,9 +177,9 @@ int InitializeInjection(void) {
     void *cupti = dlopen(path ? path : "libcupti.so", RTLD_NOW);
     if (!cupti)
         return fail("CUPTI", dlerror());
-    int (*subscribe)(void **, callback_fn, void *) = (int (*)(void **, callback_fn, void *))dlsym(cupti, "cuptiSubscribe");
-    int (*enable)(uint32_t, void *, int, uint32_t) = (int (*)(uint32_t, void *, int, uint32_t))dlsym(cupti, "cuptiEnableCallback");
-    int (*name_of)(int, uint32_t, const char **) = (int (*)(int, uint32_t, const char **))dlsym(cupti, "cuptiGetCallbackName");
+    subscribe_fn *subscribe = (subscribe_fn *)dlsym(cupti, "cuptiSubscribe");
+    enable_fn *enable = (enable_fn *)dlsym(cupti, "cuptiEnableCallback");
+    name_fn *name_of = (name_fn *)dlsym(cupti, "cuptiGetCallbackName");
     if (!subscribe || !enable || !name_of)
         return fail("CUPTI", "a function is missing");
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);

@@ -46,9 +46,11 @@ int cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, uint32_t 
 }
 
 int cuptiGetCallbackName(int domain, uint32_t id, const char **name) {
-    *name = id == LAUNCH_ID ? "cuLaunchKernel" : id == LAUNCH_EX_ID ? "cuLaunchKernelEx" : id == COPY_ID ? "cuMemcpyHtoDAsync_v2"
-            : id == 1       ? "cuInit"
-                            : NULL;
+    *name = id == LAUNCH_ID      ? "cuLaunchKernel"
+            : id == LAUNCH_EX_ID ? "cuLaunchKernelEx"
+            : id == COPY_ID      ? "cuMemcpyHtoDAsync_v2"
+            : id == 1            ? "cuInit"
+                                 : NULL;
     return domain == 1 && *name ? 0 : 1;
 }
 

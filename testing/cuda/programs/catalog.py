@@ -1,6 +1,9 @@
 """The programs of the CUDA ladder: how each is started, what it needs, how long it takes."""
 
+import glob
 import hashlib
+import re
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +21,7 @@ class Program:
 
     `counted`: its launches are compared with CUPTI's count. `reports`: it ends in a way that lets the library write its
     statistics. `modes`: only these (None: all). `gpus`: how many it needs. `stdout` turns what it prints into lines to
-    compare, for programs that are not ours.
+    compare, for programs that are not ours. `refusable`: that it fails bare is no failure of the ladder.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Program:
     gpus: int = 1
     status: int = 0
     stdout: callable = exact
+    refusable: bool = False
 
     def source(self):
         """Digest of what it is made of: a result of another version of it is not a result of this one."""
@@ -49,12 +53,62 @@ def python(name, seconds, *arguments, script=None, **options):
     return Program(name, command, seconds, **options)
 
 
+def find_tool(name):
+    """A tool of the CUDA toolkit, wherever it lies; its bare name where it is nowhere."""
+    places = [shutil.which(name), f"/usr/local/cuda/bin/{name}", *glob.glob(f"/opt/nvidia/nsight-compute/*/{name}")]
+    return next((place for place in places if place and Path(place).exists()), name)
+
+
+def tool_lines(text):
+    """What stays the same of a tool's report: the program's own line, the verdict, which kernels were looked at."""
+    kept = [line for line in text.splitlines() if re.match(r"steps |=+ ERROR|=+ .*ERROR SUMMARY", line)]
+    return "\n".join([*kept, *re.findall(r'Profiling "\w+', text)])
+
+
+def tool(name, seconds, binaries, *options):
+    """One of NVIDIA's tools on a small program. Such a tool may refuse to work on a machine; then it is skipped."""
+    command = [find_tool(name), *options, str(binaries("steps")), "5"]
+    modes = ("bare", "xsched", "chaos-1")
+    return Program(name, command, seconds, counted=False, reports=False, modes=modes, stdout=tool_lines, refusable=True)
+
+
+# Chosen by measuring, JAX's algorithms would differ from run to run.
+JAX = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_deterministic_ops=true",
+}
+
+
 def programs(binaries):
-    """All of them; `binaries` finds the path of a C program by its name."""
+    """All of them; `binaries` gives the path of a C program by its name."""
     return [
         python("driver", 3),
+        python("driver_streams", 4),
+        python("driver_launches", 4),
+        python("driver_memory", 6),
         python("runtime", 3),
+        python("sticky", 5),
+        Program("streamkinds", [str(binaries("streamkinds"))], 2),
+        Program("steps", [str(binaries("steps")), "20000"], 2),
         python("torch_basic", 12),
         python("torch_vision", 15),
+        python("torch_text", 20),
+        python("torch_train", 30),
         python("torch_graphs", 12),
+        python("torch_streams", 12),
+        python(
+            "torch_malloc_async", 12, script="torch_streams", env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+        ),
+        python(
+            "torch_expandable", 12, script="torch_streams", env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+        ),
+        python("torch_compile", 40, timeout=200),
+        python("torch_assert", 8, status=1),
+        python("triton_kernels", 10),
+        python("cupy_arrays", 10),
+        python("jax_jit", 20, env=JAX),
+        python("numba_kernels", 10),
+        python("nccl", 20, gpus=2),
+        tool("compute-sanitizer", 5, binaries, "--tool", "memcheck"),
+        tool("ncu", 8, binaries, "--clock-control", "none"),
     ]

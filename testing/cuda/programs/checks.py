@@ -57,7 +57,17 @@ def as_array(value):
 def _numpy_types():
     import torch
 
-    return {torch.float16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
+    return {
+        torch.float16,
+        torch.float32,
+        torch.float64,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+    }
 
 
 def digest(value):

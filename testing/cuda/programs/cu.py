@@ -127,7 +127,11 @@ def driver():
 def runtime():
     """libcudart as the toolkit or the Python packages bring it."""
     folders = [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
-    wanted = [pattern for f in folders for pattern in (f"{f}/nvidia/cu13/lib/libcudart.so.*", f"{f}/nvidia/cuda_runtime/lib/libcudart.so.*")]
+    wanted = [
+        pattern
+        for f in folders
+        for pattern in (f"{f}/nvidia/cu13/lib/libcudart.so.*", f"{f}/nvidia/cuda_runtime/lib/libcudart.so.*")
+    ]
     wanted += ["/usr/local/cuda*/lib64/libcudart.so.1[0-9]", "/usr/local/cuda*/targets/*/lib/libcudart.so.1[0-9]"]
     found = [path for pattern in wanted for path in sorted(glob.glob(pattern))]
     if not found:

@@ -1,4 +1,4 @@
-/* The CUDA driver API as the ladder's C programs need it: declared here, reached by dlopen, so that they build anywhere.
+/* The CUDA driver API as the ladder's C programs need it: declared here, reached by dlopen, to build anywhere.
  *
  * Exit codes of the programs: 0, 1 a wrong result or an error of the driver, 2 bad arguments, 3 no driver or no GPU. */
 
@@ -67,8 +67,9 @@ static inline void *load_kernel(const char *ptx, const char *name) {
     return function;
 }
 
-typedef int launch_fn(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                      unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra);
+typedef int launch_fn(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                      unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters,
+                      void **extra);
 
 /* data[i] = data[i] * factor + i, for every thread: the order of launches shows in the result. */
 #define STEP_PTX                                                                                                       \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The least a CUDA program does, on the driver API: query, allocate, copy, set, launch, free; nothing but the driver."""
+"""The least a CUDA program does, on the driver API: query, allocate, copy, set, launch, free."""
 
 import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64

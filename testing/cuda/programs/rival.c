@@ -2,8 +2,8 @@
  *
  *   rival KERNEL_US COUNT PERIOD_US
  *
- * Every PERIOD_US it launches COUNT kernels of KERNEL_US each, on all multiprocessors, and waits for them; a period of 0
- * is back to back, with two batches in flight. Says "rival: ready" on stderr after the first batch. */
+ * Every PERIOD_US it launches COUNT kernels of KERNEL_US each, on all multiprocessors, and waits for them; a period
+ * of 0 is back to back, with two batches in flight. Says "rival: ready" on stderr after the first batch. */
 
 #define _GNU_SOURCE
 #include <signal.h>

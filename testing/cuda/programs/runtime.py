@@ -8,6 +8,8 @@ import checks
 import cu
 
 rt = cu.runtime()
+if rt.library.cudaGetDeviceCount(byref(c_int())) != 0:
+    checks.absent("the runtime finds no GPU")
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 BYTES = bytes(reversed(range(256))) * 1024
 

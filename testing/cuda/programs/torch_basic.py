@@ -26,7 +26,12 @@ def tensors():
 def blas():
     ones = torch.ones(256, 256, device=DEVICE)
     checks.must("sgemm_of_ones", bool(((ones @ ones) == 256.0).all()))
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 5e-3), (torch.bfloat16, 4e-2), (torch.float64, 1e-12)):
+    for dtype, tolerance in (
+        (torch.float32, 1e-5),
+        (torch.float16, 5e-3),
+        (torch.bfloat16, 4e-2),
+        (torch.float64, 1e-12),
+    ):
         a, b = made(512, 384).to(dtype), made(384, 640).to(dtype)
         product = a.to(DEVICE) @ b.to(DEVICE)
         name = str(dtype).removeprefix("torch.")
@@ -34,7 +39,9 @@ def blas():
         checks.show(f"gemm_{name}", product)
     checks.show("batched", torch.bmm(made(16, 64, 96).to(DEVICE), made(16, 96, 32).to(DEVICE)))
     # A bias and an activation take the way through cuBLASLt.
-    checks.show("linear", torch.nn.functional.linear(made(64, 256).to(DEVICE), made(128, 256).to(DEVICE), made(128).to(DEVICE)))
+    checks.show(
+        "linear", torch.nn.functional.linear(made(64, 256).to(DEVICE), made(128, 256).to(DEVICE), made(128).to(DEVICE))
+    )
 
 
 @checks.check
@@ -102,7 +109,9 @@ def reductions_and_indexing():
     checks.show("top", torch.topk(x, 5).indices)
     checks.show("unique", torch.unique((x * 10).int()))
     # Atomics in any order: the same bits are not promised.
-    checks.show("index_add", torch.zeros(50, 300, device=DEVICE).index_add_(0, torch.arange(1000, device=DEVICE) % 50, x))
+    checks.show(
+        "index_add", torch.zeros(50, 300, device=DEVICE).index_add_(0, torch.arange(1000, device=DEVICE) % 50, x)
+    )
     checks.show("nonzero", (x > 2).nonzero())
 
 

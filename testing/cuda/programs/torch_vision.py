@@ -10,7 +10,7 @@ DEVICE = checks.DEVICE
 
 
 def normalised(model):
-    """Random weights let activations vanish layer by layer: normalise by the batch instead of by what was never learnt."""
+    """Random weights let activations vanish layer by layer: normalise by the batch, nothing has been learnt."""
     model.eval()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
