@@ -4,8 +4,8 @@
   alone.py [--bin DIR] [--out FILE] [--quick] [ROLE ...]
 
 For every role, pairs of processes are started, one bare and one under xsched (with a daemon of its own, so that it is
-alone there), and work in turns, one request after the other, while all others are idle. Reported are the medians' ratios.
-Between, all are left alone for five seconds: the processor time that each process and each daemon then uses.
+alone there), and work in turns, one request after the other, while all others are idle. Reported are the medians'
+ratios. Between, all are left alone for five seconds: the processor time that each process and each daemon then uses.
 """
 
 import json
@@ -90,9 +90,7 @@ def measure(site, unit, role, args):
     try:
         for worker in everyone:
             worker.expect("IMPORTED", START_S)
-        for worker in everyone:
-            worker.send("warm")
-            worker.expect("WARM", START_S)
+        systems.warm(everyone, [w.name for w in everyone], START_S)
         for number, pair in todo:
             order = ("native", "xsched") if (number + pair) % 2 == 0 else ("xsched", "native")
 

@@ -5,11 +5,11 @@
 
 Names: coloc, preempt, launch, alone, shares, classes, groups, faults.
 
-Each is one or more jobs; --part K/N does every job that falls to part K of N (--list shows which) and stops to begin more
-after --limit seconds. Exit status 75: not all is done, the same command goes on from there; what is measured already is not
-measured again. With --gpus N, N jobs run at a time, each on a GPU of its own. Results are JSON lines in DIR; in the end
-report.py puts everything together. --quick does everything in shortened form, into DIR/quick: it shows that the
-scripts work on this machine, its figures mean nothing.
+Each is one or more jobs; --part K/N does every job that falls to part K of N (--list shows which) and stops to begin
+more after --limit seconds. Exit status 75: not all is done, the same command goes on from there; what is measured
+already is not measured again. With --gpus N, N jobs run at a time, each on a GPU of its own. Results are JSON lines in
+DIR; in the end report.py puts everything together. --quick does everything in shortened form, into DIR/quick: it shows
+that the scripts work on this machine, its figures mean nothing.
 """
 
 import argparse

@@ -3,22 +3,23 @@
 
   coloc.py [--bin DIR] [--out FILE] [--systems A,B] [--rounds N] [--secs S] [MIX ...]
 
-A MIX is roles joined by `+`, such as rn18+rn50 or bert-lc+bert-be*5; every role is a process of its own. Latency-critical
-roles serve requests at a fixed rate, best-effort roles run flat out. Systems:
+A MIX is roles joined by `+`, such as rn18+rn50 or bert-lc+bert-be*5; every role is a process of its own.
+Latency-critical roles serve requests at a fixed rate, best-effort roles run flat out. Systems:
 
   alone            the latency-critical role by itself           best-effort     the best-effort roles by themselves
   native           all of them, nothing done                     xsched          xsched run --priority high / low
   mps              a private CUDA MPS daemon                     mps-prio        the same, with client priorities
   xsched-spatial   xsched run --share spatial
 
---variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment (NAME=VALUE,
-before options), the daemon's configuration (@bound_us=300), its policy (policy:up).
+--variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
+(NAME=VALUE, before options), the daemon's configuration (@bound_us=300), its policy (policy:up).
 
-All processes of a mix, of all systems, are started at once and load in parallel; they warm up one after the other, for
-the choice of algorithms must not meet another's work. Then the systems take turns, round by round, each in a window of S
-seconds in which all others are idle. Windows are appended to FILE as they end, with every latency; those that are there
-already, of the same build and length, are not measured again. With --gpus N, N mixes run at a time, each on its own GPU. With --deadline, no window is
-begun that would end later, and the exit status is 75: the same command goes on from there.
+All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
+measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a window of
+S seconds in which all others are idle. Windows are appended to FILE as they end, with every latency; those that are
+there already, of the same build and length, are not measured again. With --gpus N, N mixes run at a time, each on its
+own GPU. With --deadline, no window is begun that would end later, and the exit status is 75: the same command goes on
+from there.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from pathlib import Path
 import machine
 import records
 import systems
-from roles import BEST_EFFORT, RATES, ROLES
+from roles import AUTOTUNED, RATES, ROLES
 from systems import Deadline, Site, Trouble, Variant, Worker
 
 MIXES = ("rn18+rn50", "rn18+gemm", "bert-lc+bert-be*5", "bert-lc+rn50+gemm")
@@ -59,7 +60,7 @@ def kind(role):
 
 
 def window_seconds(roles, rounds):
-    """Long enough for REQUESTS in all rounds of the slowest latency-critical role, and for best-effort work to settle."""
+    """Long enough for REQUESTS of the slowest latency-critical role over all rounds, and to settle."""
     rates = [RATES[r] for r in roles if r in RATES]
     return max(6.0, REQUESTS / (min(rates) * rounds) if rates else 0)
 
@@ -97,10 +98,10 @@ class Set:
         for worker in self.workers:
             worker.expect("IMPORTED", START_S)
 
-    def warm(self):
-        for worker in self.workers:
-            worker.send("warm")
-            worker.expect("WARM", START_S)
+    def warm(self, tuned=True, others=True):
+        """Both kinds, or one: those that choose their algorithms by measuring, and the others."""
+        chosen = [w for w in self.workers if (tuned if w.name in AUTOTUNED else others)]
+        systems.warm(chosen, AUTOTUNED, START_S)
 
     def window(self, secs, only=None):
         """One window; what each process says of it."""
@@ -149,7 +150,8 @@ def measure(mix, names, args, site, log, deadline):
     try:
         each(start)
         each(lambda name: sets[name].imported())
-        each(lambda name: sets[name].warm())
+        each(lambda name: sets[name].warm(others=False))
+        each(lambda name: sets[name].warm(tuned=False))
         for number, name in order:
             of = "native" if name in BARE else name
             if of in troubles:

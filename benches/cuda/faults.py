@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What happens when something dies, stops or never comes back. Time sharing only: under MPS programs share their faults.
+"""What happens when something dies, stops or never comes back. Time sharing only: under MPS programs share their
+faults.
 
   faults.py [--bin DIR] [--out FILE] [--quick] [NAME ...]
 
@@ -15,6 +16,7 @@ status is 1.
 """
 
 import json
+import math
 import os
 import random
 import signal
@@ -130,7 +132,7 @@ class Faults:
             self.check("daemon", mix, 90, lambda m=mix: self.one_daemon(m))
 
     def one_daemon(self, mix):
-        """A window with the daemon as it is, one in which things happen to it, and one after: same results throughout."""
+        """A window with the daemon as it is, one in which things happen to it, one after: same results."""
         step = 1.0 if self.quick else 3.0
         system = f"daemon {mix}"
         self.site.variants[system] = Variant()
@@ -174,8 +176,10 @@ class Faults:
         finally:
             programs.close()
         for a, b, c in zip(before, meanwhile, after):
+            # Within what a library's own order of additions may change; the compatibility ladder compares bit for bit.
             require(
-                a["check"] == b["check"] == c["check"],
+                math.isclose(a["check"], b["check"], rel_tol=1e-3)
+                and math.isclose(a["check"], c["check"], rel_tol=1e-3),
                 f"{a['role']}: results differ: {a['check']} {b['check']} {c['check']}",
             )
         return {

@@ -7,11 +7,11 @@
  *
  * calibrate prints {"base_us":…,"steps_per_us":…}: a kernel of n steps takes base + n / rate. Steps are work, not time,
  * so that a kernel that is interrupted is not shorter for it.
- * run launches without end (or for S seconds), K batches of B kernels in flight, or graphs of N kernels, and prints a line
- * {"t":…,"done":…} every MS: kernels known to be complete at that second of the monotonic clock. Ended by SIGTERM or
- * SIGINT it waits for what is in flight, checks the results on the device, prints {"done":…,"wrong":…} and exits with 1 if
- * something is wrong. --exit-after calls exit() from another thread, --reset-at-end resets the device's primary context,
- * --default-signals leaves SIGTERM and SIGINT to end it at once.
+ * run launches without end (or for S seconds), K batches of B kernels in flight, or graphs of N kernels, and prints a
+ * line {"t":…,"done":…} every MS: kernels known to be complete at that second of the monotonic clock. Ended by SIGTERM
+ * or SIGINT it waits for what is in flight, checks the results on the device, prints {"done":…,"wrong":…} and exits
+ * with 1 if something is wrong. --exit-after calls exit() from another thread, --reset-at-end resets the primary
+ * context, --default-signals leaves SIGTERM and SIGINT to end it at once.
  * paced serves requests of K kernels, one every P µs, and prints {"latency_us":[…]}; a late start counts. */
 #include "gpu.h"
 #include <pthread.h>
@@ -149,8 +149,10 @@ static int paced(int argc, char **argv, CUstream stream) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const known[] = {"--us=", "--steps-per-us=", "--base-us=", "--secs=", "--batch=", "--depth=", "--graph=",
-                                        "--every=", "--exit-after=", "--reset-at-end", "--default-signals", "--kernels=", "--period-us=", "--requests=", NULL};
+    static const char *const known[] = {"--us=",        "--steps-per-us=", "--base-us=",       "--secs=",
+                                        "--batch=",     "--depth=",        "--graph=",         "--every=",
+                                        "--exit-after=", "--reset-at-end", "--default-signals", "--kernels=",
+                                        "--period-us=", "--requests=",     NULL};
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "calibrate") && strcmp(what, "run") && strcmp(what, "paced")) {
         fputs("usage: flat calibrate | flat run … | flat paced … (see the head of flat.c)\n", stderr);

@@ -85,8 +85,9 @@ static void *driver_function(void *library, const char *name) {
 
 /* ---- the kernels -------------------------------------------------------------------------------------------------
  * mark: its first instruction that has an effect stores to host memory.
- * spin: a given number of steps of a linear congruential generator in every thread, so that its work is the same however
- *       often it is interrupted; every block then adds the outcome to its word, so that a lost or doubled kernel shows. */
+ * spin: a given number of steps of a linear congruential generator in every thread, so that its work is the same
+ *       however often it is interrupted; every block then adds the outcome to its word, so that a lost or doubled
+ *       kernel shows. */
 static const char KERNELS[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
     ".visible .entry nothing()\n{\n    ret;\n}\n"
@@ -98,7 +99,8 @@ static const char KERNELS[] =
     "    .reg .u64 %a, %o;\n    .reg .u32 %n, %x, %t, %b;\n    .reg .pred %p;\n"
     "    ld.param.u64 %a, [sums];\n    ld.param.u32 %n, [steps];\n    mov.u32 %x, 1;\n"
     "    setp.eq.u32 %p, %n, 0;\n    @%p bra end;\n"
-    "loop:\n    mad.lo.u32 %x, %x, 1664525, 1013904223;\n    sub.u32 %n, %n, 1;\n    setp.ne.u32 %p, %n, 0;\n    @%p bra loop;\n"
+    "loop:\n    mad.lo.u32 %x, %x, 1664525, 1013904223;\n    sub.u32 %n, %n, 1;\n"
+    "    setp.ne.u32 %p, %n, 0;\n    @%p bra loop;\n"
     "end:\n    mov.u32 %t, %tid.x;\n    setp.ne.u32 %p, %t, 0;\n    @%p ret;\n"
     "    mov.u32 %b, %ctaid.x;\n    mul.wide.u32 %o, %b, 4;\n    add.u64 %a, %a, %o;\n"
     "    red.global.add.u32 [%a], %x;\n    ret;\n}\n";

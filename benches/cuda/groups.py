@@ -4,9 +4,9 @@
   groups.py [--bin DIR] [--out FILE] [--batch 1,32] [--load 0.8] [--quick]
 
 Every BERT serves requests at a fixed rate, chosen so that all six together would keep one device busy for `load` of the
-time if they came one after the other: rate = load / (6 x P50 of one alone), measured first in the same run. Processes get
-their priority by `xsched run --priority high|normal|low`; the threads by nothing but torch.cuda.Stream(priority=…), the
-program being started by plain `xsched run`. Native and xsched take turns, round by round.
+time if they came one after the other: rate = load / (6 x P50 of one alone), measured first in the same run. Processes
+get their priority by `xsched run --priority high|normal|low`; the threads by nothing but torch.cuda.Stream(priority=…),
+the program being started by plain `xsched run`. Native and xsched take turns, round by round.
 """
 
 import json
@@ -44,9 +44,7 @@ def start(site, kind, batch, programs):
     try:
         for worker in everyone:
             worker.expect("IMPORTED", START_S)
-        for worker in everyone:
-            worker.send("warm")
-            worker.expect("WARM", START_S)
+        systems.warm(everyone, (), START_S)
     except BaseException:
         systems.end_all(everyone)
         raise

@@ -3,9 +3,9 @@
 
   groups_program.py [--batch N]
 
-It knows nothing of xsched; urgency is what PyTorch offers, `torch.cuda.Stream(priority=…)`: -2, -1 and 0, two threads each.
-It takes the orders of roles.py (warm, go MODE START END RATE, quit), where RATE is of each thread; `go closed` lets one
-thread work alone. It answers with the latencies of each priority.
+It knows nothing of xsched; urgency is what PyTorch offers, `torch.cuda.Stream(priority=…)`: -2, -1 and 0, two threads
+each. It takes the orders of roles.py (warm, go MODE START END RATE, quit), where RATE is of each thread; `go closed`
+lets one thread work alone. It answers with the latencies of each priority.
 """
 
 import argparse
@@ -65,8 +65,9 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     args = parser.parse_args()
     import torch
-    import transformers  # noqa: F401
+    from transformers import BertConfig, BertModel  # noqa: F401
 
+    torch.zeros(1, device="cuda")
     say("IMPORTED")
     tasks = []
     for line in sys.stdin:

@@ -4,7 +4,7 @@
   micro.py [--bin DIR] [--out FILE] [--systems A,B] [--quick] NAME [NAME ...]
 
 Names:
-  preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and a long graph, by level
+  preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and a graph, by level
   launch    what a launch costs its thread: bare, alone under xsched, beside an idle program, beside a more urgent one
   shares    two flat-out programs under the fair policy, 75:25 and 30:70, beside what they do without xsched
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
@@ -185,8 +185,8 @@ class Bench:
                 )
 
     def paced(self, system, kinds, seconds, load, prefix=None):
-        """Programs that together take `load` of the device: each serves requests of ten kernels, about 100 a second; their
-        periods differ by little, so that no order among them stays. Class -> latencies."""
+        """Programs that together take `load` of the device: each serves requests of ten kernels, about 100 a second;
+        their periods differ by little, so that no order among them stays. Class -> latencies."""
         us = 1000 * load / len(kinds)
         programs = {}
         try:

@@ -2,10 +2,11 @@
  *
  *   preempt run [--count N] [--period-us P] [--seed S]
  *
- * Every P µs or so (half to one and a half times that, by a generator seeded with S, so that it falls into no step with
- * others) it launches one kernel of one thread whose first store goes to mapped host memory, and polls for it. Latency =
- * the store is seen - just before cuLaunchKernel was called. Says {"ready":true} and waits for a line of input before it
- * begins; prints {"latency_us":[…]} in the end. A store that does not come within 20 s ends it with exit status 1. */
+ * Every P µs or so (half to one and a half times that, by a generator seeded with S, so that it falls into no step
+ * with others) it launches one kernel of one thread whose first store goes to mapped host memory, and polls for it.
+ * Latency = the store is seen - just before cuLaunchKernel was called. Says {"ready":true} and waits for a line of
+ * input before it begins; prints {"latency_us":[…]} in the end. A store that does not come within 20 s ends it with
+ * exit status 1. */
 #include "gpu.h"
 
 static double patiently(volatile uint32_t *word, uint32_t value, double start) {

@@ -5,7 +5,7 @@
 
 It reads its orders, one a line, from standard input and answers on standard output:
 
-  (start)                 IMPORTED       libraries are loaded, no device touched yet
+  (start)                 IMPORTED       libraries are loaded, the device is opened
   warm                    WARM           model built, algorithms chosen, device idle again
   go MODE START END RATE  RESULT {json}  worked from now until END; measured from START (seconds of the monotonic clock)
   quit, or end of input   (ends)
@@ -24,6 +24,7 @@ RATES = {"rn18": 20.0, "bert-lc": 50.0, "decode": 10.0}  # latency-critical role
 BEST_EFFORT = ("rn50", "gemm", "bert-be")  # flat out
 ROLES = (*RATES, *BEST_EFFORT)
 DEPTH = 8  # best-effort steps queued before a wait
+AUTOTUNED = ("rn18", "rn50")  # roles whose algorithms are chosen by measuring: nobody else may work meanwhile
 SLOW_WARM = ("rn50", "gemm")  # roles whose step takes 100 ms: few are enough
 
 
@@ -164,7 +165,7 @@ class Role:
 
 
 def rate_between(marks, start, end):
-    """The rate seen by `marks` (time, items done by then) in the window; a step that outlasts the window counts whole."""
+    """The rate seen by `marks` (time, items done by then) in the window; a step that outlasts it counts whole."""
     inside = [m for m in marks if start <= m[0] <= end]
     if len(inside) < 2:  # too slow for this window: from the mark before it to the one after
         before = [m for m in marks if m[0] < start][-1:] or [marks[0]]
@@ -202,10 +203,12 @@ def main():
     args = parser.parse_args()
     import torch
 
+    # Loaded here, where processes may load in parallel.
     if args.role.startswith("bert"):
-        import transformers  # noqa: F401  loaded here, where processes may load in parallel
+        from transformers import BertConfig, BertModel  # noqa: F401
     elif args.role.startswith("rn"):
         import torchvision  # noqa: F401
+    torch.zeros(1, device="cuda")
     say("IMPORTED")
     with torch.no_grad():
         serve(Role(torch, args.role, args.batch), sys.stdin, say)

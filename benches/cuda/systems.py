@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import machine
 import records
 
 HERE = Path(__file__).resolve().parent
@@ -37,15 +38,14 @@ def default_bin():
     return bundled if (bundled / "xsched").exists() else ROOT / "target/release"
 
 
-def visible_device(index, found=None):
-    """What CUDA_VISIBLE_DEVICES must be so that a program sees only the device it would number `index`."""
-    found = os.environ.get("CUDA_VISIBLE_DEVICES") if found is None else found
-    names = [n for n in (found or "").split(",") if n]
-    if not names:
-        return str(index)
+def visible_device(index, found, uuids):
+    """What CUDA_VISIBLE_DEVICES must be so that a program sees only the device it would number `index`, where it is
+    `found` now. A UUID where they are known: clients of MPS would count among what its daemon sees."""
+    names = [n for n in (found or "").split(",") if n] or [str(i) for i in range(max(len(uuids), index + 1))]
     if index >= len(names):
         raise Trouble(f"device {index} is not among CUDA_VISIBLE_DEVICES={found}")
-    return names[index]
+    name = names[index]
+    return uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else name
 
 
 def mps_control():
@@ -123,7 +123,8 @@ class Site:
         # What somebody set up around us must not matter.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "CUDA_MPS_", "LD_PRELOAD"))}
         if gpu is not None:
-            self.env["CUDA_VISIBLE_DEVICES"] = visible_device(gpu)
+            uuids = [g["uuid"] for g in machine.gpus()]
+            self.env["CUDA_VISIBLE_DEVICES"] = visible_device(gpu, os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
         (self.work / "no-mps").mkdir(parents=True, exist_ok=True)
         self.alone_env = dict(self.env, CUDA_MPS_PIPE_DIRECTORY=str(self.work / "no-mps"))
 
@@ -294,6 +295,19 @@ def end_all(workers):
             pass
     for worker in workers:
         worker.end()
+
+
+def warm(workers, alone, timeout):
+    """Warms up those whose name is among `alone` one after the other, then all others at once."""
+    for worker in workers:
+        if worker.name in alone:
+            worker.send("warm")
+            worker.expect("WARM", timeout)
+    rest = [w for w in workers if w.name not in alone]
+    for worker in rest:
+        worker.send("warm")
+    for worker in rest:
+        worker.expect("WARM", timeout)
 
 
 class Deadline:

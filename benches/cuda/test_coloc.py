@@ -118,10 +118,12 @@ class Figures(unittest.TestCase):
 
 class Systems(unittest.TestCase):
     def test_devices_are_numbered_as_a_program_sees_them(self):
-        self.assertEqual(systems.visible_device(2, ""), "2")
-        self.assertEqual(systems.visible_device(1, "GPU-a,GPU-b"), "GPU-b")
+        self.assertEqual(systems.visible_device(2, "", []), "2")
+        self.assertEqual(systems.visible_device(1, None, ["GPU-a", "GPU-b"]), "GPU-b")
+        self.assertEqual(systems.visible_device(0, "1", ["GPU-a", "GPU-b"]), "GPU-b")
+        self.assertEqual(systems.visible_device(1, "GPU-a,GPU-b", ["GPU-b", "GPU-a"]), "GPU-b")
         with self.assertRaises(systems.Trouble):
-            systems.visible_device(2, "4,5")
+            systems.visible_device(2, "4,5", [])
 
     def test_a_variant_is_read_from_words(self):
         variant = systems.Variant("XSCHED_LOG=debug @bound_us=300 policy:up --level 1 --threshold=4")

@@ -1,4 +1,4 @@
-"""Small measurements, each done once: what is recorded already is skipped, and no unit begins that would end too late."""
+"""Small measurements, each done once: what is recorded is skipped, and no unit begins that would end too late."""
 
 import argparse
 import sys
@@ -24,8 +24,8 @@ class Units:
         return (bench, case, number, self.build) not in self.recorded
 
     def run(self, bench, case, number, seconds, body):
-        """Records what `body` returns (a dictionary), unless it is recorded or `seconds` more are too many. Trouble with one
-        unit does not keep the others from being measured."""
+        """Records what `body` returns (a dictionary), unless that is there or `seconds` more are too many. Trouble with
+        one unit does not keep the others from being measured."""
         if not self.missing(bench, case, number):
             return
         if not self.deadline.allows(seconds):

@@ -37,7 +37,8 @@ const README: &str = "xsched, to be measured and tried on this machine.
 Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transformers for the workloads; glibc 2.34 or newer.
 
   ./bench.sh --quick             everything in a few seconds each: does it work here?
-  ./bench.sh --part K/N          the K-th of N parts of the measurements, each under 8 minutes where N is 8 or more
+  ./bench.sh --part K/N          the K-th of N parts of the measurements, each under 8 minutes where N is 12 or more
+  ./bench.sh --gpus 4 --part K/N the same on four GPUs at a time: N of 4 is enough
   ./bench.sh --only coloc        one of them; ./bench.sh --help has the names
   ./compat.sh --part K/N         real programs, bare and under xsched, compared
   python3 benches/cuda/report.py results

@@ -11,7 +11,7 @@
 #define API __attribute__((visibility("default"))) int
 
 enum { STEPS_PER_US = 50, SMS = 4, THREADS_PER_SM = 2048, QUEUE = 4096 };
-enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS = 39, ATTRIBUTE_WAIT_VALUE = 122, ATTRIBUTE_WAIT_VALUE_V1 = 92 };
+enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS = 39, ATTRIBUTE_WAIT_VALUE = 123 };
 
 struct op {
     enum { SPIN, MARK, WRITE, WAIT } kind;
@@ -125,10 +125,10 @@ static int wait_done(struct stream *s, unsigned long count) {
 API cuInit(unsigned flags) { return (int)flags; }
 API cuDeviceGet(int *device, int ordinal) { return *device = 0, ordinal ? 101 : 0; }
 API cuDeviceGetAttribute(int *value, int attribute, int device) {
-    *value = attribute == ATTRIBUTE_SMS                                                     ? SMS
-             : attribute == ATTRIBUTE_THREADS                                               ? THREADS_PER_SM
-             : attribute == ATTRIBUTE_WAIT_VALUE || attribute == ATTRIBUTE_WAIT_VALUE_V1    ? 1
-                                                                                            : 0;
+    *value = attribute == ATTRIBUTE_SMS          ? SMS
+             : attribute == ATTRIBUTE_THREADS    ? THREADS_PER_SM
+             : attribute == ATTRIBUTE_WAIT_VALUE ? 1
+                                                 : 0;
     return device;
 }
 API cuDeviceGetName(char *name, int size, int device) { return snprintf(name, (size_t)size, "stand-in"), device; }
@@ -153,7 +153,8 @@ API cuLaunchKernel(const char *function, unsigned grid, unsigned y, unsigned z, 
                    unsigned shared, struct stream *stream, void **parameters, void **extra) {
     (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
     if (!strcmp(function, "nothing")) return 0;
-    struct op op = {strcmp(function, "spin") ? MARK : SPIN, 0, *(uint32_t **)parameters[0], *(uint32_t *)parameters[1], grid};
+    struct op op = {SPIN, 0, *(uint32_t **)parameters[0], *(uint32_t *)parameters[1], grid};
+    if (strcmp(function, "spin")) op.kind = MARK;
     struct graph *graph = real(stream)->graph;
     if (!graph) return issue(stream, op);
     *graph = (struct graph){op, graph->kernels + 1};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Stands in for roles.py in the tests of the conductors: the same orders and the same loops, but a step is a few kernels of
-the stand-in driver (driver.c), or a pause where no driver is found."""
+"""Stands in for roles.py in the tests of the conductors: the same orders and the same loops, but a step is a few
+kernels of the stand-in driver (driver.c), or a pause where no driver is found."""
 
 import ctypes
 import sys
