@@ -24,6 +24,7 @@ import ctypes
 import glob
 import os
 import shutil
+import signal
 import site
 import sys
 import tempfile
@@ -96,12 +97,18 @@ class Ladder:
         self.options, self.results, self.tools, self.deadline = options, results, tools, deadline
         self.work, self.xsched = options.work, options.bin / "xsched"
         self.lock = threading.Lock()
-        self.left, self.files, self.suspended = 0, 0, {}
+        self.stopped = False
+        self.left, self.files = 0, 0
         self.logs = self.work / "runs"
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
         self.env = environment(self.work)
         self.count_env, self.no_count = tools.counting()
+
+    def stop(self, *_):
+        """On SIGTERM and SIGINT: nothing is left running, what is finished is remembered."""
+        self.stopped, self.deadline = True, 0.0
+        harness.end_all()
 
     # -- one run
 
@@ -121,7 +128,7 @@ class Ladder:
         env = self.env | program.env | (extra or {})
         limit = min(program.timeout, left + SPARE_S / 2)
         outcome = harness.run([*prefix, *program.command], env=env, timeout=limit, cwd=folder)
-        if outcome.timed_out and limit < program.timeout:
+        if self.stopped or (outcome.timed_out and limit < program.timeout):
             raise OutOfTime
         return outcome
 
@@ -204,6 +211,9 @@ class Ladder:
         """Records and prints one result; `problem` is None when all is well."""
         facts = {name: value for name, value in facts.items() if value not in (None, [])}
         with self.lock:
+            if self.stopped:  # what has just ended was ended by us
+                self.left += 1
+                return
             self.results.record(
                 program.name,
                 mode,
@@ -426,10 +436,12 @@ def main():
         print(f"skip the CUDA ladder: {reason}")
         return 3
     ladder = Ladder(options, results, tools, begin + options.budget - SPARE_S)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ladder.stop)
     programs = choose(parser, options, everything)
     for program in programs:
         results.content["skipped"].pop(program.name, None)  # what was missing may be there now
-        if program.gpus > len(facts["gpus"]):
+        if program.gpus > max(1, len(facts["gpus"])):
             ladder.skip(program, f"needs {program.gpus} GPUs, here is {len(facts['gpus'])}")
     for mode in plan.MODES:
         if mode == "bare" or mode in options.modes:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from contextlib import redirect_stdout
@@ -283,7 +284,7 @@ class EndToEnd(unittest.TestCase):
         xsched.write_text(STAND_IN.format(python=sys.executable))
         xsched.chmod(0o755)
 
-    def climb(self, script, seconds=0.1, budget=120, unscheduled=NONE, **options):
+    def climb(self, script, seconds=0.1, budget=120, unscheduled=NONE, beside=None, **options):
         """Runs one Python text on the ladder; gives the ladder, the exit code and what was printed."""
         script_file = self.folder / "script.py"
         script_file.write_text(script)
@@ -292,6 +293,8 @@ class EndToEnd(unittest.TestCase):
         results = plan.Results(self.folder / "results.json", "build", {})
         tools = SimpleNamespace(counting=lambda: (None, "not here"))
         climbed = ladder.Ladder(self.options, results, tools, time.monotonic() + budget)
+        if beside is not None:
+            threading.Thread(target=beside, args=(climbed,), daemon=True).start()
         with redirect_stdout(io.StringIO()) as printed:
             for mode in self.options.modes:
                 climbed.mode(mode, [one])
@@ -337,6 +340,23 @@ class EndToEnd(unittest.TestCase):
         )
         self.assertEqual(code, 1)
         self.assertIn("did not end within", printed)
+
+    def test_told_to_end_it_leaves_nothing_behind_and_goes_on_later(self):
+        script = "import os, signal\nopen(os.environ['FOLDER'] + '/up', 'w')\nsignal.pause()"
+        begun = []
+
+        def stop_when_it_runs(climbed):
+            while not (self.folder / "up").exists():
+                time.sleep(0.01)
+            begun.extend(process.pid for process in harness.started)
+            climbed.stop()
+
+        climbed, code, _ = self.climb(script, beside=stop_when_it_runs)
+        self.assertEqual((code, climbed.results.content["runs"]), (ladder.OUT_OF_TIME, {}))
+        self.assertEqual(len(begun), 1)
+        self.assertRaises(ProcessLookupError, os.kill, begun[0], 0)
+        self.assertEqual(harness.started, set())
+        self.assertEqual(self.climb("print('a 1')")[1], 0)
 
     def test_a_command_that_is_not_there_is_skipped(self):
         results = plan.Results(None, "build", {})

@@ -39,6 +39,17 @@ def compile_c(source, output, *flags, shared=False):
     return output
 
 
+# Processes started here that have not been waited for, for `end_all`.
+started = set()
+
+
+def end_all():
+    """Kills what is still running, with its descendants: for a script that is told to end."""
+    for process in list(started):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 class Outcome:
     """How a program ended: exit status (negative: a signal), what it printed, seconds it took."""
 
@@ -62,12 +73,15 @@ def run(command, env=None, timeout=120, cwd=None):
         start_new_session=True,
     )
     timed_out = False
+    started.add(process)
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         timed_out = True
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
+    finally:
+        started.discard(process)
     return Outcome(process.returncode, out, err, time.monotonic() - begin, timed_out)
 
 
@@ -86,6 +100,7 @@ class Background:
                 stderr=err,
                 start_new_session=True,
             )
+        started.add(self.process)
 
     def running(self):
         return self.process.poll() is None
@@ -100,6 +115,7 @@ class Background:
 
     def stop(self, timeout=10):
         """SIGTERM, then SIGKILL after the timeout (seconds); gives the exit status."""
+        started.discard(self.process)
         if self.running():
             self.process.terminate()
         try:

@@ -1,5 +1,5 @@
 /* Every driver function that puts work on a device: its kind, and where its stream lies in what CUPTI shows of a
- * call (bytes from the start of NAME_params in CUPTI's generated_cuda_meta.h; natural layout, so the same in all versions). */
+ * call (bytes from the start of NAME_params in CUPTI's generated_cuda_meta.h; natural layout, so alike everywhere). */
 
 enum kind { LAUNCH, COPY };
 

@@ -144,7 +144,10 @@ class Device:
 
     def __init__(self, primary=True):
         self.cu = cu = driver()
-        cu.cuInit(0)
+        try:
+            cu.cuInit(0)
+        except CudaError as error:
+            checks.absent(str(error))
         self.device, self.context = c_int(), c_void_p()
         cu.cuDeviceGet(byref(self.device), 0)
         if primary:
@@ -155,8 +158,9 @@ class Device:
         self.load(PTX)
 
     def load(self, text):
-        self.module = c_void_p()
-        self.cu.cuModuleLoadData(byref(self.module), c_char_p(text))
+        module = c_void_p()
+        self.cu.cuModuleLoadData(byref(module), c_char_p(text))
+        self.module = module
 
     def kernel(self, name):
         function = c_void_p()
