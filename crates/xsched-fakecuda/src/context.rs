@@ -24,7 +24,7 @@ pub(crate) struct Ctx {
     flags: AtomicU32,
     alive: AtomicBool,
     pub(crate) sim: &'static client::Context,
-    pub(crate) group: Group,
+    group: Arc<Group>,
     pub(crate) legacy: Arc<Stream>,
     pub(crate) memory: crate::memory::Book,
 }

@@ -75,6 +75,9 @@ impl Copy {
     /// Gives it to the device. In a graph nothing may wait for the host.
     pub(crate) fn run(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Given> {
         Counters::add(&COUNTERS.copies);
+        if graph {
+            Counters::add(&COUNTERS.graph_copies);
+        }
         let (copy, bytes, rows) = (*self, self.bytes as u64, self.rows as u64);
         let (dst_side, src_side) = (self.side(ctx, self.dst), self.side(ctx, self.src));
         let device = |dst: u64, dst_pitch: usize, src: u64, src_pitch: usize| {

@@ -97,6 +97,9 @@ impl Op {
             Self::Copy(copy) => copy.run(ctx, slot, graph)?.finish(),
             Self::Set(set) => {
                 Counters::add(&COUNTERS.sets);
+                if graph {
+                    Counters::add(&COUNTERS.graph_sets);
+                }
                 give(ctx, slot, set.action(ctx)?)
             }
             &Self::Host(function, argument) => {

@@ -12,7 +12,8 @@ use rustix::fs::MemfdFlags;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use xsched_sim::client;
+use std::sync::{Arc, Mutex, Weak};
+use xsched_sim::client::{self, lock};
 use xsched_sim::layout::MAX_TIMESLICE_US;
 
 const CLIENT: u32 = 0xc1d0_0001;
@@ -101,6 +102,9 @@ unsafe extern "C" {
     fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
 }
 
+/// All there are, for calls that come by their descriptor.
+static GROUPS: Mutex<Vec<Weak<Group>>> = Mutex::new(Vec::new());
+
 /// The channel groups of a context.
 pub(crate) struct Group {
     fd: OwnedFd,
@@ -111,10 +115,15 @@ pub(crate) struct Group {
 
 impl Group {
     /// Makes the groups and sets the compute group's slice, as a driver does with a new context.
-    pub(crate) fn new(sim: &'static client::Context) -> Result<Self> {
+    pub(crate) fn new(sim: &'static client::Context) -> Result<Arc<Self>> {
         let fd = rustix::fs::memfd_create("nvidiactl", MemfdFlags::CLOEXEC).map_err(|_| Error::UNKNOWN)?;
         let copy_slices_us = [COPY_TIMESLICE_US; 3].map(AtomicU64::new);
-        let group = Self { fd, sim, copy_slices_us, ended: AtomicBool::new(false) };
+        let group = Arc::new(Self { fd, sim, copy_slices_us, ended: AtomicBool::new(false) });
+        {
+            let mut groups = lock(&GROUPS);
+            groups.retain(|group| group.strong_count() > 0);
+            groups.push(Arc::downgrade(&group));
+        }
         for (new, engine_type) in (COMPUTE..).zip([ENGINE_COMPUTE].into_iter().chain(ENGINES_COPY)) {
             let mut params = GroupParams { engine_type, ..GroupParams::default() };
             let mut alloc = Alloc { root: CLIENT, parent: DEVICE, new, class: GROUP_CLASS, ..Alloc::default() };
@@ -218,9 +227,8 @@ impl Group {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub(crate) unsafe extern "C" fn fakeRmIoctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
-    let contexts = crate::process::driver().map(|driver| driver.contexts.all()).unwrap_or_default();
-    let owner = contexts.iter().find(|ctx| ctx.group.fd.as_raw_fd() == fd);
+    let owner = lock(&GROUPS).iter().filter_map(Weak::upgrade).find(|group| group.fd.as_raw_fd() == fd);
     // SAFETY: as the caller says.
-    let done = owner.is_some_and(|ctx| !arg.is_null() && unsafe { ctx.group.manage(request, arg) });
+    let done = owner.is_some_and(|group| !arg.is_null() && unsafe { group.manage(request, arg) });
     if done { 0 } else { -1 }
 }

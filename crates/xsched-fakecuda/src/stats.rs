@@ -15,6 +15,12 @@ macro_rules! counters {
 
         pub(crate) static COUNTERS: Counters = Counters { $($name: AtomicU64::new(0),)* };
 
+        impl Counters {
+            fn all(&self) -> Vec<&AtomicU64> {
+                vec![$(&self.$name),*]
+            }
+        }
+
         /// By name, in the order of the fields.
         pub(crate) fn values() -> Vec<(&'static str, u64)> {
             vec![$((stringify!($name), COUNTERS.$name.load(Relaxed)),)*]
@@ -29,8 +35,12 @@ counters! {
     graph_kernels,
     /// Copies, including those of graphs.
     copies,
+    /// Copies that were nodes of a launched graph.
+    graph_copies,
     /// Sets, including those of graphs.
     sets,
+    /// Sets that were nodes of a launched graph.
+    graph_sets,
     /// Launches of graphs.
     graph_launches,
     /// Host functions and callbacks that have run.
@@ -74,20 +84,7 @@ pub(crate) fn reset() {
     for counter in crate::table::TABLE.iter().chain(crate::table::UNSUPPORTED).map(|entry| entry.count) {
         counter.store(0, Relaxed);
     }
-    COUNTERS.reset();
-}
-
-impl Counters {
-    fn reset(&self) {
-        let Self { kernels, graph_kernels, copies, sets, graph_launches, host_functions, .. } = self;
-        let Self { waits, writes, records, captured, contexts, illegal, .. } = self;
-        for counter in [kernels, graph_kernels, copies, sets, graph_launches, host_functions] {
-            counter.store(0, Relaxed);
-        }
-        for counter in [waits, writes, records, captured, contexts, illegal] {
-            counter.store(0, Relaxed);
-        }
-    }
+    COUNTERS.all().into_iter().for_each(|counter| counter.store(0, Relaxed));
 }
 
 /// At the end of the process: a line of JSON into the file that FAKECUDA_STATS names.

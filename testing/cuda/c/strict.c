@@ -4,8 +4,8 @@
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 
-enum { KERNELS_RUN, GRAPH_KERNELS, COPIES, SETS, GRAPH_LAUNCHES, HOST_FUNCTIONS, WAITS, WRITES, RECORDS, CAPTURED,
-       CONTEXTS, ILLEGAL, COUNTERS };
+enum { KERNELS_RUN, GRAPH_KERNELS, COPIES, GRAPH_COPIES, SETS, GRAPH_SETS, GRAPH_LAUNCHES, HOST_FUNCTIONS, WAITS,
+       WRITES, RECORDS, CAPTURED, CONTEXTS, ILLEGAL, COUNTERS };
 
 static size_t (*counters)(uint64_t *, size_t);
 static int (*manager)(int, unsigned long, void *);

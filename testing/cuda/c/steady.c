@@ -1,0 +1,61 @@
+/* Goes on and on: steady [US] [BATCH]. Batches of kernels of US microseconds, back to back: each batch is given before
+ * the one before it is complete, so that the device always has something to do. After each batch a line with the time of
+ * CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M" also while launches are held; "end",
+ * or the end of stdin, ends it: the result is checked. */
+#include "cu.h"
+#include <stdatomic.h>
+
+static atomic_long given;
+static atomic_int ending;
+static volatile float *done;
+
+static void *listens(void *unused)
+{
+    char line[32];
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {
+        if (!strcmp(line, "count\n")) {
+            long g = atomic_load(&given);
+            printf("given %ld done %ld\n", g, (long)*done);
+            fflush(stdout);
+        }
+    }
+    atomic_store(&ending, 1);
+    return unused;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t us = argc > 1 ? strtoull(argv[1], NULL, 10) : 200;
+    long batch = argc > 2 ? atol(argv[2]) : 8;
+    cu_start();
+    CUstream s;
+    CUevent reached[2];
+    CUdeviceptr at;
+    pthread_t listener;
+    float *cells = pinned(2 * sizeof *cells, &at);
+    done = cells;
+    cells[1] = 1;
+    OK(cuStreamCreate(&s, NON_BLOCKING));
+    OK(cuEventCreate(&reached[0], DISABLE_TIMING));
+    OK(cuEventCreate(&reached[1], DISABLE_TIMING));
+    puts("ready");
+    fflush(stdout);
+    pthread_create(&listener, NULL, listens, NULL);
+    for (long n = 0; !atomic_load(&ending); n++) {
+        for (long i = 0; i < batch; i++) {
+            OK(launch_spin(s, us));
+            OK(launch_axpy(s, at, at + 4, 1, 1));
+            atomic_fetch_add(&given, 1);
+        }
+        OK(cuEventRecord(reached[n % 2], s));
+        if (n > 0) {
+            OK(cuEventSynchronize(reached[(n + 1) % 2]));
+        }
+        printf("%.0f\n", now_ms() * 1e6);
+        fflush(stdout);
+    }
+    pthread_join(listener, NULL);
+    OK(cuStreamSynchronize(s));
+    CHECK("every kernel has run once", (long)*done == atomic_load(&given));
+    CHECKS_DONE;
+}
