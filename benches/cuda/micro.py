@@ -46,7 +46,7 @@ class Bench:
     def start(self, system, kind, command, *options):
         command = [self.site.bin / command[0], *command[1:]]
         words, env = self.site.command(system, kind, command, *options)
-        return Worker(command[0].name, words, env, self.site.work / f"{time.monotonic_ns()}.err")
+        return Worker(command[0].name, words, env, self.site.work / f"{time.monotonic_ns()}.err", patience=2)
 
     def spin(self, us):
         """Options of flat for kernels of so many µs."""

@@ -217,8 +217,9 @@ class Site:
 class Worker:
     """A process that takes orders by its standard input and answers by lines."""
 
-    def __init__(self, name, command, env, log):
-        self.name, self.log = name, Path(log)
+    def __init__(self, name, command, env, log, patience=20):
+        """`patience`: seconds that it is given to end by itself once its input is closed."""
+        self.name, self.log, self.patience = name, Path(log), patience
         self.stats = env.get("XSCHED_STATS")
         with open(self.log, "wb") as err:
             self.process = subprocess.Popen(
@@ -273,28 +274,44 @@ class Worker:
         if self.stats and sum(r["launches"] for r in records.load(self.stats)) == 0:
             raise Trouble(f"{self.name} ran unscheduled: no launch was counted; {self.last_words()}")
 
-    def end(self, timeout=20):
-        """Lets it end by itself, else kills its session; gives its exit status."""
+    def end(self):
+        """Lets it end by itself, then by a signal, then for sure; gives its exit status."""
+        self.close_input()
+        try:
+            for seconds in (self.patience, 5):
+                try:
+                    return self.process.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    self.process.terminate()
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        return self.process.returncode
+
+    def close_input(self):
         try:
             self.process.stdin.close()
         except OSError:
             pass
-        try:
-            return self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            return self.process.wait()
 
 
 def end_all(workers):
     """Ends several at once: none waits for another."""
+    workers = list(workers)
     for worker in workers:
-        try:
-            worker.process.stdin.close()
-        except OSError:
-            pass
-    for worker in workers:
-        worker.end()
+        worker.close_input()
+    try:
+        for worker in workers:
+            worker.end()
+    finally:
+        for worker in workers:
+            if worker.process.poll() is None:
+                os.killpg(worker.process.pid, signal.SIGKILL)
+                worker.process.wait()
 
 
 def warm(workers, alone, timeout):
