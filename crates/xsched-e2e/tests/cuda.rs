@@ -1,0 +1,224 @@
+//! CUDA programs under the scheduler, with the software driver of `xsched-fakecuda` as `libcuda.so.1`: results as
+//! without it, every launch counted, gates that hold, time slices that follow the class.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use xsched_e2e::{Place, Process, beside, now_ns, until};
+
+/// A place with a CUDA device.
+struct Gpu {
+    place: Place,
+    driver: PathBuf,
+    /// Answers the `ioctl` calls that go to the driver's resource manager.
+    manager: PathBuf,
+}
+
+impl Gpu {
+    fn new() -> Gpu {
+        let place = Place::new();
+        place.device();
+        let driver = place.join("driver");
+        std::fs::create_dir(&driver).unwrap();
+        std::os::unix::fs::symlink(beside("libfakecuda.so"), driver.join("libcuda.so.1")).unwrap();
+        let manager = place.compile("cuda/c/fakerm.c", &["-shared", "-fPIC"]);
+        Gpu { place, driver, manager }
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.place.compile(&format!("cuda/c/{name}.c"), &["-lpthread", "-lm"])
+    }
+
+    fn with_driver(&self, mut command: Command) -> Process {
+        command.env("LD_LIBRARY_PATH", &self.driver).env("LD_PRELOAD", &self.manager);
+        command.env("FAKECUDA_STATS", self.place.join("driver-stats"));
+        Process::start(command)
+    }
+
+    fn bare(&self, program: &Path) -> Process {
+        self.with_driver(self.place.command(program, &[]))
+    }
+
+    fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Process {
+        self.with_driver(self.place.run_command(options, program, args))
+    }
+
+    /// What the driver counted of a process.
+    fn driver_stats(&self, pid: u32) -> Value {
+        let text = std::fs::read_to_string(self.place.join("driver-stats")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.into_iter().find(|line| line["pid"] == pid).expect("the driver's counts")
+    }
+
+    /// The scheduler's count of launches is the driver's: kernels, copies and sets given one by one, and graphs.
+    #[track_caller]
+    fn assert_counts(&self, pid: u32) {
+        let (counted, driver) = (self.place.stats_of(pid), self.driver_stats(pid));
+        let n = |name: &str| driver[name].as_u64().unwrap();
+        let single = n("kernels") + n("copies") + n("sets") - n("graph_kernels") - n("graph_copies") - n("graph_sets");
+        assert_eq!(counted["launches"], single + n("graph_launches"), "{counted} {driver}");
+        assert_eq!(counted["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{counted}");
+    }
+}
+
+const PROGRAMS: [&str; 10] =
+    ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
+
+/// Output, and what was wrong on purpose, of each program bare.
+fn bare(gpu: &Gpu) -> BTreeMap<&'static str, (PathBuf, Vec<String>, Value)> {
+    let run = |name: &'static str| {
+        let program = gpu.program(name);
+        let process = gpu.bare(&program);
+        let pid = process.pid();
+        let lines = process.finish();
+        assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{name}: {lines:?}");
+        (name, (program, lines, gpu.driver_stats(pid)["illegal"].clone()))
+    };
+    PROGRAMS.into_iter().map(run).collect()
+}
+
+fn same_as_bare(policy: &str, level: &str) {
+    let gpu = Gpu::new();
+    let bare = bare(&gpu);
+    let _daemon = gpu.place.daemon(&["--policy", policy]);
+    for (name, (program, lines, illegal)) in bare {
+        println!("{name}, {policy}, level {level}");
+        let process = gpu.run(&["--level", level], &program, &[]);
+        let pid = process.pid();
+        assert_eq!(process.finish(), lines, "{name}, {policy}, level {level}");
+        gpu.assert_counts(pid);
+        assert_eq!(gpu.driver_stats(pid)["illegal"], illegal, "{name}: {}", gpu.driver_stats(pid));
+    }
+}
+
+#[test]
+fn programs_print_the_same_alone_under_the_scheduler() {
+    same_as_bare("hpf", "auto");
+}
+
+#[test]
+fn programs_print_the_same_under_chaos_at_level_1() {
+    same_as_bare("chaos", "1");
+}
+
+#[test]
+fn programs_print_the_same_under_chaos_at_level_2() {
+    same_as_bare("chaos", "2");
+}
+
+#[test]
+fn programs_print_the_same_under_chaos_at_level_3() {
+    same_as_bare("chaos", "3");
+}
+
+#[test]
+fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let names = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/cuda/names.txt");
+    let program = gpu.program("procaddress");
+    let lines = gpu.run(&[], &program, &[names.to_str().unwrap()]).finish();
+    assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
+}
+
+/// Commands given, and of them done, of a `steady` program; also while its launches are held.
+fn count(program: &mut Process) -> (u64, u64) {
+    program.tell("count");
+    loop {
+        if let Some(rest) = program.line().strip_prefix("given ") {
+            let (given, done) = rest.split_once(" done ").unwrap();
+            return (given.parse().unwrap(), done.parse().unwrap());
+        }
+    }
+}
+
+fn end(gpu: &Gpu, mut program: Process) {
+    let pid = program.pid();
+    program.tell("end");
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok every kernel has run once"));
+    gpu.assert_counts(pid);
+}
+
+#[test]
+fn a_closed_gate_holds_a_program_alone() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady");
+    let mut program = gpu.run(&["--level", "1"], &steady, &["200", "4"]);
+    program.expect("ready");
+    program.progress_after(0);
+    let pid = program.pid();
+    for _ in 0..5 {
+        gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
+        gpu.place.await_state(pid, "suspended");
+        let mut held = count(&mut program);
+        until("what it gave is done", || {
+            held = count(&mut program);
+            held.0 == held.1
+        });
+        let again = count(&mut program);
+        assert_eq!(again, held, "held");
+        gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
+        program.progress_after(now_ns());
+    }
+    end(&gpu, program);
+}
+
+/// Suspends a program beside a rival many times. Returns how often commands that the driver had already were held.
+fn held_on_the_device(policy: &str, level: &str) -> usize {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", policy]);
+    let steady = gpu.program("steady");
+    let start = || {
+        let mut program = gpu.run(&["--level", level], &steady, &["50", "64"]);
+        program.expect("ready");
+        program.progress_after(0);
+        program
+    };
+    let (mut rival, mut program) = (start(), start());
+    let (pid, mut times) = (program.pid(), 0);
+    for _ in 0..20 {
+        gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
+        gpu.place.await_state(pid, "suspended");
+        // What may run has run when the rival has got further, a good deal of work later.
+        for _ in 0..3 {
+            rival.progress_after(now_ns());
+        }
+        let held = count(&mut program);
+        rival.progress_after(now_ns());
+        assert_eq!(count(&mut program), held, "nothing of it runs");
+        times += usize::from(held.0 > held.1);
+        gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
+        program.progress_after(now_ns());
+    }
+    let (low, high) = (program.pid(), rival.pid());
+    end(&gpu, program);
+    end(&gpu, rival);
+    let gates = [low, high].map(|pid| gpu.driver_stats(pid)["waits"].as_u64().unwrap());
+    assert_eq!(gates.iter().any(|&n| n > 0), level != "1", "gates on the device: {gates:?}");
+    println!("level {level}: held on the device {times} times of 20, gates {gates:?}");
+    times
+}
+
+#[test]
+fn a_device_gate_holds_what_the_driver_has_already() {
+    assert_eq!(held_on_the_device("hpf", "1"), 0, "level 1 has no gate there");
+    assert!(held_on_the_device("up", "2") > 0, "level 2 has");
+}
+
+#[test]
+fn the_time_slice_follows_the_class() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("timeslice");
+    let slice = |options: &[&str]| -> u64 { gpu.run(options, &program, &[]).finish()[0].parse().unwrap() };
+    let natural: u64 = gpu.bare(&program).finish()[0].parse().unwrap();
+    assert_eq!(natural, 2048, "as the driver likes");
+    let slices = ["low", "normal", "high", "realtime", "system"].map(|class| slice(&["--priority", class]));
+    println!("{slices:?}");
+    assert!(slices.is_sorted_by(|a, b| a < b), "{slices:?}");
+    assert_eq!(slices[2], natural);
+    assert_eq!(slice(&["--priority", "low", "--level", "2"]), natural, "only level 3 touches it");
+}
