@@ -40,6 +40,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String>
         host.platforms,
         settings.options.priority.unwrap_or(0),
         settings.options.level,
+        settings.options.timeslice_us,
         event()?,
         event()?,
     )));

@@ -117,7 +117,7 @@ impl Local {
                 Action::Close(id) => flag(id, gate::GRANTED, false),
                 Action::Watch(id, on) => flag(id, gate::WATCHED, on),
                 Action::Solo(id, on) => flag(id, gate::SOLO, on),
-                Action::Bound(id, on) => words(id).bound_us.store(if on { BOUND_US } else { 0 }, Release),
+                Action::Bound(id, part) => words(id).bound_us.store(BOUND_US.checked_div(part).unwrap_or(0), Release),
             }
         }
     }

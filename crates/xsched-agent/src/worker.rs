@@ -132,11 +132,6 @@ impl Worker {
             let mut sooner = |ns: Option<u64>| timeout = [timeout, ns].into_iter().flatten().min();
             sooner(self.look_for_idle());
             sooner(self.check_lease());
-            if std::env::var_os("XSCHED_TUNE_FILE").is_some() {
-                xsched_core::tune_read();
-                self.host.platforms.iter().for_each(|p| p.tend());
-                sooner(Some(100 * MS));
-            }
             if let Some(ns) = timeout {
                 // Whoever drains from now on need not wake us for a time that we wake at anyway; whoever drained since
                 // we looked is seen now.
@@ -341,6 +336,11 @@ impl Worker {
                         self.interrupt(slot, on);
                     }
                 }
+                DaemonMsg::Timeslice { slot, us } => {
+                    if let Some((device, platform)) = self.rt.device_of(slot) {
+                        platform.set_timeslice(&device, us);
+                    }
+                }
                 DaemonMsg::Describe { token } => self.describe(connection, token)?,
                 DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
                 _ => {}
@@ -404,17 +404,22 @@ impl Worker {
             if word & (gate::QUIET | gate::DETACHED) != 0 {
                 continue;
             }
-            if word & gate::WATCHED == 0 {
+            // Without rivals, or where the device tells of marked commands only and perhaps of none: whoever launched
+            // nothing for a while is idle.
+            if word & gate::WATCHED == 0 || group.is_polled(rt) {
                 any_coarse = true;
                 if coarse {
                     let launches = group.launches(rt);
                     if self.seen_launches.len() <= index {
                         self.seen_launches.resize(index + 1, u64::MAX);
                     }
-                    if core::mem::replace(&mut self.seen_launches[index], launches) == launches {
-                        group.try_idle(rt, false);
+                    let same = core::mem::replace(&mut self.seen_launches[index], launches) == launches;
+                    if same && group.try_idle(rt, false).is_some() {
+                        continue;
                     }
                 }
+            }
+            if word & gate::WATCHED == 0 {
                 continue;
             }
             match group.idle_due_ns(now) {

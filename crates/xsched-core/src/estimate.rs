@@ -58,13 +58,19 @@ impl Estimates {
     }
 
     /// Takes a measured time. A sample over four times the average is taken for an accident (the device was away)
-    /// unless it comes three times in a row.
-    pub(crate) fn sample(&self, key: u64, ns: u64) {
+    /// unless it comes three times in a row. If the device was not `alone` the time may hold somebody else's: it counts
+    /// only where it is shorter.
+    pub(crate) fn sample(&self, key: u64, ns: u64, alone: bool) {
         let Some(at) = self.slot(key, true) else { return };
         let sample = u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX);
         let old = self.times[at].load(Relaxed);
         let new = if old == 0 {
             sample
+        } else if !alone {
+            if sample >= old {
+                return;
+            }
+            (old / 4).saturating_add(sample / 4 * 3).max(1)
         } else if sample > old.saturating_mul(4) {
             let strikes = self.outliers[at].load(Relaxed) + 1;
             if strikes < 3 {
@@ -80,6 +86,18 @@ impl Estimates {
     }
 }
 
+impl Estimates {
+    /// A command takes no longer than this.
+    pub(crate) fn lower(&self, key: u64, ns: u64) {
+        let Some(at) = self.slot(key, true) else { return };
+        let most = u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX);
+        let old = self.times[at].load(Relaxed);
+        if old == 0 || most < old {
+            self.times[at].store(most, Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,17 +106,17 @@ mod tests {
     fn an_average_follows_its_samples_and_single_accidents_do_not_move_it() {
         let e = Estimates::new();
         assert_eq!(e.get(7), None);
-        e.sample(7, 200_000);
+        e.sample(7, 200_000, true);
         assert_eq!(e.get(7), Some(200_000));
-        e.sample(7, 20_000_000);
+        e.sample(7, 20_000_000, true);
         assert_eq!(e.get(7), Some(200_000), "one accident");
         for _ in 0..40 {
-            e.sample(7, 100_000);
+            e.sample(7, 100_000, true);
         }
         let t = e.get(7).unwrap();
         assert!((95_000..110_000).contains(&t), "{t}");
         for _ in 0..3 {
-            e.sample(7, 20_000_000);
+            e.sample(7, 20_000_000, true);
         }
         assert!(e.get(7).unwrap() > 19_000_000, "three in a row are the truth");
     }
@@ -107,7 +125,7 @@ mod tests {
     fn a_full_table_still_answers() {
         let e = Estimates::new();
         for k in 1..10_000 {
-            e.sample(k, 64_000);
+            e.sample(k, 64_000, true);
         }
         assert!(e.get(1).is_some());
         assert!((1..10_000).any(|k| e.get(k).is_none()));

@@ -46,4 +46,8 @@ pub trait Platform: Sync + Send + 'static {
     /// Level 3: interrupts the running command of a device's context, or lets it go on. Called on the agent thread:
     /// must not block and must not take a lock of the driver.
     fn interrupt(&self, _device: &str, _on: bool) {}
+
+    /// Level 3 where it is the hardware's own time slices: gives the contexts of this process on a device another slice,
+    /// in µs. Called on the agent thread: must not take a lock of the driver.
+    fn set_timeslice(&self, _device: &str, _us: u64) {}
 }

@@ -14,17 +14,30 @@ use crate::{Platform, now_ns, thread};
 
 /// A completion is followed at least every so many commands …
 const MARK_COMMANDS: u64 = 32;
-/// … or so much estimated device time, in ns, where no bound asks for less.
+/// … or so much estimated device time, in ns, where there is a bound.
 const MARK_NS: u64 = 50_000;
 /// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
 const ESCAPE_NS: u64 = 5_000_000;
 /// … but not longer than this for commands that are expected to be long, in ns.
-const ESCAPE_LONG_NS: u64 = 100_000_000;
+const ESCAPE_LONG_NS: u64 = 1_000_000_000;
 /// Marks on their way, for a device that reports completion through memory. Few: they take room in the driver's own
 /// queue, where a program that waits for itself may have counted on all of it.
 const MARKS: usize = 32;
-/// How often a thread at the bound looks at such memory, in ns.
-const POLL_NS: u64 = 30_000;
+/// How often a thread at the bound looks at such memory, in ns, unless something is expected at any moment …
+const POLL_NS: u64 = 50_000;
+/// … which it then awaits awake: from so long before it until so long after, in ns. A device that has to wait for a thread
+/// to wake up stands idle meanwhile.
+const AWAKE_NS: u64 = 30_000;
+/// What is left of the commands in flight may be this little, in ns, before the next one must be on its way, whatever the
+/// bound: so the device finds the next command when it ends one.
+const LEAD_NS: u64 = 50_000;
+/// Commands at least this long, in ns, each get a gate on the device where it has them …
+const LONG_NS: u64 = 150_000;
+/// … and so many times the bound may be in flight before such a one: all but the running one can still be held.
+const GATED: u64 = 4;
+/// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
+const EXACT_NS: u64 = 10_000;
+const EXACT_PART: u64 = 8;
 
 /// What the core must know of one command before it is handed to the driver.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,6 +115,10 @@ pub struct XQueue {
     marked: AtomicU64,
     marked_ns: AtomicU64,
     last_done_at: AtomicU64,
+    /// How much earlier than `last_done_at` it may have been, in ns.
+    last_late_ns: AtomicU64,
+    /// When the completion word was last looked at.
+    looked_at: AtomicU64,
     marks: Mutex<VecDeque<Mark>>,
 }
 
@@ -124,6 +141,8 @@ impl XQueue {
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
             last_done_at: AtomicU64::new(0),
+            last_late_ns: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             marks: Mutex::new(VecDeque::new()),
         }
     }
@@ -188,11 +207,14 @@ impl XQueue {
         fast.wrapping_add(self.tracked.load(Acquire))
     }
 
-    /// Tracked commands in flight, and their estimated device time in ns.
+    /// Tracked commands in flight whose completion will be told, and their estimated device time in ns. What came after
+    /// the last mark is left out, else somebody might wait for what nobody tells.
     fn in_flight(&self) -> (u64, u64) {
         // What is done is read first, so that it is never ahead of what was issued.
         let (done, done_ns) = (self.done.load(Acquire), self.done_ns.load(Acquire));
-        (self.tracked.load(Acquire).saturating_sub(done), self.issued_ns.load(Acquire).saturating_sub(done_ns))
+        let (told, told_ns) =
+            if self.in_order() { (&self.marked, &self.marked_ns) } else { (&self.tracked, &self.issued_ns) };
+        (told.load(Acquire).saturating_sub(done), told_ns.load(Acquire).saturating_sub(done_ns))
     }
 
     pub(crate) fn is_quiet(&self, rt: &Runtime) -> bool {
@@ -259,6 +281,7 @@ impl XQueue {
             }
             word = slot.gate.load(Acquire);
         }
+        let device_gate = bound_ns != 0 && self.is_gated(rt, slot.level.load(Relaxed), estimate_ns);
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
         // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after
@@ -266,15 +289,18 @@ impl XQueue {
         if slot.gate.load(SeqCst) & gate::QUIET != 0 {
             group.announce(rt);
         }
-        let every = if bound_ns == 0 { MARK_NS } else { (bound_ns / 4).min(MARK_NS * 4) };
+        // Who is not bounded needs marks only to be seen as drained some time.
         let mark = !work.blocking
             && (!self.in_order()
-                || estimate.is_none()
                 || seq.saturating_sub(self.marked.load(Relaxed)) >= MARK_COMMANDS
-                || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= every);
+                || bound_ns != 0
+                    && (estimate.is_none()
+                        || is_sample(seq)
+                        || is_sample(seq.wrapping_sub(1))
+                        || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= MARK_NS));
         Admission {
             mark,
-            device_gate: bound_ns != 0 && slot.level.load(Relaxed) >= 2 && rt.has_one_group(),
+            device_gate,
             tracked: true,
             seq,
             estimate_ns,
@@ -287,12 +313,15 @@ impl XQueue {
     /// Waits until one more command of `estimate_ns` fits into the bound. False: the gate closed meanwhile.
     fn within_bound(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
         let slot = group.slot(rt);
-        let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        let mut bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        if self.is_gated(rt, slot.level.load(Relaxed), estimate_ns) {
+            bound_ns *= GATED;
+        }
         let commands = u64::from(slot.bound_commands.load(Relaxed));
         let fits = || {
             let (n, ns) = rt.queues_of(group).map(XQueue::in_flight).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-            // Two stay in flight, so that the device finds the next command when it ends one.
-            let time = bound_ns == 0 || n < 2 || ns + estimate_ns <= bound_ns;
+            let left = ns.saturating_sub(self.consumed_ns());
+            let time = bound_ns == 0 || n == 0 || left + estimate_ns <= bound_ns || left <= LEAD_NS;
             time && (commands == 0 || n < commands)
         };
         if bound_ns == 0 && commands == 0 {
@@ -318,6 +347,9 @@ impl XQueue {
         let mut since = now_ns();
         thread::start_waiting(rt, group);
         group.progress_waiters.fetch_add(1, AcqRel);
+        // Sleeps are 50 µs longer than asked for otherwise.
+        let slack = rustix::thread::current_timer_slack();
+        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1000));
         let ok = loop {
             let seen = group.progress.load(Acquire);
             if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 || self.group.load(Relaxed) != group.index {
@@ -338,8 +370,18 @@ impl XQueue {
                 group.escape_credit.store((1 << row) - 1, Relaxed);
                 break true;
             }
-            let limit = if polled { POLL_NS } else { (patience - waited).min(1_000_000) };
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: limit as _ };
+            let limit = if polled {
+                // The next command is due a little before the next completion.
+                let due = self.next_completion_ns(now_ns()) - LEAD_NS as i64;
+                if (-((LEAD_NS + AWAKE_NS) as i64)..=AWAKE_NS as i64).contains(&due) {
+                    rustix::thread::sched_yield();
+                    continue;
+                }
+                if due > 0 { (due as u64 - AWAKE_NS).min(POLL_NS) } else { POLL_NS }
+            } else {
+                patience - waited
+            };
+            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: limit.min(1_000_000) as _ };
             use rustix::thread::futex;
             if let Err(rustix::io::Errno::INTR) =
                 futex::wait(&group.progress, futex::Flags::PRIVATE, seen, Some(&timeout))
@@ -351,9 +393,34 @@ impl XQueue {
                 since = now_ns();
             }
         };
+        if let Ok(slack) = slack {
+            let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
+        }
         group.progress_waiters.fetch_sub(1, Release);
         thread::stop_waiting(rt);
         ok
+    }
+
+    /// Whether a command gets a gate on the device (level 2). Of its own accord only a long one: a gate costs what a short
+    /// kernel takes, and the short ones in flight soon end anyway.
+    fn is_gated(&self, rt: &Runtime, level: u32, estimate_ns: u64) -> bool {
+        level >= 2 && rt.has_one_group() && (rt.forced_level().is_some() || estimate_ns >= LONG_NS)
+    }
+
+    /// When the next mark should be reached, in ns from now; negative = that time has passed.
+    fn next_completion_ns(&self, now: u64) -> i64 {
+        let Ok(marks) = self.marks.try_lock() else { return 0 };
+        let Some(mark) = marks.front() else { return i64::MIN };
+        let took = mark.issued_ns.saturating_sub(self.done_ns.load(Acquire));
+        (self.last_done_at.load(Relaxed).max(mark.at) + took).wrapping_sub(now) as i64
+    }
+
+    /// What the device has probably done of the commands up to the next mark, in ns: never more than they take.
+    fn consumed_ns(&self) -> u64 {
+        let Ok(marks) = self.marks.try_lock() else { return 0 };
+        let Some(mark) = marks.front() else { return 0 };
+        let took = mark.issued_ns.saturating_sub(self.done_ns.load(Acquire));
+        now_ns().saturating_sub(self.last_done_at.load(Relaxed).max(mark.at)).min(took)
     }
 
     /// Says what became of an admitted command. Returns the mark to complete later if the driver took it and its
@@ -379,6 +446,11 @@ impl XQueue {
         if !admission.blocking && !admission.mark {
             return None;
         }
+        let told = self.platform(rt).reports_completion() || admission.blocking;
+        let mut marks = (!told).then(|| self.marks.lock().unwrap_or_else(|e| e.into_inner()));
+        if marks.as_ref().is_some_and(|marks| marks.len() >= MARKS) {
+            return None;
+        }
         let issued_ns = self.issued_ns.load(Relaxed);
         let mark = Mark {
             queue: self.index,
@@ -387,21 +459,17 @@ impl XQueue {
             issued_ns,
             estimate_ns: admission.estimate_ns,
             fast_upto: self.fast_launches(rt),
-            commands: admission.seq.saturating_sub(self.marked.swap(admission.seq, Relaxed)),
+            commands: admission.seq.saturating_sub(self.marked.fetch_max(admission.seq, Relaxed)),
             key: admission.key,
             at: now_ns(),
             group: admission.group,
         };
-        self.marked_ns.store(issued_ns, Relaxed);
+        self.marked_ns.fetch_max(issued_ns, Relaxed);
         if admission.blocking {
             self.finish(rt, &mark);
             return None;
         }
-        if !self.platform(rt).reports_completion() {
-            let mut marks = self.marks.lock().unwrap_or_else(|e| e.into_inner());
-            if marks.len() >= MARKS {
-                return None;
-            }
+        if let Some(marks) = &mut marks {
             marks.push_back(mark);
         }
         Some(mark)
@@ -423,7 +491,8 @@ impl XQueue {
 
     /// A mark that could not be placed after all: the next command becomes one.
     pub fn unmark(&self, mark: &Mark) {
-        self.marked.store(mark.seq.saturating_sub(MARK_COMMANDS), Relaxed);
+        self.marks.lock().unwrap_or_else(|e| e.into_inner()).retain(|m| m.seq != mark.seq);
+        self.marked.store(mark.seq.saturating_sub(mark.commands.max(MARK_COMMANDS)), Relaxed);
     }
 
     /// The device has completed everything up to a mark (of an out-of-order queue: that one command).
@@ -440,17 +509,49 @@ impl XQueue {
         }
     }
 
+    /// Learns from a completion that was told at once.
     fn learn(&self, rt: &Runtime, mark: &Mark, now: u64) {
         let before = self.last_done_at.swap(now, Relaxed);
-        if mark.commands != 1 || mark.key == 0 {
-            return;
+        if mark.commands == 1 && mark.key != 0 {
+            rt.estimates.sample(mark.key, now.saturating_sub(before.max(mark.at)), self.is_alone(rt));
         }
-        let took = now.saturating_sub(before.max(mark.at));
-        let alone = self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0;
-        // With company on the device a time may hold somebody else's work. Nor may only the shorter ones be taken then:
-        // reports come late and in twos, and the second of two would always look short.
-        if alone || rt.estimates.get(mark.key).is_none() {
-            rt.estimates.sample(mark.key, took);
+    }
+
+    /// With company on the device a time may hold somebody else's work, so that only a shorter one says something.
+    fn is_alone(&self, rt: &Runtime) -> bool {
+        self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0
+    }
+
+    /// Learns from the marks that the device has passed when it is looked at `now`; none of them had been passed when it
+    /// was looked at `late_ns` ago.
+    fn learn_passed(&self, rt: &Runtime, passed: &[Mark], now: u64, late_ns: u64) {
+        let [first, ..] = passed else { return };
+        let before = self.last_done_at.swap(now, Relaxed);
+        let before_late_ns = self.last_late_ns.swap(late_ns, Relaxed);
+        if let [mark] = passed
+            && mark.commands == 1
+            && mark.key != 0
+        {
+            let took = now.saturating_sub(before.max(mark.at));
+            let exact = EXACT_NS.max(took / EXACT_PART);
+            if late_ns <= exact && (before_late_ns <= exact || mark.at > before) {
+                let alone = self.is_alone(rt);
+                rt.estimates.sample(mark.key, took, alone);
+                if alone {
+                    let us = rt.estimates.get(mark.key).unwrap_or(0) / 1000;
+                    self.group(rt).slot(rt).longest_us.fetch_max(us, Relaxed);
+                }
+                return;
+            }
+        }
+        // However late they were seen: together they cannot have taken longer than this.
+        let most = now.saturating_sub(before.saturating_sub(before_late_ns).max(first.at));
+        let expected: u64 = passed.iter().map(|m| m.estimate_ns).sum();
+        if passed.iter().all(|m| m.commands == 1) && most < expected {
+            for mark in passed {
+                let share = u128::from(mark.estimate_ns) * u128::from(most) / u128::from(expected);
+                rt.estimates.lower(mark.key, share as u64);
+            }
         }
     }
 
@@ -480,15 +581,21 @@ impl XQueue {
             return;
         }
         let Ok(mut marks) = self.marks.try_lock() else { return };
-        while let Some(mark) = marks.front().copied() {
-            let word = self.slot(rt).completed_word.load(Acquire);
-            if (word.wrapping_sub(mark.seq as u32) as i32) < 0 {
-                break;
-            }
-            marks.pop_front();
-            let now = now_ns();
-            self.learn(rt, &mark, now);
-            self.finish(rt, &mark);
+        if marks.is_empty() {
+            return;
+        }
+        let word = self.slot(rt).completed_word.load(Acquire);
+        let now = now_ns();
+        let late_ns = now.saturating_sub(self.looked_at.swap(now, Relaxed));
+        let passed = marks.iter().take_while(|mark| word.wrapping_sub(mark.seq as u32) as i32 >= 0).count();
+        if passed == 0 {
+            return;
+        }
+        let passed: Vec<Mark> = marks.drain(..passed).collect();
+        drop(marks);
+        self.learn_passed(rt, &passed, now, late_ns);
+        for mark in &passed {
+            self.finish(rt, mark);
         }
     }
 
@@ -530,13 +637,21 @@ impl XQueue {
         if !self.in_order() {
             return None;
         }
-        let (seq, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
-        let commands = seq.saturating_sub(self.marked.swap(seq, Relaxed));
-        if commands == 0 || self.is_quiet(rt) {
+        if self.marked.load(Relaxed) >= self.tracked.load(Acquire) || self.is_quiet(rt) {
             return None;
         }
-        self.marked_ns.store(issued_ns, Relaxed);
-        Some(Mark {
+        let told = self.platform(rt).reports_completion();
+        let mut marks = (!told).then(|| self.marks.lock().unwrap_or_else(|e| e.into_inner()));
+        if marks.as_ref().is_some_and(|marks| marks.len() >= MARKS) {
+            return None;
+        }
+        let (seq, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
+        let commands = seq.saturating_sub(self.marked.fetch_max(seq, Relaxed));
+        if commands == 0 {
+            return None;
+        }
+        self.marked_ns.fetch_max(issued_ns, Relaxed);
+        let mark = Mark {
             queue: self.index,
             generation: self.generation.load(Relaxed),
             seq,
@@ -547,6 +662,16 @@ impl XQueue {
             key: 0,
             at: now_ns(),
             group: self.group.load(Relaxed),
-        })
+        };
+        if let Some(marks) = &mut marks {
+            marks.push_back(mark);
+        }
+        Some(mark)
     }
+}
+
+/// Some commands, chosen without regard to any period that the program may have, are followed by themselves, and so is
+/// the next one: what they take is measured anew.
+fn is_sample(seq: u64) -> bool {
+    seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 == 0
 }

@@ -66,6 +66,7 @@ pub struct Runtime {
     /// Whether `base_priority` is what whoever decides says, or nobody will. A futex.
     welcomed: AtomicU32,
     forced_level: Option<u8>,
+    timeslice_us: Option<u64>,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
     agent_wakes_at: AtomicU64,
@@ -77,12 +78,14 @@ pub struct Runtime {
 
 impl Runtime {
     /// `segment` must be zeroed shared memory; `daemon_event` and `agent_event` are eventfds. `base_priority` is the
-    /// program's own priority as far as it is known here; `forced_level` a preemption level that it insists on.
+    /// program's own priority as far as it is known here; `forced_level` a preemption level that it insists on,
+    /// `timeslice_us` a time slice.
     pub fn new(
         segment: &'static Segment,
         platforms: &'static [&'static dyn Platform],
         base_priority: i32,
         forced_level: Option<u8>,
+        timeslice_us: Option<u64>,
         daemon_event: OwnedFd,
         agent_event: OwnedFd,
     ) -> Runtime {
@@ -111,6 +114,7 @@ impl Runtime {
             base_priority: AtomicI32::new(base_priority),
             welcomed: AtomicU32::new(0),
             forced_level,
+            timeslice_us,
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
@@ -482,6 +486,11 @@ impl Runtime {
     /// The preemption level that this program insists on.
     pub fn forced_level(&self) -> Option<u8> {
         self.forced_level
+    }
+
+    /// The time slice that this program asked for, in µs.
+    pub fn own_timeslice_us(&self) -> Option<u64> {
+        self.timeslice_us
     }
 
     /// The program's own priority. Waits a moment for the daemon's word, which may know of rules.

@@ -31,7 +31,7 @@ fn runtime() -> &'static Runtime {
     // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
     let segment: &'static Segment = unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
     let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, event(), event())))
+    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, None, event(), event())))
 }
 
 fn spec() -> Option<QueueSpec> {

@@ -27,6 +27,10 @@ pub(crate) struct Client {
     pub(crate) priority: i32,
     pub(crate) weight: u32,
     pub(crate) timeslice_us: u64,
+    /// The same, if the program asked for one.
+    pub(crate) asked_timeslice_us: Option<u64>,
+    /// The hardware's time slice that its contexts have, as far as is known, in µs.
+    pub(crate) told_timeslice_us: Option<u64>,
     /// Forced level.
     pub(crate) level: Option<u8>,
     /// Commands in flight while watched; 0 = automatic.
@@ -96,15 +100,19 @@ impl Client {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
         let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
+        let priority = wished.min(limit).min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
         let (segment, eventfd, pidfd) = parts;
         Ok(Client {
             program,
             segment: Rc::new(segment),
             eventfd,
             pidfd,
-            priority: wished.min(limit).min(given.ceiling.unwrap_or(class::PRIORITY_MAX)),
+            priority,
             weight: options.weight.or(given.weight).unwrap_or(class::WEIGHT_DEFAULT),
             timeslice_us: options.timeslice_us.unwrap_or(class::TIMESLICE_DEFAULT_US),
+            asked_timeslice_us: options.timeslice_us,
+            // What it chose itself when it made its context.
+            told_timeslice_us: options.timeslice_us.or(Some(class::hardware_timeslice_us(Class::of(priority), false))),
             level: options.level,
             threshold: options.threshold.unwrap_or(0),
             // Programs of different users are never one job.

@@ -187,6 +187,7 @@ impl Server {
         client.priority = changes.priority.unwrap_or(client.priority);
         client.weight = changes.weight.unwrap_or(client.weight);
         client.timeslice_us = changes.timeslice_us.unwrap_or(client.timeslice_us);
+        client.asked_timeslice_us = changes.timeslice_us.or(client.asked_timeslice_us);
         client.level = changes.level.or(client.level);
         client.threshold = changes.threshold.unwrap_or(client.threshold);
         for id in client.groups.clone() {
@@ -196,6 +197,9 @@ impl Server {
                 Some(client.group_priority(group.steps, None, i32::MAX))
             });
             self.hint_group(id, Changes { priority, ..changes });
+            if let Some(device) = self.groups.get(&id).map(|g| g.device.clone()) {
+                self.assign_timeslices(&device);
+            }
         }
     }
 
@@ -211,7 +215,7 @@ impl Server {
         group.level = level;
         group.words().level.store(level.into(), Relaxed);
         // A group whose gate is closed is interrupted, or let go on, as the new level wants it.
-        let on = level == 3 && !group.granted;
+        let on = level == 3 && !group.granted && group.platform.interrupts();
         if group.interrupted != on {
             self.interrupt(id, on);
         }

@@ -12,6 +12,10 @@ use xsched_proto::wire::DaemonMsg;
 use crate::client::{Seen, known_state};
 use crate::server::{LOOK_NS, Server};
 
+/// The least that several groups get each when they share the bound, in µs: with less in flight a device that switches
+/// between their contexts does little else.
+const BOUND_LEAST_US: u32 = 400;
+
 /// Wakes whoever waits on a gate word, in any process.
 pub(crate) fn wake(word: &AtomicU32) {
     // The only failure is a bad address.
@@ -71,8 +75,9 @@ impl Server {
             match action {
                 Action::Close(id) => self.close(id),
                 Action::Open(id) => self.open(id),
-                Action::Bound(id, on) => {
-                    let bound = if on { self.config.bound_us() } else { 0 };
+                Action::Bound(id, part) => {
+                    let whole = self.config.bound_us();
+                    let bound = whole.checked_div(part).map_or(0, |us| us.max(whole.min(BOUND_LEAST_US)));
                     if let Some(group) = self.groups.get(&id) {
                         group.words().bound_us.store(bound, Release);
                     }

@@ -5,6 +5,7 @@
 //! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
 //!   `long_kernels`: those that it does not suit.
 //! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
+//! - `timeslices`: what the hardware's own scheduler is told.
 //! - `control`: what commands ask for; `config`: files, rules and limits.
 
 mod client;
@@ -19,6 +20,7 @@ mod peer;
 mod server;
 mod session;
 mod socket;
+mod timeslices;
 
 pub use config::MpsConfig;
 

@@ -155,12 +155,13 @@ impl Server {
         words.bound_us.store(0, Relaxed);
         words.bound_commands.store(client.threshold, Relaxed);
         words.level.store(group.level.into(), Relaxed);
-        let slot = group.slot;
+        let (slot, device) = (group.slot, group.device.clone());
         self.groups.insert(id, group);
         self.event(Event::Add(spec));
         // It may have become ready while it had no name.
         self.scan(conn);
         self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0 }, &[]);
+        self.assign_timeslices(&device);
     }
 
     fn group_remove(&mut self, id: GroupId) {
@@ -171,8 +172,9 @@ impl Server {
             word.fetch_and(!(gate::WATCHED | gate::SOLO), SeqCst);
             word.fetch_or(gate::GRANTED, SeqCst);
             crate::gates::wake(word);
+            self.event(Event::Remove(id));
+            self.assign_timeslices(&group.device);
         }
-        self.event(Event::Remove(id));
     }
 
     /// Removes all that a client had.

@@ -80,8 +80,8 @@ pub enum Action {
     Open(GroupId),
     /// Close its gate.
     Close(GroupId),
-    /// Bound its device time in flight, or not.
-    Bound(GroupId, bool),
+    /// Bound its device time in flight to this part (1/n) of what the device may have in flight at a time; 0 = no bound.
+    Bound(GroupId, u32),
     /// Another group is registered on the same device, or not.
     Watch(GroupId, bool),
     /// Watched, and no other group has work on the device; or not.

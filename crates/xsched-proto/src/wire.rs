@@ -265,6 +265,13 @@ pub enum DaemonMsg {
         /// True to interrupt.
         on: bool,
     },
+    /// Level 3 where the hardware has time slices: the group's context is to have this one.
+    Timeslice {
+        /// The group's slot.
+        slot: u16,
+        /// In µs.
+        us: u64,
+    },
     /// Describe yourself, answer with [`ClientMsg::Description`].
     Describe {
         /// To be given back.

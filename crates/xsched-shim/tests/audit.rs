@@ -58,6 +58,14 @@ fn every_cuda_signature_is_in_exactly_one_class() {
     let table = classes(cuda::table::CLASSES);
     assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
     assert!(signatures.len() > 600, "the list is not cut short: {}", signatures.len());
+    // What a real driver (580.159) exports beyond that, read from its symbol table.
+    let exported: BTreeSet<&str> = include_str!("../../../testing/cuda/exports-580.159.txt").lines().collect();
+    let outside: BTreeSet<&str> = exported.difference(&signatures).copied().collect();
+    assert_same(
+        &outside,
+        &classes(cuda::table::OUTSIDE_HEADER).into_keys().collect(),
+        "other exports and their classes",
+    );
 }
 
 #[test]

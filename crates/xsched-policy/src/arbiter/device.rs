@@ -25,7 +25,8 @@ pub(super) struct Member {
     doubted_since: Option<Micros>,
     /// Lets others run until then.
     yields_until: Option<Micros>,
-    bounded: bool,
+    /// With how many others it shares the bound, itself included; 0 = not bounded.
+    bound: u32,
     watched: bool,
     solo: bool,
 }
@@ -55,7 +56,7 @@ impl Member {
             suspensions: 0,
             doubted_since: None,
             yields_until: None,
-            bounded: false,
+            bound: 0,
             watched: false,
             solo: false,
         }
@@ -259,6 +260,9 @@ impl Device {
     /// Second half: what gives, and what goes with it.
     pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
         let watched = self.members.len() > 1;
+        // Whoever preempts waits for what all of them have in flight.
+        let running = |at: &usize| self.verdicts[*at].bounded && self.members[*at].wants() && self.runs(*at);
+        let sharers = (0..self.members.len()).filter(running).count().max(1) as u32;
         for at in 0..self.members.len() {
             let (run, bounded) = (self.runs(at), self.verdicts[at].bounded);
             let m = &mut self.members[at];
@@ -267,8 +271,9 @@ impl Device {
             if std::mem::replace(&mut m.watched, watched) != watched {
                 actions.push(Action::Watch(id, watched));
             }
-            if std::mem::replace(&mut m.bounded, bounded) != bounded {
-                actions.push(Action::Bound(id, bounded));
+            let bound = if bounded { sharers } else { 0 };
+            if std::mem::replace(&mut m.bound, bound) != bound {
+                actions.push(Action::Bound(id, bound));
             }
             if run && !m.group.granted {
                 m.group.granted = true;

@@ -11,7 +11,8 @@ pub struct Sim {
     pub device: String,
     pub job: Option<String>,
     pub open: bool,
-    pub bounded: bool,
+    /// The n-th part of the bound; 0 = none.
+    pub bound: u32,
     pub watched: bool,
     pub solo: bool,
     pub ready: bool,
@@ -130,7 +131,9 @@ impl World {
                         sim.drains_until = Some(self.now + sim.drain_us);
                     }
                 }
-                Action::Bound(_, on) => flip(&mut sim.bounded, on),
+                Action::Bound(_, part) => {
+                    assert_ne!(std::mem::replace(&mut sim.bound, part), part, "{action:?} is no change");
+                }
                 Action::Watch(_, on) => flip(&mut sim.watched, on),
                 Action::Solo(_, on) => flip(&mut sim.solo, on),
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
@@ -72,6 +72,14 @@ struct Known {
     devices: HashMap<CUdevice, (String, u8)>,
 }
 
+/// Whether the context that was asked last cannot reach the segment.
+static NO_MARKS: AtomicBool = AtomicBool::new(false);
+
+/// Whether nothing tells of completions.
+pub(super) fn no_marks() -> bool {
+    NO_MARKS.load(Relaxed)
+}
+
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
 fn known() -> MutexGuard<'static, Option<Known>> {
@@ -119,6 +127,12 @@ impl Api {
         API.store(api, Release);
         // SAFETY: leaked above, never freed.
         unsafe { api.as_ref() }
+    }
+
+    /// The functions, if some call came by already.
+    pub(super) fn known() -> Option<&'static Api> {
+        // SAFETY: leaked when published, never freed.
+        unsafe { API.load(Acquire).as_ref() }
     }
 
     /// The calling thread's context; null if it has none.
@@ -248,6 +262,7 @@ impl Api {
                 Some(base) => *base,
                 None => {
                     let base = self.register(segment).unwrap_or(0);
+                    NO_MARKS.store(base == 0, Relaxed);
                     segments.insert(context as usize, base);
                     base
                 }
@@ -272,11 +287,6 @@ impl Api {
             }
             (rc == SUCCESS && base != 0).then_some(base)
         }
-    }
-
-    /// Whether marks and gates can be placed in the calling thread's context.
-    pub(super) fn can_mark(&self, rt: &Runtime) -> bool {
-        self.seen(rt, std::ptr::from_ref(rt.segment()) as usize).is_some()
     }
 
     /// Lets the device write a mark's number when it gets there. False: refused.

@@ -73,33 +73,24 @@ unsafe extern "C" fn cuGetProcAddress(symbol: *mut c_void, found: *mut c_void, v
 }
 const _: sig::cuGetProcAddress = cuGetProcAddress;
 
-macro_rules! with_status {
-    ($($name:ident)*) => {
-        $(
-            unsafe extern "C" fn $name(
-                symbol: *mut c_void,
-                found: *mut c_void,
-                version: c_int,
-                flags: u64,
-                status: *mut c_void,
-            ) -> CUresult {
-                let (real, function) = real!($name);
-                // SAFETY: the caller's own arguments.
-                let rc = unsafe { function(symbol, found, version, flags, status) };
-                if rc == SUCCESS {
-                    answered(real, found);
-                }
-                rc
-            }
-            const _: sig::$name = $name;
-        )*
-    };
+unsafe extern "C" fn cuGetProcAddress_v2(
+    symbol: *mut c_void,
+    found: *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_void,
+) -> CUresult {
+    let (real, function) = real!(cuGetProcAddress_v2);
+    // SAFETY: the caller's own arguments.
+    let rc = unsafe { function(symbol, found, version, flags, status) };
+    if rc == SUCCESS {
+        answered(real, found);
+    }
+    rc
 }
-
-with_status! { cuGetProcAddress_v2 cuGetProcAddress_v2_ptsz }
+const _: sig::cuGetProcAddress_v2 = cuGetProcAddress_v2;
 
 hooks! { CUDA;
     cuGetProcAddress => super::cuGetProcAddress,
     cuGetProcAddress_v2 => super::cuGetProcAddress_v2,
-    cuGetProcAddress_v2_ptsz => super::cuGetProcAddress_v2_ptsz,
 }

@@ -88,12 +88,17 @@ impl xsched_core::Platform for Cuda {
         api::levels(device)
     }
 
-    /// Commands begin when they are given.
-    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
-        None
+    /// Commands begin when they are given; but that they are complete is known of the marked ones only.
+    fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        let key = queue.key();
+        Some(Box::new(move || path::mark_tail_of(key)))
     }
 
     fn reports_completion(&self) -> bool {
         false
+    }
+
+    fn set_timeslice(&self, _device: &str, us: u64) {
+        timeslice::set(us);
     }
 }

@@ -6,7 +6,7 @@ use xsched_core::thread::{self, Entered, Inside, Place};
 use xsched_core::{Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
-use super::api::Api;
+use super::api::{self, Api};
 use super::capture;
 use super::stream::{self, Flavour, Handle};
 use super::types::*;
@@ -81,7 +81,7 @@ fn careful(entered: Entered, api: &Api, handle: Handle, work: Work, enter: &dyn 
             _ => first_use(rt, api, handle)?,
         };
         // Where nothing tells of completions, nothing can be bounded by them.
-        let unbounded = work.unbounded || (rt.is_watched() && !api.can_mark(rt));
+        let unbounded = work.unbounded || api::no_marks();
         let admission = xqueue.admit(rt, Work { unbounded, ..work }, counter);
         if admission.device_gate {
             api.gate(rt, xqueue);
@@ -129,6 +129,26 @@ pub(super) fn order(
     enter()
 }
 
+/// Puts a mark after what a queue was given, before the calling thread blocks, if this thread can: a default stream is
+/// only reached from its own context.
+pub(super) fn mark_tail_of(key: usize) {
+    process::guarded("before a thread blocks", || {
+        let (rt, api) = (process::running()?, Api::known()?);
+        let xqueue = rt.find(key)?;
+        let stream = xqueue.handle() as CUstream;
+        let reached = stream::handle(api, stream, Flavour::Legacy)?;
+        (reached.key == key && !capture::is_recording(api, stream)).then(|| place_tail(rt, api, xqueue))
+    });
+}
+
+fn place_tail(rt: &'static Runtime, api: &Api, xqueue: &'static XQueue) {
+    if let Some(mark) = xqueue.tail_mark(rt)
+        && !api.mark(rt, xqueue, &mark)
+    {
+        xqueue.unmark(&mark);
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn mark_tail(rt: &'static Runtime, real: *mut c_void, stream: CUstream, flavour: Flavour) {
@@ -138,10 +158,7 @@ fn mark_tail(rt: &'static Runtime, real: *mut c_void, stream: CUstream, flavour:
             return None;
         }
         let xqueue = rt.find(stream::handle(api, stream, flavour)?.key)?;
-        let mark = xqueue.tail_mark(rt)?;
-        if !api.mark(rt, xqueue, &mark) {
-            xqueue.unmark(&mark);
-        }
+        place_tail(rt, api, xqueue);
         Some(())
     });
 }

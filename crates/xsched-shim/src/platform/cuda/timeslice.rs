@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::Runtime;
-use xsched_proto::class::Class;
+use xsched_proto::class::{Class, hardware_timeslice_us};
 
 use crate::interpose::resolve;
 use crate::process;
@@ -60,6 +60,7 @@ const _: () = assert!(size_of::<Control>() == 32 && size_of::<Allocate>() == 48)
 /// A compute channel group of this process.
 #[derive(Clone, Copy, PartialEq)]
 struct Group {
+    fd: c_int,
     client: u32,
     object: u32,
 }
@@ -89,32 +90,13 @@ pub(super) fn available() -> bool {
     OUTCOME.load(Relaxed) == WORKS
 }
 
-/// Time slice of a class, in µs; `None`: as the driver likes (2048 µs).
-fn slice_us(class: Class) -> Option<u64> {
-    match class {
-        Class::Low => Some(100),
-        Class::Normal => Some(1_000),
-        Class::High => None,
-        Class::Realtime => Some(4_000),
-        Class::System => Some(8_000),
-    }
-}
-
-/// What `XSCHED_CUDA_TIMESLICES` says of a class, for experiments: `low=100,high=0` (µs; 0 = as the driver likes).
-fn override_us(class: Class) -> Option<Option<u64>> {
-    let text = std::env::var("XSCHED_CUDA_TIMESLICES").ok()?;
-    let entry = text.split(',').filter_map(|entry| entry.split_once('=')).find(|(name, _)| *name == class.name())?;
-    entry.1.parse().ok().map(|us: u64| (us != 0).then_some(us))
-}
-
 /// Before a context is made: decides what slice it gets.
 pub(super) fn prepare(rt: &'static Runtime) {
-    let class = Class::of(rt.own_priority());
     let wanted = match rt.forced_level() {
-        Some(1 | 2) => None,
-        _ => override_us(class).unwrap_or(slice_us(class)),
+        Some(1 | 2) => 0,
+        _ => rt.own_timeslice_us().unwrap_or_else(|| hardware_timeslice_us(Class::of(rt.own_priority()), false)),
     };
-    WANTED_US.store(wanted.unwrap_or(0), Release);
+    WANTED_US.store(wanted, Release);
 }
 
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -179,19 +161,19 @@ unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void)
     // SAFETY: as above.
     unsafe {
         let rc = real(fd, request, argument);
-        process::guarded("after a driver's ioctl", || note(&*argument.cast::<Allocate>(), rc));
+        process::guarded("after a driver's ioctl", || note(fd, &*argument.cast::<Allocate>(), rc));
         rc
     }
 }
 
 /// Remembers a channel group for compute.
-fn note(made: &Allocate, rc: c_int) {
+fn note(fd: c_int, made: &Allocate, rc: c_int) {
     if made.class != CHANNEL_GROUP || made.parameters.is_null() || rc < 0 || made.status != 0 {
         return;
     }
     // SAFETY: NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS of the caller, whose fourth word is the engine's type.
     if unsafe { *made.parameters.cast::<u32>().add(3) } == ENGINE_COMPUTE {
-        groups().push(Group { client: made.root, object: made.new });
+        groups().push(Group { fd, client: made.root, object: made.new });
     }
 }
 
@@ -206,12 +188,12 @@ unsafe fn control(
     let wanted = WANTED_US.load(Acquire);
     // SAFETY: the caller's own NVOS54_PARAMETERS, with eight bytes of parameters where the command says so.
     unsafe {
-        let group = Group { client: (*call).client, object: (*call).object };
+        let (client, object) = ((*call).client, (*call).object);
         let ours = (*call).command == SET_TIMESLICE
             && (*call).bytes == 8
             && !(*call).parameters.is_null()
             && OUTCOME.load(Relaxed) != REFUSED
-            && groups().contains(&group);
+            && groups().iter().any(|g| (g.client, g.object) == (client, object));
         if !ours {
             return real(fd, request, argument);
         }
@@ -245,5 +227,30 @@ unsafe fn control(
             return real(fd, request, argument);
         }
         rc
+    }
+}
+
+/// Sets the time slice of every compute group that was made, in µs. Takes 150 µs where the GPU is idle and milliseconds
+/// where it is busy.
+pub(super) fn set(us: u64) {
+    if !available() {
+        return;
+    }
+    WANTED_US.store(us, Release);
+    let made = groups().clone();
+    for group in made {
+        let mut slice = us;
+        let mut call = Control {
+            client: group.client,
+            object: group.object,
+            command: SET_TIMESLICE,
+            flags: 0,
+            parameters: std::ptr::from_mut(&mut slice).cast(),
+            bytes: 8,
+            status: 0,
+        };
+        // SAFETY: a control call as the driver makes it, on the descriptor on which it made this group. A group that is
+        // gone, or a descriptor that is something else by now, is refused by the kernel.
+        unsafe { real()(group.fd, c_ulong::from(CONTROL), std::ptr::from_mut(&mut call).cast()) };
     }
 }

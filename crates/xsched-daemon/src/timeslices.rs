@@ -1,0 +1,37 @@
+//! Level 3 where it is the hardware's own time slices: which context gets which.
+//!
+//! A client gives its context the slice of its class when it makes it (see `hardware_timeslice_us`). Only what that
+//! cannot know is told from here: a class that changed, and that several best-effort programs share the device.
+
+use xsched_policy::GroupId;
+use xsched_proto::class::{Class, hardware_timeslice_us};
+use xsched_proto::wire::DaemonMsg;
+
+use crate::server::Server;
+
+impl Server {
+    /// After a change on a device: tells every client there whose slice is another now.
+    pub(crate) fn assign_timeslices(&mut self, device: &str) {
+        // One group speaks for all of its client's: a slice belongs to the context.
+        let mut speakers: Vec<(u64, GroupId, Class, Option<u64>)> = Vec::new();
+        for (id, group) in &self.groups {
+            let sliced = group.level == 3 && !group.platform.interrupts() && group.device == device;
+            if !sliced || speakers.iter().any(|(conn, ..)| *conn == group.conn) {
+                continue;
+            }
+            if let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client()) {
+                speakers.push((group.conn, *id, Class::of(client.priority), client.asked_timeslice_us));
+            }
+        }
+        let crowded = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count() > 1;
+        for (conn, id, class, asked) in speakers {
+            let us = asked.unwrap_or_else(|| hardware_timeslice_us(class, crowded));
+            let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
+            if client.told_timeslice_us.replace(us) == Some(us) {
+                continue;
+            }
+            let Some(slot) = self.groups.get(&id).map(|g| g.slot) else { continue };
+            self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
+        }
+    }
+}
