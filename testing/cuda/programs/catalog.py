@@ -89,7 +89,7 @@ def programs(binaries):
         python("runtime", 3),
         python("sticky", 5),
         Program("streamkinds", [str(binaries("streamkinds"))], 2),
-        Program("steps", [str(binaries("steps")), "20000"], 2),
+        Program("steps", [str(binaries("steps")), "2000"], 2),
         python("torch_basic", 12),
         python("torch_vision", 15),
         python("torch_text", 20),
