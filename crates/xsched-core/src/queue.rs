@@ -70,6 +70,9 @@ pub struct Admission {
 pub struct Mark {
     queue: u16,
     generation: u32,
+    /// What the device writes into the queue's completion word when it gets there: each mark of a queue has a greater
+    /// one than those before it (modulo 2^32).
+    pub number: u32,
     /// Number of the command among the tracked ones of its queue.
     pub seq: u64,
     issued_ns: u64,
@@ -114,6 +117,10 @@ pub struct XQueue {
     /// The last mark's number and cumulated time: what came since is not followed yet.
     marked: AtomicU64,
     marked_ns: AtomicU64,
+    /// Untracked commands that some mark follows.
+    fast_marked: AtomicU64,
+    /// Number of the last mark.
+    mark_number: AtomicU32,
     last_done_at: AtomicU64,
     /// How much earlier than `last_done_at` it may have been, in ns.
     last_late_ns: AtomicU64,
@@ -140,6 +147,8 @@ impl XQueue {
             done_ns: AtomicU64::new(0),
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
+            fast_marked: AtomicU64::new(0),
+            mark_number: AtomicU32::new(0),
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -156,6 +165,7 @@ impl XQueue {
         self.marked.store(tracked, Relaxed);
         self.marked_ns.store(issued_ns, Relaxed);
         self.fast_done.store(0, Relaxed);
+        self.fast_marked.store(0, Relaxed);
         self.counters.store(0, Relaxed);
         self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
     }
@@ -410,7 +420,7 @@ impl XQueue {
     /// When the next mark should be reached, in ns from now; negative = that time has passed.
     fn next_completion_ns(&self, now: u64) -> i64 {
         let Ok(marks) = self.marks.try_lock() else { return 0 };
-        let Some(mark) = marks.front() else { return i64::MIN };
+        let Some(mark) = marks.front() else { return i64::MIN / 2 };
         let took = mark.issued_ns.saturating_sub(self.done_ns.load(Acquire));
         (self.last_done_at.load(Relaxed).max(mark.at) + took).wrapping_sub(now) as i64
     }
@@ -455,10 +465,11 @@ impl XQueue {
         let mark = Mark {
             queue: self.index,
             generation: self.generation.load(Relaxed),
+            number: self.next_mark(),
             seq: admission.seq,
             issued_ns,
             estimate_ns: admission.estimate_ns,
-            fast_upto: self.fast_launches(rt),
+            fast_upto: self.all_fast_marked(rt),
             commands: admission.seq.saturating_sub(self.marked.fetch_max(admission.seq, Relaxed)),
             key: admission.key,
             at: now_ns(),
@@ -473,6 +484,17 @@ impl XQueue {
             marks.push_back(mark);
         }
         Some(mark)
+    }
+
+    fn next_mark(&self) -> u32 {
+        self.mark_number.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// A mark follows all untracked commands so far: how many.
+    fn all_fast_marked(&self, rt: &Runtime) -> u64 {
+        let fast = self.fast_launches(rt);
+        self.fast_marked.fetch_max(fast, Relaxed);
+        fast
     }
 
     /// A command that was admitted but that the driver refused: as if it had never been.
@@ -491,7 +513,8 @@ impl XQueue {
 
     /// A mark that could not be placed after all: the next command becomes one.
     pub fn unmark(&self, mark: &Mark) {
-        self.marks.lock().unwrap_or_else(|e| e.into_inner()).retain(|m| m.seq != mark.seq);
+        self.marks.lock().unwrap_or_else(|e| e.into_inner()).retain(|m| m.number != mark.number);
+        self.fast_marked.store(self.fast_done.load(Relaxed), Relaxed);
         self.marked.store(mark.seq.saturating_sub(mark.commands.max(MARK_COMMANDS)), Relaxed);
     }
 
@@ -587,7 +610,7 @@ impl XQueue {
         let word = self.slot(rt).completed_word.load(Acquire);
         let now = now_ns();
         let late_ns = now.saturating_sub(self.looked_at.swap(now, Relaxed));
-        let passed = marks.iter().take_while(|mark| word.wrapping_sub(mark.seq as u32) as i32 >= 0).count();
+        let passed = marks.iter().take_while(|mark| word.wrapping_sub(mark.number) as i32 >= 0).count();
         if passed == 0 {
             return;
         }
@@ -637,7 +660,10 @@ impl XQueue {
         if !self.in_order() {
             return None;
         }
-        if self.marked.load(Relaxed) >= self.tracked.load(Acquire) || self.is_quiet(rt) {
+        // Commands of the time before there were rivals were not followed at all.
+        let followed = self.marked.load(Relaxed) >= self.tracked.load(Acquire)
+            && self.fast_marked.load(Relaxed).max(self.fast_done.load(Relaxed)) >= self.fast_launches(rt);
+        if followed || self.is_quiet(rt) {
             return None;
         }
         let told = self.platform(rt).reports_completion();
@@ -647,17 +673,15 @@ impl XQueue {
         }
         let (seq, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
         let commands = seq.saturating_sub(self.marked.fetch_max(seq, Relaxed));
-        if commands == 0 {
-            return None;
-        }
         self.marked_ns.fetch_max(issued_ns, Relaxed);
         let mark = Mark {
             queue: self.index,
             generation: self.generation.load(Relaxed),
+            number: self.next_mark(),
             seq,
             issued_ns,
             estimate_ns: 0,
-            fast_upto: self.fast_launches(rt),
+            fast_upto: self.all_fast_marked(rt),
             commands: commands + 1,
             key: 0,
             at: now_ns(),

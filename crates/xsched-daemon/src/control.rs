@@ -71,6 +71,9 @@ impl Server {
                 let now_us = self.now_us();
                 let set = self.arbiter.set_policy(now_us, &name, &mut self.actions);
                 set.map_err(|e| (Refusal::BadRequest, e))?;
+                for id in self.groups.keys().copied().collect::<Vec<_>>() {
+                    self.publish_level(id);
+                }
                 self.act();
             }
             Request::Hint { target, priority, weight, timeslice_us, level, threshold } => {
@@ -213,12 +216,12 @@ impl Server {
         let Some(wished) = level else { return };
         let level = (1..=wished).rev().find(|l| group.levels & (1 << (l - 1)) != 0).unwrap_or(1);
         group.level = level;
-        group.words().level.store(level.into(), Relaxed);
         // A group whose gate is closed is interrupted, or let go on, as the new level wants it.
         let on = level == 3 && !group.granted && group.platform.interrupts();
         if group.interrupted != on {
             self.interrupt(id, on);
         }
+        self.publish_level(id);
     }
 
     fn policies(&mut self, id: u64) {

@@ -37,7 +37,8 @@ impl Server {
                 let priority = (lent != i32::MIN).then(|| lent.clamp(PRIORITY_MIN, PRIORITY_MAX));
                 self.arbiter.event(now_us, Event::Lend { group: id, priority }, &mut self.actions);
             }
-            if now != group.state {
+            // Whoever was told to go on is not drained, whatever the word still says.
+            if now != group.state && !(now == state::DRAINED && group.granted) {
                 group.state = now;
                 group.seen = None;
                 let event = match now {
@@ -108,10 +109,14 @@ impl Server {
         group.seen = None;
         group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
         let (level, conn, interrupts) = (group.level, group.conn, group.platform.interrupts());
+        let gated = group.words().level.load(Relaxed) >= 2;
         // It takes the whole context off the device: only where all of the program's work there is one group.
         let whole = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| c.groups.len() == 1);
         if level == 3 && whole && interrupts {
             self.interrupt(id, true);
+            self.cut_off.push(id);
+        } else if whole && !interrupts && gated {
+            // All but what runs just now is held on the device.
             self.cut_off.push(id);
         }
     }
@@ -120,6 +125,10 @@ impl Server {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.granted = true;
         group.seen = None;
+        // The next time it drains is news.
+        if group.state == state::DRAINED {
+            group.state = state::READY;
+        }
         if group.interrupted {
             self.interrupt(id, false);
         }
@@ -127,6 +136,14 @@ impl Server {
         let word = &group.words().gate;
         word.fetch_or(gate::GRANTED, SeqCst);
         wake(word);
+    }
+
+    /// Tells a group's client what level it is at: not to use gates on the device where the policy wants none.
+    pub(crate) fn publish_level(&self, id: GroupId) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let forced = self.conns.get(&group.conn).and_then(|c| c.client()).is_some_and(|c| c.level.is_some());
+        let without = self.arbiter.policy().takes_turns && !group.platform.interrupts() && !forced;
+        group.words().level.store(if without { 1 } else { group.level.into() }, Relaxed);
     }
 
     /// Has a client interrupt what a group runs, or let it go on.

@@ -154,9 +154,9 @@ impl Server {
         words.gate.fetch_and(!(gate::GRANTED | gate::WATCHED | gate::SOLO), SeqCst);
         words.bound_us.store(0, Relaxed);
         words.bound_commands.store(client.threshold, Relaxed);
-        words.level.store(group.level.into(), Relaxed);
         let (slot, device) = (group.slot, group.device.clone());
         self.groups.insert(id, group);
+        self.publish_level(id);
         self.event(Event::Add(spec));
         // It may have become ready while it had no name.
         self.scan(conn);

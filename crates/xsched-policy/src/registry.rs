@@ -21,6 +21,9 @@ pub struct Entry {
     pub about: &'static str,
     /// Makes an instance for one device.
     pub make: fn(Params) -> Box<dyn Policy>,
+    /// Whether programs take turns by the device time they used. What a suspended one has behind gates on the device
+    /// cannot be told from what it still runs, so that such a policy goes without them.
+    pub takes_turns: bool,
     /// Not for use outside of tests; not listed to users.
     pub test_only: bool,
 }
@@ -32,6 +35,7 @@ pub static POLICIES: &[Entry] = &[
         aliases: &["priority"],
         about: "highest priority first: a program runs while nobody more urgent wants the device",
         make: hpf::make,
+        takes_turns: false,
         test_only: false,
     },
     Entry {
@@ -39,6 +43,7 @@ pub static POLICIES: &[Entry] = &[
         aliases: &["share"],
         about: "weighted fair share of each suspension unit, taking turns",
         make: fair::make_by_group,
+        takes_turns: true,
         test_only: false,
     },
     Entry {
@@ -46,6 +51,7 @@ pub static POLICIES: &[Entry] = &[
         aliases: &[],
         about: "weighted fair share of each program, taking turns",
         make: fair::make_by_program,
+        takes_turns: true,
         test_only: false,
     },
     Entry {
@@ -53,6 +59,7 @@ pub static POLICIES: &[Entry] = &[
         aliases: &[],
         about: "suspends and resumes everybody at random, to test programs",
         make: chaos::make,
+        takes_turns: false,
         test_only: true,
     },
 ];

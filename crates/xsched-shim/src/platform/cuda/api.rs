@@ -294,7 +294,7 @@ impl Api {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        unsafe { (self.write_value)(queue.handle() as CUstream, at, mark.seq as u32, 0) == SUCCESS }
+        unsafe { (self.write_value)(queue.handle() as CUstream, at, mark.number, 0) == SUCCESS }
     }
 
     /// Lets the device wait at the group's gate.

@@ -110,7 +110,7 @@ impl Api {
     pub(super) fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr().cast();
         // SAFETY: a word of the registered segment.
-        unsafe { (self.write_value)(queue.handle() as *mut c_void, word, mark.seq as u32) == 0 }
+        unsafe { (self.write_value)(queue.handle() as *mut c_void, word, mark.number) == 0 }
     }
 
     /// Lets the device wait at the group's gate.
