@@ -299,10 +299,14 @@ impl XQueue {
         if slot.gate.load(SeqCst) & gate::QUIET != 0 {
             group.announce(rt);
         }
+        let every = match u64::from(slot.bound_commands.load(Relaxed)) {
+            0 => MARK_COMMANDS,
+            commands => (commands / 2).clamp(1, MARK_COMMANDS),
+        };
         // Who is not bounded needs marks only to be seen as drained some time.
         let mark = !work.blocking
             && (!self.in_order()
-                || seq.saturating_sub(self.marked.load(Relaxed)) >= MARK_COMMANDS
+                || seq.saturating_sub(self.marked.load(Relaxed)) >= every
                 || bound_ns != 0
                     && (estimate.is_none()
                         || is_sample(seq)
