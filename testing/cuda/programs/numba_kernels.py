@@ -7,6 +7,8 @@ import checks
 
 numpy = checks.need("numpy", "numba")
 warnings.filterwarnings("ignore")
+if not hasattr(numpy, "row_stack"):
+    numpy.row_stack = numpy.vstack  # gone from numpy 2.5, still asked for by numba
 from numba import cuda, float32  # noqa: E402
 
 try:

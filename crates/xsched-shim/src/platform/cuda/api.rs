@@ -271,6 +271,18 @@ impl Api {
         (base != 0).then(|| base + (address - segment) as u64)
     }
 
+    /// Makes the segment known to a context.
+    pub(super) fn reach_segment(&self, rt: &Runtime, context: CUcontext) {
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: the application's new context, made current for a moment; pointer to a local.
+        unsafe {
+            if (self.ctx_push)(context) == SUCCESS {
+                self.seen(rt, std::ptr::from_ref(rt.segment()) as usize);
+                (self.ctx_pop)(&mut popped);
+            }
+        }
+    }
+
     fn register(&self, segment: usize) -> Option<CUdeviceptr> {
         let at = segment as *mut c_void;
         // Registering during somebody's global-mode capture would invalidate it.

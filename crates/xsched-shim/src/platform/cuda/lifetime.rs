@@ -30,7 +30,11 @@ fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnO
                 priority_steps: 0,
                 in_order: true,
             };
-            process::runtime()?.queue(stream::legacy_key(context), || Some(spec))
+            let rt = process::runtime()?;
+            let queue = rt.queue(stream::legacy_key(context), || Some(spec));
+            // Now rather than at the first command that has a rival, which would be late by it.
+            api.reach_segment(rt, context as CUcontext);
+            queue
         });
     }
     rc

@@ -149,7 +149,6 @@ macro_rules! cuda_signatures {
             fn cuGetExportTable(ppExportTable: *mut c_void, pExportTableId: *mut c_void);
             fn cuGetProcAddress(symbol: *mut c_void, pfn: *mut c_void, cudaVersion: c_int, flags: u64);
             fn cuGetProcAddress_v2(symbol: *mut c_void, pfn: *mut c_void, cudaVersion: c_int, flags: u64, symbolStatus: *mut c_void);
-            fn cuGetProcAddress_v2_ptsz(symbol: *mut c_void, pfn: *mut c_void, cudaVersion: c_int, flags: u64, symbolStatus: *mut c_void);
             fn cuGraphAddBatchMemOpNode(phGraphNode: *mut c_void, hGraph: CUgraph, dependencies: *mut c_void, numDependencies: usize, nodeParams: *mut c_void);
             fn cuGraphAddChildGraphNode(phGraphNode: *mut c_void, hGraph: CUgraph, dependencies: *mut c_void, numDependencies: usize, childGraph: CUgraph);
             fn cuGraphAddDependencies(hGraph: CUgraph, from: *mut c_void, to: *mut c_void, numDependencies: usize);
