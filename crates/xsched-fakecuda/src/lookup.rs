@@ -67,17 +67,6 @@ pub(crate) fn get_v2(
     out.put(found.unwrap_or(std::ptr::null()))
 }
 
-/// For programs compiled for a default stream per thread: the default means that.
-pub(crate) fn get_v2_per_thread(
-    name: Text,
-    out: Out<*const c_void>,
-    version: c_int,
-    flags: u64,
-    status: Out<c_int>,
-) -> Result<()> {
-    get_v2(name, out, version, if flags == 0 { PER_THREAD } else { flags }, status)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

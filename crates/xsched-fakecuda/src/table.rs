@@ -133,8 +133,6 @@ functions! {
     always cuGetProcAddress(name: Text, out: Out<*const c_void>, version: c_int, flags: u64) => lookup::get;
     always cuGetProcAddress_v2(name: Text, out: Out<*const c_void>, version: c_int, flags: u64, status: Out<c_int>)
         => lookup::get_v2;
-    always cuGetProcAddress_v2_ptsz(name: Text, out: Out<*const c_void>, version: c_int, flags: u64, status: Out<c_int>)
-        => lookup::get_v2_per_thread;
 
     driver cuDeviceGetCount(out: Out<c_int>) => device::count;
     driver cuDeviceGet(out: Out<c_int>, ordinal: c_int) => device::get;

@@ -310,7 +310,7 @@ pub static CLASSES: &[(Class, &[&str])] = &[
             "cuStreamDestroy_v2",
         ],
     ),
-    (Class::Lookup, &["cuGetProcAddress", "cuGetProcAddress_v2", "cuGetProcAddress_v2_ptsz"]),
+    (Class::Lookup, &["cuGetProcAddress", "cuGetProcAddress_v2"]),
     (
         Class::NoDeviceWork,
         &[
