@@ -16,6 +16,10 @@ const SHORT_GAP_NS: u64 = 500_000;
 /// A thread at a closed gate looks at the daemon's heartbeat this often, lest the agent, who looks more often, is no
 /// more. Rarely, since a signal that arrives just then, outside of the wait, does not end it.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
+/// … but until the group is drained, which it then reports, this often.
+const DRAIN_CHECK: Duration = Duration::from_micros(50);
+/// … for so long, in ns: what is interrupted or held on the device does not drain.
+const DRAIN_NS: u64 = 10_000_000;
 /// A daemon silent for so long holds nobody any more.
 pub(crate) const LEASE_NS: u64 = 800_000_000;
 
@@ -203,9 +207,7 @@ impl Group {
         rt.gate_waits.fetch_add(1, Relaxed);
         thread::start_waiting(rt, self);
         crate::inherit::lend_at_gate(rt, self);
-        if rt.is_quiet(self) {
-            self.report_drained(rt);
-        }
+        let polled = self.is_polled(rt);
         let left = loop {
             let word = slot.gate.load(Acquire);
             if word & gate::OPEN_MASK != 0 || !stays() {
@@ -215,8 +217,15 @@ impl Group {
                 rt.detach();
                 continue;
             }
+            if slot.state.load(Acquire) != state::DRAINED && rt.is_quiet(self) {
+                self.report_drained(rt);
+            }
+            // Nobody tells of completions here, and until it is known to be drained the device counts as ours.
+            let drains =
+                polled && slot.state.load(Acquire) != state::DRAINED && now_ns().saturating_sub(began) < DRAIN_NS;
+            let timeout = if drains { DRAIN_CHECK } else { LEASE_CHECK };
             let timeout =
-                rustix::time::Timespec { tv_sec: LEASE_CHECK.as_secs() as _, tv_nsec: LEASE_CHECK.subsec_nanos() as _ };
+                rustix::time::Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
             use rustix::thread::futex;
             match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
                 // A handler ran on this thread: let the interpreter above us see it.
