@@ -108,6 +108,11 @@ impl Server {
         group.granted = false;
         group.seen = None;
         group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
+        // A turn may end before the program noticed that it began: it is drained still and will not say so again.
+        if group.words().state.load(SeqCst) == state::DRAINED {
+            group.state = state::DRAINED;
+            self.cut_off.push(id);
+        }
         let (level, conn, interrupts) = (group.level, group.conn, group.platform.interrupts());
         let gated = group.words().level.load(Relaxed) >= 2;
         // It takes the whole context off the device: only where all of the program's work there is one group.
