@@ -36,8 +36,13 @@ pub(crate) fn run(root: &Path) -> bool {
         Verdict::Passed => r.cargo(&["test", "--workspace", "--no-fail-fast"]),
         other => other,
     });
-    run.step("ladder's own tests", |r| {
-        r.python(&["-m", "unittest", "-q", "testing/opencl/test_ladder.py"].map(Into::into))
+    run.step("ladders' own tests", |r| {
+        let tests = ["testing/opencl/test_ladder.py", "testing/cuda/test_ladder.py"];
+        r.python(&["-m", "unittest", "-q"].into_iter().chain(tests).map(Into::into).collect::<Vec<_>>())
+    });
+    run.step("benchmarks' own tests", |r| {
+        let tests = ["benches/cuda/test_coloc.py", "benches/cuda/test_conduct.py"];
+        r.python(&["-m", "unittest", "-q"].into_iter().chain(tests).map(Into::into).collect::<Vec<_>>())
     });
     run.step("OpenCL ladder", |r| r.ladder(&target));
     run.sum_up(&missing)
@@ -100,6 +105,7 @@ impl Run {
     fn python(&self, args: &[std::ffi::OsString]) -> Verdict {
         let mut command = Command::new("python3");
         command.args(args).current_dir(&self.root).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("XSCHED_BIN", target_folder(&self.root).join("release"));
         // Exit code 3 of our scripts: nothing could run here; they have said why.
         verdict(&mut command, &[3])
     }

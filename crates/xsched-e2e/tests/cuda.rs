@@ -223,3 +223,28 @@ fn the_time_slice_follows_the_class() {
     assert_eq!(normal, natural, "as the driver likes");
     assert_eq!(slice(&["--priority", "low", "--level", "2"]), natural, "only level 3 touches it");
 }
+
+#[test]
+fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
+    for policy in ["up", "pup"] {
+        let gpu = Gpu::new();
+        let _daemon = gpu.place.daemon(&["--policy", policy]);
+        let steady = gpu.program("steady");
+        let mut light = gpu.run(&["--weight", "30"], &steady, &["200", "8"]);
+        let mut heavy = gpu.run(&["--weight", "70"], &steady, &["200", "8"]);
+        light.expect("ready");
+        heavy.expect("ready");
+        // From when both are there: the first may have run alone for a while.
+        let begin = [count(&mut light).1, count(&mut heavy).1];
+        let mut done = [0, 0];
+        until("both have done enough to compare", || {
+            done = [count(&mut light).1 - begin[0], count(&mut heavy).1 - begin[1]];
+            done[0] + done[1] >= 10_000
+        });
+        let share = done[0] as f64 / (done[0] + done[1]) as f64;
+        println!("{policy}: {done:?}, {:.1} % for a weight of 30 of 100", 100.0 * share);
+        assert!((0.2..0.4).contains(&share), "{policy}: {done:?}");
+        end(&gpu, light);
+        end(&gpu, heavy);
+    }
+}

@@ -23,7 +23,7 @@ pub struct GroupSpec {
     pub priority: i32,
     /// Weight of a fair share, 1..=10000.
     pub weight: u32,
-    /// Longest time at a stretch where the policy takes turns, in µs.
+    /// Turn of the lightest where the policy takes turns, in µs; heavier ones have up to four times as long.
     pub timeslice_us: u64,
     /// Groups with the same job are granted on all their devices together or on none.
     pub job: Option<String>,

@@ -35,7 +35,7 @@ pub struct Group {
     pub priority: i32,
     /// Weight of a fair share, 1..=10000.
     pub weight: u32,
-    /// Longest time it runs at a stretch where the policy takes turns, in µs.
+    /// Turn of the lightest where the policy takes turns, in µs; heavier ones have up to four times as long.
     pub timeslice_us: u64,
     /// Wants the device (launches wait, are in flight, or ended within the grace time).
     pub ready: bool,

@@ -1,13 +1,15 @@
 //! Weighted fair share: contenders take turns, one at a time.
 //!
 //! A contender is a group (`up`) or all groups of a program (`pup`). Each has a virtual time: device time charged to
-//! it divided by its weight. Whoever is furthest behind gets the next turn. A turn lasts the contender's timeslice
-//! scaled by its weight; what it really used, draining included, is charged, so shares come out right over a few
+//! it divided by its weight. Whoever is furthest behind gets the next turn. A turn lasts the contender's timeslice, up
+//! to four times as long for heavier ones; what it really used, draining included, is charged, so shares come out right over a few
 //! turns whatever a switch costs. A contender that wants nothing is passed over at once.
 
 use crate::registry::Params;
 use crate::{Group, Micros, Policy, Verdict};
 
+/// Longest turn, in timeslices.
+const TURN_MAX: f64 = 4.0;
 /// Shortest turn, µs: shorter ones would mostly be spent on switching.
 const TURN_MIN_US: u64 = 500;
 /// A contender that was idle for no longer than this still has its claim: programs that synchronise after each step
@@ -96,8 +98,9 @@ impl Fair {
 
     /// How long a turn of `c` lasts, µs.
     fn turn(&self, c: &Contender) -> u64 {
-        let heaviest = self.contenders.iter().filter(|c| c.ready).map(|c| c.weight).fold(c.weight, f64::max);
-        ((c.timeslice_us as f64 * c.weight / heaviest) as u64).max(TURN_MIN_US)
+        // What a switch costs, of a short turn it takes a larger part: the lightest has a whole timeslice.
+        let lightest = self.contenders.iter().filter(|c| c.ready).map(|c| c.weight).fold(c.weight, f64::min);
+        ((c.timeslice_us as f64 * (c.weight / lightest).min(TURN_MAX)) as u64).max(TURN_MIN_US)
     }
 }
 
@@ -159,11 +162,11 @@ pub(crate) mod tests {
     fn one_at_a_time_runs_for_a_turn_scaled_by_weight() {
         let mut up = make_by_group(Params::default());
         let mut g = [Group { ready: true, weight: 75, ..group(1) }, Group { ready: true, weight: 25, ..group(2) }];
-        assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], Some(5_000)));
-        g[0].used_us = 5_000.0;
-        assert_eq!(ask(&mut *up, 5_000, &g), (vec![false, true], Some(6_666)));
-        g[1].used_us = 1_667.0;
-        assert_eq!(ask(&mut *up, 6_666, &g).0, [true, false], "whoever is further behind");
+        assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], Some(15_000)));
+        g[0].used_us = 15_000.0;
+        assert_eq!(ask(&mut *up, 15_000, &g), (vec![false, true], Some(20_000)));
+        g[1].used_us = 5_001.0;
+        assert_eq!(ask(&mut *up, 20_000, &g).0, [true, false], "whoever is further behind");
     }
 
     #[test]
