@@ -199,7 +199,7 @@ impl Api {
         let attribute = |which| {
             let mut value = 0;
             // SAFETY: pointer to a local.
-            (unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS).then_some(value).unwrap_or(0)
+            if unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS { value } else { 0 }
         };
         // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
         let gates = if attribute(ATTRIBUTE_WAIT_VALUE) != 0 { 0b010 } else { 0 };
