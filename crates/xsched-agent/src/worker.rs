@@ -20,6 +20,8 @@ const MS: u64 = 1_000_000;
 const COARSE_NS: u64 = 100 * MS;
 /// Completions that only the device's memory tells of are looked at this often.
 const POLL_NS: u64 = 2 * MS;
+/// … and this often while the daemon waits for a group to drain.
+const DRAIN_NS: u64 = 50_000;
 /// The daemon's heartbeat is looked at this often while some gate is closed.
 const LEASE_NS: u64 = 100 * MS;
 /// A daemon that does not answer the greeting for this long is no daemon.
@@ -428,7 +430,8 @@ impl Worker {
                 Some(ns) => sooner(ns),
                 None if group.is_polled(rt) => {
                     group.settle(rt);
-                    sooner(group.idle_due_ns(now).unwrap_or(POLL_NS));
+                    let often = if group.drains(rt, now) { DRAIN_NS } else { POLL_NS };
+                    sooner(group.idle_due_ns(now).unwrap_or(often));
                 }
                 None => {}
             }

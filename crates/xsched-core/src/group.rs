@@ -16,9 +16,8 @@ const SHORT_GAP_NS: u64 = 500_000;
 /// A thread at a closed gate looks at the daemon's heartbeat this often, lest the agent, who looks more often, is no
 /// more. Rarely, since a signal that arrives just then, outside of the wait, does not end it.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
-/// … but until the group is drained, which it then reports, this often.
-const DRAIN_CHECK: Duration = Duration::from_micros(50);
-/// … for so long, in ns: what is interrupted or held on the device does not drain.
+/// A group whose gate was closed should be drained within this time, in ns, unless it is interrupted or held on the
+/// device.
 const DRAIN_NS: u64 = 10_000_000;
 /// A daemon silent for so long holds nobody any more.
 pub(crate) const LEASE_NS: u64 = 800_000_000;
@@ -63,6 +62,8 @@ pub struct Group {
     /// When the group drained, waiting for the grace time to pass; 0 = not.
     pub(crate) armed_at: AtomicU64,
     pub(crate) grace_ns: AtomicU64,
+    /// When a thread last began to wait at the closed gate while commands were in flight.
+    waits_since: AtomicU64,
     /// Priority by which [`crate::Lend`] compares groups of a process.
     pub(crate) rank: AtomicI32,
     pub(crate) lenders: std::sync::Mutex<Vec<i32>>,
@@ -83,6 +84,7 @@ impl Group {
             escape_credit: AtomicU32::new(0),
             armed_at: AtomicU64::new(0),
             grace_ns: AtomicU64::new(200_000),
+            waits_since: AtomicU64::new(0),
             rank: AtomicI32::new(0),
             lenders: std::sync::Mutex::new(Vec::new()),
         }
@@ -162,6 +164,14 @@ impl Group {
         }
     }
 
+    /// Whether it is about to be drained, and somebody waits for that: until then the device counts as its own.
+    pub fn drains(&self, rt: &Runtime, now: u64) -> bool {
+        let slot = self.slot(rt);
+        now.saturating_sub(self.waits_since.load(Relaxed)) < DRAIN_NS
+            && slot.gate.load(Acquire) & gate::OPEN_MASK == 0
+            && slot.state.load(Acquire) != state::DRAINED
+    }
+
     /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.
     pub fn idle_due_ns(&self, now: u64) -> Option<u64> {
         let armed = self.armed_at.load(Relaxed);
@@ -207,7 +217,12 @@ impl Group {
         rt.gate_waits.fetch_add(1, Relaxed);
         thread::start_waiting(rt, self);
         crate::inherit::lend_at_gate(rt, self);
-        let polled = self.is_polled(rt);
+        if rt.is_quiet(self) {
+            self.report_drained(rt);
+        } else if self.is_polled(rt) {
+            self.waits_since.store(began, Relaxed);
+            rt.poke_agent();
+        }
         let left = loop {
             let word = slot.gate.load(Acquire);
             if word & gate::OPEN_MASK != 0 || !stays() {
@@ -217,15 +232,8 @@ impl Group {
                 rt.detach();
                 continue;
             }
-            if slot.state.load(Acquire) != state::DRAINED && rt.is_quiet(self) {
-                self.report_drained(rt);
-            }
-            // Nobody tells of completions here, and until it is known to be drained the device counts as ours.
-            let drains =
-                polled && slot.state.load(Acquire) != state::DRAINED && now_ns().saturating_sub(began) < DRAIN_NS;
-            let timeout = if drains { DRAIN_CHECK } else { LEASE_CHECK };
             let timeout =
-                rustix::time::Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
+                rustix::time::Timespec { tv_sec: LEASE_CHECK.as_secs() as _, tv_nsec: LEASE_CHECK.subsec_nanos() as _ };
             use rustix::thread::futex;
             match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
                 // A handler ran on this thread: let the interpreter above us see it.
