@@ -36,14 +36,14 @@ pub(crate) fn run(root: &Path) -> bool {
         Verdict::Passed => r.cargo(&["test", "--workspace", "--no-fail-fast"]),
         other => other,
     });
-    run.step("ladders' own tests", |r| {
-        let tests = ["testing/opencl/test_ladder.py", "testing/cuda/test_ladder.py"];
-        r.python(&["-m", "unittest", "-q"].into_iter().chain(tests).map(Into::into).collect::<Vec<_>>())
-    });
-    run.step("benchmarks' own tests", |r| {
-        let tests = ["benches/cuda/test_coloc.py", "benches/cuda/test_conduct.py"];
-        r.python(&["-m", "unittest", "-q"].into_iter().chain(tests).map(Into::into).collect::<Vec<_>>())
-    });
+    for (name, script) in [
+        ("OpenCL ladder's tests", "testing/opencl/test_ladder.py"),
+        ("CUDA ladder's tests", "testing/cuda/test_ladder.py"),
+        ("co-location's tests", "benches/cuda/test_coloc.py"),
+        ("benchmarks' tests", "benches/cuda/test_conduct.py"),
+    ] {
+        run.step(name, |r| r.python(&["-m", "unittest", "-q", script].map(Into::into)));
+    }
     run.step("OpenCL ladder", |r| r.ladder(&target));
     run.sum_up(&missing)
 }

@@ -96,9 +96,12 @@ pub(super) fn levels(key: &str) -> u8 {
     if timeslice::available() { base } else { base & 0b011 }
 }
 
-/// In a forked child nothing is registered.
+/// In a forked child nothing is registered. A lock that another thread of the parent held is left alone: the driver does
+/// not work in such a child anyway.
 pub(super) fn forget_all() {
-    *known() = None;
+    if let Ok(mut known) = KNOWN.try_lock() {
+        *known = None;
+    }
 }
 
 /// Some context is gone, and with it what it knew; the others are asked again.

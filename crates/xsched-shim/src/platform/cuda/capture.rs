@@ -46,9 +46,12 @@ pub(super) fn forget(stream: CUstream) {
     }
 }
 
-/// In a forked child nothing captures.
+/// In a forked child nothing captures. (Locks: see [`super::api::forget_all`].)
 pub(super) fn forget_all() {
-    change(Vec::clear);
+    if let Ok(mut origins) = ORIGINS.try_lock() {
+        origins.clear();
+    }
+    ACTIVE.store(0, Release);
 }
 
 fn began(rc: CUresult, stream: CUstream) -> CUresult {

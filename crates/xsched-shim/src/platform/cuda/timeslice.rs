@@ -79,9 +79,11 @@ fn groups() -> MutexGuard<'static, Vec<Group>> {
     GROUPS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// In a forked child nothing was made.
+/// In a forked child nothing was made. (Locks: see [`super::api::forget_all`].)
 pub(super) fn forget_all() {
-    groups().clear();
+    if let Ok(mut groups) = GROUPS.try_lock() {
+        groups.clear();
+    }
     OUTCOME.store(UNTRIED, Relaxed);
 }
 

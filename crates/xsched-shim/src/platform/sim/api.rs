@@ -138,5 +138,8 @@ pub(super) fn forget_registration(device: c_int) {
 
 /// In a forked child nothing is registered.
 pub(crate) fn forget_all_registrations() {
-    REGISTERED.lock().unwrap_or_else(|e| e.into_inner()).clear();
+    // Another thread of the parent may have held the lock for good.
+    if let Ok(mut registered) = REGISTERED.try_lock() {
+        registered.clear();
+    }
 }
