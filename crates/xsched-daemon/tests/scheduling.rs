@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::{Client, Daemon, receive, until};
 use xsched_proto::segment::{gate, state};
-use xsched_proto::wire::{DaemonMsg, GroupState, ProgramOptions, Refusal, Request, Target};
+use xsched_proto::wire::{DaemonMsg, GroupState, Platform, ProgramOptions, Refusal, Request, Target};
 
 #[test]
 fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
@@ -189,6 +189,61 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     assert_eq!(daemon.ask(hint(pid, None, Some(0), None)).unwrap_err().0, Refusal::BadRequest);
     assert_eq!(daemon.ask(hint(pid, None, None, Some(4))).unwrap_err().0, Refusal::BadRequest);
     assert_eq!(daemon.ask(hint(Target::Queue(99_999), None, None, None)).unwrap_err().0, Refusal::Environment);
+}
+
+#[test]
+fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
+    let daemon = Daemon::start();
+    let cuda = |priority| {
+        let client = daemon.attach(priority);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, 0b111);
+        client
+    };
+    let (one, high) = (cuda(-128), cuda(128));
+    let two = cuda(-128);
+    // The first message either gets: alone, each had chosen its slice itself.
+    let told = |client: &Client| receive(&client.socket).unwrap().0;
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 1_000 });
+    assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 1_000 });
+    drop(two);
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 100 });
+    let hint = Request::Hint {
+        target: Target::Pid(std::process::id()),
+        priority: None,
+        weight: None,
+        timeslice_us: Some(700),
+        level: None,
+        threshold: None,
+    };
+    daemon.ask(hint).unwrap();
+    // All clients here are one process. The urgent one's slice was never touched before.
+    assert_eq!(told(&high), DaemonMsg::Timeslice { slot: 0, us: 700 });
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 700 });
+}
+
+#[test]
+fn a_program_that_does_not_notice_its_turn_is_not_charged_for_the_turns_of_others() {
+    let daemon = Daemon::start_with(|options| options.policy = Some("pup".into()));
+    let (busy, slow) = (daemon.attach(0), daemon.attach(0));
+    busy.group(0, "sim:0");
+    slow.group(0, "sim:0");
+    busy.ready(0);
+    slow.ready(0);
+    // What a program says whose thread sleeps at the gate through its turns, drained all the time.
+    slow.until_closed(0);
+    slow.set_state(0, state::DRAINED);
+    slow.wake();
+    for _ in 0..20 {
+        busy.until_closed(0);
+        busy.set_state(0, state::DRAINED);
+        busy.wake();
+        busy.until_open(0);
+        busy.set_state(0, state::READY);
+        busy.wake();
+    }
+    let turns: Vec<u64> = daemon.ps().1.iter().map(|program| program.groups[0].suspensions).collect();
+    // Both had about as many; starved, the slow one had two or three.
+    assert!(turns.iter().all(|n| *n >= 10), "{turns:?}");
 }
 
 #[test]

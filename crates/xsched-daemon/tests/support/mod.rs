@@ -245,11 +245,15 @@ impl Client {
     }
 
     pub fn group_with(&self, slot: u16, device: &str, priority_steps: i32, levels: u8) -> u64 {
+        self.group_of(Platform::Sim, slot, device, priority_steps, levels)
+    }
+
+    pub fn group_of(&self, platform: Platform, slot: u16, device: &str, priority_steps: i32, levels: u8) -> u64 {
         self.words(slot).lent_priority.store(i32::MIN, SeqCst);
         self.say(&ClientMsg::GroupAdd {
             slot,
             device: device.into(),
-            platform: Platform::Sim,
+            platform,
             priority_steps,
             priority_fixed: None,
             levels,
