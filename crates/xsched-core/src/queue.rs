@@ -303,15 +303,20 @@ impl XQueue {
             0 => MARK_COMMANDS,
             commands => (commands / 2).clamp(1, MARK_COMMANDS),
         };
+        // Where the driver tells of completions by calling back, each costs as much as a launch.
+        let (samples, mark_ns) = if self.platform(rt).reports_completion() {
+            (false, (bound_ns / 4).min(4 * MARK_NS))
+        } else {
+            (is_sample(seq) || is_sample(seq.wrapping_sub(1)), MARK_NS)
+        };
         // Who is not bounded needs marks only to be seen as drained some time.
         let mark = !work.blocking
             && (!self.in_order()
                 || seq.saturating_sub(self.marked.load(Relaxed)) >= every
                 || bound_ns != 0
                     && (estimate.is_none()
-                        || is_sample(seq)
-                        || is_sample(seq.wrapping_sub(1))
-                        || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= MARK_NS));
+                        || samples
+                        || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
         Admission {
             mark,
             device_gate,
@@ -334,8 +339,11 @@ impl XQueue {
         let commands = u64::from(slot.bound_commands.load(Relaxed));
         let fits = || {
             let (n, ns) = rt.queues_of(group).map(XQueue::in_flight).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-            let left = ns.saturating_sub(self.consumed_ns());
-            let time = bound_ns == 0 || n == 0 || left + estimate_ns <= bound_ns || left <= LEAD_NS;
+            // What the running command has left is looked at only where it decides: it takes a lock and the time.
+            let time = bound_ns == 0 || n == 0 || ns + estimate_ns <= bound_ns || {
+                let left = ns.saturating_sub(self.consumed_ns());
+                left + estimate_ns <= bound_ns || left <= LEAD_NS
+            };
             time && (commands == 0 || n < commands)
         };
         if bound_ns == 0 && commands == 0 {
