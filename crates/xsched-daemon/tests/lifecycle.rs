@@ -183,7 +183,7 @@ fn another_version_is_told_so() {
 
 /// Not a test: what the other side of the next one runs, in a process of its own.
 #[test]
-#[ignore = "run by another test"]
+#[ignore = "a process that the next test starts; `cargo test -p xsched-daemon --test lifecycle a_killed_program`"]
 fn attach_and_hold_the_device() {
     let Some(socket) = std::env::var_os("XSCHED_TEST_SOCKET") else { return };
     let client = Client::attach(socket.as_ref(), ProgramOptions { priority: Some(128), ..Default::default() });

@@ -13,7 +13,7 @@ const NOBODY: u32 = 65_534;
 
 /// Not a test: what the other user does, in a process of its own.
 #[test]
-#[ignore = "run by another test"]
+#[ignore = "a process that the next test starts; `cargo test -p xsched-daemon --test users` as root"]
 fn as_another_user() {
     let (Some(socket), Some(other)) = (std::env::var_os("XSCHED_TEST_SOCKET"), std::env::var_os("XSCHED_TEST_PID"))
     else {

@@ -115,7 +115,7 @@ fn library() -> PathBuf {
 }
 
 #[test]
-#[ignore = "not a test: the server of the others"]
+#[ignore = "the device that the other tests start; `cargo test -p xsched-fakecuda --test programs`"]
 fn serve() {
     let socket = std::env::var_os("SIMDEV_TEST_SERVE").expect("run by a bench only");
     xsched_sim::server::run(Path::new(&socket), Some(Duration::from_millis(200))).unwrap();

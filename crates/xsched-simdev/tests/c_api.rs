@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 #[test]
-#[ignore = "not a test: the server of the others"]
+#[ignore = "the device that the other tests start; `cargo test -p xsched-simdev --test c_api`"]
 fn serve() {
     run_server();
 }

@@ -65,6 +65,9 @@ struct Group {
     object: u32,
 }
 
+/// Channel groups remembered; no process has so many contexts at a time.
+const GROUPS_MOST: usize = 64;
+
 static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
 /// Slice that the next context gets, in µs; 0 = as the driver likes.
 static WANTED_US: AtomicU64 = AtomicU64::new(0);
@@ -175,7 +178,12 @@ fn note(fd: c_int, made: &Allocate, rc: c_int) {
     }
     // SAFETY: NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS of the caller, whose fourth word is the engine's type.
     if unsafe { *made.parameters.cast::<u32>().add(3) } == ENGINE_COMPUTE {
-        groups().push(Group { fd, client: made.root, object: made.new });
+        let mut groups = groups();
+        // A program that makes and destroys contexts without end must not make us grow: the oldest are long gone.
+        if groups.len() >= GROUPS_MOST {
+            groups.remove(0);
+        }
+        groups.push(Group { fd, client: made.root, object: made.new });
     }
 }
 
