@@ -225,6 +225,33 @@ fn the_time_slice_follows_the_class() {
 }
 
 #[test]
+fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let program = gpu.program("timeslice");
+    let start = || {
+        let mut process = gpu.run(&["--priority", "low"], &program, &["again"]);
+        let first = process.line();
+        (process, first)
+    };
+    // What its context has now: the change comes by way of the daemon and the program's agent.
+    let becomes = |process: &mut Process, wanted: &str| {
+        until(&format!("the slice is {wanted} us"), || {
+            process.tell("again");
+            process.line() == wanted
+        });
+    };
+    let (mut one, first) = start();
+    assert_eq!(first, "100", "a lone best-effort program's");
+    let (mut two, _) = start();
+    becomes(&mut one, "1000");
+    becomes(&mut two, "1000");
+    gpu.place.ask(&["hint", "--pid", &one.pid().to_string(), "--priority", "realtime"]);
+    becomes(&mut one, "4096");
+    becomes(&mut two, "100");
+}
+
+#[test]
 fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
     for policy in ["up", "pup"] {
         let gpu = Gpu::new();
