@@ -2,6 +2,7 @@
 
 pub mod cuda;
 pub mod opencl;
+mod shared;
 pub mod sim;
 
 use std::ffi::CStr;

@@ -8,11 +8,12 @@ use std::sync::{Mutex, MutexGuard};
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
 
-use super::stream::{Handle, Which};
 use super::timeslice;
 use super::types::*;
+use super::{capture, stream};
 use crate::interpose::resolve;
 use crate::platform::CUDA;
+use crate::platform::shared::{Driver, Flavour, Handle, Which};
 
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident: $symbol:literal ($($ty:ty),*);)*) => {
@@ -75,11 +76,6 @@ struct Known {
 /// Whether the context that was asked last cannot reach the segment.
 static NO_MARKS: AtomicBool = AtomicBool::new(false);
 
-/// Whether nothing tells of completions.
-pub(super) fn no_marks() -> bool {
-    NO_MARKS.load(Relaxed)
-}
-
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
 fn known() -> MutexGuard<'static, Option<Known>> {
@@ -112,17 +108,6 @@ pub(super) fn forget_contexts() {
 }
 
 impl Api {
-    /// The functions beside `real`. There is one driver in a process.
-    #[inline(always)]
-    pub(super) fn beside(real: *mut c_void) -> Option<&'static Api> {
-        let known = API.load(Acquire);
-        if known.is_null() {
-            return Api::first(real);
-        }
-        // SAFETY: leaked when published, never freed.
-        Some(unsafe { &*known })
-    }
-
     #[cold]
     #[inline(never)]
     fn first(real: *mut c_void) -> Option<&'static Api> {
@@ -152,11 +137,6 @@ impl Api {
         let mut device = 0;
         // SAFETY: pointer to a local.
         (unsafe { (self.ctx_get_device)(&mut device) } == SUCCESS).then_some(device)
-    }
-
-    /// Key of the calling thread's device.
-    pub(super) fn current_device_key(&self) -> Option<String> {
-        self.device_key(self.device()?)
     }
 
     /// Key of a context's device.
@@ -233,27 +213,6 @@ impl Api {
         Some(format!("mig:{}", parts.join("-")))
     }
 
-    /// Describes a stream of the calling thread's context to the core.
-    pub(super) fn describe(&self, handle: Handle) -> Option<QueueSpec> {
-        let device = self.device_key(self.device()?)?;
-        let mut priority = 0;
-        if handle.which == Which::Own {
-            // SAFETY: the application's stream; pointer to a local.
-            let rc = unsafe { (self.stream_priority)(handle.stream, &mut priority) };
-            if rc != SUCCESS {
-                return None;
-            }
-        }
-        // The driver counts downwards: -1 is more urgent than 0.
-        Some(QueueSpec {
-            handle: handle.stream as usize,
-            platform: CUDA,
-            device,
-            priority_steps: -priority,
-            in_order: true,
-        })
-    }
-
     /// Where the calling thread's context sees an address of the segment.
     fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
         let context = self.context();
@@ -303,17 +262,68 @@ impl Api {
             (rc == SUCCESS && base != 0).then_some(base)
         }
     }
+}
 
-    /// Lets the device write a mark's number when it gets there. False: refused.
-    pub(super) fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+impl Driver for Api {
+    const PLATFORM: u8 = CUDA;
+
+    /// There is one driver in a process.
+    #[inline(always)]
+    fn beside(real: *mut c_void) -> Option<&'static Api> {
+        let known = API.load(Acquire);
+        if known.is_null() {
+            return Api::first(real);
+        }
+        // SAFETY: leaked when published, never freed.
+        Some(unsafe { &*known })
+    }
+
+    #[inline(always)]
+    fn is_recording(&self, stream: CUstream, _flavour: Flavour) -> bool {
+        capture::is_recording(self, stream)
+    }
+
+    #[inline(always)]
+    fn handle(&self, stream: CUstream, flavour: Flavour) -> Option<Handle> {
+        stream::handle(self, stream, flavour)
+    }
+
+    fn no_marks(&self) -> bool {
+        NO_MARKS.load(Relaxed)
+    }
+
+    fn current_device_key(&self) -> Option<String> {
+        self.device_key(self.device()?)
+    }
+
+    fn describe(&self, handle: Handle) -> Option<QueueSpec> {
+        let device = self.device_key(self.device()?)?;
+        let mut priority = 0;
+        if handle.which == Which::Own {
+            // SAFETY: the application's stream; pointer to a local.
+            let rc = unsafe { (self.stream_priority)(handle.stream, &mut priority) };
+            if rc != SUCCESS {
+                return None;
+            }
+        }
+        // The driver counts downwards: -1 is more urgent than 0.
+        Some(QueueSpec {
+            handle: handle.stream as usize,
+            platform: CUDA,
+            device,
+            priority_steps: -priority,
+            in_order: true,
+        })
+    }
+
+    fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
         unsafe { (self.write_value)(queue.handle() as CUstream, at, mark.number, 0) == SUCCESS }
     }
 
-    /// Lets the device wait at the group's gate.
-    pub(super) fn gate(&self, rt: &Runtime, queue: &XQueue) {
+    fn gate(&self, rt: &Runtime, queue: &XQueue) {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return };

@@ -1,32 +1,19 @@
-//! Stream capture: what enters a capturing stream is recorded, not run. It is neither held nor counted, and nothing of
-//! ours is recorded with it.
-//!
-//! Only while some capture is active are streams asked whether they take part in it: a capture spreads to other streams
-//! through events.
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+//! Functions that begin and end captures.
 
 use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
+use crate::platform::shared::Driver;
+use crate::platform::shared::capture::Captures;
 
-/// Streams on which a capture began and has not ended.
-static ORIGINS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-static ACTIVE: AtomicUsize = AtomicUsize::new(0);
-
-fn change(what: impl FnOnce(&mut Vec<usize>)) {
-    let mut origins = ORIGINS.lock().unwrap_or_else(|e| e.into_inner());
-    what(&mut origins);
-    ACTIVE.store(origins.len(), Release);
-}
+pub(super) static CAPTURES: Captures = Captures::new();
 
 /// Whether what enters this stream now is only recorded.
 #[inline(always)]
 pub(super) fn is_recording(api: &Api, stream: CUstream) -> bool {
-    ACTIVE.load(Relaxed) != 0 && asks(api, stream)
+    CAPTURES.is_active() && asks(api, stream)
 }
 
 #[cold]
@@ -39,24 +26,9 @@ fn asks(api: &Api, stream: CUstream) -> bool {
     rc != SUCCESS || status != CAPTURE_NONE
 }
 
-/// A stream that is destroyed captures no more.
-pub(super) fn forget(stream: CUstream) {
-    if ACTIVE.load(Acquire) != 0 {
-        change(|origins| origins.retain(|s| *s != stream as usize));
-    }
-}
-
-/// In a forked child nothing captures. (Locks: see [`super::api::forget_all`].)
-pub(super) fn forget_all() {
-    if let Ok(mut origins) = ORIGINS.try_lock() {
-        origins.clear();
-    }
-    ACTIVE.store(0, Release);
-}
-
 fn began(rc: CUresult, stream: CUstream) -> CUresult {
     if rc == SUCCESS {
-        change(|origins| origins.push(stream as usize));
+        CAPTURES.began(stream);
     }
     rc
 }
@@ -64,7 +36,7 @@ fn began(rc: CUresult, stream: CUstream) -> CUresult {
 /// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
 fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
     if Api::beside(real).is_none_or(|api| !asks(api, stream)) {
-        forget(stream);
+        CAPTURES.forget(stream);
     }
     rc
 }

@@ -3,12 +3,13 @@
 
 use xsched_core::Work;
 
-use super::path::{UNKNOWN, blocking_transfer, enqueue, kernel, order, transfer};
-use super::stream::Which::{Legacy, PerThread};
+use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
+use crate::platform::shared::Which::{Legacy, PerThread};
+use crate::platform::shared::path::{UNKNOWN, blocking_transfer, enqueue, kernel, order, transfer};
 
 /// The stream of functions that take none.
 const NO_STREAM: CUstream = std::ptr::null_mut();
@@ -60,7 +61,7 @@ macro_rules! enqueues {
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                enqueue(real, $stream, $flavour, || -> Work { $work }, move || unsafe { function($($arg),*) })
+                enqueue::<Api>(real, $stream, $flavour, || -> Work { $work }, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
         )*
@@ -74,7 +75,7 @@ macro_rules! orders {
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                order(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+                order::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
         )*

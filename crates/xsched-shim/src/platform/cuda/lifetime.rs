@@ -1,6 +1,6 @@
 //! Contexts and streams that come and go.
 
-use xsched_core::{QueueSpec, Runtime, XQueue};
+use xsched_core::QueueSpec;
 
 use super::api::{self, Api};
 use super::stream;
@@ -8,6 +8,8 @@ use super::types::*;
 use super::{capture, real, sig, timeslice};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
+use crate::platform::shared::Driver;
+use crate::platform::shared::lifetime::{self, stream_made};
 use crate::process;
 
 /// Runs a call that makes a context on a device. Rivals learn of the program now, before its first command: what it
@@ -40,43 +42,15 @@ fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnO
     rc
 }
 
-/// Every XQueue on a device.
-fn on_device(rt: &'static Runtime, key: &str) -> Vec<&'static XQueue> {
-    rt.queues().filter(|q| rt.device_of(q.group(rt).index()).is_some_and(|(device, _)| device == key)).collect()
-}
-
-/// A context of the device with this key is gone: so are its streams and registrations. Those of other contexts of the
-/// device are found anew at their next use.
-fn gone(key: Option<String>) {
-    process::guarded("at the end of a context", || {
-        let rt = process::running()?;
-        for xqueue in on_device(rt, &key?) {
-            rt.remove_queue(xqueue.key());
-        }
-        Some(())
-    });
-    api::forget_contexts();
-}
-
-/// Runs a call that ends a context. What is still queued may have to run first.
+/// Runs a call that ends a context, and with it all it knew; the others are asked again.
 fn ends(key: Option<String>, call: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
-    let awaited: Option<Vec<_>> = process::guarded("before the end of a context", || {
-        let rt = process::running()?;
-        Some(on_device(rt, key.as_deref()?).into_iter().map(|q| (q, q.sync_begin(rt))).collect())
-    })
-    .flatten();
-    let rc = call();
-    process::guarded("after the end of a context", || {
-        let rt = process::running()?;
-        for (xqueue, waiting) in awaited? {
-            xqueue.sync_end(rt, waiting, false);
+    lifetime::ends(key, call, || {
+        let ended = ended();
+        if ended {
+            api::forget_contexts();
         }
-        Some(())
-    });
-    if rc == SUCCESS && ended() {
-        gone(key);
-    }
-    rc
+        ended
+    })
 }
 
 macro_rules! contexts_made {
@@ -171,18 +145,6 @@ unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
 }
 const _: sig::cuGreenCtxDestroy = cuGreenCtxDestroy;
 
-/// A new stream may have the handle of one that went with its context.
-fn stream_made(rc: CUresult, place: *mut c_void) -> CUresult {
-    if rc == SUCCESS && !place.is_null() && process::running().is_some() {
-        process::guarded("after a stream was made", || {
-            // SAFETY: the caller's own place for the handle, which the driver just wrote.
-            let stream = unsafe { *place.cast::<CUstream>() };
-            process::running().map(|rt| rt.remove_queue(stream as usize))
-        });
-    }
-    rc
-}
-
 macro_rules! streams_made {
     ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty),*);)*) => {
         $(
@@ -209,7 +171,7 @@ macro_rules! streams_destroyed {
                 let (_, function) = real!($name);
                 if stream as usize > STREAM_PER_THREAD {
                     process::guarded("before the end of a stream", || {
-                        capture::forget(stream);
+                        capture::CAPTURES.forget(stream);
                         process::running().map(|rt| rt.remove_queue(stream as usize))
                     });
                 }

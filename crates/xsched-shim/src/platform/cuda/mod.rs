@@ -3,7 +3,8 @@
 //! - [`table`]: every function in its class; `signatures` (generated): what each takes.
 //! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: contexts and
 //!   streams that come and go; [`lookup`]: `cuGetProcAddress`.
-//! - [`path`]: what all enqueues share; [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded.
+//! - [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded. The way of a command into the
+//!   driver is [`super::shared`] with HIP.
 //! - [`api`]: the few driver functions that we call ourselves.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
@@ -19,7 +20,6 @@ mod enqueue;
 mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
-mod path;
 mod signatures;
 mod stream;
 pub mod table;
@@ -32,6 +32,10 @@ use xsched_core::XQueue;
 use xsched_proto::wire;
 
 use crate::interpose::Hook;
+
+pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
+use crate::platform::shared::path::mark_tail_of;
+use crate::platform::shared::real;
 
 /// Every hooked function.
 pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];
@@ -56,23 +60,10 @@ pub fn signature_names() -> Vec<&'static str> {
     signatures::cuda_signatures!(names)
 }
 
-/// The address of the driver's function behind a hook, and the function: `let (address, function) = real!(cuX);`.
-macro_rules! real {
-    ($name:ident) => {{
-        let real = hook::$name.real();
-        if real.is_null() {
-            return NOT_INITIALIZED;
-        }
-        // SAFETY: the address of the real function of this name, whose signature is cuda.h's.
-        (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
-    }};
-}
-use real;
-
 /// What a forked child knows of its parent's contexts: nothing.
 pub(crate) fn forget_all() {
     api::forget_all();
-    capture::forget_all();
+    capture::CAPTURES.forget_all();
     timeslice::forget_all();
 }
 
@@ -91,7 +82,7 @@ impl xsched_core::Platform for Cuda {
     /// Commands begin when they are given; but that they are complete is known of the marked ones only.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
-        Some(Box::new(move || path::mark_tail_of(key)))
+        Some(Box::new(move || mark_tail_of::<api::Api>(key, api::Api::known)))
     }
 
     fn reports_completion(&self) -> bool {

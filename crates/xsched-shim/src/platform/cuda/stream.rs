@@ -4,29 +4,7 @@ use xsched_core::thread;
 
 use super::api::Api;
 use super::types::*;
-
-/// The kinds of stream.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
-    /// Made by the application.
-    Own,
-    /// The context's default stream, which all threads share.
-    Legacy,
-    /// The context's default stream of this thread.
-    PerThread,
-}
-
-/// What a null handle means: entry points come in two flavours.
-pub(super) type Flavour = Which;
-
-/// A stream as the calling thread means it, and the key of its XQueue.
-#[derive(Clone, Copy)]
-pub(super) struct Handle {
-    /// A handle that means the same stream in either flavour of entry points.
-    pub(super) stream: CUstream,
-    pub(super) which: Which,
-    pub(super) key: usize,
-}
+use crate::platform::shared::{Flavour, Handle, Which};
 
 /// Resolves a handle. `None`: a default stream, but the thread has no context; the driver will say so.
 #[inline(always)]

@@ -2,24 +2,24 @@
 //!
 //! Each context has a channel group for compute whose time slice says for how long it keeps the GPU while others wait. The
 //! driver sets it once, when it makes the context, through the C library's `ioctl`; that call is rewritten here on its
-//! way, which costs nothing, to the slice of the program's class. Any other `ioctl` costs two compares.
+//! way (see [`crate::interpose::ioctl`]), which costs nothing, to the slice of the program's class.
 //!
 //! Layouts and numbers: NVIDIA's open kernel modules, `nvos.h` (NVOS54_PARAMETERS, NVOS64_PARAMETERS), `ctrla06c.h` (MIT).
 
 use std::ffi::{c_int, c_ulong, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::Runtime;
 use xsched_proto::class::{Class, hardware_timeslice_us};
 
-use crate::interpose::resolve;
+use crate::interpose::ioctl::{IoctlFn, real};
 use crate::process;
 
 /// `_IOWR('F', 0x2a, NVOS54_PARAMETERS)`.
-const CONTROL: u32 = 0xc020_462a;
+pub(crate) const CONTROL: u32 = 0xc020_462a;
 /// `_IOWR('F', 0x2b, NVOS64_PARAMETERS)`.
-const ALLOCATE: u32 = 0xc030_462b;
+pub(crate) const ALLOCATE: u32 = 0xc030_462b;
 /// KEPLER_CHANNEL_GROUP_A.
 const CHANNEL_GROUP: u32 = 0xa06c;
 /// NV2080_ENGINE_TYPE_GRAPHICS, also of compute; copy engines have others.
@@ -104,56 +104,8 @@ pub(super) fn prepare(rt: &'static Runtime) {
     WANTED_US.store(wanted, Release);
 }
 
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-extern "C" fn find_real() -> *mut c_void {
-    let real = resolve::keeping_errno(|| resolve::next(c"ioctl"));
-    REAL.store(real, Release);
-    real
-}
-
-// SAFETY: looks at the request only; every argument register and the stack stay as they are for the function jumped to.
-// The three pushes align the stack for the call.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C" fn ioctl(_fd: c_int, _request: c_ulong, _argument: *mut c_void) -> c_int {
-    core::arch::naked_asm!(
-        "cmp esi, {control}",
-        "je 2f",
-        "cmp esi, {allocate}",
-        "je 2f",
-        "mov rax, qword ptr [rip + {real}]",
-        "test rax, rax",
-        "jz 3f",
-        "jmp rax",
-        "2: jmp {watched}",
-        "3: push rdi",
-        "push rsi",
-        "push rdx",
-        "call {find}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        control = const CONTROL as i32,
-        allocate = const ALLOCATE as i32,
-        real = sym REAL,
-        watched = sym watched,
-        find = sym find_real,
-    )
-}
-
-fn real() -> unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int {
-    let mut known = REAL.load(Acquire);
-    if known.is_null() {
-        known = find_real();
-    }
-    // SAFETY: the C library's ioctl, which takes one argument of any kind.
-    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int>(known) }
-}
-
 /// An `ioctl` that may be the driver's.
-unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let real = real();
     if argument.is_null() || process::running().is_none() {
         // SAFETY: the caller's own arguments.
@@ -189,7 +141,7 @@ fn note(fd: c_int, made: &Allocate, rc: c_int) {
 
 /// Rewrites the one call that sets a compute group's time slice.
 unsafe fn control(
-    real: unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int,
+    real: IoctlFn,
     fd: c_int,
     request: c_ulong,
     argument: *mut c_void,

@@ -14,7 +14,7 @@ pub(super) type CUfunction = *mut c_void;
 pub(super) type CUgraph = *mut c_void;
 pub(super) type CUgraphExec = *mut c_void;
 
-pub(super) const SUCCESS: CUresult = 0;
+pub(super) use crate::platform::shared::SUCCESS;
 /// What a call answers when there is no driver behind us.
 pub(super) const NOT_INITIALIZED: CUresult = 3;
 

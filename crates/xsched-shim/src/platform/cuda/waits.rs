@@ -1,78 +1,19 @@
 //! Calls that wait for the device, or may: what they wait for is not idle meanwhile, and inherits the waiter's priority.
 
-use xsched_core::{Runtime, Waiting, XQueue};
-
 use super::api::Api;
-use super::stream::{self, Flavour, Which};
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
-use crate::process;
-
-/// The XQueues that a synchronising call waits for.
-type Awaited = Vec<(&'static XQueue, Waiting)>;
-
-fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
-    let begun = process::guarded("before a wait", || {
-        let Some(rt) = process::running() else { return Vec::new() };
-        which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
-    });
-    begun.unwrap_or_default()
-}
-
-fn end(awaited: Awaited, complete: bool) {
-    if awaited.is_empty() {
-        return;
-    }
-    process::guarded("after a wait", || {
-        let Some(rt) = process::running() else { return };
-        for (xqueue, waiting) in awaited {
-            xqueue.sync_end(rt, waiting, complete);
-        }
-    });
-}
-
-/// Every queue that lies in the calling thread's context, or in `context`, as far as it can be told: those of its device.
-fn of_context(rt: &'static Runtime, real: *mut c_void) -> Vec<&'static XQueue> {
-    let device = Api::beside(real).and_then(Api::current_device_key);
-    rt.queues()
-        .filter(|q| device.is_some() && rt.device_of(q.group(rt).index()).map(|(key, _)| key) == device)
-        .collect()
-}
-
-/// Waits for one stream. The legacy default stream has waited for others; those are left as they are.
-fn stream_call(real: *mut c_void, stream: CUstream, flavour: Flavour, call: impl FnOnce() -> CUresult) -> CUresult {
-    let queue = |rt: &'static Runtime| {
-        let handle = Api::beside(real).and_then(|api| stream::handle(api, stream, flavour));
-        handle.and_then(|h| rt.find(h.key)).into_iter().collect()
-    };
-    let awaited = begin(queue);
-    let rc = call();
-    end(awaited, rc == SUCCESS);
-    rc
-}
+use crate::platform::shared::Driver;
+use crate::platform::shared::Which;
+use crate::platform::shared::waits::{event_call, lending_call, stream_call, stream_question};
 
 /// Waits for a whole context.
 fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
     // A process may have several contexts on the device; that this one is drained says nothing of the others.
     let alone = Api::beside(real).is_some_and(Api::has_one_context);
-    let awaited = begin(|rt| of_context(rt, real));
-    let rc = call();
-    end(awaited, rc == SUCCESS && alone);
-    rc
-}
-
-/// May wait for the device or for a lock that a waiting call holds: only inheritance cares.
-fn lending_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
-    let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_watched());
-    if !several {
-        return call();
-    }
-    let awaited = begin(|rt| of_context(rt, real));
-    let rc = call();
-    end(awaited, false);
-    rc
+    crate::platform::shared::waits::context_call::<Api>(real, alone, call)
 }
 
 macro_rules! lends {
@@ -81,7 +22,7 @@ macro_rules! lends {
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                lending_call(real, || unsafe { function($($arg),*) })
+                lending_call::<Api, _>(real, || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
         )*
@@ -94,7 +35,7 @@ macro_rules! stream_waits {
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                stream_call(real, stream, Which::$flavour, || unsafe { function(stream) })
+                stream_call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
             }
             const _: sig::$name = $name;
         )*
@@ -106,19 +47,13 @@ stream_waits! {
     fn cuStreamSynchronize_ptsz(PerThread);
 }
 
-/// A program may ask instead of waiting: a yes is as good as a wait that has ended.
 macro_rules! stream_questions {
     ($(fn $name:ident($flavour:ident);)*) => {
         $(
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                let ask = || unsafe { function(stream) };
-                if process::running().is_some_and(Runtime::is_watched) {
-                    stream_call(real, stream, Which::$flavour, ask)
-                } else {
-                    ask()
-                }
+                stream_question::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
             }
             const _: sig::$name = $name;
         )*
@@ -144,20 +79,10 @@ unsafe extern "C" fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult {
 }
 const _: sig::cuCtxSynchronize_v2 = cuCtxSynchronize_v2;
 
-/// An event may lie anywhere in its stream: that it has come says nothing about the rest. (A mark was placed before it,
-/// see [`super::path::order`].)
 unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     let (real, function) = real!(cuEventSynchronize);
-    if !process::running().is_some_and(Runtime::is_watched) {
-        // SAFETY: the caller's own argument.
-        return unsafe { function(event) };
-    }
-    let awaited = begin(|rt| of_context(rt, real));
     // SAFETY: the caller's own argument.
-    let rc = unsafe { function(event) };
-    end(awaited, false);
-    process::guarded("after a wait for an event", || process::running().map(Runtime::settle_all));
-    rc
+    event_call::<Api>(real, || unsafe { function(event) })
 }
 const _: sig::cuEventSynchronize = cuEventSynchronize;
 

@@ -1,0 +1,46 @@
+//! Streams and contexts that come and go.
+
+use std::ffi::{c_int, c_void};
+
+use super::waits::on_device;
+use super::{SUCCESS, Stream};
+use crate::process;
+
+/// A context of the device with this key is gone: so are its streams. Those of other contexts of the device are found
+/// anew at their next use.
+fn gone(key: &str) {
+    process::guarded("at the end of a context", || {
+        let rt = process::running()?;
+        for xqueue in on_device(rt, key) {
+            rt.remove_queue(xqueue.key());
+        }
+        Some(())
+    });
+}
+
+/// Runs a call that ends a context on the device with this key. What is still queued may have to run first. `ended`
+/// tells afterwards whether the context is gone, and is asked if the call succeeded.
+pub(crate) fn ends(key: Option<String>, call: impl FnOnce() -> c_int, ended: impl FnOnce() -> bool) -> c_int {
+    let awaited = super::waits::begin(|rt| key.as_deref().map_or_else(Vec::new, |key| on_device(rt, key)));
+    let rc = call();
+    super::waits::end(awaited, false);
+    if rc == SUCCESS
+        && ended()
+        && let Some(key) = key
+    {
+        gone(&key);
+    }
+    rc
+}
+
+/// A new stream may have the handle of one that went with its context.
+pub(crate) fn stream_made(rc: c_int, place: *mut c_void) -> c_int {
+    if rc == SUCCESS && !place.is_null() && process::running().is_some() {
+        process::guarded("after a stream was made", || {
+            // SAFETY: the caller's own place for the handle, which the driver just wrote.
+            let stream = unsafe { *place.cast::<Stream>() };
+            process::running().map(|rt| rt.remove_queue(stream as usize))
+        });
+    }
+    rc
+}

@@ -1,0 +1,65 @@
+//! Vendor functions that hand out functions: what the library answers, behind a stub of ours where that is a hooked one.
+//!
+//! No table of versions: the library's answer is the address of one of its exported functions, and which one is looked
+//! up by address.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use crate::interpose::{Hook, resolve};
+use crate::process;
+
+/// The hooked functions of one copy of a library: its load address, and the address of each.
+type Copy = (usize, Vec<(usize, &'static Hook)>);
+
+static COPIES: Mutex<Vec<Copy>> = Mutex::new(Vec::new());
+
+/// A platform's hooks.
+type Hooks = &'static [&'static [&'static Hook]];
+
+/// The hook of the function at `given`, which `giver` handed out.
+fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
+    let base = resolve::object_of(giver)?.0;
+    let find = |copies: &[Copy]| {
+        let (_, functions) = copies.iter().find(|(at, _)| *at == base)?;
+        Some(functions.binary_search_by_key(&given, |(address, _)| *address).ok().map(|at| functions[at].1))
+    };
+    if let Some(known) = find(&COPIES.lock().unwrap_or_else(|e| e.into_inner())) {
+        return known;
+    }
+    // Not under our lock: the loader has locks of its own.
+    let mut functions: Vec<(usize, &'static Hook)> = hooks
+        .iter()
+        .copied()
+        .flatten()
+        .map(|hook| (resolve::in_scope_of(giver, hook.name) as usize, *hook))
+        .filter(|(address, _)| *address != 0)
+        .collect();
+    functions.sort_by_key(|(address, _)| *address);
+    let mut copies = COPIES.lock().unwrap_or_else(|e| e.into_inner());
+    copies.push((base, functions));
+    find(&copies)?
+}
+
+/// `giver`, a function of the platform, succeeded and wrote its answer to `found`.
+pub(crate) fn answered(platform: u8, hooks: Hooks, giver: *mut c_void, found: *mut c_void) {
+    process::guarded("after a search for a function", || {
+        if found.is_null() || !process::platform_enabled(platform) {
+            return;
+        }
+        // SAFETY: the caller's own place for the answer, which the library just wrote.
+        let place = unsafe { &mut *found.cast::<*mut c_void>() };
+        if place.is_null() {
+            return;
+        }
+        // A library that refers to its own functions by name may hand out ours.
+        let hook = if resolve::is_ours(*place) {
+            hooks.iter().copied().flatten().copied().find(|hook| hook.exported as usize == *place as usize)
+        } else {
+            hook_at(hooks, *place as usize, giver as usize)
+        };
+        if let Some(hook) = hook {
+            *place = resolve::stub_for_given(hook, *place, giver);
+        }
+    });
+}

@@ -1,0 +1,95 @@
+//! What CUDA and HIP share, whose interfaces are alike: commands enter streams, default streams come in two flavours,
+//! captures record, and a word of memory that the device writes tells of completion.
+//!
+//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`capture`]: streams that only record;
+//!   [`lifetime`]: streams that come and go; [`lookup`]: functions that hand out functions.
+//! - [`Driver`] is what these ask of one copy of a vendor's library.
+
+pub(super) mod capture;
+pub(super) mod lifetime;
+pub(super) mod lookup;
+pub(super) mod path;
+pub(super) mod waits;
+
+use std::ffi::{c_int, c_void};
+
+use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
+
+/// A stream's handle.
+pub(super) type Stream = *mut c_void;
+
+/// What a call answers when all went well, here and there.
+pub(super) const SUCCESS: c_int = 0;
+
+/// The kinds of stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Made by the application.
+    Own,
+    /// The default stream, which all threads share.
+    Legacy,
+    /// The default stream of this thread.
+    PerThread,
+}
+
+/// What a null handle means: entry points come in two flavours.
+pub(super) type Flavour = Which;
+
+/// A stream as the calling thread means it, and the key of its XQueue.
+#[derive(Clone, Copy)]
+pub(super) struct Handle {
+    /// A handle that means the same stream in either flavour of entry points.
+    pub(super) stream: Stream,
+    pub(super) which: Which,
+    pub(super) key: usize,
+}
+
+/// One copy of a vendor's library, as far as we call it ourselves.
+pub(super) trait Driver: Sized + 'static {
+    /// Index in [`super::PLATFORMS`].
+    const PLATFORM: u8;
+
+    /// The copy that holds the function at `real`.
+    fn beside(real: *mut c_void) -> Option<&'static Self>;
+
+    /// Whether a call comes from within the library, which is its own business.
+    #[inline(always)]
+    fn is_inner(&self, _caller: usize) -> bool {
+        false
+    }
+
+    /// Whether what enters this stream now is only recorded.
+    fn is_recording(&self, stream: Stream, flavour: Flavour) -> bool;
+
+    /// Resolves a handle. `None`: there is no such stream; the library will say so.
+    fn handle(&self, stream: Stream, flavour: Flavour) -> Option<Handle>;
+
+    /// Describes a stream to the core.
+    fn describe(&self, handle: Handle) -> Option<QueueSpec>;
+
+    /// Lets the device write a mark's number when it gets there. False: refused.
+    fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool;
+
+    /// Lets the device wait at the group's gate.
+    fn gate(&self, rt: &Runtime, queue: &XQueue);
+
+    /// Whether nothing tells of completions.
+    fn no_marks(&self) -> bool;
+
+    /// Key of the calling thread's device.
+    fn current_device_key(&self) -> Option<String>;
+}
+
+/// The address of the library's function behind a hook, and the function: `let (address, function) = real!(name);`.
+/// Needs the platform's `hook`, `sig` and `NOT_INITIALIZED` in scope.
+macro_rules! real {
+    ($name:ident) => {{
+        let real = hook::$name.real();
+        if real.is_null() {
+            return NOT_INITIALIZED;
+        }
+        // SAFETY: the address of the real function of this name, whose signature is its header's.
+        (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
+    }};
+}
+pub(super) use real;

@@ -1,0 +1,113 @@
+//! Calls that wait for the device, or may: what they wait for is not idle meanwhile, and inherits the waiter's priority.
+
+use std::ffi::{c_int, c_void};
+
+use xsched_core::{Runtime, Waiting, XQueue, thread};
+
+use super::{Driver, Flavour, SUCCESS, Stream};
+use crate::process;
+
+/// The XQueues that a synchronising call waits for.
+pub(crate) type Awaited = Vec<(&'static XQueue, Waiting)>;
+
+/// Before a call that waits.
+pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
+    let begun = process::guarded("before a wait", || {
+        let Some(rt) = process::running() else { return Vec::new() };
+        which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
+    });
+    begun.unwrap_or_default()
+}
+
+/// After it; `complete` = all that these queues were given before it is.
+pub(crate) fn end(awaited: Awaited, complete: bool) {
+    if awaited.is_empty() {
+        return;
+    }
+    process::guarded("after a wait", || {
+        let Some(rt) = process::running() else { return };
+        for (xqueue, waiting) in awaited {
+            xqueue.sync_end(rt, waiting, complete);
+        }
+    });
+}
+
+/// Every XQueue on a device.
+pub(crate) fn on_device(rt: &'static Runtime, key: &str) -> Vec<&'static XQueue> {
+    rt.queues().filter(|q| rt.device_of(q.group(rt).index()).is_some_and(|(device, _)| device == key)).collect()
+}
+
+/// Every queue that lies in the calling thread's context, as far as it can be told: those of its device.
+pub(crate) fn of_context<D: Driver>(rt: &'static Runtime, real: *mut c_void) -> Vec<&'static XQueue> {
+    let device = outside::<D>(real).and_then(D::current_device_key);
+    device.map_or_else(Vec::new, |key| on_device(rt, &key))
+}
+
+/// The library, unless it calls itself.
+fn outside<D: Driver>(real: *mut c_void) -> Option<&'static D> {
+    D::beside(real).filter(|api| !api.is_inner(thread::current().caller.get()))
+}
+
+/// Waits for one stream. The legacy default stream has waited for others; those are left as they are.
+pub(crate) fn stream_call<D: Driver>(
+    real: *mut c_void,
+    stream: Stream,
+    flavour: Flavour,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let queue = |rt: &'static Runtime| {
+        let handle = outside::<D>(real).and_then(|api| api.handle(stream, flavour));
+        handle.and_then(|h| rt.find(h.key)).into_iter().collect()
+    };
+    let awaited = begin(queue);
+    let rc = call();
+    end(awaited, rc == SUCCESS);
+    rc
+}
+
+/// A program may ask instead of waiting: a yes is as good as a wait that has ended.
+pub(crate) fn stream_question<D: Driver>(
+    real: *mut c_void,
+    stream: Stream,
+    flavour: Flavour,
+    ask: impl FnOnce() -> c_int,
+) -> c_int {
+    if process::running().is_some_and(Runtime::is_watched) {
+        stream_call::<D>(real, stream, flavour, ask)
+    } else {
+        ask()
+    }
+}
+
+/// Waits for a whole context; `alone` = it is the only one on its device, so that all there is drained then.
+pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl FnOnce() -> c_int) -> c_int {
+    let awaited = begin(|rt| of_context::<D>(rt, real));
+    let rc = call();
+    end(awaited, rc == SUCCESS && alone);
+    rc
+}
+
+/// Waits for an event, which may lie anywhere in its stream: that it has come says nothing about the rest. (A mark was
+/// placed before it, see [`super::path::order`].)
+pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
+    if !process::running().is_some_and(Runtime::is_watched) {
+        return call();
+    }
+    let awaited = begin(|rt| of_context::<D>(rt, real));
+    let rc = call();
+    end(awaited, false);
+    process::guarded("after a wait for an event", || process::running().map(Runtime::settle_all));
+    rc
+}
+
+/// May wait for the device or for a lock that a waiting call holds: only inheritance cares.
+pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() -> T) -> T {
+    let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_watched());
+    if !several {
+        return call();
+    }
+    let awaited = begin(|rt| of_context::<D>(rt, real));
+    let rc = call();
+    end(awaited, false);
+    rc
+}
