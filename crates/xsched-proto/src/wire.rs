@@ -21,6 +21,8 @@ pub enum Platform {
     Opencl,
     /// The built-in simulated device.
     Sim,
+    /// AMD's runtime below HIP, used directly.
+    Hsa,
 }
 
 impl Platform {
@@ -31,6 +33,7 @@ impl Platform {
             Platform::Hip => "hip",
             Platform::Opencl => "opencl",
             Platform::Sim => "sim",
+            Platform::Hsa => "hsa",
         }
     }
 

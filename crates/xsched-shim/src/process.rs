@@ -8,7 +8,7 @@ use xsched_core::{Runtime, thread};
 use xsched_proto::wire::Described;
 
 use crate::interpose::resolve;
-use crate::{platform, stats};
+use crate::{domain, platform, stats};
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 static STAGE: AtomicU32 = AtomicU32::new(UNTOUCHED);
@@ -55,6 +55,7 @@ fn start() -> Option<&'static Runtime> {
         if disabled() {
             return None;
         }
+        domain::start();
         let host = Host { platforms: platform::PLATFORMS, describe };
         match xsched_agent::start(Settings::read(|name| std::env::var(name).ok()), host) {
             Ok(rt) => Some(rt),
@@ -91,13 +92,16 @@ fn register_handlers() {
 extern "C" fn at_exit() {
     stats::write();
     let _ = std::panic::catch_unwind(|| running().map(Runtime::detach_for_good));
+    let _ = std::panic::catch_unwind(platform::hsa::release);
 }
 
 /// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
 unsafe extern "C" fn in_forked_child() {
     thread::forget_all();
+    domain::forget_all();
     xsched_core::close_all_in_child();
     platform::cuda::forget_all();
+    platform::hsa::forget_all();
     platform::sim::forget_all_registrations();
     RUNTIME.store(std::ptr::null_mut(), Release);
     STAGE.store(UNTOUCHED, Release);
@@ -108,6 +112,7 @@ unsafe extern "C" fn thread_ends(_: *mut std::ffi::c_void) {
         if let Some(rt) = running() {
             rt.thread_exit();
         }
+        domain::thread_ends();
         thread::forget_all();
     });
 }
@@ -158,6 +163,7 @@ pub fn step_aside(what: &str) {
     if let Some(rt) = running() {
         rt.detach_for_good();
     }
+    let _ = std::panic::catch_unwind(platform::hsa::release);
     RUNTIME.store(std::ptr::null_mut(), Release);
     say_once(&SAID, Log::Error, Log::Error, &format!("internal error, scheduling is off for this process: {what}"));
 }

@@ -9,7 +9,8 @@
 
 mod dlsym;
 mod elf;
-mod objects;
+pub(crate) mod ioctl;
+pub(crate) mod objects;
 pub mod resolve;
 mod sites;
 mod unwind;
@@ -21,6 +22,18 @@ use xsched_core::thread;
 
 /// Copies of vendor libraries told apart in one process; further ones are left alone and reported.
 pub const BINDINGS: usize = 8;
+
+/// What a stub notes of the function that it stands for, above the number of the binding: a hash of its name. An
+/// immediate operand, so that it costs nothing where nobody asks.
+pub(crate) const fn tag(name: &str) -> usize {
+    let (bytes, mut at, mut hash) = (name.as_bytes(), 0, 0x811c_9dc5_u32);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    // 28 bits, so that with the three of the binding it stays a positive number of 32.
+    (hash >> 4) as usize * BINDINGS
+}
 
 /// Any function, for tables.
 pub type AnyFn = unsafe extern "C" fn();
@@ -98,8 +111,9 @@ macro_rules! hooks {
                         "mov r11, qword ptr [rsp]",
                         "mov rax, qword ptr [rip + xsched_thread@GOTTPOFF]",
                         "mov qword ptr fs:[rax], r11",
-                        "mov qword ptr fs:[rax + 8], 0",
+                        "mov qword ptr fs:[rax + 8], {}",
                         "jmp {}",
+                        const $crate::interpose::tag(stringify!($name)),
                         sym $imp,
                     )
                 }
@@ -119,7 +133,7 @@ macro_rules! hooks {
                         "mov qword ptr fs:[rax], r11",
                         "mov qword ptr fs:[rax + 8], {}",
                         "jmp {}",
-                        const BINDING,
+                        const $crate::interpose::tag(stringify!($name)) + BINDING,
                         sym $imp,
                     )
                 }

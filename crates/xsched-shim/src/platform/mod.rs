@@ -1,6 +1,7 @@
 //! Vendor interfaces: one folder each, with the table of what its functions do to the device and the hooks.
 
 pub mod cuda;
+pub mod hsa;
 pub mod opencl;
 mod shared;
 pub mod sim;
@@ -19,8 +20,11 @@ pub const SIM: u8 = 1;
 /// Index of the CUDA platform in [`PLATFORMS`].
 pub const CUDA: u8 = 2;
 
+/// Index of the platform of AMD's runtime below HIP in [`PLATFORMS`].
+pub const HSA: u8 = 3;
+
 /// Every platform.
-pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda];
+pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa];
 
 /// What a vendor function does, as far as scheduling goes. Every function a vendor's library exports is in exactly
 /// one class; those of [`Class::NoDeviceWork`] are not hooked.

@@ -33,9 +33,9 @@ use xsched_proto::wire;
 
 use crate::interpose::Hook;
 
-pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 use crate::platform::shared::path::mark_tail_of;
 use crate::platform::shared::real;
+pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 
 /// Every hooked function.
 pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];

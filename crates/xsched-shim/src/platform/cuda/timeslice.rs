@@ -140,12 +140,7 @@ fn note(fd: c_int, made: &Allocate, rc: c_int) {
 }
 
 /// Rewrites the one call that sets a compute group's time slice.
-unsafe fn control(
-    real: IoctlFn,
-    fd: c_int,
-    request: c_ulong,
-    argument: *mut c_void,
-) -> c_int {
+unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let call = argument.cast::<Control>();
     let wanted = WANTED_US.load(Acquire);
     // SAFETY: the caller's own NVOS54_PARAMETERS, with eight bytes of parameters where the command says so.

@@ -1,0 +1,390 @@
+//! Level 3: this process's own compute queues are taken off the device and put back by the kernel's own requests.
+//!
+//! AMD's compute driver (KFD) lets a process change its queues, and one with percentage 0 is not run: what runs just then
+//! is interrupted, its state saved (CWSR), and it goes on where it was. No privilege is needed; AMD's runtime does the
+//! same while it takes back scratch memory. The queues are learned from the runtime's own requests, which come by here
+//! on their way through the C library's `ioctl`; a launch costs nothing. See [`super::queues`] for how both wills meet.
+//!
+//! What it costs the device: where the hardware's scheduler has firmware of its own (MES, gfx11 and later) only the queue
+//! concerned is touched. Before that (HWS: gfx9, gfx10), each request briefly interrupts all queues of *all* processes
+//! on that GPU. No figure for either is known to this project: unverified on hardware.
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::{Mutex, MutexGuard, Once};
+
+use xsched_agent::say;
+use xsched_core::{Descriptor, Runtime};
+use xsched_proto::class::Class;
+
+use super::queues::{Queues, is_compute};
+use super::topology;
+use super::uapi::{
+    CREATE_QUEUE, CreateQueue, DESTROY_QUEUE, DestroyQueue, GET_VERSION, GET_VERSION_REQUEST, GetVersion, UPDATE_QUEUE,
+    UPDATE_QUEUE_REQUEST, UpdateQueue,
+};
+use crate::interpose::ioctl::{IoctlFn, real};
+use crate::interpose::resolve::keeping_errno;
+use crate::platform::HSA;
+use crate::process;
+
+/// The ABI that this was written for.
+const MAJOR: u32 = 1;
+/// How often a request that was merely interrupted is made again.
+const ATTEMPTS: usize = 100;
+
+/// What is known of this process's conversation with the driver.
+#[derive(Default)]
+struct State {
+    queues: Queues,
+    device: Option<Device>,
+}
+
+/// The open `/dev/kfd`.
+struct Device {
+    /// Our own, so that the runtime may close and open its one as it likes.
+    own: Descriptor,
+    /// The runtime's, as last seen.
+    seen: c_int,
+    identity: Option<(u64, u64)>,
+}
+
+/// Replaced, not locked, in a forked child: another thread of the parent may have held the lock.
+static STATE: AtomicPtr<Mutex<State>> = AtomicPtr::new(std::ptr::null_mut());
+/// One plus the major version that the driver named; 0 = it was not asked yet.
+static VERSION: AtomicU32 = AtomicU32::new(0);
+/// The `errno` for which level 3 was given up; 0 = it was not.
+static REFUSED: AtomicI32 = AtomicI32::new(0);
+/// A queue has no room for the state of its work.
+static CANNOT_SAVE: AtomicBool = AtomicBool::new(false);
+/// The program ends: everything goes on and nothing is suspended any more.
+static OVER: AtomicBool = AtomicBool::new(false);
+/// The program's priority as whoever decides last said, plus [`PRIORITY`]; 0 = nobody did.
+static TOLD: AtomicI32 = AtomicI32::new(0);
+const PRIORITY: i32 = 1000;
+
+fn state() -> MutexGuard<'static, State> {
+    let mut known = STATE.load(Acquire);
+    if known.is_null() {
+        let fresh = Box::into_raw(Box::<Mutex<State>>::default());
+        match STATE.compare_exchange(known, fresh, AcqRel, Acquire) {
+            Ok(_) => known = fresh,
+            Err(other) => {
+                // SAFETY: made above and given to nobody.
+                drop(unsafe { Box::from_raw(fresh) });
+                known = other;
+            }
+        }
+    }
+    // SAFETY: leaked when set, never freed.
+    unsafe { &*known }.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// In a forked child nothing is known: the parent's queues and descriptor are the parent's.
+pub(crate) fn forget_all() {
+    STATE.store(std::ptr::null_mut(), Release);
+    VERSION.store(0, Relaxed);
+    REFUSED.store(0, Relaxed);
+    CANNOT_SAVE.store(false, Relaxed);
+    OVER.store(false, Relaxed);
+    TOLD.store(0, Relaxed);
+}
+
+fn enabled() -> bool {
+    process::platform_enabled(HSA)
+}
+
+/// Why the queues of this process on a device cannot be suspended; `None` = they can.
+pub(crate) fn hindrance(device: &str) -> Option<String> {
+    match VERSION.load(Relaxed) {
+        0 => return Some("the program has not opened /dev/kfd".into()),
+        v if v - 1 != MAJOR => return Some(format!("the driver speaks version {} of its interface", v - 1)),
+        _ => {}
+    }
+    let refused = REFUSED.load(Relaxed);
+    if refused != 0 {
+        return Some(format!("the driver refused: {}", std::io::Error::from_raw_os_error(refused)));
+    }
+    if CANNOT_SAVE.load(Relaxed) || topology::saving_is_off() {
+        return Some("the driver does not save the state of interrupted work (amdgpu.cwsr_enable)".into());
+    }
+    topology::gpus_of(device).is_empty().then(|| format!("the driver does not know {device}"))
+}
+
+/// Suspends every compute queue of this process on a device, or lets them go on. Called on the agent thread. False: the
+/// driver refused, level 3 is given up and nothing is suspended.
+pub(crate) fn interrupt(device: &str, on: bool) -> bool {
+    let gpus = topology::gpus_of(device);
+    let mut state = state();
+    if on && OVER.load(Acquire) {
+        return true;
+    }
+    if on && state.queues.some_cannot_save(&gpus) {
+        drop(state);
+        CANNOT_SAVE.store(true, Relaxed);
+        give_up(0);
+        return false;
+    }
+    let State { queues, device } = &mut *state;
+    let kernel = &mut |request| carry(device.as_mut(), request);
+    let outcome = if on { queues.suspend(&gpus, kernel) } else { queues.resume(&gpus, kernel) };
+    drop(state);
+    outcome.map_err(give_up).is_ok()
+}
+
+/// Level 3 is over in this process; said once.
+fn give_up(error: c_int) {
+    static SAID: Once = Once::new();
+    if error != 0 {
+        REFUSED.store(error, Relaxed);
+    }
+    let why = hindrance("").unwrap_or_default();
+    SAID.call_once(|| say(&format!("preemption level 3 is not available: {why}: using the next lower level")));
+}
+
+/// The program's priority is this from now on. Called on the agent thread.
+pub(crate) fn set_priority(rt: &Runtime, priority: i32) {
+    TOLD.store(priority + PRIORITY, Relaxed);
+    if STATE.load(Acquire).is_null() {
+        return;
+    }
+    let class = class_for(rt, priority);
+    let mut state = state();
+    if class != state.queues.class() && !OVER.load(Acquire) {
+        let State { queues, device } = &mut *state;
+        // A refusal leaves the priority as it was.
+        let _ = queues.set_class(class, &mut |request| carry(device.as_mut(), request));
+    }
+}
+
+/// The class that hardware priorities follow, if they are to follow one.
+fn class_for(rt: &Runtime, priority: i32) -> Option<Class> {
+    (!matches!(rt.forced_level(), Some(1 | 2))).then(|| Class::of(priority))
+}
+
+/// Lets everything go on, for good: the program ends, or scheduling does.
+pub(crate) fn release() {
+    OVER.store(true, Release);
+    if STATE.load(Acquire).is_null() {
+        return;
+    }
+    let mut state = state();
+    let State { queues, device } = &mut *state;
+    if let Err(error) = queues.resume_all(&mut |request| carry(device.as_mut(), request)) {
+        let why = std::io::Error::from_raw_os_error(error);
+        say(&format!("a queue that was suspended cannot be resumed: {why}"));
+    }
+}
+
+extern "C" fn at_exit() {
+    process::guarded("at exit", release);
+}
+
+/// Makes one request of our own.
+fn carry(device: Option<&mut Device>, mut request: UpdateQueue) -> Result<(), c_int> {
+    let Some(device) = device else { return Err(libc::EBADF) };
+    let fd = device.descriptor().ok_or(libc::EBADF)?;
+    keeping_errno(|| {
+        let mut error = 0;
+        for _ in 0..ATTEMPTS {
+            // SAFETY: a request as the runtime makes it, on a descriptor that was just seen to be the driver's.
+            if unsafe { real()(fd, UPDATE_QUEUE_REQUEST, std::ptr::from_mut(&mut request).cast()) } == 0 {
+                return Ok(());
+            }
+            error = last_error();
+            if error != libc::EINTR && error != libc::EAGAIN {
+                break;
+            }
+        }
+        Err(error)
+    })
+}
+
+fn last_error() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn identity(fd: c_int) -> Option<(u64, u64)> {
+    // SAFETY: stat is plain data that fstat fills; any number may be asked for.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+impl Device {
+    fn new(seen: c_int) -> Option<Device> {
+        // SAFETY: the runtime just used it, and does not close it while a request on it returns.
+        let own = unsafe { BorrowedFd::borrow_raw(seen) }.try_clone_to_owned().ok()?;
+        Some(Device { identity: identity(seen), own: Descriptor::new(own), seen })
+    }
+
+    /// A descriptor of the driver: ours, or the runtime's if the program closed ours, or a new one. All that one process
+    /// opens mean the same queues.
+    fn descriptor(&mut self) -> Option<c_int> {
+        if let Some(own) = self.own.get() {
+            return Some(own.as_raw_fd());
+        }
+        if self.identity.is_some() && identity(self.seen) == self.identity {
+            return Some(self.seen);
+        }
+        // SAFETY: a C string and plain flags.
+        let fd = unsafe { libc::open(c"/dev/kfd".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: opened just now, owned by nobody else.
+        let fresh = Device::new(fd);
+        // SAFETY: as above; the clone stays.
+        unsafe { libc::close(fd) };
+        *self = fresh?;
+        Some(self.own.get()?.as_raw_fd())
+    }
+}
+
+/// The driver answered on this descriptor.
+fn met(state: &mut State, fd: c_int) {
+    match &mut state.device {
+        Some(device) => {
+            if device.seen != fd && identity(fd) == device.identity {
+                device.seen = fd;
+            }
+        }
+        none => *none = Device::new(fd),
+    }
+}
+
+/// An `ioctl` of this driver's type with a low number.
+pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let real = real();
+    let size = (request >> 16 & 0x3fff) as usize;
+    let fits = |bytes: usize| size >= bytes && !argument.is_null();
+    // SAFETY: the caller's own arguments; the request's number and size say what they are.
+    unsafe {
+        match request as u8 {
+            GET_VERSION if fits(size_of::<GetVersion>()) && enabled() => version(real, fd, request, argument),
+            CREATE_QUEUE if fits(size_of::<CreateQueue>()) && enabled() => create(real, fd, request, argument),
+            DESTROY_QUEUE if fits(size_of::<DestroyQueue>()) && enabled() => destroy(real, fd, request, argument),
+            UPDATE_QUEUE if fits(size_of::<UpdateQueue>()) && enabled() => update(real, fd, request, argument),
+            _ => real(fd, request, argument),
+        }
+    }
+}
+
+unsafe fn version(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: as told in `watched`.
+    let rc = unsafe { real(fd, request, argument) };
+    if rc == 0 {
+        // SAFETY: the kernel has just filled it.
+        let found = unsafe { argument.cast::<GetVersion>().read_unaligned() };
+        VERSION.store(found.major_version.saturating_add(1), Relaxed);
+    }
+    rc
+}
+
+/// A runtime that never asked gets its queues all the same.
+fn ask_version(fd: c_int) {
+    if VERSION.load(Relaxed) == 0 {
+        let mut found = GetVersion::default();
+        // SAFETY: a request that fills this structure, on a descriptor on which the driver has just answered.
+        if unsafe { real()(fd, GET_VERSION_REQUEST, std::ptr::from_mut(&mut found).cast()) } == 0 {
+            VERSION.store(found.major_version.saturating_add(1), Relaxed);
+        }
+    }
+}
+
+/// A compute queue is made with the priority of the program's class. This is the first that a program does which needs
+/// the device: the scheduler starts here if it has not yet.
+unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let args = argument.cast::<CreateQueue>();
+    // SAFETY: the caller's argument, of at least this size.
+    let asked = unsafe { args.read_unaligned() };
+    if !is_compute(asked.queue_type) {
+        // SAFETY: as told in `watched`.
+        return unsafe { real(fd, request, argument) };
+    }
+    let priority = process::guarded("before a queue is made", || {
+        let rt = process::runtime()?;
+        static AT_EXIT: Once = Once::new();
+        // The runtime's own exit handler, which may wait for its queues, was set before this one: it runs after it.
+        // SAFETY: registers a function of ours.
+        AT_EXIT.call_once(|| {
+            let _ = unsafe { libc::atexit(at_exit) };
+        });
+        let told = TOLD.load(Relaxed);
+        let class = class_for(rt, if told != 0 { told - PRIORITY } else { rt.own_priority() });
+        let mut state = state();
+        if state.queues.class() != class {
+            // Those made before whoever decides was heard of.
+            let State { queues, device } = &mut *state;
+            let _ = queues.set_class(class, &mut |request| carry(device.as_mut(), request));
+        }
+        Some(state.queues.priority_for(asked.queue_priority))
+    });
+    let mut priority = priority.flatten().unwrap_or(asked.queue_priority);
+    // SAFETY: the caller's own argument, in which the kernel reads the priority; it is put back below.
+    let rc = unsafe {
+        (&raw mut (*args).queue_priority).write_unaligned(priority);
+        let mut rc = real(fd, request, argument);
+        (&raw mut (*args).queue_priority).write_unaligned(asked.queue_priority);
+        if rc < 0 && priority != asked.queue_priority {
+            // As if we had not been there.
+            priority = asked.queue_priority;
+            rc = real(fd, request, argument);
+        }
+        rc
+    };
+    if rc == 0 {
+        process::guarded("after a queue was made", || {
+            // SAFETY: the kernel has just filled in the number.
+            let made = unsafe { args.read_unaligned() };
+            ask_version(fd);
+            let mut state = state();
+            met(&mut state, fd);
+            let State { queues, device } = &mut *state;
+            queues.add(&made, priority);
+            // One that cannot be suspended runs; those of its device that are will go on when the daemon says so.
+            let _ = queues.catch_up(made.queue_id, &mut |request| carry(device.as_mut(), request));
+        });
+    }
+    rc
+}
+
+/// The lock is held until the kernel is done, so that a number given again is not taken for its former queue.
+unsafe fn destroy(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's argument, of at least this size.
+    let id = unsafe { argument.cast::<DestroyQueue>().read_unaligned() }.queue_id;
+    let state = process::guarded("before the end of a queue", state);
+    // SAFETY: as told in `watched`.
+    let rc = unsafe { real(fd, request, argument) };
+    if rc == 0 {
+        process::guarded("after the end of a queue", || state.map(|mut state| state.queues.remove(id)));
+    }
+    rc
+}
+
+/// The runtime changes one of its queues.
+unsafe fn update(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let args = argument.cast::<UpdateQueue>();
+    // SAFETY: the caller's argument, of at least this size.
+    let asked = unsafe { args.read_unaligned() };
+    let merged = process::guarded("before a queue is changed", || {
+        let state = state();
+        let sent = state.queues.merge(asked)?;
+        Some((state, sent))
+    });
+    let Some(Some((mut state, sent))) = merged else {
+        // SAFETY: as told in `watched`.
+        return unsafe { real(fd, request, argument) };
+    };
+    // SAFETY: the caller's own argument, put back at once: the kernel only reads it.
+    let rc = unsafe {
+        args.write_unaligned(sent);
+        let rc = real(fd, request, argument);
+        args.write_unaligned(asked);
+        rc
+    };
+    process::guarded("after a queue was changed", || state.queues.merged(asked, sent, rc == 0));
+    rc
+}

@@ -1,0 +1,49 @@
+//! AMD below HIP.
+//!
+//! - [`kfd`]: level 3 for every program on AMD's compute driver, whatever runtime it uses; [`queues`] holds what is known
+//!   of its queues, [`topology`] which device they are on, [`uapi`] the kernel's layouts.
+
+mod kfd;
+mod queues;
+mod topology;
+pub mod uapi;
+
+use xsched_core::XQueue;
+use xsched_proto::wire;
+
+pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
+
+/// Level 3 of a device that this process drives through AMD's compute driver.
+pub(crate) mod level3 {
+    pub(crate) use super::kfd::{hindrance, interrupt, set_priority};
+}
+
+/// Requests with greater numbers are not looked at.
+pub(crate) const LAST_WATCHED: u8 = uapi::UPDATE_QUEUE;
+
+/// The platform of programs that use AMD's runtime (ROCr) directly. They write their commands into the device's queues
+/// themselves, where no call of theirs could be held: level 3 is all there is.
+pub struct Hsa;
+
+impl xsched_core::Platform for Hsa {
+    fn kind(&self) -> wire::Platform {
+        wire::Platform::Hsa
+    }
+
+    fn levels(&self, device: &str) -> u8 {
+        if kfd::hindrance(device).is_none() { 0b100 } else { 0 }
+    }
+
+    /// Nothing is handed to a driver.
+    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        None
+    }
+
+    fn reports_completion(&self) -> bool {
+        true
+    }
+
+    fn interrupt(&self, device: &str, on: bool) {
+        kfd::interrupt(device, on);
+    }
+}

@@ -1,0 +1,106 @@
+//! What `linux/kfd_ioctl.h` says, as far as it is used here. A test compiles that header and compares.
+//!
+//! The kernel goes by the number of a request alone and copies as many bytes as its caller's size says, filled up with
+//! zeros to its own: a request is told by its number, and its size must only not be too small.
+
+use std::ffi::c_ulong;
+
+/// Number of AMDKFD_IOC_GET_VERSION.
+pub const GET_VERSION: u8 = 0x01;
+/// Number of AMDKFD_IOC_CREATE_QUEUE.
+pub const CREATE_QUEUE: u8 = 0x02;
+/// Number of AMDKFD_IOC_DESTROY_QUEUE.
+pub const DESTROY_QUEUE: u8 = 0x03;
+/// Number of AMDKFD_IOC_UPDATE_QUEUE.
+pub const UPDATE_QUEUE: u8 = 0x07;
+
+/// AMDKFD_IOC_GET_VERSION whole: `_IOR('K', 0x01, struct kfd_ioctl_get_version_args)`.
+pub const GET_VERSION_REQUEST: c_ulong = 0x8008_4b01;
+/// AMDKFD_IOC_UPDATE_QUEUE whole, as we issue it: `_IOW('K', 0x07, struct kfd_ioctl_update_queue_args)`.
+pub const UPDATE_QUEUE_REQUEST: c_ulong = 0x4018_4b07;
+
+/// KFD_IOC_QUEUE_TYPE_COMPUTE.
+pub const TYPE_COMPUTE: u32 = 0;
+/// KFD_IOC_QUEUE_TYPE_COMPUTE_AQL.
+pub const TYPE_COMPUTE_AQL: u32 = 2;
+
+/// The part of a percentage that says how much of the device a queue gets: none is suspended. The bits above it choose a
+/// part of the device, on newer kernels.
+pub const PERCENT: u32 = 0xff;
+
+/// struct kfd_ioctl_get_version_args.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GetVersion {
+    /// From the kernel.
+    pub major_version: u32,
+    /// From the kernel.
+    pub minor_version: u32,
+}
+
+/// struct kfd_ioctl_create_queue_args, as it was until ABI 1.16; later ones are longer by eight bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateQueue {
+    /// Address of the ring of packets.
+    pub ring_base_address: u64,
+    /// Address of the write index.
+    pub write_pointer_address: u64,
+    /// Address of the read index.
+    pub read_pointer_address: u64,
+    /// From the kernel.
+    pub doorbell_offset: u64,
+    /// In bytes.
+    pub ring_size: u32,
+    /// The device.
+    pub gpu_id: u32,
+    /// [`TYPE_COMPUTE`], [`TYPE_COMPUTE_AQL`], or a copy engine's.
+    pub queue_type: u32,
+    /// 0 to 100, see [`PERCENT`].
+    pub queue_percentage: u32,
+    /// 0 to 15.
+    pub queue_priority: u32,
+    /// From the kernel.
+    pub queue_id: u32,
+    /// Address of the end-of-pipe buffer.
+    pub eop_buffer_address: u64,
+    /// In bytes.
+    pub eop_buffer_size: u64,
+    /// Where the state of interrupted work is saved.
+    pub ctx_save_restore_address: u64,
+    /// In bytes.
+    pub ctx_save_restore_size: u32,
+    /// In bytes.
+    pub ctl_stack_size: u32,
+}
+
+/// struct kfd_ioctl_destroy_queue_args.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DestroyQueue {
+    /// Which.
+    pub queue_id: u32,
+    /// Nothing.
+    pub pad: u32,
+}
+
+/// struct kfd_ioctl_update_queue_args.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpdateQueue {
+    /// As at creation: newer kernels refuse another.
+    pub ring_base_address: u64,
+    /// Which.
+    pub queue_id: u32,
+    /// As at creation.
+    pub ring_size: u32,
+    /// 0 to 100, see [`PERCENT`].
+    pub queue_percentage: u32,
+    /// 0 to 15.
+    pub queue_priority: u32,
+}
+
+const _: () = assert!(
+    size_of::<CreateQueue>() == 88 && size_of::<UpdateQueue>() == 24 && size_of::<DestroyQueue>() == 8,
+    "as the kernel has them"
+);
