@@ -15,7 +15,7 @@ pub struct Lend<'a> {
 
 impl<'a> Lend<'a> {
     fn new(rt: &'a Runtime, group: &Group, rank: i32) -> Option<Lend<'a>> {
-        if !pays(rt, group, rank) {
+        if !pays(rt, group, rank) && !goes_behind(rt, group, rank) {
             return None;
         }
         lend(rt, group, rank);
@@ -45,6 +45,11 @@ impl Drop for Lend<'_> {
 
 fn pays(rt: &Runtime, group: &Group, rank: i32) -> bool {
     !rt.has_one_group() && rank > group.rank.load(Relaxed)
+}
+
+/// Whether a group waits for others of the same rank in its process: a loan of that rank ends this.
+fn goes_behind(rt: &Runtime, group: &Group, rank: i32) -> bool {
+    rank == group.rank.load(Relaxed) && group.slot(rt).system.load(Relaxed) == 0 && rt.has_system_group()
 }
 
 /// For a thread that waits at the gate of `group` (see [`thread::start_waiting`]): what it launched to elsewhere

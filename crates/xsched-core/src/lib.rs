@@ -5,6 +5,7 @@
 //!   else shares the device it also follows completions and bounds the device time in flight.
 //! - [`Group`] is the unit of suspension: one gate word in shared memory for all its queues.
 //! - [`Runtime`] owns both and knows how to find the XQueue of a handle; [`thread::enter`] is the fast path to it.
+//! - [`inspect`]: where a launch comes from, for pass-through rules and reports; off unless asked for.
 //! - [`Platform`] is the little that this crate must ask of a vendor interface.
 //!
 //! No vendor function is called from here and nothing is reordered: the application's own call goes on into the
@@ -15,6 +16,7 @@ mod descriptor;
 mod estimate;
 mod group;
 mod inherit;
+pub mod inspect;
 mod queue;
 mod runtime;
 pub mod thread;

@@ -10,7 +10,7 @@ use crate::estimate::UNKNOWN_NS;
 use crate::group::{Group, Left, wake_all_private};
 use crate::inherit::Lend;
 use crate::runtime::Runtime;
-use crate::{Platform, now_ns, thread};
+use crate::{Platform, inspect, now_ns, thread};
 
 /// A completion is followed at least every so many commands …
 const MARK_COMMANDS: u64 = 32;
@@ -237,11 +237,17 @@ impl XQueue {
     #[cold]
     #[inline(never)]
     pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
-        thread::stop_waiting(rt);
-        let group = self.group(rt);
-        let slot = group.slot(rt);
-        let stays = || self.group.load(Acquire) == group.index;
-        let untracked = |group: &Group| Admission {
+        let slot = self.group(rt).slot(rt);
+        if slot.gate.load(Relaxed) & gate::INSPECT != 0 && !thread::take_inspected() && inspect::launch(slot, counter)
+        {
+            return self.untracked(self.group(rt), &work);
+        }
+        self.admit_scheduled(rt, work, counter)
+    }
+
+    /// What is not followed to its completion.
+    fn untracked(&self, group: &Group, work: &Work) -> Admission {
+        Admission {
             mark: false,
             device_gate: false,
             tracked: false,
@@ -250,18 +256,25 @@ impl XQueue {
             key: 0,
             blocking: work.blocking,
             group: group.index,
-        };
+        }
+    }
+
+    fn admit_scheduled(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
+        thread::stop_waiting(rt);
+        let group = self.group(rt);
+        let slot = group.slot(rt);
+        let stays = || self.group.load(Acquire) == group.index;
         let mut word = slot.gate.load(Acquire);
         if word & gate::DETACHED != 0 {
             rt.await_registration(group);
             word = slot.gate.load(Acquire);
             if word & gate::DETACHED != 0 && !stays() {
                 // Moved to another group meanwhile, see below.
-                return self.admit(rt, work, counter);
+                return self.admit_scheduled(rt, work, counter);
             }
             if word & gate::DETACHED != 0 {
                 slot.unscheduled_attach.fetch_add(1, Relaxed);
-                return untracked(group);
+                return self.untracked(group, &work);
             }
         }
         if word & gate::QUIET != 0 {
@@ -270,7 +283,7 @@ impl XQueue {
         group.disarm();
         word = slot.gate.load(Acquire);
         if word & gate::WATCHED == 0 && word & gate::OPEN_MASK != 0 {
-            return untracked(group);
+            return self.untracked(group, &work);
         }
         counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
         let estimate = rt.estimates.get(work.key);
@@ -284,7 +297,7 @@ impl XQueue {
                 // `hint --queue` gave it to another group, whose gate counts now; the old one may have nothing left.
                 group.settle(rt);
                 counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
-                return self.admit(rt, work, counter);
+                return self.admit_scheduled(rt, work, counter);
             }
             if work.unbounded || self.within_bound(rt, group, estimate_ns) {
                 break;

@@ -14,8 +14,10 @@ use crate::descriptor::Descriptor;
 use crate::estimate::Estimates;
 use crate::group::{Group, LEASE_NS, Registration, wake_all};
 use crate::queue::XQueue;
-use crate::{Platform, now_ns, thread};
+use crate::{Platform, inspect, now_ns, thread};
 
+/// Vendors' own names of default streams are no greater than this; no handle is so small.
+const DEFAULT_HANDLES: usize = 2;
 /// How long the first launch of a group waits for the daemon's answer, in ns.
 const ATTACH_NS: u64 = 100_000_000;
 
@@ -39,6 +41,8 @@ struct GroupKey {
     platform: u8,
     steps: i32,
     fixed: Option<i32>,
+    /// Of the system domain, by somebody's explicit word.
+    system: bool,
 }
 
 #[derive(Default)]
@@ -142,12 +146,14 @@ impl Runtime {
         }
         // The driver is asked without our lock held.
         let spec = describe()?;
+        // Default streams are everybody's.
+        let system = spec.handle > DEFAULT_HANDLES && inspect::makes_system_queues();
         let mut tables = self.tables();
         if let Some(at) = tables.queues.get(&key) {
             return Some(&self.queues[usize::from(*at)]);
         }
         let group_key =
-            GroupKey { device: spec.device, platform: spec.platform, steps: spec.priority_steps, fixed: None };
+            GroupKey { device: spec.device, platform: spec.platform, steps: spec.priority_steps, fixed: None, system };
         let group = self.group_for(&mut tables, group_key)?;
         let at = tables.free_queues.pop()?;
         self.high_water.fetch_max(u32::from(at) + 1, AcqRel);
@@ -161,6 +167,7 @@ impl Runtime {
         let slot = queue.slot(self);
         slot.shared.launches.store(0, Relaxed);
         slot.shared.tracked.store(0, Relaxed);
+        slot.shared.system.store(0, Relaxed);
         slot.group.store(u32::from(group) + 1, Release);
         queue.generation.fetch_add(1, Release);
         tables.queues.insert(key, at);
@@ -177,7 +184,9 @@ impl Runtime {
         let index = tables.groups.len();
         let group = self.groups.get(index)?;
         let slot = group.slot(self);
-        slot.gate.store(gate::DETACHED | gate::QUIET, Relaxed);
+        let inspect = if inspect::is_on() { gate::INSPECT } else { 0 };
+        slot.gate.store(gate::DETACHED | gate::QUIET | inspect, Relaxed);
+        slot.system.store(u32::from(key.system), Relaxed);
         slot.lent_priority.store(i32::MIN, Relaxed);
         slot.state.store(state::IDLE, Relaxed);
         let base = self.base_priority.load(Relaxed);
@@ -202,6 +211,7 @@ impl Runtime {
             platform: platform.kind(),
             priority_steps: key.steps,
             priority_fixed: key.fixed,
+            system: key.system,
             levels: platform.levels(&key.device),
         }
     }
@@ -213,8 +223,10 @@ impl Runtime {
         let queue = &self.queues[usize::from(at)];
         queue.generation.fetch_add(1, AcqRel);
         let launches = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.total()));
+        let system = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.system.load(Relaxed)));
         let group = queue.group(self);
         group.slot(self).launches_retired.fetch_add(launches, Relaxed);
+        group.slot(self).system_retired.fetch_add(system, Relaxed);
         let mut next = queue.counters.load(Acquire);
         while let Some(index) = next.checked_sub(1) {
             let at = index as usize;
@@ -291,6 +303,7 @@ impl Runtime {
         let counter: &CounterSlot = &self.segment.counters[at];
         counter.counter.launches.store(0, Relaxed);
         counter.counter.tracked.store(0, Relaxed);
+        counter.counter.system.store(0, Relaxed);
         counter.queue.store(u32::from(queue.index) + 1, Release);
         self.owners[at].store(me, Release);
         self.next_counter[at].store(queue.counters.load(Relaxed), Relaxed);
@@ -585,6 +598,26 @@ impl Runtime {
         self.groups().map(|g| g.slot(self)).fold((0, 0), |(bound, signal), slot| {
             (bound + slot.bound_escapes.load(Relaxed), signal + slot.signal_escapes.load(Relaxed))
         })
+    }
+
+    /// From now on who makes a launch is looked at, see [`inspect`].
+    pub fn inspect_launches(&self) {
+        let _tables = self.tables();
+        for group in self.groups() {
+            group.slot(self).gate.fetch_or(gate::INSPECT, AcqRel);
+        }
+    }
+
+    /// Launches of the system domain, as far as they were looked at.
+    pub fn system_launches(&self) -> u64 {
+        let retired = self.groups().map(|g| g.slot(self).system_retired.load(Relaxed));
+        let counters = self.queues().flat_map(|q| self.counters_of(q).map(|c| c.system.load(Relaxed)));
+        retired.chain(counters).fold(0, u64::wrapping_add)
+    }
+
+    /// Whether some group goes before others of the same priority in this process.
+    pub(crate) fn has_system_group(&self) -> bool {
+        self.groups().any(|g| g.slot(self).system.load(Relaxed) != 0)
     }
 
     /// Launches of the whole process, and those that went by without a gate decision: attach, passthrough, error.

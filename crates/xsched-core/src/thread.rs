@@ -1,11 +1,12 @@
 //! What a thread remembers: the XQueues it used last, and whether it is inside a vendor call already.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
+use core::sync::atomic::{Ordering::*, compiler_fence};
 
-use xsched_proto::segment::{Counter, gate};
+use xsched_proto::segment::{Counter, GroupSlot, gate};
 
 use crate::group::Group;
+use crate::inspect;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
 
@@ -18,7 +19,7 @@ struct Entry {
     key: usize,
     generation: u32,
     queue: Option<&'static XQueue>,
-    gate: Option<&'static AtomicU32>,
+    slot: Option<&'static GroupSlot>,
     counter: Option<&'static Counter>,
 }
 
@@ -38,6 +39,10 @@ pub struct Thread {
     /// What it lends to that group meanwhile, plus [`RANK`]; 0 = nothing.
     lends: Cell<i32>,
     entries: [Cell<Entry>; ENTRIES],
+    /// The preload library's own: what it knows of this thread's call sites.
+    pub sites: Cell<usize>,
+    /// The launch under way was looked at, see [`crate::inspect`].
+    inspected: Cell<bool>,
 }
 
 /// Added to ranks (-255..=255), so that 0 stays free.
@@ -200,7 +205,7 @@ impl Counted {
 #[inline(always)]
 pub fn enter(key: usize) -> Entered {
     let e = current().entries[slot_of(key)].get();
-    let (Some(queue), Some(word), Some(counter)) = (e.queue, e.gate, e.counter) else { return Entered::Unknown };
+    let (Some(queue), Some(slot), Some(counter)) = (e.queue, e.slot, e.counter) else { return Entered::Unknown };
     if e.key != key || queue.generation.load(Relaxed) != e.generation {
         return Entered::Unknown;
     }
@@ -208,10 +213,36 @@ pub fn enter(key: usize) -> Entered {
     // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
     counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Relaxed);
     compiler_fence(SeqCst);
-    if word.load(Relaxed) == gate::GRANTED {
+    let word = slot.gate.load(Relaxed);
+    if word == gate::GRANTED {
         return Entered::Fast(Counted(counter));
     }
+    if word & gate::INSPECT != 0 {
+        return inspected(word, queue, slot, counter);
+    }
     Entered::Careful(queue, counter)
+}
+
+/// The same where call sites are looked at.
+#[inline(never)]
+fn inspected(word: u32, queue: &'static XQueue, slot: &GroupSlot, counter: &'static Counter) -> Entered {
+    let passes = inspect::launch(slot, counter);
+    if passes || word & !gate::INSPECT == gate::GRANTED {
+        return Entered::Fast(Counted(counter));
+    }
+    current().inspected.set(true);
+    Entered::Careful(queue, counter)
+}
+
+/// Whether the launch that goes the careful way was looked at already; asked once for each.
+pub(crate) fn take_inspected() -> bool {
+    current().inspected.replace(false)
+}
+
+/// Address of a word on the stack of the hook that the calling thread is in: for one hook, always in the same distance
+/// from where its caller's return address lies.
+pub fn place_of_hook() -> usize {
+    current().inside.get()
 }
 
 #[inline(always)]
@@ -228,7 +259,7 @@ pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counte
         key,
         generation,
         queue: Some(queue),
-        gate: Some(&group.slot(rt).gate),
+        slot: Some(group.slot(rt)),
         counter: Some(counter),
     });
 }
@@ -250,7 +281,7 @@ fn left_by_longjmp(thread: &Thread) {
 
 fn forget_queues(thread: &Thread) {
     for entry in &thread.entries {
-        entry.set(Entry { key: 0, generation: 0, queue: None, gate: None, counter: None });
+        entry.set(Entry { key: 0, generation: 0, queue: None, slot: None, counter: None });
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) struct Group {
     pub(crate) level: u8,
     pub(crate) steps: i32,
     pub(crate) fixed: Option<i32>,
+    /// Of the system domain.
+    pub(crate) system: bool,
     /// As last read from the segment.
     pub(crate) state: u32,
     pub(crate) lent: i32,

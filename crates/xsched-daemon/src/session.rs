@@ -61,12 +61,12 @@ impl Server {
 
     pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), String> {
         match message {
-            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, levels } => {
+            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels } => {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err("it asks for a priority out of range".into());
                 }
-                self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, ..group });
+                self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, system, ..group });
                 Ok(())
             }
             ClientMsg::GroupRemove { slot } => {
@@ -126,6 +126,7 @@ impl Server {
             level: client.group_level(levels),
             steps: 0,
             fixed: None,
+            system: false,
             state: state::IDLE,
             lent: i32::MIN,
             granted: false,

@@ -47,6 +47,7 @@ fn mps_is_chosen_only_if_all_programs_on_a_gpu_come_by_the_same() {
         platform: Platform::Cuda,
         priority_steps: 0,
         priority_fixed: None,
+        system: false,
         levels: 1,
     });
     assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { slot: 1, .. }, _))));

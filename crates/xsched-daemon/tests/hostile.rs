@@ -150,6 +150,7 @@ fn slots_and_names_that_make_no_sense() {
         platform: Platform::Sim,
         priority_steps: i32::MIN,
         priority_fixed: None,
+        system: false,
         levels: 0,
     };
     let nonsense = [
@@ -171,6 +172,7 @@ fn slots_and_names_that_make_no_sense() {
             platform: Platform::Sim,
             priority_steps: 0,
             priority_fixed: Some(1_000),
+            system: false,
             levels: 1,
         },
     ];

@@ -35,6 +35,8 @@ pub mod gate {
     pub const SOLO: u32 = 0x0002_0000;
     /// Byte 3, the client's: idle as far as the daemon knows; the next launch must announce itself.
     pub const QUIET: u32 = 0x0100_0000;
+    /// Byte 3, the client's: who makes a launch is looked at, for pass-through rules or reports by domain.
+    pub const INSPECT: u32 = 0x0200_0000;
     /// What a device gate waits for with an AND comparison.
     pub const OPEN_MASK: u32 = GRANTED | DETACHED;
 }
@@ -100,6 +102,10 @@ pub struct GroupSlot {
     pub ready_at_ns: AtomicU64,
     /// Launches of queues and counters that no longer exist.
     pub launches_retired: AtomicU64,
+    /// The same of [`Counter::system`].
+    pub system_retired: AtomicU64,
+    /// 1 = of the system domain: before others of the same priority in its process.
+    pub system: AtomicU32,
 }
 
 /// One XQueue. 128 bytes.
@@ -121,6 +127,8 @@ pub struct Counter {
     pub launches: AtomicU64,
     /// Launches that were looked at more closely, because the device is shared.
     pub tracked: AtomicU64,
+    /// How many of both are of the system domain; counted only under [`gate::INSPECT`].
+    pub system: AtomicU64,
 }
 
 impl Counter {

@@ -84,6 +84,8 @@ pub enum ClientMsg {
         priority_steps: i32,
         /// Set by `hint --queue`: an absolute priority that replaces the relative one.
         priority_fixed: Option<i32>,
+        /// Of the system domain: before others of the same priority in its process.
+        system: bool,
         /// Levels this device can do: bit n-1 = level n.
         levels: u8,
     },

@@ -2,6 +2,7 @@
 //!
 //! - [`interpose`] stands between callers and vendor libraries: exported stubs, `dlsym`, and the search for the
 //!   function the caller would have got without us.
+//! - [`domain`] tells whose work a launch is, for pass-through rules and scheduling domains.
 //! - [`platform`] holds one folder per vendor interface: which functions enqueue, wait, create or destroy, and what
 //!   the core must be told about each.
 //! - [`process`] is the one runtime of this process: started at the first device call, forgotten after `fork`.
@@ -9,6 +10,7 @@
 //! Until the first device call nothing happens here: no thread, no socket, no output. There is no constructor.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod domain;
 pub mod interpose;
 pub mod platform;
 pub mod process;

@@ -191,6 +191,12 @@ fn describe() -> Vec<Described> {
         _ => String::new(),
     });
     lines.extend(
+        domain::launches_by_library()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, n)| Described::Note { text: format!("{n} launches came from {name}") }),
+    );
+    lines.extend(
         stats::added()
             .into_iter()
             .map(|(name, n)| Described::Note { text: format!("{n} calls of {name} were added to follow completions") }),

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::process;
+use crate::{domain, process};
 
 /// Marker commands placed to follow completions, see the OpenCL platform.
 pub(crate) static ADDED_MARKERS: AtomicU64 = AtomicU64::new(0);
@@ -14,6 +14,19 @@ pub(crate) fn added() -> Vec<(&'static str, u64)> {
     if markers == 0 { Vec::new() } else { vec![("clEnqueueMarkerWithWaitList", markers)] }
 }
 
+/// Launches by domain and by library, as two more members; empty where nobody looked.
+fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
+    let Some(libraries) = domain::launches_by_library() else { return String::new() };
+    let system = rt.system_launches();
+    let quoted = |name: &str| name.replace(|c: char| c == '"' || c == '\\' || c.is_control(), "?");
+    let libraries: Vec<String> = libraries.iter().map(|(name, n)| format!("\"{}\":{n}", quoted(name))).collect();
+    format!(
+        ",\"domains\":{{\"system\":{system},\"application\":{}}},\"libraries\":{{{}}}",
+        launches.wrapping_sub(system),
+        libraries.join(",")
+    )
+}
+
 /// At exit: appends one line of JSON to the file that `XSCHED_STATS` names.
 pub(crate) extern "C" fn write() {
     let _ = std::panic::catch_unwind(|| {
@@ -21,10 +34,11 @@ pub(crate) extern "C" fn write() {
         let (launches, [attach, passthrough, error]) = rt.totals();
         let (bound_escapes, signal_escapes) = rt.escapes();
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
+        let domains = domains(rt, launches);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
              \"error\":{error}}},\"gate_waits\":{},\"bound_escapes\":{bound_escapes},\
-             \"signal_escapes\":{signal_escapes},\"added\":{{{}}}}}\n",
+             \"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}}}\n",
             std::process::id(),
             rt.gate_waits(),
             added.join(",")

@@ -256,6 +256,7 @@ impl Client {
             platform,
             priority_steps,
             priority_fixed: None,
+            system: false,
             levels,
         });
         match receive(&self.socket) {

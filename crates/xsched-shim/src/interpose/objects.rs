@@ -15,11 +15,11 @@ struct Object {
 }
 
 /// Everything loaded at one moment.
-pub(super) struct Objects(Vec<Object>);
+pub(crate) struct Objects(Vec<Object>);
 
 impl Objects {
     /// What is loaded now.
-    pub(super) fn now() -> Objects {
+    pub(crate) fn now() -> Objects {
         let mut found = Objects(Vec::new());
         // SAFETY: the callback gets `found` back and is done with it when the call returns.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
@@ -68,6 +68,12 @@ impl Objects {
     /// The file an object was loaded from; empty for the program itself.
     pub(super) fn file(&self, place: usize) -> &CStr {
         &self.0[place].file
+    }
+
+    /// Something of each, made of where it begins and ends, its file and its SONAME.
+    pub(crate) fn into_each<T>(self, make: impl Fn(usize, usize, String, Option<String>) -> T) -> Vec<T> {
+        let text = |s: CString| s.to_string_lossy().into_owned();
+        self.0.into_iter().map(|o| make(o.start, o.end, text(o.file), o.soname.map(text))).collect()
     }
 
     /// How many there are.

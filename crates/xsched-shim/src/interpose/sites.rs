@@ -95,6 +95,7 @@ pub(super) fn forget_after<T>(unmap: impl FnOnce() -> T) -> T {
     CLOSING.fetch_add(1, SeqCst);
     let result = unmap();
     GENERATION.fetch_add(1, SeqCst);
+    crate::domain::objects_changed();
     CLOSING.fetch_sub(1, SeqCst);
     result
 }

@@ -1,0 +1,106 @@
+//! The exported functions of `include/xsched/domain.h`, under their names for HIP and for CUDA.
+
+use std::ffi::c_int;
+
+use xsched_core::inspect::Domain;
+
+use super::sites;
+
+/// Success in both vendors' numbering, as are the errors below.
+const OK: c_int = 0;
+const INVALID_VALUE: c_int = 1;
+const OUT_OF_MEMORY: c_int = 2;
+const ILLEGAL_STATE: c_int = 401;
+
+const SYSTEM: c_int = 0;
+const APPLICATION: c_int = 1;
+const AUTO: c_int = 2;
+
+/// The domain of a number; `Some(None)` = automatic.
+fn domain(number: c_int) -> Option<Option<Domain>> {
+    match number {
+        SYSTEM => Some(Some(Domain::System)),
+        APPLICATION => Some(Some(Domain::Application)),
+        AUTO => Some(None),
+        _ => None,
+    }
+}
+
+/// Runs the part behind an entry point; a panic in it is an error like any other.
+fn guarded(part: impl FnOnce() -> c_int) -> c_int {
+    crate::process::guarded("in a scheduling domain function", part).unwrap_or(ILLEGAL_STATE)
+}
+
+unsafe extern "C" fn set(number: c_int, caller: usize) -> c_int {
+    guarded(|| {
+        let Some(domain) = domain(number) else { return INVALID_VALUE };
+        super::look();
+        if sites::set(caller, domain) { OK } else { ILLEGAL_STATE }
+    })
+}
+
+unsafe extern "C" fn get(place: *mut c_int, caller: usize) -> c_int {
+    guarded(|| {
+        if place.is_null() {
+            return INVALID_VALUE;
+        }
+        let number = match sites::explicit(caller) {
+            Some(Domain::System) => SYSTEM,
+            Some(Domain::Application) => APPLICATION,
+            None => AUTO,
+        };
+        // SAFETY: the caller's own place, not null.
+        unsafe { *place = number };
+        OK
+    })
+}
+
+unsafe extern "C" fn push(number: c_int) -> c_int {
+    guarded(|| {
+        let Some(domain) = domain(number) else { return INVALID_VALUE };
+        super::look();
+        if sites::push(domain) { OK } else { OUT_OF_MEMORY }
+    })
+}
+
+unsafe extern "C" fn pop() -> c_int {
+    guarded(|| if sites::pop() { OK } else { ILLEGAL_STATE })
+}
+
+/// Exports a function of one argument whose implementation also gets the address it returns to: the library that calls.
+macro_rules! exported {
+    ($($name:ident => $implementation:path;)*) => {
+        $(
+            // SAFETY: the argument stays where it is; the second one's register is free at a function's entry.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            #[allow(non_snake_case)]
+            unsafe extern "C" fn $name() {
+                core::arch::naked_asm!("mov rsi, qword ptr [rsp]", "jmp {}", sym $implementation)
+            }
+        )*
+    };
+}
+
+exported! {
+    hipSetSchedulingDomain => set;
+    hipGetSchedulingDomain => get;
+    hipPushSchedulingDomain => push;
+    hipPopSchedulingDomain => pop;
+    XSetSchedulingDomain => set;
+    XGetSchedulingDomain => get;
+    XPushSchedulingDomain => push;
+    XPopSchedulingDomain => pop;
+}
+
+/// Everything exported here, for the audit of what the library exports.
+pub const NAMES: &[&str] = &[
+    "hipSetSchedulingDomain",
+    "hipGetSchedulingDomain",
+    "hipPushSchedulingDomain",
+    "hipPopSchedulingDomain",
+    "XSetSchedulingDomain",
+    "XGetSchedulingDomain",
+    "XPushSchedulingDomain",
+    "XPopSchedulingDomain",
+];

@@ -1,0 +1,198 @@
+//! JSON as people write it: with `//` and `/* */` comments and a comma too many. Only what a rules file needs, so that
+//! the preload library brings no parser of its own weight into every program.
+
+/// Levels of nesting accepted.
+const DEPTH: usize = 16;
+
+/// A value; numbers are kept as text, since no rule has any.
+#[derive(Debug, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+    List(Vec<Value>),
+    Map(Vec<(String, Value)>),
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+/// Reads one value. An error tells the line.
+pub(super) fn read(text: &str) -> Result<Value, String> {
+    let mut reader = Reader { text: text.as_bytes(), at: 0 };
+    let result = reader.value(0).and_then(|value| match reader.peek()? {
+        None => Ok(value),
+        Some(_) => Err("something follows the end".into()),
+    });
+    let line = 1 + reader.text[..reader.at.min(reader.text.len())].iter().filter(|b| **b == b'\n').count();
+    result.map_err(|why: String| format!("line {line}: {why}"))
+}
+
+impl Reader<'_> {
+    /// The next byte that means something.
+    fn peek(&mut self) -> Result<Option<u8>, String> {
+        loop {
+            let rest = &self.text[self.at..];
+            match rest {
+                [b' ' | b'\t' | b'\r' | b'\n', ..] => self.at += 1,
+                [b'/', b'/', ..] => self.at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len()),
+                [b'/', b'*', ..] => match rest.windows(2).skip(2).position(|two| two == b"*/") {
+                    Some(end) => self.at += end + 4,
+                    None => return Err("a comment does not end".into()),
+                },
+                _ => return Ok(rest.first().copied()),
+            }
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, String> {
+        if depth > DEPTH {
+            return Err("nested too deeply".into());
+        }
+        match self.peek()? {
+            Some(b'{') => self.map(depth),
+            Some(b'[') => {
+                let mut list = Vec::new();
+                self.at += 1;
+                while !self.ends(b']')? {
+                    list.push(self.value(depth + 1)?);
+                    self.comma(b']')?;
+                }
+                Ok(Value::List(list))
+            }
+            Some(b'"') => Ok(Value::Text(self.text()?)),
+            Some(_) => self.word(),
+            None => Err("a value is missing".into()),
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Value, String> {
+        let mut map = Vec::new();
+        self.at += 1;
+        while !self.ends(b'}')? {
+            if self.peek()? != Some(b'"') {
+                return Err("a name in quotes is missing".into());
+            }
+            let name = self.text()?;
+            if self.peek()? != Some(b':') {
+                return Err(format!("a ':' is missing after \"{name}\""));
+            }
+            self.at += 1;
+            map.push((name, self.value(depth + 1)?));
+            self.comma(b'}')?;
+        }
+        Ok(Value::Map(map))
+    }
+
+    /// Takes a closing bracket if it is next.
+    fn ends(&mut self, bracket: u8) -> Result<bool, String> {
+        let ends = self.peek()? == Some(bracket);
+        self.at += usize::from(ends);
+        Ok(ends)
+    }
+
+    fn comma(&mut self, bracket: u8) -> Result<(), String> {
+        match self.peek()? {
+            Some(b',') => self.at += 1,
+            Some(b) if b == bracket => {}
+            _ => return Err(format!("a ',' or '{}' is missing", char::from(bracket))),
+        }
+        Ok(())
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        let mut bytes = Vec::new();
+        self.at += 1;
+        loop {
+            let byte = *self.text.get(self.at).ok_or("a text does not end")?;
+            self.at += 1;
+            match byte {
+                b'"' => return String::from_utf8(bytes).map_err(|_| "a text is not UTF-8".into()),
+                b'\n' => return Err("a text does not end".into()),
+                b'\\' => self.escape(&mut bytes)?,
+                other => bytes.push(other),
+            }
+        }
+    }
+
+    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
+        let byte = *self.text.get(self.at).ok_or("a text does not end")?;
+        self.at += 1;
+        let plain = match byte {
+            b'n' => '\n',
+            b't' => '\t',
+            b'r' => '\r',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'"' | b'\\' | b'/' => char::from(byte),
+            b'u' => {
+                let digits = self.text.get(self.at..self.at + 4).and_then(|d| std::str::from_utf8(d).ok());
+                self.at += 4;
+                let code = digits.and_then(|d| u32::from_str_radix(d, 16).ok()).and_then(char::from_u32);
+                code.ok_or("a \\u needs four digits of a character")?
+            }
+            other => return Err(format!("'\\{}' means nothing", char::from(other))),
+        };
+        bytes.extend(plain.encode_utf8(&mut [0; 4]).bytes());
+        Ok(())
+    }
+
+    fn word(&mut self) -> Result<Value, String> {
+        let rest = &self.text[self.at..];
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
+        let length = rest.iter().position(|b| !is_part(b)).unwrap_or(rest.len());
+        let word = String::from_utf8_lossy(&rest[..length]).into_owned();
+        let value = match word.as_str() {
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            "null" => Value::Null,
+            _ if word.parse::<f64>().is_ok() => Value::Number(word),
+            _ => {
+                return Err(format!(
+                    "'{}' is no value",
+                    String::from_utf8_lossy(&rest[..length.clamp(1, 20).min(rest.len())])
+                ));
+            }
+        };
+        self.at += length;
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_a_comma_too_many_are_read_over() {
+        let text =
+            "// rules\n{ \"a\": [\"x\\\"\\u00e9\", 1.5e3, true,], /* all\nof it */ \"http://b\": { }, // end\n}\n";
+        let list = Value::List(vec![Value::Text("x\"é".into()), Value::Number("1.5e3".into()), Value::Bool(true)]);
+        let map = Value::Map(vec![("a".into(), list), ("http://b".into(), Value::Map(vec![]))]);
+        assert_eq!(read(text), Ok(map));
+        assert_eq!(read("null // nothing"), Ok(Value::Null));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (text, says) in [
+            ("{\n\"a\" 1}", "line 2: a ':' is missing after \"a\""),
+            ("[1 2]", "line 1: a ',' or ']' is missing"),
+            ("{\n\n a: 1}", "line 3: a name in quotes is missing"),
+            ("\"abc", "line 1: a text does not end"),
+            ("/* x", "line 1: a comment does not end"),
+            ("{} {}", "line 1: something follows the end"),
+            ("[yes]", "line 1: 'yes' is no value"),
+            ("", "line 1: a value is missing"),
+            ("\"\\q\"", "line 1: '\\q' means nothing"),
+            ("é", "is no value"),
+        ] {
+            let e = read(text).unwrap_err();
+            assert!(e.contains(says), "{text}: {e}");
+        }
+        assert!(read(&"[".repeat(100)).unwrap_err().contains("nested too deeply"));
+    }
+}

@@ -1,0 +1,72 @@
+//! Whose work a launch is: scheduling domains, call sites, and pass-through rules.
+//!
+//! - [`api`]: what programs and libraries may say themselves (`include/xsched/domain.h`).
+//! - [`rules`] (read by [`json`]): what an operator lets through unscheduled (`docs/passthrough.md`).
+//! - [`sites`]: which library a call comes from, remembered by call site; [`objects`]: the loaded libraries by address;
+//!   [`names`]: which of them are vendors'; [`walk`]: the way up through a vendor's runtime.
+//!
+//! Nothing of this runs unless there is a rule, a report is asked for, or a program uses the interface.
+
+mod api;
+mod json;
+mod names;
+mod objects;
+mod rules;
+mod sites;
+mod walk;
+
+pub use api::NAMES;
+
+use std::sync::Once;
+
+use xsched_agent::say;
+use xsched_core::inspect::{self, Inspector};
+
+use crate::process;
+
+static INSPECTOR: Inspector = Inspector { launch: sites::launch, maker: sites::maker };
+
+/// At the first device call: reads the rules, and begins to look at launches if that is wanted.
+pub(crate) fn start() {
+    for complaint in rules::read() {
+        say(&complaint);
+    }
+    let report = std::env::var("XSCHED_DOMAINS").unwrap_or_default();
+    match report.as_str() {
+        "report" => look(),
+        "" | "0" | "off" => {}
+        other => say(&format!("XSCHED_DOMAINS={other} ignored: use report or off")),
+    }
+    if rules::any() {
+        look();
+    }
+}
+
+/// Begins to look at launches.
+fn look() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        inspect::install(&INSPECTOR);
+        inspect::start(process::running());
+    });
+}
+
+/// A thread ends: what it counted is kept.
+pub(crate) fn thread_ends() {
+    sites::thread_ends();
+}
+
+/// In a forked child nothing was counted yet, and the call sites of other threads are nobody's.
+pub(crate) fn forget_all() {
+    sites::forget_all();
+}
+
+/// Launches by library, most first; `None` = nobody looked.
+pub(crate) fn launches_by_library() -> Option<Vec<(String, u64)>> {
+    inspect::is_on().then(sites::totals)
+}
+
+/// Some object may have been unmapped.
+pub(crate) fn objects_changed() {
+    sites::forget_sites();
+}

@@ -1,0 +1,262 @@
+//! Pass-through rules: which launches reach the driver without a decision. See `docs/passthrough.md`.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use super::json::{self, Value};
+use crate::interpose::{self, BINDINGS};
+use crate::platform;
+
+/// Where rules lie unless `XSCHED_PASSTHROUGH_CONFIG` says otherwise.
+const FILE: &str = "/etc/xsched/passthrough.json";
+/// A larger file is a mistake, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// What being named means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// It passes; all else is scheduled.
+    #[default]
+    Whitelist,
+    /// It is scheduled; all else passes.
+    Blacklist,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    mode: Mode,
+    /// In lower case.
+    libraries: Vec<String>,
+    apis: Vec<Api>,
+}
+
+#[derive(Debug)]
+struct Api {
+    name: String,
+    tag: usize,
+    said: AtomicBool,
+}
+
+static RULES: OnceLock<Rules> = OnceLock::new();
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// What the rules say of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    named: bool,
+    passes: bool,
+}
+
+impl Verdict {
+    /// Of what has no library.
+    pub(super) const UNNAMED: Verdict = Verdict { named: false, passes: false };
+}
+
+/// Reads the rules, once. Returns what was not understood, a line each.
+pub(super) fn read() -> Vec<String> {
+    let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+    VERBOSE.store(var("XSCHED_VERBOSE").is_some_and(|v| v != "0"), Relaxed);
+    let mut complaints = Vec::new();
+    let mut rules = Rules::default();
+    let given = var("XSCHED_PASSTHROUGH_CONFIG");
+    let file = given.as_deref().unwrap_or(FILE);
+    match contents(file) {
+        Ok(text) => match rules_of(&text) {
+            Ok((read, unknown)) => {
+                rules = read;
+                complaints.extend(unknown.into_iter().map(|what| format!("{file}: {what}")));
+            }
+            Err(why) => complaints.push(format!("pass-through rules ignored: {file}: {why}")),
+        },
+        Err(e) if given.is_none() && e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => complaints.push(format!("pass-through rules ignored: {file}: {e}")),
+    }
+    if let Some(more) = var("XSCHED_PASSTHROUGH_LIBS") {
+        let more = more.split([',', ':']).map(|l| l.trim().to_lowercase()).filter(|l| !l.is_empty());
+        rules.libraries.extend(more);
+    }
+    let _ = RULES.set(rules);
+    complaints
+}
+
+fn contents(file: &str) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let file = std::fs::File::open(file)?;
+    if file.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
+        return Err(std::io::Error::other("larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+/// What a file says, and what of it was not understood.
+fn rules_of(text: &str) -> Result<(Rules, Vec<String>), String> {
+    let (mut rules, mut unknown) = (Rules::default(), Vec::new());
+    if text.trim().is_empty() {
+        return Ok((rules, unknown));
+    }
+    let Value::Map(mut map) = json::read(text)? else { return Err("line 1: an object { … } is missing".into()) };
+    // The table may stand in one of several of a larger file.
+    if let Some(at) = map.iter().position(|(name, value)| name == "passthrough" && matches!(value, Value::Map(_)))
+        && let Value::Map(inner) = map.swap_remove(at).1
+    {
+        map = inner;
+    }
+    for (name, value) in map {
+        match (name.as_str(), value) {
+            ("mode", Value::Text(mode)) => {
+                rules.mode = match mode.to_ascii_lowercase().as_str() {
+                    "whitelist" => Mode::Whitelist,
+                    "blacklist" => Mode::Blacklist,
+                    other => return Err(format!("mode '{other}': use whitelist or blacklist")),
+                }
+            }
+            ("libraries" | "libs" | "user_libraries", Value::List(list)) => {
+                rules.libraries.extend(texts(&name, list)?.into_iter().map(|l| l.to_lowercase()));
+            }
+            ("apis", Value::List(list)) => {
+                for pattern in texts(&name, list)? {
+                    let found = apis(&pattern);
+                    if found.is_empty() {
+                        unknown.push(format!("'{pattern}' is no function that is scheduled, ignored"));
+                    }
+                    rules.apis.extend(found);
+                }
+            }
+            (name @ ("mode" | "libraries" | "libs" | "user_libraries" | "apis"), _) => {
+                return Err(format!("\"{name}\" has a value of the wrong kind"));
+            }
+            (name, _) => unknown.push(format!("\"{name}\" ignored: use mode, libraries, user_libraries or apis")),
+        }
+    }
+    Ok((rules, unknown))
+}
+
+fn texts(name: &str, list: Vec<Value>) -> Result<Vec<String>, String> {
+    let text = |value| match value {
+        Value::Text(text) if !text.is_empty() => Ok(text),
+        _ => Err(format!("\"{name}\" holds something that is no text")),
+    };
+    list.into_iter().map(text).collect()
+}
+
+/// The hooked functions of this name; a `*` at its end stands for anything.
+fn apis(pattern: &str) -> Vec<Api> {
+    let matches = |name: &str| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    };
+    let names = platform::hooks().filter_map(|hook| hook.name.to_str().ok()).filter(|name| matches(name));
+    names.map(|name| Api { name: name.to_owned(), tag: interpose::tag(name), said: AtomicBool::new(false) }).collect()
+}
+
+/// Whether there is any rule.
+pub(super) fn any() -> bool {
+    RULES.get().is_some_and(|r| !r.libraries.is_empty() || !r.apis.is_empty() || r.mode == Mode::Blacklist)
+}
+
+/// Whether a rule names a library: a part of its file name or SONAME, or, with a slash, of its path.
+pub(super) fn names_library(file: &str, soname: Option<&str>) -> bool {
+    let Some(rules) = RULES.get() else { return false };
+    let (path, soname) = (file.to_lowercase(), soname.map(str::to_lowercase));
+    let name = path.rsplit('/').next().unwrap_or(&path);
+    let is = |rule: &String| match rule.contains('/') {
+        true => path.contains(rule),
+        false => name.contains(rule) || soname.as_ref().is_some_and(|s| s.contains(rule)),
+    };
+    rules.libraries.iter().any(is)
+}
+
+/// What the rules say of a library that they name or not.
+pub(super) fn of_library(file: &str, named: bool) -> Verdict {
+    let blacklist = RULES.get().is_some_and(|r| r.mode == Mode::Blacklist);
+    Verdict { named, passes: !file.is_empty() && named != blacklist }
+}
+
+/// Whether a call passes, of a library with this verdict to the function that the stub's word names. A function counts
+/// before a library.
+#[inline(always)]
+pub(super) fn passes(verdict: Verdict, binding: usize) -> bool {
+    match RULES.get() {
+        Some(rules) if !rules.apis.is_empty() => by_function(rules, verdict, binding),
+        _ => verdict.passes,
+    }
+}
+
+#[inline(never)]
+fn by_function(rules: &Rules, verdict: Verdict, binding: usize) -> bool {
+    let tag = binding & !(BINDINGS - 1);
+    let Some(api) = rules.apis.iter().find(|api| api.tag == tag) else { return verdict.passes };
+    let passes = rules.mode == Mode::Whitelist;
+    if passes && !api.said.load(Relaxed) && !api.said.swap(true, Relaxed) {
+        say(&api.name);
+    }
+    passes
+}
+
+/// A library's launch passed for the first time on some thread.
+pub(super) fn say_hit(file: &str, verdict: Verdict) {
+    static SAID: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    if !verdict.passes {
+        return;
+    }
+    let mut said = SAID.lock().unwrap_or_else(|e| e.into_inner());
+    if !said.iter().any(|s| s == file) {
+        said.push(file.to_owned());
+        say(file);
+    }
+}
+
+/// With `XSCHED_VERBOSE=1`: in the words that scripts look for.
+fn say(what: &str) {
+    if VERBOSE.load(Relaxed) {
+        let line = format!("[XSched] Passthrough: {what}\n");
+        // SAFETY: descriptor 2 is only written to; whoever closed it makes the write fail, which is ignored.
+        unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_reports_is_read() {
+        let text = r#"{
+            // what does not go through the scheduler
+            "passthrough": {
+                "mode": "Whitelist",
+                "libraries": ["hipblas", "MIOpen", ],
+                "user_libraries": ["/triton/"],   // by path
+                "apis": ["simMemcpyAsync", "simMemset*", "nonesuch"],
+                "colour": 1
+            }
+        }"#;
+        let (rules, unknown) = rules_of(text).unwrap();
+        assert_eq!(rules.libraries, ["hipblas", "miopen", "/triton/"]);
+        let names: Vec<_> = rules.apis.iter().map(|a| a.name.as_str()).collect();
+        assert_eq!(names, ["simMemcpyAsync", "simMemset", "simMemsetAsync"]);
+        assert_eq!(unknown.len(), 2, "{unknown:?}");
+        assert_eq!(rules_of("{\"mode\": \"blacklist\"}").unwrap().0.mode, Mode::Blacklist);
+        assert!(rules_of("").unwrap().0.libraries.is_empty());
+        for (text, says) in [
+            ("{\"mode\": 1}", "wrong kind"),
+            ("{\"mode\": \"grey\"}", "use whitelist or blacklist"),
+            ("{\"libraries\": [1]}", "no text"),
+            ("[]", "an object"),
+        ] {
+            let e = rules_of(text).unwrap_err();
+            assert!(e.contains(says), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn no_two_hooked_functions_share_a_tag() {
+        let mut tags: Vec<usize> = platform::hooked_names().into_iter().map(interpose::tag).collect();
+        let all = tags.len();
+        tags.sort_unstable();
+        tags.dedup();
+        assert_eq!(tags.len(), all);
+        assert!(tags.iter().all(|t| t % BINDINGS == 0 && *t <= i32::MAX as usize));
+    }
+}

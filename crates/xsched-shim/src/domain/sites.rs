@@ -1,0 +1,350 @@
+//! Which library a launch comes from, remembered by call site and thread.
+//!
+//! The library that counts is the one that called the vendor's interface; where that is a vendor's runtime (libcudart
+//! over libcuda), the first one up the stack that is not. A direct call is found by its return address. A call through
+//! a runtime is found by walking up the stack once: what is remembered then is where the caller's return address lay,
+//! seen from the hook, and in which library. Code without variable stack frames puts it there each time, so that next
+//! time one look at that word tells whether the same library calls again.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use xsched_core::inspect::{Domain, Origin};
+use xsched_core::thread::{self, Thread};
+
+use super::names::Kind;
+use super::objects::{self, Object};
+use super::rules::{self, Verdict};
+use super::walk;
+
+/// Call sites that a thread remembers.
+const DIRECT: usize = 256;
+/// Those within a runtime.
+const THROUGH: usize = 64;
+const PROBES: usize = 4;
+/// Domains pushed at a time.
+const DEPTH: u8 = 32;
+
+/// Raised whenever some object may have been unmapped.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+/// What one thread knows of a library.
+struct Tally {
+    object: Arc<Object>,
+    /// It is a runtime, whose callers decide.
+    runtime: bool,
+    detected: Domain,
+    verdict: Verdict,
+    /// What it set on this thread: [`code`].
+    explicit: AtomicU8,
+    launches: AtomicU64,
+    said: AtomicBool,
+}
+
+fn code(domain: Option<Domain>) -> u8 {
+    domain.map_or(0, |d| if d == Domain::System { 1 } else { 2 })
+}
+
+fn decode(code: u8) -> Option<Domain> {
+    match code {
+        1 => Some(Domain::System),
+        2 => Some(Domain::Application),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Direct {
+    caller: usize,
+    tally: Option<&'static Tally>,
+}
+
+#[derive(Clone, Copy)]
+struct Through {
+    caller: usize,
+    /// From the place of the hook.
+    offset: usize,
+    start: usize,
+    end: usize,
+    tally: Option<&'static Tally>,
+}
+
+/// What a thread knows.
+struct Sites {
+    generation: Cell<u32>,
+    pushed: Cell<u64>,
+    depth: Cell<u8>,
+    stack: (usize, usize),
+    tallies: Cell<Vec<&'static Tally>>,
+    direct: [Cell<Direct>; DIRECT],
+    through: [Cell<Through>; THROUGH],
+}
+
+const NO_DIRECT: Direct = Direct { caller: 0, tally: None };
+const NO_THROUGH: Through = Through { caller: 0, offset: 0, start: 0, end: 0, tally: None };
+
+/// The tallies of every thread, and what those of ended threads counted.
+#[derive(Default)]
+struct Counted {
+    living: Vec<&'static Tally>,
+    ended: BTreeMap<String, u64>,
+}
+
+static COUNTED: Mutex<Option<Counted>> = Mutex::new(None);
+
+fn counted() -> MutexGuard<'static, Option<Counted>> {
+    COUNTED.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The last part of a path: what users know a library by.
+fn short(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+impl Sites {
+    #[cold]
+    #[inline(never)]
+    fn make(thread: &Thread) -> &'static Sites {
+        crate::process::watch_thread();
+        let sites: &'static Sites = Box::leak(Box::new(Sites {
+            generation: Cell::new(GENERATION.load(Acquire)),
+            pushed: Cell::new(0),
+            depth: Cell::new(0),
+            stack: stack(),
+            tallies: Cell::new(Vec::new()),
+            direct: [const { Cell::new(NO_DIRECT) }; DIRECT],
+            through: [const { Cell::new(NO_THROUGH) }; THROUGH],
+        }));
+        thread.sites.set(std::ptr::from_ref(sites) as usize);
+        sites
+    }
+
+    #[inline(always)]
+    fn known(thread: &Thread) -> Option<&'static Sites> {
+        // SAFETY: zero, or leaked by `make` on this thread; taken back only when the thread ends.
+        unsafe { (thread.sites.get() as *const Sites).as_ref() }
+    }
+
+    #[inline(always)]
+    fn of(thread: &Thread) -> &'static Sites {
+        match Sites::known(thread) {
+            Some(sites) => sites,
+            None => Sites::make(thread),
+        }
+    }
+
+    /// What this thread pushed last, if anything; automatic is something.
+    #[inline(always)]
+    fn pushed(&self) -> Option<Option<Domain>> {
+        (self.depth.get() > 0).then(|| decode((self.pushed.get() & 3) as u8))
+    }
+
+    /// Forgets where things lay, if something may lie there that was not there before.
+    #[cold]
+    #[inline(never)]
+    fn renew(&self, generation: u32) {
+        self.generation.set(generation);
+        self.direct.iter().for_each(|d| d.set(NO_DIRECT));
+        self.through.iter().for_each(|t| t.set(NO_THROUGH));
+    }
+
+    /// The tally of a library on this thread.
+    fn tally(&self, object: Arc<Object>) -> &'static Tally {
+        let mut tallies = self.tallies.take();
+        let same = |t: &&&Tally| t.object.file == object.file && t.object.named == object.named;
+        let found = tallies.iter().find(same).copied();
+        let tally = found.unwrap_or_else(|| {
+            let tally: &'static Tally = Box::leak(Box::new(Tally {
+                runtime: object.kind == Kind::Runtime,
+                detected: if object.kind == Kind::Vendor { Domain::System } else { Domain::Application },
+                verdict: rules::of_library(&object.file, object.named),
+                object,
+                explicit: AtomicU8::new(0),
+                launches: AtomicU64::new(0),
+                said: AtomicBool::new(false),
+            }));
+            tallies.push(tally);
+            counted().get_or_insert_default().living.push(tally);
+            tally
+        });
+        self.tallies.set(tallies);
+        tally
+    }
+
+    /// The library that the call returning to `caller` comes from, directly.
+    #[inline(always)]
+    fn direct(&self, caller: usize) -> Option<&'static Tally> {
+        let generation = GENERATION.load(Acquire);
+        if self.generation.get() != generation {
+            self.renew(generation);
+        }
+        let place = &self.direct[(caller ^ (caller >> 8)) % DIRECT];
+        let known = place.get();
+        if known.caller == caller { known.tally } else { self.find(caller, place) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&self, caller: usize, place: &Cell<Direct>) -> Option<&'static Tally> {
+        let tally = objects::of(caller).map(|object| self.tally(object));
+        place.set(Direct { caller, tally });
+        tally
+    }
+
+    /// The library that called the runtime which holds `caller`; the runtime itself where nothing else can be found.
+    fn through(&self, caller: usize, here: usize, runtime: &'static Tally) -> &'static Tally {
+        let first = (caller ^ (caller >> 8)) % THROUGH;
+        let places = (0..PROBES).map(|i| &self.through[(first + i) % THROUGH]);
+        for place in places.clone() {
+            let known = place.get();
+            if known.caller == caller && here >= self.stack.0 && here + known.offset < self.stack.1 {
+                // SAFETY: a word of this thread's own stack, above the running frame.
+                let word = unsafe { ((here + known.offset) as *const usize).read_volatile() };
+                if (known.start..known.end).contains(&word)
+                    && let Some(tally) = known.tally
+                {
+                    return tally;
+                }
+            }
+        }
+        let Some(found) = walk::caller_beyond(caller) else { return runtime };
+        let (start, end) = (found.object.start, found.object.end);
+        let tally = self.tally(found.object);
+        // On a stack that is not the thread's own nothing can be looked up safely.
+        if here >= self.stack.0 && found.at < self.stack.1 && found.at > here {
+            let free = places.clone().find(|p| p.get().caller == 0).or_else(|| places.clone().next());
+            if let Some(place) = free {
+                place.set(Through { caller, offset: found.at - here, start, end, tally: Some(tally) });
+            }
+        }
+        tally
+    }
+
+    /// The library that counts for a call.
+    #[inline(always)]
+    fn library(&self, caller: usize, here: usize) -> Option<&'static Tally> {
+        let tally = self.direct(caller)?;
+        Some(if tally.runtime { self.through(caller, here, tally) } else { tally })
+    }
+}
+
+/// The calling thread's stack: lowest address, and the one above it all.
+fn stack() -> (usize, usize) {
+    // SAFETY: attributes are plain data that pthread_getattr_np fills and pthread_attr_destroy ends.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
+            return (0, 0);
+        }
+        let (mut low, mut size) = (std::ptr::null_mut(), 0);
+        let rc = libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
+        libc::pthread_attr_destroy(&mut attributes);
+        if rc == 0 { (low as usize, low as usize + size - size_of::<usize>()) } else { (0, 0) }
+    }
+}
+
+/// The launch under way.
+pub(super) fn launch(thread: &Thread) -> Origin {
+    let sites = Sites::of(thread);
+    let pushed = sites.pushed();
+    let Some(tally) = sites.library(thread.caller.get(), thread::place_of_hook()) else {
+        // Generated code, of nobody's library.
+        let passes = rules::passes(Verdict::UNNAMED, thread.binding.get());
+        return Origin { passes, explicit: pushed.flatten(), detected: Domain::Application };
+    };
+    tally.launches.store(tally.launches.load(Relaxed).wrapping_add(1), Relaxed);
+    let passes = rules::passes(tally.verdict, thread.binding.get());
+    if passes && !tally.said.load(Relaxed) && !tally.said.swap(true, Relaxed) {
+        rules::say_hit(&tally.object.file, tally.verdict);
+    }
+    let explicit = pushed.unwrap_or_else(|| decode(tally.explicit.load(Relaxed)));
+    Origin { passes, explicit, detected: tally.detected }
+}
+
+/// The explicit domain of whoever makes a stream just now.
+pub(super) fn maker(thread: &Thread) -> Option<Domain> {
+    let sites = Sites::of(thread);
+    let set = || decode(sites.library(thread.caller.get(), thread::place_of_hook())?.explicit.load(Relaxed));
+    sites.pushed().unwrap_or_else(set)
+}
+
+/// Binds a domain to the library that holds `caller`, on this thread. False: it is nobody's.
+pub(super) fn set(caller: usize, domain: Option<Domain>) -> bool {
+    let tally = Sites::of(thread::current()).direct(caller);
+    if let Some(tally) = tally {
+        tally.explicit.store(code(domain), Relaxed);
+    }
+    tally.is_some()
+}
+
+/// What holds for calls from the library that holds `caller`, on this thread.
+pub(super) fn explicit(caller: usize) -> Option<Domain> {
+    let sites = Sites::known(thread::current())?;
+    sites.pushed().unwrap_or_else(|| decode(sites.direct(caller)?.explicit.load(Relaxed)))
+}
+
+/// False: too many are pushed already.
+pub(super) fn push(domain: Option<Domain>) -> bool {
+    let sites = Sites::of(thread::current());
+    let depth = sites.depth.get();
+    if depth == DEPTH {
+        return false;
+    }
+    sites.pushed.set(sites.pushed.get() << 2 | u64::from(code(domain)));
+    sites.depth.set(depth + 1);
+    true
+}
+
+/// False: none is pushed.
+pub(super) fn pop() -> bool {
+    let Some(sites) = Sites::known(thread::current()) else { return false };
+    let Some(depth) = sites.depth.get().checked_sub(1) else { return false };
+    sites.pushed.set(sites.pushed.get() >> 2);
+    sites.depth.set(depth);
+    true
+}
+
+/// Launches by library, most first.
+pub(super) fn totals() -> Vec<(String, u64)> {
+    let counted = counted();
+    let Some(counted) = counted.as_ref() else { return Vec::new() };
+    let mut by_name = counted.ended.clone();
+    for tally in &counted.living {
+        *by_name.entry(short(&tally.object.file).to_owned()).or_default() += tally.launches.load(Relaxed);
+    }
+    let mut all: Vec<(String, u64)> = by_name.into_iter().filter(|(_, n)| *n > 0).collect();
+    all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    all
+}
+
+pub(super) fn thread_ends() {
+    let thread = thread::current();
+    let Some(sites) = Sites::known(thread) else { return };
+    thread.sites.set(0);
+    let own = sites.tallies.take();
+    let mut counted = counted();
+    let all = counted.get_or_insert_default();
+    for tally in own {
+        *all.ended.entry(short(&tally.object.file).to_owned()).or_default() += tally.launches.load(Relaxed);
+        all.living.retain(|t| !std::ptr::eq(*t, tally));
+        // SAFETY: leaked for this thread, which was the last to know it.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(tally).cast_mut()) });
+    }
+    // SAFETY: leaked by `make` for this thread, and no longer found.
+    drop(unsafe { Box::from_raw(std::ptr::from_ref(sites).cast_mut()) });
+}
+
+/// In a forked child. A lock that another thread of the parent held is left alone.
+pub(super) fn forget_all() {
+    thread::current().sites.set(0);
+    if let Ok(mut counted) = COUNTED.try_lock() {
+        *counted = None;
+    }
+}
+
+/// What is remembered of call sites holds no longer.
+pub(super) fn forget_sites() {
+    GENERATION.fetch_add(1, AcqRel);
+}

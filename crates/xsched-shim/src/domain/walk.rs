@@ -1,0 +1,67 @@
+//! Up the stack, from a call to the first frame outside of a vendor's runtime.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::names::Kind;
+use super::objects::{self, Object};
+
+/// Frames looked at: a runtime is not deeper than this.
+const FRAMES: usize = 48;
+
+unsafe extern "C-unwind" {
+    fn _Unwind_Backtrace(visit: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int, data: *mut c_void) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    fn _Unwind_GetCFA(context: *mut c_void) -> usize;
+}
+
+/// Who called a runtime.
+pub(super) struct Caller {
+    /// What it belongs to.
+    pub(super) object: Arc<Object>,
+    /// Where on the stack its return address lies.
+    pub(super) at: usize,
+}
+
+struct Walk {
+    from: usize,
+    frames: usize,
+    begun: bool,
+    found: Option<Caller>,
+}
+
+/// The first caller outside of any runtime, up from the call that returns to `from`. `None` where the stack cannot be
+/// followed.
+#[cold]
+#[inline(never)]
+pub(super) fn caller_beyond(from: usize) -> Option<Caller> {
+    let mut walk = Walk { from, frames: 0, begun: false, found: None };
+    // SAFETY: the callback gets `walk` back and is done with it when the call returns; the unwinder only reads.
+    unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
+    walk.found
+}
+
+unsafe extern "C" fn visit(context: *mut c_void, data: *mut c_void) -> c_int {
+    const GO_ON: c_int = 0;
+    const STOP: c_int = 5;
+    // SAFETY: what `caller_beyond` passed, and the unwinder's own context.
+    let (walk, ip, cfa) = unsafe { (&mut *data.cast::<Walk>(), _Unwind_GetIP(context), _Unwind_GetCFA(context)) };
+    walk.frames += 1;
+    if walk.frames > FRAMES {
+        return STOP;
+    }
+    if !walk.begun {
+        walk.begun = ip == walk.from;
+        return GO_ON;
+    }
+    let Some(object) = objects::of(ip) else { return STOP };
+    if object.kind == Kind::Runtime {
+        return GO_ON;
+    }
+    let at = cfa.wrapping_sub(size_of::<usize>());
+    // SAFETY: a frame's canonical address is just above the return address into it, on this very stack.
+    if unsafe { (at as *const usize).read_volatile() } == ip {
+        walk.found = Some(Caller { object, at });
+    }
+    STOP
+}
