@@ -14,8 +14,10 @@ use crate::{Platform, inspect, now_ns, thread};
 
 /// A completion is followed at least every so many commands …
 const MARK_COMMANDS: u64 = 32;
-/// … or so much estimated device time, in ns, where there is a bound.
+/// … or so much estimated device time, in ns, where there is a bound …
 const MARK_NS: u64 = 50_000;
+/// … or this, in ns, where more is in flight than the next mark can hold up, or where a mark costs as much as a launch.
+const SPARSE_MARK_NS: u64 = 200_000;
 /// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
 const ESCAPE_NS: u64 = 5_000_000;
 /// … but not longer than this for commands that are expected to be long, in ns.
@@ -31,10 +33,11 @@ const AWAKE_NS: u64 = 30_000;
 /// What is left of the commands in flight may be this little, in ns, before the next one must be on its way, whatever the
 /// bound: so the device finds the next command when it ends one.
 const LEAD_NS: u64 = 50_000;
-/// Commands at least this long, in ns, each get a gate on the device where it has them …
+/// Where the device has gates, commands at least this long, in ns, each get one, and shorter ones whenever as much as the
+/// bound allows came since the last …
 const LONG_NS: u64 = 150_000;
-/// … and so many times the bound may be in flight before such a one: all but the running one can still be held.
-const GATED: u64 = 4;
+/// … and so many times the bound may be in flight: all but what runs can still be held.
+const GATED: u64 = 8;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
 const EXACT_NS: u64 = 10_000;
 const EXACT_PART: u64 = 8;
@@ -113,6 +116,8 @@ pub struct XQueue {
     done: AtomicU64,
     fast_done: AtomicU64,
     issued_ns: AtomicU64,
+    /// Cumulated time of the commands before the last gate on the device.
+    gated_ns: AtomicU64,
     done_ns: AtomicU64,
     /// The last mark's number and cumulated time: what came since is not followed yet.
     marked: AtomicU64,
@@ -144,6 +149,7 @@ impl XQueue {
             done: AtomicU64::new(0),
             fast_done: AtomicU64::new(0),
             issued_ns: AtomicU64::new(0),
+            gated_ns: AtomicU64::new(0),
             done_ns: AtomicU64::new(0),
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
@@ -161,6 +167,7 @@ impl XQueue {
         let tracked = self.tracked.load(Relaxed);
         self.done.store(tracked, Relaxed);
         let issued_ns = self.issued_ns.load(Relaxed);
+        self.gated_ns.store(issued_ns, Relaxed);
         self.done_ns.store(issued_ns, Relaxed);
         self.marked.store(tracked, Relaxed);
         self.marked_ns.store(issued_ns, Relaxed);
@@ -227,6 +234,16 @@ impl XQueue {
         (told.load(Acquire).saturating_sub(done), told_ns.load(Acquire).saturating_sub(done_ns))
     }
 
+    /// Looks at a queue that the program fills by itself, which must not be destroyed meanwhile. `None` if it is no such
+    /// queue; else whether the device has something left to take.
+    pub(crate) fn look_inside(&self, rt: &Runtime) -> Option<bool> {
+        let (given, taken) = self.platform(rt).filled(self)?;
+        self.slot(rt).shared.launches.store(given, Release);
+        let before = self.fast_done.swap(taken, AcqRel);
+        self.group(rt).slot(rt).completed.fetch_add(taken.saturating_sub(before), Relaxed);
+        Some(given > taken)
+    }
+
     pub(crate) fn is_quiet(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
         self.done.load(Acquire) >= self.tracked.load(Acquire) && self.fast_done.load(Acquire) >= self.fast_launches(rt)
@@ -289,6 +306,7 @@ impl XQueue {
         let estimate = rt.estimates.get(work.key);
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
+        let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         loop {
             if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group), stays) == Left::Signal {
                 break;
@@ -304,9 +322,12 @@ impl XQueue {
             }
             word = slot.gate.load(Acquire);
         }
-        let device_gate = bound_ns != 0 && self.is_gated(rt, slot.level.load(Relaxed), estimate_ns);
+        let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
+        if device_gate {
+            self.gated_ns.store(issued_ns - estimate_ns, Relaxed);
+        }
         // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after
         // it set QUIET, we look at QUIET after the count.
         if slot.gate.load(SeqCst) & gate::QUIET != 0 {
@@ -318,9 +339,10 @@ impl XQueue {
         };
         // Where the driver tells of completions by calling back, each costs as much as a launch.
         let (samples, mark_ns) = if self.platform(rt).reports_completion() {
-            (false, (bound_ns / 4).min(4 * MARK_NS))
+            (false, (bound_ns / 4).min(SPARSE_MARK_NS))
         } else {
-            (is_sample(seq) || is_sample(seq.wrapping_sub(1)), MARK_NS)
+            let every_ns = if has_gates { SPARSE_MARK_NS.min(bound_ns / 2).max(MARK_NS) } else { MARK_NS };
+            (is_sample(seq) || is_sample(seq.wrapping_sub(1)), every_ns)
         };
         // Who is not bounded needs marks only to be seen as drained some time.
         let mark = !work.blocking
@@ -346,7 +368,7 @@ impl XQueue {
     fn within_bound(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
         let slot = group.slot(rt);
         let mut bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
-        if self.is_gated(rt, slot.level.load(Relaxed), estimate_ns) {
+        if self.has_gates(rt, slot.level.load(Relaxed)) {
             bound_ns *= GATED;
         }
         let commands = u64::from(slot.bound_commands.load(Relaxed));
@@ -436,10 +458,16 @@ impl XQueue {
         ok
     }
 
-    /// Whether a command gets a gate on the device (level 2). Of its own accord only a long one: a gate costs what a short
-    /// kernel takes, and the short ones in flight soon end anyway.
-    fn is_gated(&self, rt: &Runtime, level: u32, estimate_ns: u64) -> bool {
-        level >= 2 && rt.has_one_group() && (rt.forced_level().is_some() || estimate_ns >= LONG_NS)
+    /// Whether its commands get gates on the device (level 2), more or less often.
+    fn has_gates(&self, rt: &Runtime, level: u32) -> bool {
+        level >= 2 && rt.has_one_group()
+    }
+
+    /// Whether a command gets a gate, where there are any. Not each, unless asked for: a gate costs what a short kernel
+    /// takes.
+    fn is_gated(&self, rt: &Runtime, bound_ns: u64, estimate_ns: u64) -> bool {
+        let ungated_ns = || self.issued_ns.load(Relaxed).saturating_sub(self.gated_ns.load(Relaxed));
+        rt.forced_level().is_some() || estimate_ns >= LONG_NS || ungated_ns() + estimate_ns > bound_ns
     }
 
     /// When the next mark should be reached, in ns from now; negative = that time has passed.
@@ -722,5 +750,5 @@ impl XQueue {
 /// Some commands, chosen without regard to any period that the program may have, are followed by themselves, and so is
 /// the next one: what they take is measured anew.
 fn is_sample(seq: u64) -> bool {
-    seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 == 0
+    seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58 == 0
 }

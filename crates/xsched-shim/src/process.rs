@@ -101,6 +101,7 @@ unsafe extern "C" fn in_forked_child() {
     domain::forget_all();
     xsched_core::close_all_in_child();
     platform::cuda::forget_all();
+    platform::hip::forget_all();
     platform::hsa::forget_all();
     platform::sim::forget_all_registrations();
     RUNTIME.store(std::ptr::null_mut(), Release);

@@ -1,0 +1,99 @@
+//! A program, seven shared libraries, and the device: program → libext → libtorch_python → libtorch_hip → libwrapper →
+//! libhipblas → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device.
+#![allow(dead_code, unreachable_pub)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xsched_e2e::{Place, Process, beside};
+
+/// File, function, the function it calls.
+const LINKS: [(&str, &str, &str); 6] = [
+    ("libhipblaslt-1a2b3c4d.so.0", "stage6", "runtime_launch"),
+    ("libhipblas.so.2", "stage5", "stage6"),
+    ("libwrapper.so", "stage4", "stage5"),
+    ("libtorch_hip.so", "stage3", "stage4"),
+    ("libtorch_python.so", "stage2", "stage3"),
+    ("libext.so", "stage1", "stage2"),
+];
+const RUNTIME: &str = "libamdhip64.so.6";
+
+/// The chain, built.
+pub struct Chain {
+    pub place: Place,
+    program: PathBuf,
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+impl Chain {
+    pub fn new() -> Chain {
+        let place = Place::new();
+        place.device();
+        let simdev = beside("libsimdev.so");
+        let libraries = simdev.parent().expect("a folder");
+        let build = |output: &str, file: &str, flags: &[&str], needs: &[PathBuf]| {
+            let output = place.join(output);
+            let mut cc = Command::new("cc");
+            cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
+            cc.arg(source("testing/domains").join(file)).arg("-I").arg(source("include"));
+            cc.arg("-I").arg(source("crates/xsched-simdev/include")).args(flags).args(needs);
+            for folder in [libraries, &place.join("")] {
+                cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+                cc.arg(format!("-Wl,-rpath-link,{}", folder.display()));
+            }
+            let done = cc.output().expect("a C compiler");
+            assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+            output
+        };
+        let soname = |name: &str| format!("-Wl,-soname,{name}");
+        let runtime = build(RUNTIME, "runtime.c", &["-shared", "-fPIC", &soname(RUNTIME)], &[simdev.clone()]);
+        let mut next = runtime.clone();
+        let mut all = vec![simdev.clone(), runtime.clone()];
+        for (file, name, calls) in LINKS {
+            let (define, calls) = (format!("-DNAME={name}"), format!("-DNEXT={calls}"));
+            let mut flags = vec!["-shared", "-fPIC", &*define, &*calls];
+            let soname = soname(file);
+            flags.push(&soname);
+            if name == "stage6" {
+                flags.push("-DVENDOR");
+            }
+            next = build(file, "link.c", &flags, &[next]);
+            all.push(next.clone());
+        }
+        let program = build("chain", "chain.c", &["-lm"], &all);
+        Chain { place, program }
+    }
+
+    /// One of the libraries.
+    pub fn library(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// Starts the program under the scheduler.
+    pub fn run(&self, environment: &[(&str, &str)]) -> Process {
+        self.run_as(&[], environment)
+    }
+
+    /// The same with options of `xsched run`.
+    pub fn run_as(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
+        let mut command = self.place.run_command(options, &self.program, &[]);
+        command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));
+        let mut program = Process::start(command);
+        program.expect("ready");
+        program
+    }
+}
+
+/// Has the program do something and returns the number that it answers.
+#[track_caller]
+pub fn step(program: &mut Process, what: &str) -> i64 {
+    program.tell(what);
+    let name = what.split(' ').next().expect("a word");
+    let line = program.line();
+    let (said, answer) = line.split_once(' ').expect("an answer");
+    assert_eq!(said, name, "{line}");
+    answer.parse().expect("a number")
+}

@@ -1,0 +1,92 @@
+//! Pass-through rules, with a real chain of seven shared libraries between the program and the device.
+
+mod chain;
+
+use chain::{Chain, step};
+use serde_json::json;
+
+/// Launches of the program that are not kernels: one set at its start, one copy at its end.
+const OTHERS: u64 = 2;
+
+#[test]
+fn a_rule_finds_the_library_at_the_end_of_a_chain_of_seven() {
+    let chain = Chain::new();
+    let _daemon = chain.place.daemon(&[]);
+    let mut program = chain.run(&[("XSCHED_PASSTHROUGH_LIBS", "hipblaslt"), ("XSCHED_VERBOSE", "1")]);
+    step(&mut program, "vendor 30 10");
+    step(&mut program, "own 20 10");
+    step(&mut program, "runtime 10 10");
+    step(&mut program, "mixed 40 10");
+    program.tell("end");
+    let pid = program.pid();
+    let (code, lines, errors) = program.wait();
+    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
+    let hit = format!("[XSched] Passthrough: {}\n", chain.library("libhipblaslt-1a2b3c4d.so.0").display());
+    assert_eq!(errors, hit, "each rule hit once");
+    let stats = chain.place.stats_of(pid);
+    assert_eq!(stats["launches"], 30 + 20 + 10 + 3 * 40 + OTHERS, "{stats}");
+    assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 30 + 40, "error": 0}), "{stats}");
+}
+
+#[test]
+fn a_file_with_comments_names_libraries_and_functions_and_turns_the_rule_round() {
+    let chain = Chain::new();
+    let _daemon = chain.place.daemon(&[]);
+    let file = chain.place.join("rules.json");
+    let path = file.to_str().unwrap().to_owned();
+    let folder = chain.place.join("");
+    for (text, more, passing) in [
+        ("{ // by name\n \"libraries\": [\"MIOpen\", \"HIPBLAS\",], }", "", 5),
+        (&*format!("{{\"libraries\": [\"{}libhipblaslt\"] /* a path */ }}", folder.display()), "", 5),
+        ("{\"mode\": \"blacklist\", \"libraries\": [\"hipblas\"]}", "", 7 + 3 + OTHERS),
+        ("{\"mode\": \"blacklist\", \"libraries\": [\"hipblas\"], \"apis\": [\"simMem*\"]}", "", 7 + 3),
+        ("{\"apis\": [\"simLaunchKernel\"]}", "", 5 + 7 + 3),
+        ("{\"apis\": [\"simMemsetAsync\"]}", "", 1),
+        ("{\"apis\": [\"simMemsetAsync\"]}", "chain:miopen", 1 + 7 + 3 + 1),
+        ("{}", "", 0),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let mut program =
+            chain.run(&[("XSCHED_PASSTHROUGH_CONFIG", &path), ("XSCHED_PASSTHROUGH_LIBS", more)]);
+        step(&mut program, "vendor 5 10");
+        step(&mut program, "own 7 10");
+        step(&mut program, "runtime 3 10");
+        program.tell("end");
+        let pid = program.pid();
+        assert_eq!(program.finish().last().unwrap(), "ok", "{text}");
+        let stats = chain.place.stats_of(pid);
+        assert_eq!(stats["unscheduled"]["passthrough"], passing, "{text} {more}: {stats}");
+        assert_eq!(stats["launches"], 5 + 7 + 3 + OTHERS, "{text}: {stats}");
+    }
+    std::fs::write(&file, "{\n\"libraries\": 7}").unwrap();
+    let mut program = chain.run(&[("XSCHED_PASSTHROUGH_CONFIG", &path)]);
+    step(&mut program, "own 1 10");
+    program.tell("end");
+    let (code, _, errors) = program.wait();
+    let wanted = format!("xsched: pass-through rules ignored: {path}: \"libraries\" has a value of the wrong kind\n");
+    assert_eq!((code, errors), (0, wanted));
+}
+
+#[test]
+fn what_passes_is_not_held_and_what_does_not_is() {
+    let chain = Chain::new();
+    let _daemon = chain.place.daemon(&[]);
+    let mut program = chain.run(&[("XSCHED_PASSTHROUGH_LIBS", "hipblaslt")]);
+    step(&mut program, "own 3 10");
+    step(&mut program, "sync");
+    let pid = program.pid();
+    chain.place.ask(&["suspend", "--pid", &pid.to_string()]);
+    // In the same stream, and in order: what the end checks.
+    step(&mut program, "vendor 50 10");
+    program.tell("own 1 10");
+    xsched_e2e::until("it waits", || {
+        chain.place.group(pid).is_some_and(|g| g["unscheduled"]["passthrough"] == 50 && g["state"] == "suspended")
+    });
+    assert_eq!(program.line_within(std::time::Duration::from_millis(200)), None, "held at the gate");
+    chain.place.ask(&["resume", "--pid", &pid.to_string()]);
+    assert_eq!(program.line(), "own 0");
+    program.tell("end");
+    assert_eq!(program.finish().last().unwrap(), "ok");
+    let stats = chain.place.stats_of(pid);
+    assert_eq!((&stats["launches"], &stats["gate_waits"]), (&json!(54 + OTHERS), &json!(1)), "{stats}");
+}
