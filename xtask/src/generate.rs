@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use crate::{cuda, opencl};
+use crate::{cuda, hip, opencl};
 
 const OPENCL: &str = "crates/xsched-shim/src/platform/opencl";
 const CUDA: &str = "crates/xsched-shim/src/platform/cuda";
+const HIP: &str = "crates/xsched-shim/src/platform/hip";
 
 /// Writes the generated files; with `check`, compares instead and fails when they differ.
 pub(crate) fn run(root: &Path, check: bool) -> Result<(), String> {
     run_opencl(root, check)?;
-    run_cuda(root, check)
+    run_cuda(root, check)?;
+    run_hip(root, check)
 }
 
 /// The files made from the OpenCL headers.
@@ -28,6 +30,15 @@ pub(crate) fn run_cuda(root: &Path, check: bool) -> Result<(), String> {
     let files = [(format!("{CUDA}/signatures.rs"), &made.signatures), ("testing/cuda/names.txt".into(), &made.names)];
     settle(root, check, &files)?;
     println!("{CUDA}: {} functions, {}", made.functions, if check { "up to date" } else { "written" });
+    Ok(())
+}
+
+/// The files made from HIP's header.
+pub(crate) fn run_hip(root: &Path, check: bool) -> Result<(), String> {
+    let made = hip::generate(&root.join("target"))?;
+    let files = [(format!("{HIP}/signatures.rs"), &made.signatures), ("testing/hip/names.txt".into(), &made.names)];
+    settle(root, check, &files)?;
+    println!("{HIP}: {} functions, {}", made.functions, if check { "up to date" } else { "written" });
     Ok(())
 }
 

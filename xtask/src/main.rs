@@ -4,6 +4,7 @@ mod bundle;
 mod c;
 mod cuda;
 mod generate;
+mod hip;
 mod opencl;
 mod packages;
 mod test;

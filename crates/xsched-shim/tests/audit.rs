@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xsched::platform::{Class, cuda, hooked_names, opencl, sim};
+use xsched::platform::{Class, cuda, hip, hooked_names, opencl, sim};
 
 type Table = &'static [(Class, &'static [&'static str])];
 
@@ -69,6 +69,34 @@ fn every_cuda_signature_is_in_exactly_one_class() {
 }
 
 #[test]
+fn every_hip_function_is_in_exactly_one_class() {
+    let signatures: BTreeSet<&str> = hip::signature_names().into_iter().collect();
+    let table = classes(hip::table::CLASSES);
+    assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
+    assert!(signatures.len() > 490, "the list is not cut short: {}", signatures.len());
+    // What lies outside of that header: what Debian's libamdhip64 of ROCm 5.2 exports, read from its symbol table; what
+    // the newest release declares (7.14, the names in the crate cubecl-hip-sys); what hipcc calls, declared nowhere.
+    let outside = classes(hip::table::OUTSIDE_HEADER);
+    let mut wanted: BTreeSet<&str> = include_str!("../../../testing/hip/exports-5.2.21153.txt").lines().collect();
+    wanted.extend(include_str!("../../../testing/hip/names-7.14.txt").lines());
+    let hidden = [
+        "__hipRegisterManagedVar",
+        "__hipReportDevices",
+        "hipGLGetDevices",
+        "hipGraphicsGLRegisterBuffer",
+        "hipGraphicsGLRegisterImage",
+        "hipExtHostAlloc",
+        "hipExtModuleLaunchKernel",
+        "hipHccModuleLaunchKernel",
+    ];
+    wanted.extend(hidden);
+    let wanted = wanted.difference(&signatures).copied().collect();
+    assert_same(&outside.keys().copied().collect(), &wanted, "other names and their classes");
+    let hooked = outside.into_iter().filter(|(_, class)| is_hooked(*class)).map(|(name, _)| name).collect();
+    assert_same(&hip::outside_names().into_iter().collect(), &hooked, "other signatures and hooked names");
+}
+
+#[test]
 fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
     let header = include_str!("../../xsched-simdev/include/simdev.h");
     let declared: BTreeSet<&str> = header
@@ -85,7 +113,13 @@ fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
 #[test]
 fn hooks_and_classes_agree() {
     let mut wanted = BTreeSet::new();
-    for table in [cuda::table::CLASSES, opencl::table::CLASSES, sim::table::CLASSES] {
+    for table in [
+        cuda::table::CLASSES,
+        hip::table::CLASSES,
+        hip::table::OUTSIDE_HEADER,
+        opencl::table::CLASSES,
+        sim::table::CLASSES,
+    ] {
         wanted.extend(classes(table).into_iter().filter(|(_, class)| is_hooked(*class)).map(|(name, _)| name));
     }
     assert_same(&hooked_names().into_iter().collect(), &wanted, "hooks and hooked classes");

@@ -65,6 +65,11 @@ impl Objects {
         libc.is_some_and(|libc| self.root_of(place) <= libc)
     }
 
+    /// Where an object begins and ends.
+    pub(super) fn range(&self, place: usize) -> (usize, usize) {
+        (self.0[place].start, self.0[place].end)
+    }
+
     /// The file an object was loaded from; empty for the program itself.
     pub(super) fn file(&self, place: usize) -> &CStr {
         &self.0[place].file

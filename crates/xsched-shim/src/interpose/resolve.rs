@@ -118,6 +118,12 @@ pub fn object_of(address: usize) -> Option<(usize, CString)> {
     }
 }
 
+/// Where the object that holds an address begins and ends.
+pub fn range_of(address: usize) -> Option<(usize, usize)> {
+    let objects = Objects::now();
+    Some(objects.range(objects.place_of(address)?))
+}
+
 fn base_of(address: usize) -> Option<usize> {
     object_of(address).map(|(base, _)| base)
 }

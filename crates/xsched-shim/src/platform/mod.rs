@@ -1,6 +1,7 @@
 //! Vendor interfaces: one folder each, with the table of what its functions do to the device and the hooks.
 
 pub mod cuda;
+pub mod hip;
 pub mod hsa;
 pub mod opencl;
 mod shared;
@@ -23,8 +24,11 @@ pub const CUDA: u8 = 2;
 /// Index of the platform of AMD's runtime below HIP in [`PLATFORMS`].
 pub const HSA: u8 = 3;
 
+/// Index of the HIP platform in [`PLATFORMS`].
+pub const HIP: u8 = 4;
+
 /// Every platform.
-pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa];
+pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
 /// What a vendor function does, as far as scheduling goes. Every function a vendor's library exports is in exactly
 /// one class; those of [`Class::NoDeviceWork`] are not hooked.
@@ -56,7 +60,7 @@ pub enum Class {
 
 /// The hooked functions of every platform.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
-    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS].into_iter().flatten().copied().flatten().copied()
+    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS].into_iter().flatten().copied().flatten().copied()
 }
 
 /// Their names.
@@ -70,6 +74,7 @@ pub fn hook(name: &CStr) -> Option<&'static Hook> {
         [b'c', b'l', ..] => opencl::HOOKS,
         [b's', b'i', b'm', ..] => sim::HOOKS,
         [b'c', b'u', ..] => cuda::HOOKS,
+        [b'h', b'i', b'p', ..] | [b'_', b'_', b'h', b'i', b'p', ..] | [b'_', b'Z', ..] => hip::HOOKS,
         _ => return None,
     };
     lists.iter().copied().flatten().copied().find(|hook| hook.name == name)

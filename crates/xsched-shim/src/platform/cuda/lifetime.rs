@@ -149,9 +149,9 @@ macro_rules! streams_made {
     ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty),*);)*) => {
         $(
             unsafe extern "C" fn $name($place: *mut c_void, $($arg: $ty),*) -> CUresult {
-                let (_, function) = real!($name);
+                let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                stream_made(unsafe { function($place, $($arg),*) }, $place)
+                stream_made::<Api>(real, unsafe { function($place, $($arg),*) }, $place)
             }
             const _: sig::$name = $name;
         )*

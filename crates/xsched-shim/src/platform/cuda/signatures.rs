@@ -290,10 +290,10 @@ macro_rules! cuda_signatures {
             fn cuLaunchCooperativeKernel_ptsz(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut c_void);
             fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int);
             fn cuLaunchGridAsync(f: CUfunction, grid_width: c_int, grid_height: c_int, hStream: CUstream);
-            fn cuLaunchHostFunc(hStream: CUstream, fn: *mut c_void, userData: *mut c_void);
-            fn cuLaunchHostFunc_ptsz(hStream: CUstream, fn: *mut c_void, userData: *mut c_void);
-            fn cuLaunchHostFunc_v2(hStream: CUstream, fn: *mut c_void, userData: *mut c_void, syncMode: c_uint);
-            fn cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fn: *mut c_void, userData: *mut c_void, syncMode: c_uint);
+            fn cuLaunchHostFunc(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void);
+            fn cuLaunchHostFunc_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void);
+            fn cuLaunchHostFunc_v2(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void, syncMode: c_uint);
+            fn cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void, syncMode: c_uint);
             fn cuLaunchKernel(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut c_void, extra: *mut c_void);
             fn cuLaunchKernelEx(config: *mut c_void, f: CUfunction, kernelParams: *mut c_void, extra: *mut c_void);
             fn cuLaunchKernelEx_ptsz(config: *mut c_void, f: CUfunction, kernelParams: *mut c_void, extra: *mut c_void);

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::waits::on_device;
-use super::{SUCCESS, Stream};
+use super::{Driver, Flavour, SUCCESS, Stream};
 use crate::process;
 
 /// A context of the device with this key is gone: so are its streams. Those of other contexts of the device are found
@@ -34,12 +34,13 @@ pub(crate) fn ends(key: Option<String>, call: impl FnOnce() -> c_int, ended: imp
 }
 
 /// A new stream may have the handle of one that went with its context.
-pub(crate) fn stream_made(rc: c_int, place: *mut c_void) -> c_int {
+pub(crate) fn stream_made<D: Driver>(real: *mut c_void, rc: c_int, place: *mut c_void) -> c_int {
     if rc == SUCCESS && !place.is_null() && process::running().is_some() {
         process::guarded("after a stream was made", || {
             // SAFETY: the caller's own place for the handle, which the driver just wrote.
             let stream = unsafe { *place.cast::<Stream>() };
-            process::running().map(|rt| rt.remove_queue(stream as usize))
+            let handle = D::beside(real)?.handle(stream, Flavour::Legacy)?;
+            process::running().map(|rt| rt.remove_queue(handle.key))
         });
     }
     rc

@@ -1,0 +1,417 @@
+//! The runtime's functions that we call ourselves, one set per copy of the runtime in the process, and what they told us
+//! of devices.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::{Mutex, MutexGuard, Once};
+
+use xsched_agent::{Log, say_once};
+use xsched_core::{Mark, QueueSpec, Runtime, XQueue, thread};
+use xsched_proto::segment::{SEGMENT_BYTES, gate};
+
+use super::types::*;
+use super::{capture, stream};
+use crate::interpose::{BINDINGS, resolve};
+use crate::platform::HIP;
+use crate::platform::shared::{Driver, Flavour, Handle, Which};
+use crate::process;
+
+macro_rules! api {
+    (needed { $($field:ident: $symbol:literal ($($ty:ty),*);)* } optional { $($other:ident: $name:literal ($($arg:ty),*);)* }) => {
+        /// One copy of the runtime: its functions, signatures as in the header.
+        pub(super) struct Api {
+            /// Which copy: its place in [`COPIES`].
+            pub(super) index: usize,
+            /// Where it lies.
+            start: usize,
+            end: usize,
+            /// How many devices it has; -1 = not asked yet.
+            devices: AtomicI32,
+            /// Devices that rivals know we use: bit n = device n.
+            announced: AtomicU64,
+            /// Whether the device that was asked last cannot reach the segment.
+            no_marks: AtomicBool,
+            known: Mutex<Known>,
+            $(pub(super) $field: unsafe extern "C" fn($($ty),*) -> hipError_t,)*
+            $(pub(super) $other: Option<unsafe extern "C" fn($($arg),*) -> hipError_t>,)*
+        }
+
+        impl Api {
+            fn load(index: usize, address: usize) -> Option<Api> {
+                $(
+                    let $field = resolve::in_scope_of(address, $symbol);
+                    if $field.is_null() {
+                        return None;
+                    }
+                )*
+                $(let $other = resolve::in_scope_of(address, $name);)*
+                let (start, end) = resolve::range_of(address)?;
+                Some(Api {
+                    index,
+                    start,
+                    end,
+                    devices: AtomicI32::new(-1),
+                    announced: AtomicU64::new(0),
+                    no_marks: AtomicBool::new(false),
+                    known: Mutex::default(),
+                    $(
+                        // SAFETY: the runtime's function of this name has the header's signature.
+                        $field: unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> hipError_t>($field)
+                        },
+                    )*
+                    $(
+                        // SAFETY: as above; null becomes None.
+                        $other: unsafe {
+                            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($arg),*) -> hipError_t>>(
+                                $other,
+                            )
+                        },
+                    )*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    needed {
+        get_device: c"hipGetDevice" (*mut c_int);
+        device_count: c"hipGetDeviceCount" (*mut c_int);
+        device_pci: c"hipDeviceGetPCIBusId" (*mut c_char, c_int, c_int);
+        peek_error: c"hipPeekAtLastError" ();
+        take_error: c"hipGetLastError" ();
+    }
+    optional {
+        device_name: c"hipDeviceGetName" (*mut c_char, c_int, c_int);
+        stream_priority: c"hipStreamGetPriority" (hipStream_t, *mut c_int);
+        stream_device: c"hipStreamGetDevice" (hipStream_t, *mut c_int);
+        stream_capturing: c"hipStreamIsCapturing" (hipStream_t, *mut c_int);
+        exchange_capture_mode: c"hipThreadExchangeStreamCaptureMode" (*mut c_int);
+        host_register: c"hipHostRegister" (*mut c_void, usize, c_uint);
+        host_device_pointer: c"hipHostGetDevicePointer" (*mut *mut c_void, *mut c_void, c_uint);
+        wait_value: c"hipStreamWaitValue32" (hipStream_t, *mut c_void, u32, c_uint, u32);
+        write_value: c"hipStreamWriteValue32" (hipStream_t, *mut c_void, u32, c_uint);
+    }
+}
+
+/// Copies of the runtime that calls came by for, in the order of their first call. No more than are told apart.
+static COPIES: [AtomicPtr<Api>; BINDINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; BINDINGS];
+
+/// What is known of devices, by the runtime's number.
+#[derive(Default)]
+struct Known {
+    /// Where each sees the segment; 0 = it cannot.
+    segments: HashMap<c_int, usize>,
+    /// Device key, and whether gates are safe there.
+    devices: HashMap<c_int, (String, bool)>,
+}
+
+fn copies() -> impl Iterator<Item = &'static Api> {
+    // SAFETY: leaked when published, never freed.
+    COPIES.iter().map_while(|at| unsafe { at.load(Acquire).as_ref() })
+}
+
+/// Whether a device waits at a gate without harm to others, by its key; `None` = no copy has such a device.
+pub(super) fn gates_are_safe(key: &str) -> Option<bool> {
+    copies().find_map(|api| api.known().devices.values().find(|(name, _)| name == key).map(|(_, safe)| *safe))
+}
+
+/// In a forked child nothing is registered. A lock that another thread of the parent held is left alone: the runtime does
+/// not work in such a child anyway.
+pub(super) fn forget_all() {
+    for api in copies() {
+        if let Ok(mut known) = api.known.try_lock() {
+            known.segments.clear();
+        }
+        api.announced.store(0, Relaxed);
+    }
+}
+
+/// What was registered on some device may be gone: all are asked again.
+pub(super) fn forget_registrations() {
+    copies().for_each(|api| api.known().segments.clear());
+}
+
+/// Whether a device of this name is none of AMD's own, whose streams share hardware queues so that a gate in one stream
+/// holds others too, and waits at a gate with a kernel that spins.
+fn has_gates(name: &str) -> bool {
+    ["NVIDIA ", "xsched software"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Api {
+    #[cold]
+    #[inline(never)]
+    fn other(real: usize) -> Option<&'static Api> {
+        if let Some(known) = copies().find(|api| api.holds(real)) {
+            return Some(known);
+        }
+        static LOADING: Mutex<()> = Mutex::new(());
+        let index = copies().count();
+        let api = Api::load(index, real)?;
+        resolve::keep(real);
+        // Not before: the loader has locks of its own.
+        let loading = LOADING.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(known) = copies().find(|api| api.holds(real)) {
+            return Some(known);
+        }
+        let index = copies().count();
+        let free = COPIES.get(index)?;
+        let api = Box::into_raw(Box::new(Api { index, ..api }));
+        free.store(api, Release);
+        drop(loading);
+        // SAFETY: leaked above, never freed.
+        unsafe { api.as_ref() }
+    }
+
+    /// The copy that a queue's key tells of.
+    pub(super) fn of_key(key: usize) -> Option<&'static Api> {
+        copies().nth(stream::copy_of(key))
+    }
+
+    /// Whether this process called no more than one copy.
+    pub(super) fn is_only() -> bool {
+        copies().count() <= 1
+    }
+
+    #[inline(always)]
+    fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Whether the call that the calling thread is making comes from within the runtime.
+    #[inline(always)]
+    pub(super) fn is_called_by_itself(&self) -> bool {
+        self.holds(thread::current().caller.get())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A call of ours, whose failure the application's hipGetLastError shall not tell.
+    fn quietly(&self, call: impl FnOnce() -> hipError_t) -> bool {
+        // SAFETY: no arguments.
+        let pending = unsafe { (self.peek_error)() };
+        let rc = call();
+        if rc != SUCCESS && pending == SUCCESS {
+            // SAFETY: no arguments.
+            unsafe { (self.take_error)() };
+        }
+        rc == SUCCESS
+    }
+
+    /// The calling thread's device. Where there is but one, nobody need be asked.
+    #[inline(always)]
+    pub(super) fn device(&self) -> Option<c_int> {
+        if self.devices.load(Relaxed) == 1 { Some(0) } else { self.asked_device() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn asked_device(&self) -> Option<c_int> {
+        if self.devices.load(Relaxed) < 0 {
+            let mut count = 0;
+            // SAFETY: pointer to a local.
+            if self.quietly(|| unsafe { (self.device_count)(&mut count) }) {
+                self.devices.store(count, Relaxed);
+            }
+        }
+        let mut device = 0;
+        // SAFETY: pointer to a local.
+        self.quietly(|| unsafe { (self.get_device)(&mut device) }).then_some(device)
+    }
+
+    /// Whether rivals know that we use the calling thread's device.
+    #[inline(always)]
+    pub(super) fn is_announced(&self) -> bool {
+        self.bit().is_some_and(|bit| self.announced.load(Relaxed) & bit != 0)
+    }
+
+    /// They do.
+    pub(super) fn set_announced(&self) {
+        self.announced.fetch_or(self.bit().unwrap_or(0), Relaxed);
+    }
+
+    fn bit(&self) -> Option<u64> {
+        Some(1 << (self.device()? & 63))
+    }
+
+    /// Key of a device: its PCI address.
+    fn device_key(&self, device: c_int) -> Option<String> {
+        if let Some((key, _)) = self.known().devices.get(&device) {
+            return Some(key.clone());
+        }
+        let key = format!("pci:{}", self.text(device, self.device_pci)?.to_ascii_lowercase());
+        let name = self.device_name.and_then(|ask| self.text(device, ask)).unwrap_or_default();
+        self.known().devices.insert(device, (key.clone(), has_gates(&name)));
+        Some(key)
+    }
+
+    fn text(
+        &self,
+        device: c_int,
+        ask: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> hipError_t,
+    ) -> Option<String> {
+        let mut text: [c_char; 256] = [0; 256];
+        // SAFETY: the buffer has the length given and one more, so that a NUL ends it.
+        let answered = self.quietly(|| unsafe { ask(text.as_mut_ptr(), text.len() as c_int - 1, device) });
+        // SAFETY: as above.
+        answered.then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// Where the calling thread's device sees an address of the segment.
+    fn seen(&self, rt: &Runtime, address: usize) -> Option<*mut c_void> {
+        let device = self.device()?;
+        let segment = std::ptr::from_ref(rt.segment()) as usize;
+        let known = self.known().segments.get(&device).copied();
+        let base = match known {
+            Some(base) => base,
+            None => {
+                let base = self.register(segment);
+                self.no_marks.store(base == 0, Relaxed);
+                self.known().segments.insert(device, base);
+                base
+            }
+        };
+        (base != 0).then(|| (base + (address - segment)) as *mut c_void)
+    }
+
+    /// Makes the segment known to the calling thread's device.
+    pub(super) fn reach_segment(&self, rt: &Runtime) {
+        self.seen(rt, std::ptr::from_ref(rt.segment()) as usize);
+    }
+
+    /// Registers the segment. Answers where the calling thread's device sees it; 0 = it does not.
+    fn register(&self, segment: usize) -> usize {
+        let (Some(register), Some(pointer), Some(_)) = (self.host_register, self.host_device_pointer, self.write_value)
+        else {
+            return 0;
+        };
+        let at = segment as *mut c_void;
+        let mut base = std::ptr::null_mut();
+        // Registering during somebody's global-mode capture would invalidate it.
+        let mut mode = CAPTURE_RELAXED;
+        // SAFETY: pointer to a local.
+        let mut exchange = || self.exchange_capture_mode.is_some_and(|f| self.quietly(|| unsafe { f(&mut mode) }));
+        let exchanged = exchange();
+        // Registered already where another device of the process did (portable); whether so, the pointer tells.
+        // SAFETY: the whole segment, mapped until the process ends; pointer to a local.
+        self.quietly(|| unsafe { register(at, SEGMENT_BYTES, REGISTER_FOR_DEVICES) });
+        let answered = self.quietly(|| unsafe { pointer(&mut base, at, 0) });
+        if exchanged {
+            exchange();
+        }
+        if answered { base as usize } else { 0 }
+    }
+
+    /// The device of a stream: the calling thread's, unless the runtime says otherwise.
+    fn device_of(&self, handle: Handle) -> Option<c_int> {
+        if handle.which == Which::Own
+            && self.devices.load(Relaxed) != 1
+            && let Some(ask) = self.stream_device
+        {
+            let mut device = 0;
+            // SAFETY: the application's stream; pointer to a local.
+            return self.quietly(|| unsafe { ask(handle.stream, &mut device) }).then_some(device);
+        }
+        self.device()
+    }
+}
+
+impl Driver for Api {
+    const PLATFORM: u8 = HIP;
+
+    #[inline(always)]
+    fn beside(real: *mut c_void) -> Option<&'static Api> {
+        // SAFETY: leaked when published, never freed.
+        match unsafe { COPIES[0].load(Acquire).as_ref() } {
+            Some(first) if first.holds(real as usize) => Some(first),
+            _ => Api::other(real as usize),
+        }
+    }
+
+    #[inline(always)]
+    fn is_inner(&self, caller: usize) -> bool {
+        self.holds(caller)
+    }
+
+    #[inline(always)]
+    fn is_recording(&self, stream: hipStream_t, flavour: Flavour) -> bool {
+        capture::is_recording(self, stream, flavour)
+    }
+
+    #[inline(always)]
+    fn handle(&self, stream: hipStream_t, flavour: Flavour) -> Option<Handle> {
+        stream::handle(self, stream, flavour)
+    }
+
+    fn describe(&self, handle: Handle) -> Option<QueueSpec> {
+        let device = self.device_key(self.device_of(handle)?)?;
+        let mut priority = 0;
+        if handle.which == Which::Own
+            && let Some(ask) = self.stream_priority
+            // SAFETY: the application's stream; pointer to a local.
+            && !self.quietly(|| unsafe { ask(handle.stream, &mut priority) })
+        {
+            return None;
+        }
+        // The runtime counts downwards: -1 is more urgent than 0.
+        Some(QueueSpec {
+            handle: handle.stream as usize,
+            platform: HIP,
+            device,
+            priority_steps: -priority,
+            in_order: true,
+        })
+    }
+
+    fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+        let word = queue.slot(rt).completed_word.as_ptr() as usize;
+        let (Some(at), Some(write)) = (self.seen(rt, word), self.write_value) else { return false };
+        // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
+        self.quietly(|| unsafe { write(queue.handle() as hipStream_t, at, mark.number, 0) })
+    }
+
+    fn gate(&self, rt: &Runtime, queue: &XQueue) {
+        static SAID: Once = Once::new();
+        let group = usize::from(queue.group(rt).index());
+        let word = rt.segment().groups[group].gate.as_ptr() as usize;
+        let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return };
+        let stream = queue.handle() as hipStream_t;
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
+        if !self.quietly(|| unsafe { wait(stream, at, gate::OPEN_MASK, WAIT_AND, gate::OPEN_MASK) }) {
+            say_once(
+                &SAID,
+                Log::Info,
+                Log::Info,
+                "the HIP runtime refuses gates on the device: the host's gate is used",
+            );
+        }
+    }
+
+    fn no_marks(&self) -> bool {
+        self.no_marks.load(Relaxed)
+    }
+
+    fn current_device_key(&self) -> Option<String> {
+        self.device_key(self.device()?)
+    }
+}
+
+/// Whether gates on this device were asked for, and what they cost was said.
+pub(super) fn gates_are_forced() -> bool {
+    static SAID: Once = Once::new();
+    let forced = process::running().is_some_and(|rt| rt.forced_level() == Some(2));
+    if forced {
+        say_once(
+            &SAID,
+            Log::Error,
+            Log::Error,
+            "level 2 on an AMD GPU: a gate that waits is a kernel that spins, and it holds every stream that shares its \
+             hardware queue",
+        );
+    }
+    forced
+}

@@ -1,0 +1,90 @@
+//! Functions that begin and end captures.
+
+use super::api::Api;
+use super::stream::named;
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::hooks;
+use crate::platform::HIP;
+use crate::platform::shared::capture::Captures;
+use crate::platform::shared::{Driver, Flavour, Which};
+
+pub(super) static CAPTURES: Captures = Captures::new();
+
+/// Whether what enters this stream now is only recorded.
+#[inline(always)]
+pub(super) fn is_recording(api: &Api, stream: hipStream_t, flavour: Flavour) -> bool {
+    CAPTURES.is_active() && asks(api, named(stream, flavour))
+}
+
+#[cold]
+#[inline(never)]
+fn asks(api: &Api, stream: hipStream_t) -> bool {
+    let Some(is_capturing) = api.stream_capturing else { return false };
+    let mut status = CAPTURE_NONE;
+    // SAFETY: the caller's own stream; pointer to a local. On the null stream the question is an error while a stream
+    // that synchronises with it captures; so would be any command there.
+    let rc = unsafe { is_capturing(stream, &mut status) };
+    rc != SUCCESS || status != CAPTURE_NONE
+}
+
+fn began(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
+    if rc == SUCCESS {
+        CAPTURES.began(named(stream, flavour));
+    }
+    rc
+}
+
+/// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
+fn ended(real: *mut c_void, rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
+    let stream = named(stream, flavour);
+    if Api::beside(real).is_none_or(|api| !asks(api, stream)) {
+        CAPTURES.forget(stream);
+    }
+    rc
+}
+
+macro_rules! begins {
+    ($(fn $name:ident($flavour:ident; $stream:ident: hipStream_t $(, $arg:ident: $ty:ty)*);)*) => {
+        $(
+            unsafe extern "C" fn $name($stream: hipStream_t $(, $arg: $ty)*) -> hipError_t {
+                let (_, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                began(unsafe { function($stream $(, $arg)*) }, $stream, Which::$flavour)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+macro_rules! ends {
+    ($(fn $name:ident($flavour:ident);)*) => {
+        $(
+            unsafe extern "C" fn $name(stream: hipStream_t, graph: *mut c_void) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                ended(real, unsafe { function(stream, graph) }, stream, Which::$flavour)
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+begins! {
+    fn hipStreamBeginCapture(Legacy; stream: hipStream_t, mode: c_uint);
+    fn hipStreamBeginCapture_spt(PerThread; stream: hipStream_t, mode: c_uint);
+    fn hipStreamBeginCaptureToGraph(Legacy; stream: hipStream_t, graph: *mut c_void, dependencies: *mut c_void, dependencyData: *mut c_void, numDependencies: usize, mode: c_uint);
+}
+
+ends! {
+    fn hipStreamEndCapture(Legacy);
+    fn hipStreamEndCapture_spt(PerThread);
+}
+
+hooks! { HIP;
+    hipStreamBeginCapture => super::hipStreamBeginCapture,
+    hipStreamBeginCaptureToGraph => super::hipStreamBeginCaptureToGraph,
+    hipStreamBeginCapture_spt => super::hipStreamBeginCapture_spt,
+    hipStreamEndCapture => super::hipStreamEndCapture,
+    hipStreamEndCapture_spt => super::hipStreamEndCapture_spt,
+}

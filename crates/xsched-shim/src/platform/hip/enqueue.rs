@@ -1,0 +1,426 @@
+//! Everything that enters a stream. In brackets: what a null stream means to the function, the stream, and what is known
+//! of the work. No kernel's arguments are looked at.
+
+use xsched_core::Work;
+
+use super::api::Api;
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::hooks;
+use crate::platform::HIP;
+use crate::platform::shared::Which::{Legacy, PerThread};
+use crate::platform::shared::path::{UNKNOWN, blocking_transfer, enqueue, kernel, order, transfer};
+
+/// The stream of functions that take none.
+const NO_STREAM: hipStream_t = std::ptr::null_mut();
+
+/// Start of hipLaunchConfig_t, and of HIP_LAUNCH_CONFIG but for what lies between shape and stream.
+#[repr(C)]
+struct LaunchConfig {
+    shape: [c_uint; 6],
+    shared_bytes: usize,
+    stream: hipStream_t,
+}
+
+/// hipLaunchParams.
+#[repr(C)]
+struct LaunchParams {
+    function: *mut c_void,
+    shape: [c_uint; 6],
+    parameters: *mut c_void,
+    shared_bytes: usize,
+    stream: hipStream_t,
+}
+
+/// hipFunctionLaunchParams.
+#[repr(C)]
+struct ModuleLaunchParams {
+    function: hipFunction_t,
+    shape: [c_uint; 6],
+    shared_bytes: c_uint,
+    stream: hipStream_t,
+    parameters: *mut c_void,
+}
+
+const _: () = assert!(
+    std::mem::offset_of!(LaunchConfig, stream) == 32
+        && std::mem::offset_of!(LaunchParams, stream) == 48
+        && std::mem::offset_of!(ModuleLaunchParams, stream) == 40
+);
+
+#[inline(always)]
+fn stream_of(config: *mut c_void) -> hipStream_t {
+    // SAFETY: null, or the caller's own configuration, which the runtime reads too.
+    unsafe { config.cast::<LaunchConfig>().as_ref() }.map_or(NO_STREAM, |c| c.stream)
+}
+
+fn shape_of(config: *mut c_void) -> [c_uint; 6] {
+    // SAFETY: as above.
+    unsafe { config.cast::<LaunchConfig>().as_ref() }.map_or([0; 6], |c| c.shape)
+}
+
+/// A launch on several devices at once is scheduled with the first of its streams.
+fn first_stream(list: *mut c_void, count: c_int) -> hipStream_t {
+    if count <= 0 {
+        return NO_STREAM;
+    }
+    // SAFETY: null, or the caller's own list of `count` entries.
+    unsafe { list.cast::<LaunchParams>().as_ref() }.map_or(NO_STREAM, |p| p.stream)
+}
+
+/// The same for kernels of modules.
+fn first_module_stream(list: *mut c_void, count: c_uint) -> hipStream_t {
+    if count == 0 {
+        return NO_STREAM;
+    }
+    // SAFETY: as above.
+    unsafe { list.cast::<ModuleLaunchParams>().as_ref() }.map_or(NO_STREAM, |p| p.stream)
+}
+
+fn shape(grid: Dim3, block: Dim3) -> [c_uint; 6] {
+    [grid.x, grid.y, grid.z, block.x, block.y, block.z]
+}
+
+fn area(width: usize, height: usize) -> usize {
+    width.saturating_mul(height)
+}
+
+/// A synchronous copy: what goes to the host is there when the call returns.
+fn copy(kind: c_uint, size: usize) -> Work {
+    if kind == DEVICE_TO_HOST { blocking_transfer(size) } else { transfer(size) }
+}
+
+macro_rules! enqueues {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                enqueue::<Api>(real, $stream, $flavour, || -> Work { $work }, move || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+/// Functions that order commands of a stream, and take next to no time on the device.
+macro_rules! orders {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                order::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+enqueues! {
+    fn _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
+    fn _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
+    fn hipDrvLaunchKernelEx(config: *mut c_void, f: hipFunction_t, params: *mut c_void, extra: *mut c_void) [Legacy stream_of(config), kernel(f, &shape_of(config))];
+    fn hipDrvMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipDrvMemDiscardBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipDrvMemcpy2DUnaligned(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipDrvMemcpy3D(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipDrvMemcpy3DAsync(pCopy: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipExtLaunchKernel(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_int) [Legacy stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
+    fn hipExtLaunchMultiKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_int, flags: c_uint) [Legacy first_stream(launchParamsList, numDevices), UNKNOWN];
+    fn hipExtModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
+    fn hipGraphLaunch(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, kernel(graphExec, &[])];
+    fn hipGraphLaunch_spt(graphExec: hipGraphExec_t, stream: hipStream_t) [PerThread stream, kernel(graphExec, &[])];
+    fn hipGraphUpload(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipGraphicsMapResources(count: c_int, resources: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
+    fn hipGraphicsUnmapResources(count: c_int, resources: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
+    fn hipHccModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
+    fn hipLaunchByPtr(func: *mut c_void) [Legacy NO_STREAM, kernel(func, &[])];
+    fn hipLaunchCooperativeKernel(f: *mut c_void, gridDim: Dim3, blockDimX: Dim3, kernelParams: *mut c_void, sharedMemBytes: c_uint, stream: hipStream_t) [Legacy stream, kernel(f, &shape(gridDim, blockDimX))];
+    fn hipLaunchCooperativeKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_int, flags: c_uint) [Legacy first_stream(launchParamsList, numDevices), UNKNOWN];
+    fn hipLaunchCooperativeKernel_spt(f: *mut c_void, gridDim: Dim3, blockDim: Dim3, kernelParams: *mut c_void, sharedMemBytes: c_uint, hStream: hipStream_t) [PerThread hStream, kernel(f, &shape(gridDim, blockDim))];
+    fn hipLaunchKernel(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t) [Legacy stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
+    fn hipLaunchKernelExC(config: *mut c_void, fPtr: *mut c_void, args: *mut c_void) [Legacy stream_of(config), kernel(fPtr, &shape_of(config))];
+    fn hipLaunchKernel_spt(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t) [PerThread stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
+    fn hipMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemDiscardBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemMapArrayAsync(mapInfoList: *mut c_void, count: c_uint, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
+    fn hipMemPrefetchAsync(dev_ptr: *mut c_void, count: usize, device: c_int, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemPrefetchAsync_v2(dev_ptr: *mut c_void, count: usize, location: u64, flags: c_uint, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemPrefetchBatchAsync(dev_ptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetch_locs: *mut c_void, prefetch_loc_idxs: *mut c_void, num_prefetch_locs: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemcpy(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, sizeBytes)];
+    fn hipMemcpy2D(dst: *mut c_void, dpitch: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy2DArrayToArray(dst: *mut c_void, wOffsetDst: usize, hOffsetDst: usize, src: *mut c_void, wOffsetSrc: usize, hOffsetSrc: usize, width: usize, height: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy2DAsync(dst: *mut c_void, dpitch: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemcpy2DAsync_spt(dst: *mut c_void, dpitch: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint, stream: hipStream_t) [PerThread stream, transfer(area(width, height))];
+    fn hipMemcpy2DFromArray(dst: *mut c_void, dpitch: usize, src: *mut c_void, wOffset: usize, hOffset: usize, width: usize, height: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy2DFromArrayAsync(dst: *mut c_void, dpitch: usize, src: *mut c_void, wOffset: usize, hOffset: usize, width: usize, height: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemcpy2DFromArrayAsync_spt(dst: *mut c_void, dpitch: usize, src: *mut c_void, wOffsetSrc: usize, hOffsetSrc: usize, width: usize, height: usize, kind: c_uint, stream: hipStream_t) [PerThread stream, transfer(area(width, height))];
+    fn hipMemcpy2DFromArray_spt(dst: *mut c_void, dpitch: usize, src: *mut c_void, wOffset: usize, hOffset: usize, width: usize, height: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy2DToArray(dst: *mut c_void, wOffset: usize, hOffset: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy2DToArrayAsync(dst: *mut c_void, wOffset: usize, hOffset: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemcpy2DToArrayAsync_spt(dst: *mut c_void, wOffset: usize, hOffset: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint, stream: hipStream_t) [PerThread stream, transfer(area(width, height))];
+    fn hipMemcpy2DToArray_spt(dst: *mut c_void, wOffset: usize, hOffset: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy2D_spt(dst: *mut c_void, dpitch: usize, src: *mut c_void, spitch: usize, width: usize, height: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, area(width, height))];
+    fn hipMemcpy3D(p: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipMemcpy3DAsync(p: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipMemcpy3DAsync_spt(p: *mut c_void, stream: hipStream_t) [PerThread stream, transfer(0)];
+    fn hipMemcpy3DBatchAsync(numOps: usize, opList: *mut c_void, failIdx: *mut c_void, flags: u64, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipMemcpy3DPeer(p: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipMemcpy3DPeerAsync(p: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipMemcpy3D_spt(p: *mut c_void) [PerThread NO_STREAM, transfer(0)];
+    fn hipMemcpyAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyAsync_spt(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint, stream: hipStream_t) [PerThread stream, transfer(sizeBytes)];
+    fn hipMemcpyAtoA(dstArray: *mut c_void, dstOffset: usize, srcArray: *mut c_void, srcOffset: usize, ByteCount: usize) [Legacy NO_STREAM, transfer(ByteCount)];
+    fn hipMemcpyAtoD(dstDevice: *mut c_void, srcArray: *mut c_void, srcOffset: usize, ByteCount: usize) [Legacy NO_STREAM, transfer(ByteCount)];
+    fn hipMemcpyAtoH(dst: *mut c_void, srcArray: *mut c_void, srcOffset: usize, count: usize) [Legacy NO_STREAM, blocking_transfer(count)];
+    fn hipMemcpyAtoHAsync(dstHost: *mut c_void, srcArray: *mut c_void, srcOffset: usize, ByteCount: usize, stream: hipStream_t) [Legacy stream, transfer(ByteCount)];
+    fn hipMemcpyBatchAsync(dsts: *mut c_void, srcs: *mut c_void, sizes: *mut c_void, count: usize, attrs: *mut c_void, attrsIdxs: *mut c_void, numAttrs: usize, failIdx: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemcpyDtoA(dstArray: *mut c_void, dstOffset: usize, srcDevice: *mut c_void, ByteCount: usize) [Legacy NO_STREAM, transfer(ByteCount)];
+    fn hipMemcpyDtoD(dst: *mut c_void, src: *mut c_void, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
+    fn hipMemcpyDtoDAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyDtoH(dst: *mut c_void, src: *mut c_void, sizeBytes: usize) [Legacy NO_STREAM, blocking_transfer(sizeBytes)];
+    fn hipMemcpyDtoHAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyFromArray(dst: *mut c_void, srcArray: *mut c_void, wOffset: usize, hOffset: usize, count: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, count)];
+    fn hipMemcpyFromArray_spt(dst: *mut c_void, src: *mut c_void, wOffsetSrc: usize, hOffset: usize, count: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, count)];
+    fn hipMemcpyFromSymbol(dst: *mut c_void, symbol: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, sizeBytes)];
+    fn hipMemcpyFromSymbolAsync(dst: *mut c_void, symbol: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyFromSymbolAsync_spt(dst: *mut c_void, symbol: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint, stream: hipStream_t) [PerThread stream, transfer(sizeBytes)];
+    fn hipMemcpyFromSymbol_spt(dst: *mut c_void, symbol: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, sizeBytes)];
+    fn hipMemcpyHtoA(dstArray: *mut c_void, dstOffset: usize, srcHost: *mut c_void, count: usize) [Legacy NO_STREAM, transfer(count)];
+    fn hipMemcpyHtoAAsync(dstArray: *mut c_void, dstOffset: usize, srcHost: *mut c_void, ByteCount: usize, stream: hipStream_t) [Legacy stream, transfer(ByteCount)];
+    fn hipMemcpyHtoD(dst: *mut c_void, src: *mut c_void, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
+    fn hipMemcpyHtoDAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyParam2D(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipMemcpyParam2DAsync(pCopy: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipMemcpyPeer(dst: *mut c_void, dstDeviceId: c_int, src: *mut c_void, srcDeviceId: c_int, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
+    fn hipMemcpyPeerAsync(dst: *mut c_void, dstDeviceId: c_int, src: *mut c_void, srcDevice: c_int, sizeBytes: usize, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyToArray(dst: *mut c_void, wOffset: usize, hOffset: usize, src: *mut c_void, count: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, count)];
+    fn hipMemcpyToSymbol(symbol: *mut c_void, src: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, sizeBytes)];
+    fn hipMemcpyToSymbolAsync(symbol: *mut c_void, src: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemcpyToSymbolAsync_spt(symbol: *mut c_void, src: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint, stream: hipStream_t) [PerThread stream, transfer(sizeBytes)];
+    fn hipMemcpyToSymbol_spt(symbol: *mut c_void, src: *mut c_void, sizeBytes: usize, offset: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, sizeBytes)];
+    fn hipMemcpyWithStream(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint, stream: hipStream_t) [Legacy stream, blocking_transfer(sizeBytes)];
+    fn hipMemcpy_spt(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, sizeBytes)];
+    fn hipMemset(dst: *mut c_void, value: c_int, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
+    fn hipMemset2D(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
+    fn hipMemset2DAsync(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemset2DAsync_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [PerThread stream, transfer(area(width, height))];
+    fn hipMemset2D_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [PerThread NO_STREAM, transfer(area(width, height))];
+    fn hipMemset3D(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [Legacy NO_STREAM, transfer(0)];
+    fn hipMemset3DAsync(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipMemset3DAsync_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [PerThread stream, transfer(0)];
+    fn hipMemset3D_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [PerThread NO_STREAM, transfer(0)];
+    fn hipMemsetAsync(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
+    fn hipMemsetAsync_spt(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [PerThread stream, transfer(sizeBytes)];
+    fn hipMemsetD16(dest: *mut c_void, value: u16, count: usize) [Legacy NO_STREAM, transfer(count)];
+    fn hipMemsetD16Async(dest: *mut c_void, value: u16, count: usize, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemsetD2D16(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
+    fn hipMemsetD2D16Async(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemsetD2D32(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
+    fn hipMemsetD2D32Async(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemsetD2D8(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
+    fn hipMemsetD2D8Async(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) [Legacy stream, transfer(area(width, height))];
+    fn hipMemsetD32(dest: *mut c_void, value: c_int, count: usize) [Legacy NO_STREAM, transfer(count)];
+    fn hipMemsetD32Async(dst: *mut c_void, value: c_int, count: usize, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemsetD8(dest: *mut c_void, value: c_uchar, count: usize) [Legacy NO_STREAM, transfer(count)];
+    fn hipMemsetD8Async(dest: *mut c_void, value: c_uchar, count: usize, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipMemset_spt(dst: *mut c_void, value: c_int, sizeBytes: usize) [PerThread NO_STREAM, transfer(sizeBytes)];
+    fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void) [Legacy stream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
+    fn hipModuleLaunchCooperativeKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_uint, flags: c_uint) [Legacy first_module_stream(launchParamsList, numDevices), UNKNOWN];
+    fn hipModuleLaunchKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void) [Legacy stream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
+    fn hipStreamAttachMemAsync(stream: hipStream_t, dev_ptr: *mut c_void, length: usize, flags: c_uint) [Legacy stream, transfer(0)];
+}
+
+/// What programs compiled by an old hipcc call to launch a kernel; it returns nothing.
+unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv(
+    function_address: usize,
+    numBlocks: *const Dim3,
+    dimBlocks: *const Dim3,
+    sharedMemBytes: c_uint,
+    stream: hipStream_t,
+    kernarg: *mut c_void,
+) -> () {
+    let real = hook::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv.real();
+    if real.is_null() {
+        return;
+    }
+    // SAFETY: the address of the real function of this name.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, sig::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv>(
+            real,
+        )
+    };
+    let work = || {
+        // SAFETY: references of the caller's.
+        let (grid, block) = unsafe { (numBlocks.as_ref(), dimBlocks.as_ref()) };
+        kernel(
+            function_address as *const c_void,
+            &shape(grid.copied().unwrap_or_default(), block.copied().unwrap_or_default()),
+        )
+    };
+    enqueue::<Api>(real, stream, Legacy, work, move || {
+        // SAFETY: the caller's own arguments.
+        unsafe { function(function_address, numBlocks, dimBlocks, sharedMemBytes, stream, kernarg) };
+        SUCCESS
+    });
+}
+const _: sig::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv =
+    _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv;
+
+orders! {
+    fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) [Legacy stream];
+    fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) [Legacy stream];
+    fn hipEventRecord_spt(event: hipEvent_t, stream: hipStream_t) [PerThread stream];
+    fn hipFreeAsync(dev_ptr: *mut c_void, stream: hipStream_t) [Legacy stream];
+    fn hipLaunchHostFunc(stream: hipStream_t, fn_: *mut c_void, userData: *mut c_void) [Legacy stream];
+    fn hipLaunchHostFunc_spt(stream: hipStream_t, fn_: *mut c_void, userData: *mut c_void) [PerThread stream];
+    fn hipMallocAsync(dev_ptr: *mut c_void, size: usize, stream: hipStream_t) [Legacy stream];
+    fn hipMallocFromPoolAsync(dev_ptr: *mut c_void, size: usize, mem_pool: *mut c_void, stream: hipStream_t) [Legacy stream];
+    fn hipSignalExternalSemaphoresAsync(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: hipStream_t) [Legacy stream];
+    fn hipStreamAddCallback(stream: hipStream_t, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [Legacy stream];
+    fn hipStreamAddCallback_spt(stream: hipStream_t, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [PerThread stream];
+    fn hipStreamBatchMemOp(stream: hipStream_t, count: c_uint, paramArray: *mut c_void, flags: c_uint) [Legacy stream];
+    fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [Legacy stream];
+    fn hipStreamWaitEvent_spt(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [PerThread stream];
+    fn hipStreamWaitValue32(stream: hipStream_t, ptr: *mut c_void, value: c_uint, flags: c_uint, mask: c_uint) [Legacy stream];
+    fn hipStreamWaitValue64(stream: hipStream_t, ptr: *mut c_void, value: u64, flags: c_uint, mask: u64) [Legacy stream];
+    fn hipStreamWriteValue32(stream: hipStream_t, ptr: *mut c_void, value: c_uint, flags: c_uint) [Legacy stream];
+    fn hipStreamWriteValue64(stream: hipStream_t, ptr: *mut c_void, value: u64, flags: c_uint) [Legacy stream];
+    fn hipWaitExternalSemaphoresAsync(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: hipStream_t) [Legacy stream];
+}
+
+hooks! { HIP;
+    _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j => super::_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j,
+    _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_ => super::_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_,
+    _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv => super::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv,
+    hipDrvLaunchKernelEx => super::hipDrvLaunchKernelEx,
+    hipDrvMemDiscardAndPrefetchBatchAsync => super::hipDrvMemDiscardAndPrefetchBatchAsync,
+    hipDrvMemDiscardBatchAsync => super::hipDrvMemDiscardBatchAsync,
+    hipDrvMemcpy2DUnaligned => super::hipDrvMemcpy2DUnaligned,
+    hipDrvMemcpy3D => super::hipDrvMemcpy3D,
+    hipDrvMemcpy3DAsync => super::hipDrvMemcpy3DAsync,
+    hipEventRecord => super::hipEventRecord,
+    hipEventRecordWithFlags => super::hipEventRecordWithFlags,
+    hipEventRecord_spt => super::hipEventRecord_spt,
+    hipExtLaunchKernel => super::hipExtLaunchKernel,
+    hipExtLaunchMultiKernelMultiDevice => super::hipExtLaunchMultiKernelMultiDevice,
+    hipExtModuleLaunchKernel => super::hipExtModuleLaunchKernel,
+    hipFreeAsync => super::hipFreeAsync,
+    hipGraphLaunch => super::hipGraphLaunch,
+    hipGraphLaunch_spt => super::hipGraphLaunch_spt,
+    hipGraphUpload => super::hipGraphUpload,
+    hipGraphicsMapResources => super::hipGraphicsMapResources,
+    hipGraphicsUnmapResources => super::hipGraphicsUnmapResources,
+    hipHccModuleLaunchKernel => super::hipHccModuleLaunchKernel,
+    hipLaunchByPtr => super::hipLaunchByPtr,
+    hipLaunchCooperativeKernel => super::hipLaunchCooperativeKernel,
+    hipLaunchCooperativeKernelMultiDevice => super::hipLaunchCooperativeKernelMultiDevice,
+    hipLaunchCooperativeKernel_spt => super::hipLaunchCooperativeKernel_spt,
+    hipLaunchHostFunc => super::hipLaunchHostFunc,
+    hipLaunchHostFunc_spt => super::hipLaunchHostFunc_spt,
+    hipLaunchKernel => super::hipLaunchKernel,
+    hipLaunchKernelExC => super::hipLaunchKernelExC,
+    hipLaunchKernel_spt => super::hipLaunchKernel_spt,
+    hipMallocAsync => super::hipMallocAsync,
+    hipMallocFromPoolAsync => super::hipMallocFromPoolAsync,
+    hipMemDiscardAndPrefetchBatchAsync => super::hipMemDiscardAndPrefetchBatchAsync,
+    hipMemDiscardBatchAsync => super::hipMemDiscardBatchAsync,
+    hipMemMapArrayAsync => super::hipMemMapArrayAsync,
+    hipMemPrefetchAsync => super::hipMemPrefetchAsync,
+    hipMemPrefetchAsync_v2 => super::hipMemPrefetchAsync_v2,
+    hipMemPrefetchBatchAsync => super::hipMemPrefetchBatchAsync,
+    hipMemcpy => super::hipMemcpy,
+    hipMemcpy2D => super::hipMemcpy2D,
+    hipMemcpy2DArrayToArray => super::hipMemcpy2DArrayToArray,
+    hipMemcpy2DAsync => super::hipMemcpy2DAsync,
+    hipMemcpy2DAsync_spt => super::hipMemcpy2DAsync_spt,
+    hipMemcpy2DFromArray => super::hipMemcpy2DFromArray,
+    hipMemcpy2DFromArrayAsync => super::hipMemcpy2DFromArrayAsync,
+    hipMemcpy2DFromArrayAsync_spt => super::hipMemcpy2DFromArrayAsync_spt,
+    hipMemcpy2DFromArray_spt => super::hipMemcpy2DFromArray_spt,
+    hipMemcpy2DToArray => super::hipMemcpy2DToArray,
+    hipMemcpy2DToArrayAsync => super::hipMemcpy2DToArrayAsync,
+    hipMemcpy2DToArrayAsync_spt => super::hipMemcpy2DToArrayAsync_spt,
+    hipMemcpy2DToArray_spt => super::hipMemcpy2DToArray_spt,
+    hipMemcpy2D_spt => super::hipMemcpy2D_spt,
+    hipMemcpy3D => super::hipMemcpy3D,
+    hipMemcpy3DAsync => super::hipMemcpy3DAsync,
+    hipMemcpy3DAsync_spt => super::hipMemcpy3DAsync_spt,
+    hipMemcpy3DBatchAsync => super::hipMemcpy3DBatchAsync,
+    hipMemcpy3DPeer => super::hipMemcpy3DPeer,
+    hipMemcpy3DPeerAsync => super::hipMemcpy3DPeerAsync,
+    hipMemcpy3D_spt => super::hipMemcpy3D_spt,
+    hipMemcpyAsync => super::hipMemcpyAsync,
+    hipMemcpyAsync_spt => super::hipMemcpyAsync_spt,
+    hipMemcpyAtoA => super::hipMemcpyAtoA,
+    hipMemcpyAtoD => super::hipMemcpyAtoD,
+    hipMemcpyAtoH => super::hipMemcpyAtoH,
+    hipMemcpyAtoHAsync => super::hipMemcpyAtoHAsync,
+    hipMemcpyBatchAsync => super::hipMemcpyBatchAsync,
+    hipMemcpyDtoA => super::hipMemcpyDtoA,
+    hipMemcpyDtoD => super::hipMemcpyDtoD,
+    hipMemcpyDtoDAsync => super::hipMemcpyDtoDAsync,
+    hipMemcpyDtoH => super::hipMemcpyDtoH,
+    hipMemcpyDtoHAsync => super::hipMemcpyDtoHAsync,
+    hipMemcpyFromArray => super::hipMemcpyFromArray,
+    hipMemcpyFromArray_spt => super::hipMemcpyFromArray_spt,
+    hipMemcpyFromSymbol => super::hipMemcpyFromSymbol,
+    hipMemcpyFromSymbolAsync => super::hipMemcpyFromSymbolAsync,
+    hipMemcpyFromSymbolAsync_spt => super::hipMemcpyFromSymbolAsync_spt,
+    hipMemcpyFromSymbol_spt => super::hipMemcpyFromSymbol_spt,
+    hipMemcpyHtoA => super::hipMemcpyHtoA,
+    hipMemcpyHtoAAsync => super::hipMemcpyHtoAAsync,
+    hipMemcpyHtoD => super::hipMemcpyHtoD,
+    hipMemcpyHtoDAsync => super::hipMemcpyHtoDAsync,
+    hipMemcpyParam2D => super::hipMemcpyParam2D,
+    hipMemcpyParam2DAsync => super::hipMemcpyParam2DAsync,
+    hipMemcpyPeer => super::hipMemcpyPeer,
+    hipMemcpyPeerAsync => super::hipMemcpyPeerAsync,
+    hipMemcpyToArray => super::hipMemcpyToArray,
+    hipMemcpyToSymbol => super::hipMemcpyToSymbol,
+    hipMemcpyToSymbolAsync => super::hipMemcpyToSymbolAsync,
+    hipMemcpyToSymbolAsync_spt => super::hipMemcpyToSymbolAsync_spt,
+    hipMemcpyToSymbol_spt => super::hipMemcpyToSymbol_spt,
+    hipMemcpyWithStream => super::hipMemcpyWithStream,
+    hipMemcpy_spt => super::hipMemcpy_spt,
+    hipMemset => super::hipMemset,
+    hipMemset2D => super::hipMemset2D,
+    hipMemset2DAsync => super::hipMemset2DAsync,
+    hipMemset2DAsync_spt => super::hipMemset2DAsync_spt,
+    hipMemset2D_spt => super::hipMemset2D_spt,
+    hipMemset3D => super::hipMemset3D,
+    hipMemset3DAsync => super::hipMemset3DAsync,
+    hipMemset3DAsync_spt => super::hipMemset3DAsync_spt,
+    hipMemset3D_spt => super::hipMemset3D_spt,
+    hipMemsetAsync => super::hipMemsetAsync,
+    hipMemsetAsync_spt => super::hipMemsetAsync_spt,
+    hipMemsetD16 => super::hipMemsetD16,
+    hipMemsetD16Async => super::hipMemsetD16Async,
+    hipMemsetD2D16 => super::hipMemsetD2D16,
+    hipMemsetD2D16Async => super::hipMemsetD2D16Async,
+    hipMemsetD2D32 => super::hipMemsetD2D32,
+    hipMemsetD2D32Async => super::hipMemsetD2D32Async,
+    hipMemsetD2D8 => super::hipMemsetD2D8,
+    hipMemsetD2D8Async => super::hipMemsetD2D8Async,
+    hipMemsetD32 => super::hipMemsetD32,
+    hipMemsetD32Async => super::hipMemsetD32Async,
+    hipMemsetD8 => super::hipMemsetD8,
+    hipMemsetD8Async => super::hipMemsetD8Async,
+    hipMemset_spt => super::hipMemset_spt,
+    hipModuleLaunchCooperativeKernel => super::hipModuleLaunchCooperativeKernel,
+    hipModuleLaunchCooperativeKernelMultiDevice => super::hipModuleLaunchCooperativeKernelMultiDevice,
+    hipModuleLaunchKernel => super::hipModuleLaunchKernel,
+    hipSignalExternalSemaphoresAsync => super::hipSignalExternalSemaphoresAsync,
+    hipStreamAddCallback => super::hipStreamAddCallback,
+    hipStreamAddCallback_spt => super::hipStreamAddCallback_spt,
+    hipStreamAttachMemAsync => super::hipStreamAttachMemAsync,
+    hipStreamBatchMemOp => super::hipStreamBatchMemOp,
+    hipStreamWaitEvent => super::hipStreamWaitEvent,
+    hipStreamWaitEvent_spt => super::hipStreamWaitEvent_spt,
+    hipStreamWaitValue32 => super::hipStreamWaitValue32,
+    hipStreamWaitValue64 => super::hipStreamWaitValue64,
+    hipStreamWriteValue32 => super::hipStreamWriteValue32,
+    hipStreamWriteValue64 => super::hipStreamWriteValue64,
+    hipWaitExternalSemaphoresAsync => super::hipWaitExternalSemaphoresAsync,
+}

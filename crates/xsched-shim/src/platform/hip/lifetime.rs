@@ -1,0 +1,121 @@
+//! Devices that programs begin to use, and streams and contexts that come and go.
+
+use super::api::{self, Api};
+use super::types::*;
+use super::{capture, real, sig, stream};
+use crate::interpose::hooks;
+use crate::platform::HIP;
+use crate::platform::shared::lifetime::{self, stream_made};
+use crate::platform::shared::{Driver, Which};
+use crate::process;
+
+/// After a call that used the calling thread's device. Rivals learn of the program with its first one, before its first
+/// command: what it queued until they do could not be taken back.
+#[inline(always)]
+pub(super) fn announce(real: *mut c_void, rc: hipError_t) -> hipError_t {
+    if rc == SUCCESS && Api::beside(real).is_some_and(|api| !api.is_announced()) {
+        tell(real);
+    }
+    rc
+}
+
+#[cold]
+#[inline(never)]
+fn tell(real: *mut c_void) {
+    if !process::platform_enabled(HIP) {
+        return;
+    }
+    process::guarded("when a device is first used", || {
+        let api = Api::beside(real).filter(|api| !api.is_called_by_itself())?;
+        let handle = stream::handle(api, std::ptr::null_mut(), Which::Legacy)?;
+        let rt = process::runtime()?;
+        rt.queue(handle.key, || api.describe(handle))?;
+        // Now rather than at the first command that has a rival, which would be late by it.
+        api.reach_segment(rt);
+        api.set_announced();
+        Some(())
+    });
+}
+
+/// Key of the calling thread's device, unless nothing runs here.
+fn key(real: *mut c_void) -> Option<String> {
+    process::guarded("before the end of a context", || {
+        process::running()?;
+        Api::beside(real).filter(|api| !api.is_called_by_itself())?.current_device_key()
+    })
+    .flatten()
+}
+
+/// Ends what the process has on the calling thread's device, or some of it: all is found anew at its next use.
+macro_rules! ends {
+    ($(fn $name:ident($($arg:ident: $ty:ty)?);)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty)?) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own argument.
+                lifetime::ends(key(real), || unsafe { function($($arg)?) }, || {
+                    api::forget_registrations();
+                    true
+                })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+ends! {
+    fn hipCtxDestroy(ctx: *mut c_void);
+    fn hipDevicePrimaryCtxRelease(device: c_int);
+    fn hipDevicePrimaryCtxReset(device: c_int);
+    fn hipDeviceReset();
+    fn hipExecutionCtxDestroy(ctx: *mut c_void);
+}
+
+macro_rules! streams_made {
+    ($(fn $name:ident($place:ident: *mut c_void $(, $arg:ident: $ty:ty)*);)*) => {
+        $(
+            unsafe extern "C" fn $name($place: *mut c_void $(, $arg: $ty)*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                announce(real, stream_made::<Api>(real, unsafe { function($place $(, $arg)*) }, $place))
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+streams_made! {
+    fn hipExecutionCtxStreamCreate(place: *mut c_void, context: *mut c_void, flags: c_uint, priority: c_int);
+    fn hipExtStreamCreateWithCUMask(place: *mut c_void, size: c_uint, mask: *mut c_void);
+    fn hipStreamCreate(place: *mut c_void);
+    fn hipStreamCreateWithFlags(place: *mut c_void, flags: c_uint);
+    fn hipStreamCreateWithPriority(place: *mut c_void, flags: c_uint, priority: c_int);
+}
+
+unsafe extern "C" fn hipStreamDestroy(stream: hipStream_t) -> hipError_t {
+    let (real, function) = real!(hipStreamDestroy);
+    if stream as usize > STREAM_PER_THREAD {
+        process::guarded("before the end of a stream", || {
+            capture::CAPTURES.forget(stream);
+            let handle = Api::beside(real)?.handle(stream, Which::Legacy)?;
+            process::running().map(|rt| rt.remove_queue(handle.key))
+        });
+    }
+    // SAFETY: the caller's own argument.
+    unsafe { function(stream) }
+}
+const _: sig::hipStreamDestroy = hipStreamDestroy;
+
+hooks! { HIP;
+    hipCtxDestroy => super::hipCtxDestroy,
+    hipDevicePrimaryCtxRelease => super::hipDevicePrimaryCtxRelease,
+    hipDevicePrimaryCtxReset => super::hipDevicePrimaryCtxReset,
+    hipDeviceReset => super::hipDeviceReset,
+    hipExecutionCtxDestroy => super::hipExecutionCtxDestroy,
+    hipExecutionCtxStreamCreate => super::hipExecutionCtxStreamCreate,
+    hipExtStreamCreateWithCUMask => super::hipExtStreamCreateWithCUMask,
+    hipStreamCreate => super::hipStreamCreate,
+    hipStreamCreateWithFlags => super::hipStreamCreateWithFlags,
+    hipStreamCreateWithPriority => super::hipStreamCreateWithPriority,
+    hipStreamDestroy => super::hipStreamDestroy,
+}

@@ -1,0 +1,39 @@
+//! `hipGetProcAddress` and its like: what they hand out is what the runtime answers, behind a stub of ours where that is a
+//! hooked function.
+
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::hooks;
+use crate::platform::HIP;
+use crate::platform::shared::lookup::answered;
+
+macro_rules! lookups {
+    ($(fn $name:ident($symbol:ident, $found:ident $(, $arg:ident: $ty:ty)*);)*) => {
+        $(
+            unsafe extern "C" fn $name($symbol: *mut c_void, $found: *mut c_void $(, $arg: $ty)*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                let rc = unsafe { function($symbol, $found $(, $arg)*) };
+                if rc == SUCCESS {
+                    answered(HIP, super::HOOKS, real, $found);
+                }
+                rc
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+lookups! {
+    fn hipGetDriverEntryPoint(symbol, found, flags: u64, status: *mut c_void);
+    fn hipGetDriverEntryPoint_spt(symbol, found, flags: u64, status: *mut c_void);
+    fn hipGetProcAddress(symbol, found, version: c_int, flags: u64, status: *mut c_void);
+    fn hipGetProcAddress_spt(symbol, found, version: c_int, flags: u64, status: *mut c_void);
+}
+
+hooks! { HIP;
+    hipGetDriverEntryPoint => super::hipGetDriverEntryPoint,
+    hipGetDriverEntryPoint_spt => super::hipGetDriverEntryPoint_spt,
+    hipGetProcAddress => super::hipGetProcAddress,
+    hipGetProcAddress_spt => super::hipGetProcAddress_spt,
+}

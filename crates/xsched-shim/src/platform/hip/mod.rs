@@ -1,0 +1,119 @@
+//! HIP: in-order gating of everything that enters a stream.
+//!
+//! - [`table`]: every function in its class; `signatures` (generated): what each takes; `outside`: what the header lacks.
+//! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: devices, contexts
+//!   and streams that come and go; [`lookup`]: `hipGetProcAddress`; [`capture`]: what is only recorded.
+//! - [`stream`]: which XQueue a stream handle means. The way of a command into the runtime is [`super::shared`] with CUDA.
+//! - [`api`]: the few functions that we call ourselves, of each copy of the runtime in the process.
+//!
+//! A process may hold several copies of the runtime (a framework's own beside the system's). A call goes on into the copy
+//! that it would have reached without us, and whatever we ask or place for it goes to that same copy: a stream of one is
+//! unknown to another. The runtime calls some of its own exports by name, which the loader binds to us: such a call is
+//! known by where it comes from, on whatever thread, and goes straight on.
+//!
+//! Completion is told by the device: progress marks are `hipStreamWriteValue32` into the shared segment. Where a runtime
+//! lacks that (older than ROCm 4.4, or it refuses), nothing is bounded: the host's gate alone remains.
+//!
+//! Level 2 is off on AMD's own devices unless it is forced (`XSCHED_FORCE_LEVEL=2`): streams share hardware queues there,
+//! so that a gate in one stream holds others, and one that waits is a kernel that spins. Level 3 is [`super::hsa`]'s.
+
+mod api;
+#[allow(non_snake_case)] // vendor names
+mod capture;
+#[allow(non_snake_case)] // vendor names
+mod enqueue;
+#[allow(non_snake_case)] // vendor names
+mod lifetime;
+#[allow(non_snake_case)] // vendor names
+mod lookup;
+mod outside;
+mod signatures;
+mod stream;
+pub mod table;
+mod types;
+#[allow(non_snake_case)] // vendor names
+mod waits;
+
+use xsched_core::XQueue;
+use xsched_proto::wire;
+
+use super::hsa::level3;
+use super::shared::path::mark_tail_of;
+use super::shared::real;
+use crate::interpose::Hook;
+
+/// Every hooked function.
+pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];
+
+/// Typed pointers to every function, named like it.
+#[allow(non_camel_case_types, dead_code)]
+mod sig {
+    use super::types::*;
+    macro_rules! pointers {
+        ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+            $(pub(super) type $name = unsafe extern "C" fn($($ty),*) -> returns!($($result)?);)*
+        };
+    }
+    macro_rules! returns {
+        () => {
+            hipError_t
+        };
+        ($result:ty) => {
+            $result
+        };
+    }
+    super::signatures::hip_signatures!(pointers);
+    super::outside::outside_signatures!(pointers);
+}
+
+macro_rules! names {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $result:ty)?;)*) => { vec![$(stringify!($name)),*] };
+}
+
+/// The name of every function in the signature list.
+pub fn signature_names() -> Vec<&'static str> {
+    signatures::hip_signatures!(names)
+}
+
+/// The name of every function whose signature is known from elsewhere.
+pub fn outside_names() -> Vec<&'static str> {
+    outside::outside_signatures!(names)
+}
+
+/// What a forked child knows of its parent's devices: nothing.
+pub(crate) fn forget_all() {
+    api::forget_all();
+    capture::CAPTURES.forget_all();
+}
+
+/// The platform.
+pub struct Hip;
+
+impl xsched_core::Platform for Hip {
+    fn kind(&self) -> wire::Platform {
+        wire::Platform::Hip
+    }
+
+    fn levels(&self, device: &str) -> u8 {
+        let gates = match api::gates_are_safe(device) {
+            Some(safe) => safe || api::gates_are_forced(),
+            None => false,
+        };
+        let interrupts = level3::hindrance(device).is_none();
+        0b001 | if gates { 0b010 } else { 0 } | if interrupts { 0b100 } else { 0 }
+    }
+
+    /// Commands begin when they are given; but that they are complete is known of the marked ones only.
+    fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        let key = queue.key();
+        Some(Box::new(move || mark_tail_of(key, || api::Api::of_key(key))))
+    }
+
+    fn reports_completion(&self) -> bool {
+        false
+    }
+
+    fn interrupt(&self, device: &str, on: bool) {
+        level3::interrupt(device, on);
+    }
+}

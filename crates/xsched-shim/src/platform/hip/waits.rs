@@ -1,0 +1,220 @@
+//! Calls that wait for the device, or may.
+
+use super::api::Api;
+use super::lifetime::announce;
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::hooks;
+use crate::platform::HIP;
+use crate::platform::shared::Which;
+use crate::platform::shared::waits::{context_call, event_call, lending_call, stream_call, stream_question};
+
+macro_rules! stream_waits {
+    ($([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
+        $($(
+            unsafe extern "C" fn $name(stream: hipStream_t) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own argument.
+                $call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
+            }
+            const _: sig::$name = $name;
+        )*)*
+    };
+}
+
+stream_waits! {
+    [stream_call]
+    fn hipStreamSynchronize(Legacy);
+    fn hipStreamSynchronize_spt(PerThread);
+    [stream_question]
+    fn hipStreamQuery(Legacy);
+    fn hipStreamQuery_spt(PerThread);
+}
+
+/// Waits for all that the process has on the device: HIP knows but one context there.
+macro_rules! device_waits {
+    ($($name:ident($($arg:ident)?);)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: *mut c_void)?) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own argument.
+                context_call::<Api>(real, Api::is_only(), || unsafe { function($($arg)?) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+device_waits! {
+    hipCtxSynchronize();
+    hipDeviceSynchronize();
+}
+
+/// Part of a device only.
+unsafe extern "C" fn hipExecutionCtxSynchronize(ctx: *mut c_void) -> hipError_t {
+    let (real, function) = real!(hipExecutionCtxSynchronize);
+    // SAFETY: the caller's own argument.
+    context_call::<Api>(real, false, || unsafe { function(ctx) })
+}
+const _: sig::hipExecutionCtxSynchronize = hipExecutionCtxSynchronize;
+
+unsafe extern "C" fn hipEventSynchronize(event: hipEvent_t) -> hipError_t {
+    let (real, function) = real!(hipEventSynchronize);
+    // SAFETY: the caller's own argument.
+    event_call::<Api>(real, || unsafe { function(event) })
+}
+const _: sig::hipEventSynchronize = hipEventSynchronize;
+
+/// The end of a program or of a library: the first of these waits for the device.
+unsafe extern "C" fn __hipUnregisterFatBinary(modules: *mut c_void) {
+    let real = hook::__hipUnregisterFatBinary.real();
+    if real.is_null() {
+        return;
+    }
+    // SAFETY: the address of the real function of this name; the caller's own argument.
+    lending_call::<Api, _>(real, || unsafe {
+        std::mem::transmute::<*mut c_void, sig::__hipUnregisterFatBinary>(real)(modules);
+    });
+}
+const _: sig::__hipUnregisterFatBinary = __hipUnregisterFatBinary;
+
+macro_rules! lends {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                lending_call::<Api, _>(real, || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+/// Those that programs use a device with first.
+macro_rules! makes {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                announce(real, lending_call::<Api, _>(real, || unsafe { function($($arg),*) }))
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+lends! {
+    fn hipArrayDestroy(array: *mut c_void);
+    fn hipDeviceGraphMemTrim(device: c_int);
+    fn hipDeviceSetLimit(limit: c_uint, value: usize);
+    fn hipFree(ptr: *mut c_void);
+    fn hipFreeArray(array: *mut c_void);
+    fn hipFreeHost(ptr: *mut c_void);
+    fn hipFreeMipmappedArray(mipmappedArray: *mut c_void);
+    fn hipGetFuncBySymbol(functionPtr: *mut c_void, symbolPtr: *mut c_void);
+    fn hipGraphExecDestroy(graphExec: hipGraphExec_t);
+    fn hipGraphInstantiate(pGraphExec: *mut c_void, graph: *mut c_void, pErrorNode: *mut c_void, pLogBuffer: *mut c_void, bufferSize: usize);
+    fn hipGraphInstantiateWithFlags(pGraphExec: *mut c_void, graph: *mut c_void, flags: u64);
+    fn hipGraphInstantiateWithParams(pGraphExec: *mut c_void, graph: *mut c_void, instantiateParams: *mut c_void);
+    fn hipHostFree(ptr: *mut c_void);
+    fn hipHostUnregister(hostPtr: *mut c_void);
+    fn hipIpcCloseMemHandle(devPtr: *mut c_void);
+    fn hipKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void);
+    fn hipLibraryGetKernel(pKernel: *mut c_void, library: *mut c_void, name: *mut c_void);
+    fn hipLibraryUnload(library: *mut c_void);
+    fn hipMemPoolDestroy(mem_pool: *mut c_void);
+    fn hipMemPoolTrimTo(mem_pool: *mut c_void, min_bytes_to_hold: usize);
+    fn hipMemUnmap(ptr: *mut c_void, size: usize);
+    fn hipMipmappedArrayDestroy(hMipmappedArray: *mut c_void);
+    fn hipModuleGetFunction(function: *mut c_void, module: *mut c_void, kname: *mut c_void);
+    fn hipModuleUnload(module: *mut c_void);
+}
+
+makes! {
+    fn hipArray3DCreate(array: *mut c_void, pAllocateArray: *mut c_void);
+    fn hipArrayCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
+    fn hipExtHostAlloc(ptr: *mut c_void, size: usize, flags: c_uint);
+    fn hipExtMallocWithFlags(ptr: *mut c_void, sizeBytes: usize, flags: c_uint);
+    fn hipHostAlloc(ptr: *mut c_void, size: usize, flags: c_uint);
+    fn hipHostMalloc(ptr: *mut c_void, size: usize, flags: c_uint);
+    fn hipHostRegister(hostPtr: *mut c_void, sizeBytes: usize, flags: c_uint);
+    fn hipLibraryLoadData(library: *mut c_void, code: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint);
+    fn hipLibraryLoadFromFile(library: *mut c_void, fileName: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint);
+    fn hipMalloc(ptr: *mut c_void, size: usize);
+    fn hipMalloc3D(pitchedDevPtr: *mut c_void, extent: Words<3>);
+    fn hipMalloc3DArray(array: *mut c_void, desc: *mut c_void, extent: Words<3>, flags: c_uint);
+    fn hipMallocArray(array: *mut c_void, desc: *mut c_void, width: usize, height: usize, flags: c_uint);
+    fn hipMallocHost(ptr: *mut c_void, size: usize);
+    fn hipMallocManaged(dev_ptr: *mut c_void, size: usize, flags: c_uint);
+    fn hipMallocMipmappedArray(mipmappedArray: *mut c_void, desc: *mut c_void, extent: Words<3>, numLevels: c_uint, flags: c_uint);
+    fn hipMallocPitch(ptr: *mut c_void, pitch: *mut c_void, width: usize, height: usize);
+    fn hipMemAllocHost(ptr: *mut c_void, size: usize);
+    fn hipMemAllocPitch(dptr: *mut c_void, pitch: *mut c_void, widthInBytes: usize, height: usize, elementSizeBytes: c_uint);
+    fn hipMipmappedArrayCreate(pHandle: *mut c_void, pMipmappedArrayDesc: *mut c_void, numMipmapLevels: c_uint);
+    fn hipModuleLoad(module: *mut c_void, fname: *mut c_void);
+    fn hipModuleLoadData(module: *mut c_void, image: *mut c_void);
+    fn hipModuleLoadDataEx(module: *mut c_void, image: *mut c_void, numOptions: c_uint, options: *mut c_void, optionValues: *mut c_void);
+    fn hipModuleLoadFatBinary(module: *mut c_void, fatbin: *mut c_void);
+}
+
+hooks! { HIP;
+    __hipUnregisterFatBinary => super::__hipUnregisterFatBinary,
+    hipArray3DCreate => super::hipArray3DCreate,
+    hipArrayCreate => super::hipArrayCreate,
+    hipArrayDestroy => super::hipArrayDestroy,
+    hipCtxSynchronize => super::hipCtxSynchronize,
+    hipDeviceGraphMemTrim => super::hipDeviceGraphMemTrim,
+    hipDeviceSetLimit => super::hipDeviceSetLimit,
+    hipDeviceSynchronize => super::hipDeviceSynchronize,
+    hipEventSynchronize => super::hipEventSynchronize,
+    hipExecutionCtxSynchronize => super::hipExecutionCtxSynchronize,
+    hipExtHostAlloc => super::hipExtHostAlloc,
+    hipExtMallocWithFlags => super::hipExtMallocWithFlags,
+    hipFree => super::hipFree,
+    hipFreeArray => super::hipFreeArray,
+    hipFreeHost => super::hipFreeHost,
+    hipFreeMipmappedArray => super::hipFreeMipmappedArray,
+    hipGetFuncBySymbol => super::hipGetFuncBySymbol,
+    hipGraphExecDestroy => super::hipGraphExecDestroy,
+    hipGraphInstantiate => super::hipGraphInstantiate,
+    hipGraphInstantiateWithFlags => super::hipGraphInstantiateWithFlags,
+    hipGraphInstantiateWithParams => super::hipGraphInstantiateWithParams,
+    hipHostAlloc => super::hipHostAlloc,
+    hipHostFree => super::hipHostFree,
+    hipHostMalloc => super::hipHostMalloc,
+    hipHostRegister => super::hipHostRegister,
+    hipHostUnregister => super::hipHostUnregister,
+    hipIpcCloseMemHandle => super::hipIpcCloseMemHandle,
+    hipKernelGetFunction => super::hipKernelGetFunction,
+    hipLibraryGetKernel => super::hipLibraryGetKernel,
+    hipLibraryLoadData => super::hipLibraryLoadData,
+    hipLibraryLoadFromFile => super::hipLibraryLoadFromFile,
+    hipLibraryUnload => super::hipLibraryUnload,
+    hipMalloc => super::hipMalloc,
+    hipMalloc3D => super::hipMalloc3D,
+    hipMalloc3DArray => super::hipMalloc3DArray,
+    hipMallocArray => super::hipMallocArray,
+    hipMallocHost => super::hipMallocHost,
+    hipMallocManaged => super::hipMallocManaged,
+    hipMallocMipmappedArray => super::hipMallocMipmappedArray,
+    hipMallocPitch => super::hipMallocPitch,
+    hipMemAllocHost => super::hipMemAllocHost,
+    hipMemAllocPitch => super::hipMemAllocPitch,
+    hipMemPoolDestroy => super::hipMemPoolDestroy,
+    hipMemPoolTrimTo => super::hipMemPoolTrimTo,
+    hipMemUnmap => super::hipMemUnmap,
+    hipMipmappedArrayCreate => super::hipMipmappedArrayCreate,
+    hipMipmappedArrayDestroy => super::hipMipmappedArrayDestroy,
+    hipModuleGetFunction => super::hipModuleGetFunction,
+    hipModuleLoad => super::hipModuleLoad,
+    hipModuleLoadData => super::hipModuleLoadData,
+    hipModuleLoadDataEx => super::hipModuleLoadDataEx,
+    hipModuleLoadFatBinary => super::hipModuleLoadFatBinary,
+    hipModuleUnload => super::hipModuleUnload,
+    hipStreamQuery => super::hipStreamQuery,
+    hipStreamQuery_spt => super::hipStreamQuery_spt,
+    hipStreamSynchronize => super::hipStreamSynchronize,
+    hipStreamSynchronize_spt => super::hipStreamSynchronize_spt,
+}
