@@ -294,7 +294,8 @@ impl Worker {
     fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), String> {
         match message {
             DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => {
-                self.rt.set_priority(priority)
+                self.rt.set_priority(priority);
+                self.set_priority(priority);
             }
             DaemonMsg::Welcome { version, .. } => {
                 return Err(format!("the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"));
@@ -335,9 +336,13 @@ impl Worker {
                         if on {
                             self.interrupted.push(slot);
                         }
-                        self.interrupt(slot, on);
+                        if !self.interrupt(slot, on) {
+                            self.interrupted.retain(|s| *s != slot);
+                            self.lower(connection, slot)?;
+                        }
                     }
                 }
+                DaemonMsg::Priority { priority } => self.set_priority(priority),
                 DaemonMsg::Timeslice { slot, us } => {
                     if let Some((device, platform)) = self.rt.device_of(slot) {
                         platform.set_timeslice(&device, us);
@@ -372,9 +377,20 @@ impl Worker {
         }
     }
 
-    fn interrupt(&self, slot: u16, on: bool) {
-        if let Some((device, platform)) = self.rt.device_of(slot) {
-            platform.interrupt(&device, on);
+    fn interrupt(&self, slot: u16, on: bool) -> bool {
+        self.rt.device_of(slot).is_none_or(|(device, platform)| platform.interrupt(&device, on))
+    }
+
+    /// Tells the daemon that a group has lost a level.
+    fn lower(&self, connection: &mut Connection, slot: u16) -> Result<(), String> {
+        let Some((device, platform)) = self.rt.device_of(slot) else { return Ok(()) };
+        connection.send(&ClientMsg::Levels { slot, levels: platform.levels(&device) })
+    }
+
+    /// Hardware that has priorities of its own follows the program's.
+    fn set_priority(&self, priority: i32) {
+        for platform in self.host.platforms {
+            platform.set_priority(self.rt, priority);
         }
     }
 
@@ -401,6 +417,10 @@ impl Worker {
         let coarse = now >= self.coarse_at;
         let mut any_coarse = false;
         for group in rt.groups() {
+            if let Some(ns) = rt.look_inside(group) {
+                sooner(ns);
+                continue;
+            }
             let index = usize::from(group.index());
             let word = rt.segment().groups[index].gate.load(Acquire);
             if word & (gate::QUIET | gate::DETACHED) != 0 {

@@ -47,7 +47,21 @@ pub trait Platform: Sync + Send + 'static {
 
     /// Level 3: interrupts the running command of a device's context, or lets it go on. Called on the agent thread:
     /// must not block and must not take a lock of the driver.
-    fn interrupt(&self, _device: &str, _on: bool) {}
+    /// False: it cannot be done any more, nothing is interrupted, and [`Platform::levels`] says so from now on.
+    fn interrupt(&self, _device: &str, _on: bool) -> bool {
+        true
+    }
+
+    /// Whoever decides has said what the program's priority is, for hardware that has priorities of its own. Called on the
+    /// agent thread, under the same rules.
+    fn set_priority(&self, _rt: &Runtime, _priority: i32) {}
+
+    /// For queues that the program fills by itself, without a call that could be seen: how many commands it has put into
+    /// this one and how many of them the device has taken. Called on the agent thread; reads memory only. The queue is not
+    /// destroyed meanwhile.
+    fn filled(&self, _queue: &XQueue) -> Option<(u64, u64)> {
+        None
+    }
 
     /// Level 3 where it is the hardware's own time slices: gives the contexts of this process on a device another slice,
     /// in µs. Called on the agent thread: must not take a lock of the driver.

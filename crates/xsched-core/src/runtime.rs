@@ -20,6 +20,8 @@ use crate::{Platform, inspect, now_ns, thread};
 const DEFAULT_HANDLES: usize = 2;
 /// How long the first launch of a group waits for the daemon's answer, in ns.
 const ATTACH_NS: u64 = 100_000_000;
+/// How often to look into queues that the program fills by itself, in ns: with rivals on the device, and without.
+const LOOK_NS: (u64, u64) = (1_000_000, 20_000_000);
 
 /// Describes a hardware queue that is used for the first time.
 pub struct QueueSpec {
@@ -387,6 +389,41 @@ impl Runtime {
     /// Looks whether some group has become idle.
     pub fn settle_all(&self) {
         self.groups().for_each(|group| group.settle(self));
+    }
+
+    /// Agent: looks at those queues of a group that the program fills by itself, and tells of the group what launches and
+    /// completions tell of others. Returns in how many ns to look again; `None` = it has no such queues.
+    pub fn look_inside(&self, group: &Group) -> Option<u64> {
+        // With our lock held, since a queue that is about to be destroyed is removed first.
+        let tables = self.tables();
+        if self.is_over() {
+            return None;
+        }
+        let looks = self.queues_of(group).filter_map(|q| q.look_inside(self));
+        let busy = looks.reduce(|one, other| one | other);
+        drop(tables);
+        let busy = busy?;
+        let word = group.slot(self).gate.load(Acquire);
+        if word & gate::DETACHED != 0 {
+            return Some(LOOK_NS.1);
+        }
+        if busy {
+            group.announce(self);
+            group.disarm();
+        } else {
+            group.settle(self);
+            if group.idle_due_ns(now_ns()) == Some(0) {
+                group.try_idle(self, true);
+            }
+        }
+        let often = if word & gate::WATCHED != 0 { LOOK_NS.0 } else { LOOK_NS.1 };
+        Some(group.idle_due_ns(now_ns()).map_or(often, |ns| ns.min(often)))
+    }
+
+    /// Returns when nobody looks into queues of the program any more; to be called after [`Runtime::detach_for_good`],
+    /// before they go.
+    pub fn end_looking(&self) {
+        drop(self.tables());
     }
 
     pub(crate) fn launches_of(&self, group: &Group) -> u64 {

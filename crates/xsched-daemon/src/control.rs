@@ -193,7 +193,11 @@ impl Server {
         client.asked_timeslice_us = changes.timeslice_us.or(client.asked_timeslice_us);
         client.level = changes.level.or(client.level);
         client.threshold = changes.threshold.unwrap_or(client.threshold);
-        for id in client.groups.clone() {
+        let groups = client.groups.clone();
+        if let Some(priority) = changes.priority {
+            self.send(conn, &DaemonMsg::Priority { priority }, &[]);
+        }
+        for id in groups {
             let priority = changes.priority.and_then(|_| {
                 let group = self.groups.get(&id).filter(|g| g.fixed.is_none())?;
                 let client = self.conns.get(&conn)?.client()?;

@@ -69,6 +69,11 @@ impl Server {
                 self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, system, ..group });
                 Ok(())
             }
+            ClientMsg::Levels { slot, levels } => {
+                let id = self.group_at(id, slot).ok_or("it tells the levels of a group that it does not have")?;
+                self.set_levels(id, levels);
+                Ok(())
+            }
             ClientMsg::GroupRemove { slot } => {
                 let group = self.group_at(id, slot).ok_or("it removes a group that it does not have")?;
                 self.note_kernels(id);
@@ -123,7 +128,7 @@ impl Server {
             device,
             platform,
             levels,
-            level: client.group_level(levels),
+            level: client.group_level(platform, levels),
             steps: 0,
             fixed: None,
             system: false,
@@ -168,6 +173,16 @@ impl Server {
     fn group_remove(&mut self, id: GroupId) {
         use std::sync::atomic::Ordering::SeqCst;
         if let Some(group) = self.groups.remove(&id) {
+    /// A level was lost: the group goes on at the next lower one. What was interrupted is not any more.
+    fn set_levels(&mut self, id: GroupId, levels: u8) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client()) else { return };
+        group.levels = levels;
+        group.level = client.group_level(group.platform, levels);
+        group.interrupted &= group.level == 3;
+        self.publish_level(id);
+    }
+
             // Whoever still waits there goes on.
             let word = &group.words().gate;
             word.fetch_and(!(gate::WATCHED | gate::SOLO), SeqCst);

@@ -42,6 +42,12 @@ impl Platform {
     pub fn interrupts(self) -> bool {
         self != Platform::Cuda
     }
+
+    /// The highest level that a group gets of its own accord. On AMD's older devices each interruption through the driver
+    /// stops the queues of all programs for a moment: with HIP, where there are lower levels, level 3 is for those who ask.
+    pub fn automatic_level(self) -> u8 {
+        if self == Platform::Hip { 2 } else { 3 }
+    }
 }
 
 /// What a program asks for when it attaches; from `xsched run` or its environment.
@@ -118,6 +124,13 @@ pub enum ClientMsg {
     /// First packet of a command.
     Control {
         /// [`crate::PROTOCOL_VERSION`].
+    /// A group can do other levels than it said.
+    Levels {
+        /// Its slot.
+        slot: u16,
+        /// As in [`ClientMsg::GroupAdd`].
+        levels: u8,
+    },
         version: u32,
         /// What it wants.
         request: Request,
@@ -280,6 +293,11 @@ pub enum DaemonMsg {
     /// Describe yourself, answer with [`ClientMsg::Description`].
     Describe {
         /// To be given back.
+    /// The program's own priority is another than [`DaemonMsg::Welcome`] said.
+    Priority {
+        /// After the operator's rules and limits.
+        priority: i32,
+    },
         token: u64,
     },
     /// Part of the answer to [`Request::Ps`].

@@ -91,8 +91,13 @@ fn register_handlers() {
 /// What is still held is let go: a driver waits for its streams when the program ends.
 extern "C" fn at_exit() {
     stats::write();
-    let _ = std::panic::catch_unwind(|| running().map(Runtime::detach_for_good));
-    let _ = std::panic::catch_unwind(platform::hsa::release);
+    let _ = std::panic::catch_unwind(|| {
+        if let Some(rt) = running() {
+            rt.detach_for_good();
+            rt.end_looking();
+        }
+        platform::hsa::release();
+    });
 }
 
 /// The child has neither the agent thread nor the segment; it starts anew at its own first device call.

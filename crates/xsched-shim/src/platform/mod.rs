@@ -60,7 +60,7 @@ pub enum Class {
 
 /// The hooked functions of every platform.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
-    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS].into_iter().flatten().copied().flatten().copied()
+    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS].into_iter().flatten().copied().flatten().copied()
 }
 
 /// Their names.
@@ -74,6 +74,7 @@ pub fn hook(name: &CStr) -> Option<&'static Hook> {
         [b'c', b'l', ..] => opencl::HOOKS,
         [b's', b'i', b'm', ..] => sim::HOOKS,
         [b'c', b'u', ..] => cuda::HOOKS,
+        [b'h', b's', b'a', ..] => hsa::HOOKS,
         [b'h', b'i', b'p', ..] | [b'_', b'_', b'h', b'i', b'p', ..] | [b'_', b'Z', ..] => hip::HOOKS,
         _ => return None,
     };

@@ -113,7 +113,7 @@ impl xsched_core::Platform for Hip {
         false
     }
 
-    fn interrupt(&self, device: &str, on: bool) {
-        level3::interrupt(device, on);
+    fn interrupt(&self, device: &str, on: bool) -> bool {
+        level3::interrupt(device, on)
     }
 }

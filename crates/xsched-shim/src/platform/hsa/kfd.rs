@@ -26,7 +26,7 @@ use super::uapi::{
 };
 use crate::interpose::ioctl::{IoctlFn, real};
 use crate::interpose::resolve::keeping_errno;
-use crate::platform::HSA;
+use crate::platform::{HIP, HSA};
 use crate::process;
 
 /// The ABI that this was written for.
@@ -92,7 +92,7 @@ pub(crate) fn forget_all() {
 }
 
 fn enabled() -> bool {
-    process::platform_enabled(HSA)
+    process::platform_enabled(HSA) || process::platform_enabled(HIP)
 }
 
 /// Why the queues of this process on a device cannot be suspended; `None` = they can.

@@ -1,28 +1,39 @@
 //! AMD below HIP.
 //!
+//! - [`hooks`]: programs that make queues through AMD's runtime (HSA, ROCr) themselves.
 //! - [`kfd`]: level 3 for every program on AMD's compute driver, whatever runtime it uses; [`queues`] holds what is known
 //!   of its queues, [`topology`] which device they are on, [`uapi`] the kernel's layouts.
 
+pub mod hooks;
 mod kfd;
 mod queues;
 mod topology;
 pub mod uapi;
 
-use xsched_core::XQueue;
+use xsched_core::{Runtime, XQueue};
 use xsched_proto::wire;
+
+use crate::interpose::Hook;
 
 pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
 
 /// Level 3 of a device that this process drives through AMD's compute driver.
 pub(crate) mod level3 {
-    pub(crate) use super::kfd::{hindrance, interrupt, set_priority};
+    pub(crate) use super::kfd::{hindrance, interrupt};
 }
+
+/// Every hooked function.
+pub(crate) static HOOKS: &[&[&Hook]] = &[hooks::HOOKS];
 
 /// Requests with greater numbers are not looked at.
 pub(crate) const LAST_WATCHED: u8 = uapi::UPDATE_QUEUE;
 
 /// The platform of programs that use AMD's runtime (ROCr) directly. They write their commands into the device's queues
-/// themselves, where no call of theirs could be held: level 3 is all there is.
+/// themselves, where no call of theirs could be held: there is no level 1, and level 3 is all there is.
+///
+/// What is counted are packets, of every kind, as the agent thread finds them in the queues' own indices. A group is ready
+/// while packets wait to be taken, and idle when none does and none came for the grace time. The device takes a packet
+/// when it begins it: a group whose last kernel still runs counts as idle.
 pub struct Hsa;
 
 impl xsched_core::Platform for Hsa {
@@ -43,7 +54,15 @@ impl xsched_core::Platform for Hsa {
         true
     }
 
-    fn interrupt(&self, device: &str, on: bool) {
-        kfd::interrupt(device, on);
+    fn interrupt(&self, device: &str, on: bool) -> bool {
+        kfd::interrupt(device, on)
+    }
+
+    fn set_priority(&self, rt: &Runtime, priority: i32) {
+        kfd::set_priority(rt, priority);
+    }
+
+    fn filled(&self, queue: &XQueue) -> Option<(u64, u64)> {
+        hooks::filled(queue)
     }
 }

@@ -40,8 +40,9 @@ impl xsched_core::Platform for Sim {
         false
     }
 
-    fn interrupt(&self, device: &str, on: bool) {
-        let Some(device) = device.strip_prefix("sim:").and_then(|n| n.parse().ok()) else { return };
+    fn interrupt(&self, device: &str, on: bool) -> bool {
+        let Some(device) = device.strip_prefix("sim:").and_then(|n| n.parse().ok()) else { return false };
         api::set_runnable(device, !on);
+        true
     }
 }

@@ -1,0 +1,199 @@
+//! Queues that a program makes through AMD's runtime itself.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use xsched_agent::say;
+use xsched_core::{QueueSpec, XQueue, thread};
+
+use super::{kfd, topology};
+use crate::interpose::{hooks, resolve};
+use crate::platform::HSA;
+use crate::process;
+
+/// HSA_STATUS_SUCCESS.
+const OK: c_int = 0;
+/// HSA_STATUS_ERROR_NOT_INITIALIZED: what a call answers when there is no library behind us.
+const MISSING: c_int = 0x100b;
+/// HSA_AGENT_INFO_DEVICE, and what it says of a GPU.
+const AGENT_DEVICE: c_int = 17;
+const AGENT_GPU: u32 = 1;
+/// HSA_AMD_AGENT_INFO_BDFID.
+const AGENT_LOCATION: c_int = 0xa006;
+/// HSA_AMD_AGENT_INFO_DOMAIN.
+const AGENT_DOMAIN: c_int = 0xa00f;
+/// HSA_SYSTEM_INFO_VERSION_MAJOR.
+const SYSTEM_VERSION: c_int = 0;
+
+/// hsa_agent_t.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Agent {
+    handle: u64,
+}
+
+/// amd_queue_t of amd_hsa_queue.h, which is what a queue's handle points to: the two indices.
+#[repr(C)]
+pub struct AmdQueue {
+    /// hsa_queue_t and what is reserved behind it.
+    pub before: [u64; 7],
+    /// Packets that the program has put in.
+    pub write_dispatch_id: AtomicU64,
+    /// Other things.
+    pub between: [u64; 8],
+    /// Packets that the device has taken out.
+    pub read_dispatch_id: AtomicU64,
+}
+
+type AgentInfoFn = unsafe extern "C" fn(Agent, c_int, *mut c_void) -> c_int;
+type SystemInfoFn = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
+type QueueErrorFn = Option<unsafe extern "C" fn(c_int, *mut AmdQueue, *mut c_void)>;
+type QueueCreateFn =
+    unsafe extern "C" fn(Agent, u32, u32, QueueErrorFn, *mut c_void, u32, u32, *mut *mut AmdQueue) -> c_int;
+
+macro_rules! real {
+    ($name:ident as $ty:ty) => {{
+        let real = hook::$name.real();
+        if real.is_null() {
+            return MISSING;
+        }
+        // SAFETY: the address of the real function of this name, whose signature is hsa.h's.
+        (real, unsafe { std::mem::transmute::<*mut c_void, $ty>(real) })
+    }};
+}
+
+/// Whether the call is HIP's own: its queues are scheduled by what enters its streams.
+fn is_from_hip(caller: usize) -> bool {
+    resolve::object_of(caller).is_some_and(|(_, file)| {
+        let file = file.to_string_lossy();
+        file.rsplit('/').next().is_some_and(|name| name.starts_with("libamdhip64"))
+    })
+}
+
+/// Key of an agent's device, if it is a GPU.
+fn device_of(real: *mut c_void, agent: Agent) -> Option<String> {
+    let ask = resolve::in_scope_of(real as usize, c"hsa_agent_get_info");
+    if ask.is_null() {
+        return None;
+    }
+    // SAFETY: the function beside hsa_queue_create, whose signature is hsa.h's.
+    let ask = unsafe { std::mem::transmute::<*mut c_void, AgentInfoFn>(ask) };
+    let number = |attribute| {
+        let mut value = 0u32;
+        // SAFETY: each of the attributes asked for is 32 bits.
+        (unsafe { ask(agent, attribute, std::ptr::from_mut(&mut value).cast()) } == OK).then_some(value)
+    };
+    if number(AGENT_DEVICE)? != AGENT_GPU {
+        return None;
+    }
+    Some(topology::key_of(number(AGENT_DOMAIN).unwrap_or(0), number(AGENT_LOCATION)?))
+}
+
+unsafe extern "C" fn hsa_queue_create(
+    agent: Agent,
+    size: u32,
+    kind: u32,
+    callback: QueueErrorFn,
+    data: *mut c_void,
+    private_bytes: u32,
+    group_bytes: u32,
+    queue: *mut *mut AmdQueue,
+) -> c_int {
+    let caller = thread::current().caller.get();
+    let (real, function) = real!(hsa_queue_create as QueueCreateFn);
+    // SAFETY: the caller's own arguments.
+    let rc = unsafe { function(agent, size, kind, callback, data, private_bytes, group_bytes, queue) };
+    if rc == OK && !queue.is_null() && process::platform_enabled(HSA) {
+        process::guarded("after a queue was made", || {
+            if !is_from_hip(caller) {
+                // SAFETY: the library stored a handle there.
+                register(real, agent, unsafe { *queue });
+            }
+        });
+    }
+    rc
+}
+
+/// A queue that its program fills by itself: the agent thread looks into it from now on.
+fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
+    let Some(device) = device_of(real, agent).filter(|_| !queue.is_null()) else { return };
+    if let Some(why) = kfd::hindrance(&device) {
+        static SAID: std::sync::Once = std::sync::Once::new();
+        SAID.call_once(|| say(&format!("HSA queues on {device} run unscheduled: {why}")));
+        return;
+    }
+    let Some(rt) = process::runtime() else { return };
+    rt.remove_queue(queue as usize);
+    rt.queue(queue as usize, || {
+        // What it asks for as a queue's priority reaches the hardware, see `super::queues`. All queues are suspended
+        // together, so that level 3 stays possible.
+        Some(QueueSpec { handle: queue as usize, platform: HSA, device, priority_steps: 0, in_order: true })
+    });
+}
+
+/// Packets put into a queue of ours, and packets taken out.
+pub(super) fn filled(queue: &XQueue) -> Option<(u64, u64)> {
+    // SAFETY: a queue that was registered above and, as the caller sees to, is not destroyed meanwhile; its memory is
+    // shared with the device, hence atomics.
+    let queue = unsafe { (queue.handle() as *const AmdQueue).as_ref() }?;
+    // What was taken is read first, so that it is never ahead of what was given.
+    let taken = queue.read_dispatch_id.load(Acquire);
+    Some((queue.write_dispatch_id.load(Acquire).max(taken), taken))
+}
+
+unsafe extern "C" fn hsa_queue_destroy(queue: *mut AmdQueue) -> c_int {
+    let (_, function) = real!(hsa_queue_destroy as unsafe extern "C" fn(*mut AmdQueue) -> c_int);
+    process::guarded("before the end of a queue", || process::running().map(|rt| rt.remove_queue(queue as usize)));
+    // SAFETY: the caller's own argument.
+    unsafe { function(queue) }
+}
+
+/// The last of several calls ends the runtime with all its queues; which that is, is known afterwards only.
+unsafe extern "C" fn hsa_shut_down() -> c_int {
+    let (real, function) = real!(hsa_shut_down as unsafe extern "C" fn() -> c_int);
+    let mut queues = Vec::new();
+    process::guarded("before the end of the runtime", || {
+        let Some(rt) = process::running() else { return };
+        for queue in rt.queues().filter(|q| filled_by_program(rt, q)) {
+            queues.push((queue.key(), rt.device_of(queue.group(rt).index()).map(|(device, _)| device)));
+        }
+        queues.iter().for_each(|(key, _)| rt.remove_queue(*key));
+    });
+    // SAFETY: no arguments.
+    let rc = unsafe { function() };
+    process::guarded("after the end of the runtime", || {
+        if !is_up(real) {
+            return;
+        }
+        let Some(rt) = process::running() else { return };
+        for (key, device) in queues {
+            rt.queue(key, || {
+                Some(QueueSpec { handle: key, platform: HSA, device: device?, priority_steps: 0, in_order: true })
+            });
+        }
+    });
+    rc
+}
+
+fn filled_by_program(rt: &xsched_core::Runtime, queue: &XQueue) -> bool {
+    use xsched_core::Platform;
+    queue.platform(rt).kind() == super::Hsa.kind()
+}
+
+/// Whether the runtime answers at all.
+fn is_up(real: *mut c_void) -> bool {
+    let ask = resolve::in_scope_of(real as usize, c"hsa_system_get_info");
+    let mut version = 0u16;
+    // SAFETY: the function beside hsa_shut_down, whose signature is hsa.h's; the attribute is 16 bits.
+    !ask.is_null()
+        && unsafe {
+            let ask = std::mem::transmute::<*mut c_void, SystemInfoFn>(ask);
+            ask(SYSTEM_VERSION, std::ptr::from_mut(&mut version).cast()) == OK
+        }
+}
+
+hooks! { HSA;
+    hsa_queue_create => super::hsa_queue_create,
+    hsa_queue_destroy => super::hsa_queue_destroy,
+    hsa_shut_down => super::hsa_shut_down,
+}
