@@ -170,9 +170,6 @@ impl Server {
         self.assign_timeslices(&device);
     }
 
-    fn group_remove(&mut self, id: GroupId) {
-        use std::sync::atomic::Ordering::SeqCst;
-        if let Some(group) = self.groups.remove(&id) {
     /// A level was lost: the group goes on at the next lower one. What was interrupted is not any more.
     fn set_levels(&mut self, id: GroupId, levels: u8) {
         let Some(group) = self.groups.get_mut(&id) else { return };
@@ -183,6 +180,9 @@ impl Server {
         self.publish_level(id);
     }
 
+    fn group_remove(&mut self, id: GroupId) {
+        use std::sync::atomic::Ordering::SeqCst;
+        if let Some(group) = self.groups.remove(&id) {
             // Whoever still waits there goes on.
             let word = &group.words().gate;
             word.fetch_and(!(gate::WATCHED | gate::SOLO), SeqCst);

@@ -121,9 +121,6 @@ pub enum ClientMsg {
         /// The lines of this packet.
         lines: Vec<Described>,
     },
-    /// First packet of a command.
-    Control {
-        /// [`crate::PROTOCOL_VERSION`].
     /// A group can do other levels than it said.
     Levels {
         /// Its slot.
@@ -131,6 +128,9 @@ pub enum ClientMsg {
         /// As in [`ClientMsg::GroupAdd`].
         levels: u8,
     },
+    /// First packet of a command.
+    Control {
+        /// [`crate::PROTOCOL_VERSION`].
         version: u32,
         /// What it wants.
         request: Request,
@@ -290,14 +290,14 @@ pub enum DaemonMsg {
         /// In µs.
         us: u64,
     },
-    /// Describe yourself, answer with [`ClientMsg::Description`].
-    Describe {
-        /// To be given back.
     /// The program's own priority is another than [`DaemonMsg::Welcome`] said.
     Priority {
         /// After the operator's rules and limits.
         priority: i32,
     },
+    /// Describe yourself, answer with [`ClientMsg::Description`].
+    Describe {
+        /// To be given back.
         token: u64,
     },
     /// Part of the answer to [`Request::Ps`].
