@@ -42,3 +42,18 @@ lib -o early.so "$here/early.c" copy1/libOpenCL.so.1 -Wl,-rpath,"$PWD/copy1"
 cc -o main "$here/main.c"
 cc -DLINKED -o linked "$here/main.c" -L. -l:early.so copy1/libOpenCL.so.1 -Wl,-rpath,"$PWD:$PWD/copy1"
 g++ -g -O1 -Wall -Wextra -o throws "$here/throws.cpp" copy1/libOpenCL.so.1 -Wl,-rpath,"$PWD/copy1"
+
+# HIP: a copy where the loader looks by itself, and one that a framework brings, found by its RPATH; versions as ROCm's.
+mkdir -p hip1 hip2
+cat >hip.map <<'MAP'
+hip_4.2 { global: hip*; __hip*; _Z*; local: *; };
+hip_5.2 { global: hipLaunchKernel_spt; hipStreamSynchronize_spt; } hip_4.2;
+hip_6.1 { global: hipGetProcAddress; } hip_5.2;
+MAP
+runtime() { lib -pthread -DCOPY="$1" -Wl,-soname,"$3",--version-script=hip.map -o "hip$1/$2" "$here/fakehip.c"; }
+runtime 1 libamdhip64.so.5 libamdhip64.so.5
+runtime 2 libamdhip64.so libamdhip64.so
+lib -o hip_default.so "$here/hipplugin.c" hip1/libamdhip64.so.5
+lib -o hip_bundled.so "$here/hipplugin.c" hip2/libamdhip64.so -Wl,--disable-new-dtags,-rpath,'$ORIGIN/hip2'
+cc -pthread -o hip_main "$here/hipmain.c"
+cc -pthread -DLINKED -o hip_linked "$here/hipmain.c" "$here/hipplugin.c" hip1/libamdhip64.so.5

@@ -83,6 +83,32 @@ fn enqueued(out: &str) -> u64 {
     out.lines().filter(|line| line.starts_with("clEnqueue") && line.contains(" in copy ")).count() as u64
 }
 
+/// The same of HIP libraries, whose calls of their own exports are theirs.
+fn hip_enqueued(out: &str) -> u64 {
+    let enters = |line: &&str| {
+        ["hipLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpy", "hipMemPrefetchAsync"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    };
+    let by_the_application = |line: &&str| line.contains(" in copy 1: ") || line.contains(" in copy 2: ");
+    out.lines().filter(enters).filter(by_the_application).count() as u64
+}
+
+/// Runs a scenario with copies of a HIP runtime, bare and preloaded: the same copies are reached, and every command was
+/// counted once.
+fn hip(program: &str, scenario: &str) -> Run {
+    let set = |preload: &[PathBuf]| {
+        run(program, scenario, preload, &[("LD_LIBRARY_PATH", folder().join("hip1").to_str().expect("path"))])
+    };
+    let (bare, with) = (set(&[]), set(&[library()]));
+    assert_eq!(bare.status, 0, "{scenario} bare: {}{}", bare.out, bare.err);
+    assert_eq!((&bare.out, bare.status), (&with.out, with.status), "{scenario}: {}", with.err);
+    assert_eq!(with.launches, Some(hip_enqueued(&with.out)), "{scenario}: {}", with.out);
+    assert!(with.launches >= Some(10) && with.out.contains("\n0 failures\n"), "{scenario}: {}", with.out);
+    assert!(with.out.contains(" inside: 0") && with.out.contains(" on its own thread: 0"), "{scenario}: {}", with.out);
+    with
+}
+
 /// Runs a scenario bare and preloaded: the same copies are reached. Returns what the second run was.
 fn same(program: &str, scenario: &str) -> Run {
     let bare = run(program, scenario, &[], &[]);
@@ -341,4 +367,48 @@ fn pyopencl_with_the_copy_in_its_wheel() {
     assert_eq!((&bare.out, bare.status), (&with.out, with.status), "{}", with.err);
     assert!(with.out.contains("libOpenCL-"), "the wheel's own copy: {}", with.out);
     assert_eq!(with.launches, Some(11), "{}{}", with.out, with.err);
+}
+
+#[test]
+fn a_program_linked_with_the_hip_runtime() {
+    let with = hip("hip_linked", "linked");
+    assert!(!with.out.contains("copy 2"), "{}", with.out);
+    // The copy that a module brings is there, and nobody is bound to it.
+    let with = hip("hip_linked", "linked_and_bundled");
+    assert!(!with.out.contains("copy 2"), "{}", with.out);
+}
+
+#[test]
+fn a_hip_runtime_in_a_framework_opened_as_python_does() {
+    for scenario in ["bundled", "threads"] {
+        let with = hip("hip_main", scenario);
+        assert!(!with.out.contains("copy 1"), "{scenario}: {}", with.out);
+    }
+}
+
+#[test]
+fn two_hip_runtimes_each_with_what_was_registered_with_it() {
+    let with = hip("hip_main", "two_copies");
+    assert!(with.out.contains("copy 1") && with.out.contains("copy 2"), "{}", with.out);
+    let with = hip("hip_main", "bundled_for_all");
+    assert!(!with.out.contains("copy 1"), "the first for all serves all: {}", with.out);
+}
+
+#[test]
+fn hip_functions_that_were_looked_up() {
+    hip("hip_main", "looked_up");
+}
+
+/// What founding reports saw, where it is the program's own doing: a kernel of one copy launched through another.
+#[test]
+fn a_hip_kernel_is_unknown_to_another_copy_with_or_without_us() {
+    let set = |preload: &[PathBuf]| {
+        let path = folder().join("hip1");
+        run("hip_main", "mixed", preload, &[("LD_LIBRARY_PATH", path.to_str().expect("path"))])
+    };
+    let (bare, with) = (set(&[]), set(&[library()]));
+    assert!(bare.out.contains("launched through the other copy: 98"), "{}", bare.out);
+    assert_eq!((&bare.out, bare.status), (&with.out, with.status), "{}", with.err);
+    // The refused launch is no launch.
+    assert_eq!(with.launches, Some(hip_enqueued(&with.out) - 1), "{}", with.out);
 }

@@ -137,7 +137,7 @@ pub(super) fn forget_registrations() {
 /// Whether a device of this name is none of AMD's own, whose streams share hardware queues so that a gate in one stream
 /// holds others too, and waits at a gate with a kernel that spins.
 fn has_gates(name: &str) -> bool {
-    ["NVIDIA ", "xsched software"].iter().any(|prefix| name.starts_with(prefix))
+    ["NVIDIA ", "Simulated "].iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Api {

@@ -9,6 +9,7 @@ use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::HIP;
 use crate::platform::shared::Which::{Legacy, PerThread};
+use crate::platform::shared::behind;
 use crate::platform::shared::path::{UNKNOWN, blocking_transfer, enqueue, kernel, order, transfer};
 
 /// The stream of functions that take none.
@@ -241,7 +242,7 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
     stream: hipStream_t,
     kernarg: *mut c_void,
 ) -> () {
-    let real = hook::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv.real();
+    let real = behind(&hook::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv);
     if real.is_null() {
         return;
     }

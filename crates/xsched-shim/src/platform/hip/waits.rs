@@ -6,8 +6,8 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::HIP;
-use crate::platform::shared::Which;
 use crate::platform::shared::waits::{context_call, event_call, lending_call, stream_call, stream_question};
+use crate::platform::shared::{Which, behind};
 
 macro_rules! stream_waits {
     ($([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
@@ -67,7 +67,7 @@ const _: sig::hipEventSynchronize = hipEventSynchronize;
 
 /// The end of a program or of a library: the first of these waits for the device.
 unsafe extern "C" fn __hipUnregisterFatBinary(modules: *mut c_void) {
-    let real = hook::__hipUnregisterFatBinary.real();
+    let real = behind(&hook::__hipUnregisterFatBinary);
     if real.is_null() {
         return;
     }

@@ -15,6 +15,8 @@ use std::ffi::{c_int, c_void};
 
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
 
+use crate::interpose::{Hook, resolve};
+
 /// A stream's handle.
 pub(super) type Stream = *mut c_void;
 
@@ -80,11 +82,25 @@ pub(super) trait Driver: Sized + 'static {
     fn current_device_key(&self) -> Option<String>;
 }
 
+/// The address of the library's function behind a hook; null if there is none.
+#[inline(always)]
+pub(super) fn behind(hook: &'static Hook) -> *mut c_void {
+    let real = hook.real();
+    if real.is_null() { elsewhere(hook) } else { real }
+}
+
+/// A call from where the name means nothing, through a pointer that was taken elsewhere. Of several copies, the first.
+#[cold]
+#[inline(never)]
+fn elsewhere(hook: &'static Hook) -> *mut c_void {
+    resolve::keeping_errno(|| resolve::anywhere(hook, |first| first))
+}
+
 /// The address of the library's function behind a hook, and the function: `let (address, function) = real!(name);`.
 /// Needs the platform's `hook`, `sig` and `NOT_INITIALIZED` in scope.
 macro_rules! real {
     ($name:ident) => {{
-        let real = hook::$name.real();
+        let real = $crate::platform::shared::behind(&hook::$name);
         if real.is_null() {
             return NOT_INITIALIZED;
         }
