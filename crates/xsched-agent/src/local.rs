@@ -35,7 +35,7 @@ impl Local {
 
     /// Takes a message that a daemon would get.
     pub(crate) fn take(&mut self, rt: &Runtime, message: &ClientMsg) {
-        let ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, levels, .. } = message else { return };
+        let ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, levels, .. } = message else { return };
         let base = self.options.priority.unwrap_or(0);
         let spec = GroupSpec {
             id: GroupId(u64::from(*slot)),
@@ -45,6 +45,9 @@ impl Local {
             weight: self.options.weight.unwrap_or(WEIGHT_DEFAULT),
             timeslice_us: self.options.timeslice_us.unwrap_or(TIMESLICE_DEFAULT_US),
             job: None,
+            system: *system,
+            // Within one process there is one context, whatever others do beside it.
+            side_by_side: false,
         };
         let at = usize::from(*slot);
         if self.seen.len() <= at {

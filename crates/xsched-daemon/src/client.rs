@@ -7,7 +7,7 @@ use std::rc::Rc;
 use xsched_policy::{GroupId, ProgramId};
 use xsched_proto::class::{self, Class};
 use xsched_proto::segment::{GroupSlot, state};
-use xsched_proto::wire::{Platform, ProgramOptions};
+use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
 
 use crate::config::Config;
 use crate::memory::ClientSegment;
@@ -25,6 +25,11 @@ pub(crate) struct Client {
     pub(crate) pidfd: OwnedFd,
     /// Priority of its queues unless they have one of their own.
     pub(crate) priority: i32,
+    /// Where that came from, and whether it was cut.
+    pub(crate) class_from: ClassFrom,
+    pub(crate) limited: bool,
+    /// An operator lets its queues of the system domain rise to this priority.
+    pub(crate) system_ceiling: Option<i32>,
     pub(crate) weight: u32,
     pub(crate) timeslice_us: u64,
     /// The same, if the program asked for one.
@@ -69,6 +74,8 @@ pub(crate) struct Group {
     pub(crate) granted: bool,
     /// Level 3: it was told to interrupt what it runs.
     pub(crate) interrupted: bool,
+    /// Its commands were found too long to run beside others.
+    pub(crate) too_long: bool,
     /// The last look at its counters; none while they are of no interest.
     pub(crate) seen: Option<Seen>,
 }
@@ -103,6 +110,12 @@ impl Client {
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
         let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
         let priority = wished.min(limit).min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
+        let class_from = match (options.priority, given.priority) {
+            (Some(_), _) => ClassFrom::Option,
+            (None, Some(_)) => ClassFrom::Rule,
+            (None, None) => ClassFrom::Default,
+        };
+        let class = config.class(priority);
         let (segment, eventfd, pidfd) = parts;
         Ok(Client {
             program,
@@ -110,8 +123,11 @@ impl Client {
             eventfd,
             pidfd,
             priority,
-            weight: options.weight.or(given.weight).unwrap_or(class::WEIGHT_DEFAULT),
-            timeslice_us: options.timeslice_us.unwrap_or(class::TIMESLICE_DEFAULT_US),
+            class_from,
+            limited: priority < wished,
+            system_ceiling: given.system_ceiling,
+            weight: options.weight.or(given.weight).or(class.weight).unwrap_or(class::WEIGHT_DEFAULT),
+            timeslice_us: options.timeslice_us.or(class.quantum_us).unwrap_or(class::TIMESLICE_DEFAULT_US),
             asked_timeslice_us: options.timeslice_us,
             // What it chose itself when it made its context.
             told_timeslice_us: options.timeslice_us.or(Some(class::hardware_timeslice_us(Class::of(priority), false))),
@@ -127,8 +143,13 @@ impl Client {
     }
 
     /// The priority of a group of this client.
-    pub(crate) fn group_priority(&self, steps: i32, fixed: Option<i32>, limit: i32) -> i32 {
-        fixed.map_or_else(|| class::queue_priority(self.priority, steps), |p| p.min(limit))
+    pub(crate) fn group_priority(&self, group: &Group, limit: i32) -> i32 {
+        let own = match group.fixed {
+            Some(fixed) => fixed.min(limit),
+            None => class::queue_priority(self.priority, group.steps),
+        };
+        let lifted = self.system_ceiling.filter(|_| group.system && group.fixed.is_none());
+        own.max(lifted.unwrap_or(own))
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
+use xsched_policy::ClassRule;
 use xsched_proto::class::{self, Class};
 
-use crate::Error;
+use crate::{Error, container};
 
 /// Device time in flight of a group that may be preempted, µs.
 const BOUND_DEFAULT_US: u32 = 500;
@@ -24,6 +25,7 @@ pub(crate) struct Config {
     users: BTreeMap<u32, Class>,
     /// The first that matches counts.
     pub(crate) rules: Vec<Rule>,
+    classes: BTreeMap<Class, ClassTable>,
     mps: MpsTable,
 }
 
@@ -62,9 +64,30 @@ pub(crate) struct Rule {
     user: Option<User>,
     /// Path below the cgroup root; `*` stands for anything.
     cgroup: Option<String>,
+    /// Id (or its first 12 digits or more) or name of a container, uid of a pod; `*` stands for anything.
+    container: Option<String>,
     priority: Option<Priority>,
     ceiling: Option<Ceiling>,
+    /// Queues of the system domain rise to this priority, above the program's class if need be.
+    system_ceiling: Option<Priority>,
     weight: Option<Weight>,
+}
+
+/// What holds for a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClassTable {
+    quantum_us: Option<Quantum>,
+    preemptible: Option<bool>,
+    guarantee_percent: Option<Percent>,
+    weight: Option<Weight>,
+}
+
+/// What programs of a class get unless they ask for something else.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct OfClass {
+    pub(crate) weight: Option<u32>,
+    pub(crate) quantum_us: Option<u64>,
 }
 
 /// What a rule gives.
@@ -74,6 +97,8 @@ pub(crate) struct Given {
     /// No priority above this one.
     pub(crate) ceiling: Option<i32>,
     pub(crate) weight: Option<u32>,
+    /// The same for queues of the system domain.
+    pub(crate) system_ceiling: Option<i32>,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +111,8 @@ struct File {
     limits: Limits,
     #[serde(default)]
     rule: Vec<Rule>,
+    #[serde(default)]
+    classes: BTreeMap<ClassName, ClassTable>,
     #[serde(default)]
     mps: MpsTable,
 }
@@ -121,6 +148,10 @@ struct Ceiling(i32);
 struct Weight(u32);
 struct Bound(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
+struct Quantum(u64);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Percent(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 struct PolicyName(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,6 +193,18 @@ impl<'de> Deserialize<'de> for Weight {
 impl<'de> Deserialize<'de> for Bound {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 1, 1_000_000).map(Bound)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantum {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, class::TIMESLICE_MIN_US as u32, class::TIMESLICE_MAX_US as u32).map(|us| Quantum(us.into()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 0, 90).map(Percent)
     }
 }
 
@@ -247,6 +290,20 @@ impl Config {
         self.max_class = file.limits.max_class.map(|c| c.0).or(self.max_class);
         self.users.extend(file.limits.users.into_iter().map(|(user, limits)| (user.0, limits.max_class.0)));
         self.rules.splice(0..0, file.rule);
+        for (name, table) in file.classes {
+            let known = self.classes.entry(name.0).or_default();
+            *known = ClassTable {
+                quantum_us: table.quantum_us.or(known.quantum_us),
+                preemptible: table.preemptible.or(known.preemptible),
+                guarantee_percent: table.guarantee_percent.or(known.guarantee_percent),
+                weight: table.weight.or(known.weight),
+            };
+        }
+        let promised: u32 = self.classes.values().filter_map(|c| c.guarantee_percent).map(|p| p.0).sum();
+        if promised > 90 {
+            let line = 1 + text.lines().position(|l| l.contains("guarantee_percent")).unwrap_or(0);
+            return Err((line, format!("the guarantees of all classes make {promised} %: use 90 or less in all")));
+        }
         self.mps = MpsTable {
             start: file.mps.start.or(self.mps.start),
             auto: file.mps.auto.or(self.mps.auto),
@@ -266,23 +323,47 @@ impl Config {
         class.range().1
     }
 
+    /// What programs of a priority's class get.
+    pub(crate) fn class(&self, priority: i32) -> OfClass {
+        let table = self.classes.get(&Class::of(priority)).copied().unwrap_or_default();
+        OfClass { weight: table.weight.map(|w| w.0), quantum_us: table.quantum_us.map(|q| q.0) }
+    }
+
+    /// What the arbiter must know of classes; nothing if none is configured.
+    pub(crate) fn class_rules(&self) -> Vec<ClassRule> {
+        let rule = |(class, table): (&Class, &ClassTable)| {
+            let (lowest, highest) = class.range();
+            ClassRule {
+                lowest,
+                highest,
+                quantum_us: table.quantum_us.map_or(class::TIMESLICE_DEFAULT_US, |q| q.0),
+                preemptible: table.preemptible.unwrap_or(true),
+                guarantee_percent: table.guarantee_percent.map_or(0, |p| p.0),
+            }
+        };
+        let rules = self.classes.iter().map(rule);
+        rules.filter(|r| !r.preemptible || r.guarantee_percent > 0).collect()
+    }
+
     /// What the first matching rule gives.
     pub(crate) fn given(&self, exe: &str, uid: u32, cgroup: &str) -> Given {
         let matches = |r: &&Rule| {
             r.exe.as_deref().is_none_or(|p| glob(p, exe))
                 && r.user.is_none_or(|u| u.0 == uid)
                 && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
+                && r.container.as_deref().is_none_or(|p| container::matches(p, cgroup))
         };
         self.rules.iter().find(matches).map_or(Given::default(), |r| Given {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
             weight: r.weight.map(|w| w.0),
+            system_ceiling: r.system_ceiling.map(|p| p.0),
         })
     }
 }
 
 /// Whether `text` is `pattern`, in which `*` stands for anything.
-fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or("")) else { return false };
     let mut parts: Vec<&str> = parts.collect();
@@ -318,7 +399,7 @@ mod tests {
         assert_eq!(c.policy.as_deref(), Some("hpf"));
         assert_eq!(c.bound_us(), 900);
         assert_eq!((c.limit(0), c.limit(12345)), (255, 127));
-        assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), weight: None });
+        assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
         assert_eq!(c.given("/bin/b", 1, "/").weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
         let first = "[mps]\nstart = true\nmax_class = \"low\"\n";

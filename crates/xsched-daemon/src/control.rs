@@ -7,8 +7,8 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::Class;
 use xsched_proto::segment::{gate, state};
 use xsched_proto::wire::{
-    DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueInfo, Refusal, Request,
-    Target, Unscheduled,
+    ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueDomain,
+    QueueInfo, Refusal, Request, Target, Unscheduled,
 };
 
 use crate::client::{Client, check_hint};
@@ -187,7 +187,9 @@ impl Server {
 
     fn hint_client(&mut self, conn: u64, changes: Changes) {
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
-        client.priority = changes.priority.unwrap_or(client.priority);
+        if let Some(priority) = changes.priority {
+            (client.priority, client.class_from, client.limited) = (priority, ClassFrom::Hint, false);
+        }
         client.weight = changes.weight.unwrap_or(client.weight);
         client.timeslice_us = changes.timeslice_us.unwrap_or(client.timeslice_us);
         client.asked_timeslice_us = changes.timeslice_us.or(client.asked_timeslice_us);
@@ -201,7 +203,7 @@ impl Server {
             let priority = changes.priority.and_then(|_| {
                 let group = self.groups.get(&id).filter(|g| g.fixed.is_none())?;
                 let client = self.conns.get(&conn)?.client()?;
-                Some(client.group_priority(group.steps, None, i32::MAX))
+                Some(client.group_priority(group, i32::MAX))
             });
             self.hint_group(id, Changes { priority, ..changes });
             if let Some(device) = self.groups.get(&id).map(|g| g.device.clone()) {
@@ -268,6 +270,8 @@ impl Server {
             uid: client.peer.uid,
             exe: client.peer.exe.clone(),
             class: Class::of(client.priority),
+            class_from: client.class_from,
+            limited: client.limited,
             priority: client.priority,
             weight: client.weight,
             share: self.share_of(client),
@@ -291,6 +295,11 @@ impl Server {
             GroupState::Ready
         };
         let queues = client.queues.iter().filter(|(_, q)| q.group == group.slot);
+        let inspected = words.gate.load(Relaxed) & gate::INSPECT != 0;
+        let system_launches = inspected.then(|| {
+            let living = queues.clone().map(|(slot, _)| client.segment.queue_system_launches(*slot));
+            living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)
+        });
         let queues: Vec<QueueInfo> = queues
             .map(|(slot, q)| QueueInfo { id: format!("q{}", q.id), launches: client.segment.queue_launches(*slot) })
             .collect();
@@ -299,6 +308,8 @@ impl Server {
             id: format!("g{}", id.0),
             device: group.device.clone(),
             platform: group.platform,
+            domain: if group.system { QueueDomain::System } else { QueueDomain::Application },
+            system_launches,
             priority: status.priority,
             level: group.level,
             state,

@@ -7,9 +7,10 @@ use rustix::thread::futex;
 use xsched_policy::{Action, Event, GroupId};
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{gate, state};
-use xsched_proto::wire::DaemonMsg;
+use xsched_proto::wire::{DaemonMsg, SIDE_BY_SIDE};
 
 use crate::client::{Seen, known_state};
+use crate::long_kernels;
 use crate::server::{LOOK_NS, Server};
 
 /// The least that several groups get each when they share the bound, in µs: with less in flight a device that switches
@@ -54,7 +55,21 @@ impl Server {
                 self.arbiter.event(now_us, event, &mut self.actions);
             }
         }
+        self.find_too_long(now_us);
         self.act();
+    }
+
+    /// Programs whose kernels turn out to be too long to run side by side share the time from then on.
+    fn find_too_long(&mut self, now_us: u64) {
+        for (&id, group) in &mut self.groups {
+            let found = group.levels & SIDE_BY_SIDE != 0
+                && !group.too_long
+                && group.words().longest_us.load(Relaxed) > long_kernels::LONG_US;
+            if found {
+                group.too_long = true;
+                self.arbiter.event(now_us, Event::TooLong(id), &mut self.actions);
+            }
+        }
     }
 
     /// Does what the arbiter said.

@@ -6,10 +6,12 @@
 //!   `long_kernels`: those that it does not suit.
 //! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
 //! - `timeslices`: what the hardware's own scheduler is told.
-//! - `control`: what commands ask for; `config`: files, rules and limits.
+//! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
+//!   container a cgroup is.
 
 mod client;
 mod config;
+mod container;
 mod control;
 mod expected;
 mod gates;

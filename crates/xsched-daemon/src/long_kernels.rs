@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Longer than this is too long, in µs.
-const LONG_US: u64 = 2_000;
+pub(crate) const LONG_US: u64 = 2_000;
 /// Programs remembered; more are not worth a list.
 const PROGRAMS_MAX: usize = 1_000;
 /// Longest name of a program, in bytes.

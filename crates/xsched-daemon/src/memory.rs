@@ -83,6 +83,14 @@ impl ClientSegment {
         of_queue.fold(shared, |sum, c| sum.wrapping_add(c.counter.total()))
     }
 
+    /// The same of those of the system domain.
+    pub(crate) fn queue_system_launches(&self, queue: u16) -> u64 {
+        let segment = self.get();
+        let shared = segment.queues[usize::from(queue)].shared.system.load(Relaxed);
+        let of_queue = segment.counters.iter().filter(|c| c.queue.load(Relaxed) == u32::from(queue) + 1);
+        of_queue.fold(shared, |sum, c| sum.wrapping_add(c.counter.system.load(Relaxed)))
+    }
+
     /// Adds up the launches of each group, queues that are gone included.
     pub(crate) fn group_launches(&self) -> [u64; GROUPS] {
         let segment = self.get();

@@ -129,7 +129,8 @@ impl Server {
         let config = Config::read(&options.config)?;
         let policy = options.policy.as_deref().or(config.policy.as_deref());
         let policy = policy.unwrap_or(xsched_policy::registry::DEFAULT);
-        let arbiter = Arbiter::new(policy, options.seed).map_err(Error::Input)?;
+        let mut arbiter = Arbiter::new(policy, options.seed).map_err(Error::Input)?;
+        arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
         let listener = Listener::new(&options.socket)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| fail("an epoll instance", e))?;

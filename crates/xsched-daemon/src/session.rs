@@ -7,7 +7,7 @@ use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{GROUPS, QUEUES, gate, state};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, Refusal};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, Refusal, SIDE_BY_SIDE};
 
 use crate::client::{Client, Group, Queue, check_name};
 use crate::memory::ClientSegment;
@@ -136,6 +136,7 @@ impl Server {
             lent: i32::MIN,
             granted: false,
             interrupted: false,
+            too_long: false,
             seen: None,
         })
     }
@@ -151,10 +152,12 @@ impl Server {
             id,
             program: client.program,
             device: group.device.clone(),
-            priority: client.group_priority(group.steps, group.fixed, limit),
+            priority: client.group_priority(&group, limit),
             weight: client.weight,
             timeslice_us: client.timeslice_us,
             job: client.job.clone(),
+            system: group.system,
+            side_by_side: group.levels & SIDE_BY_SIDE != 0,
         };
         let words = group.words();
         words.gate.fetch_and(!(gate::GRANTED | gate::WATCHED | gate::SOLO), SeqCst);

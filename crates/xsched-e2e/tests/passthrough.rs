@@ -46,8 +46,7 @@ fn a_file_with_comments_names_libraries_and_functions_and_turns_the_rule_round()
         ("{}", "", 0),
     ] {
         std::fs::write(&file, text).unwrap();
-        let mut program =
-            chain.run(&[("XSCHED_PASSTHROUGH_CONFIG", &path), ("XSCHED_PASSTHROUGH_LIBS", more)]);
+        let mut program = chain.run(&[("XSCHED_PASSTHROUGH_CONFIG", &path), ("XSCHED_PASSTHROUGH_LIBS", more)]);
         step(&mut program, "vendor 5 10");
         step(&mut program, "own 7 10");
         step(&mut program, "runtime 3 10");

@@ -1,5 +1,6 @@
 //! Holds the groups of all devices and turns events into actions by asking a policy per device.
 
+mod classes;
 mod device;
 mod jobs;
 
@@ -27,6 +28,25 @@ pub struct GroupSpec {
     pub timeslice_us: u64,
     /// Groups with the same job are granted on all their devices together or on none.
     pub job: Option<String>,
+    /// It runs at the same time as others that do, by the hardware's own priorities.
+    pub side_by_side: bool,
+    /// Of the system domain: while it wants the device, other groups of its process of the same priority wait.
+    pub system: bool,
+}
+
+/// What holds for all groups whose own priority lies in a range, whatever the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassRule {
+    /// First and last priority of the range.
+    pub lowest: i32,
+    /// As above.
+    pub highest: i32,
+    /// As long as a turn by guarantee lasts, and as a group that is not preemptible keeps the device, in µs.
+    pub quantum_us: u64,
+    /// Taken off the device as soon as the policy says so; otherwise at the end of a quantum.
+    pub preemptible: bool,
+    /// At least this part of the device while it wants it; 0 = what the policy leaves.
+    pub guarantee_percent: u32,
 }
 
 /// Something happened. Events about a group that is not known are ignored.
@@ -69,6 +89,8 @@ pub enum Event {
     Progress(GroupId),
     /// The group has the device, others wait for it, and it neither issued nor completed anything for a while.
     Stale(GroupId),
+    /// Its commands are too long for others to run beside it: it is treated as if it did not.
+    TooLong(GroupId),
     /// The time told by [`Arbiter::next_timer`] has come.
     Timer,
 }
@@ -115,6 +137,7 @@ pub struct Arbiter {
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
     jobs: Vec<Job>,
+    classes: Vec<ClassRule>,
     /// Devices to decide again; kept to spare the allocation.
     dirty: Vec<usize>,
 }
@@ -138,6 +161,7 @@ impl Arbiter {
             device_of: HashMap::new(),
             held: BTreeSet::new(),
             jobs: Vec::new(),
+            classes: Vec::new(),
             dirty: Vec::new(),
         })
     }
@@ -164,6 +188,7 @@ impl Arbiter {
                 self.change(now, group, |m, _| m.lent = priority);
                 self.inherit(group);
             }
+            Event::TooLong(id) => self.change(now, id, |m, _| m.too_long = true),
             Event::Hold(program) => self.hold(program, true),
             Event::Release(program) => self.hold(program, false),
             Event::Timer => {
@@ -195,6 +220,16 @@ impl Arbiter {
             self.decide(now, actions);
         }
         Ok(())
+    }
+
+    /// What holds for classes from now on. The ranges must not overlap.
+    pub fn set_classes(&mut self, now: Micros, classes: Vec<ClassRule>, actions: &mut Vec<Action>) {
+        self.classes = classes;
+        for (at, device) in self.devices.iter_mut().enumerate() {
+            device.fairness.set(&self.classes);
+            self.dirty.push(at);
+        }
+        self.decide(now, actions);
     }
 
     /// The policy in force.
@@ -239,7 +274,9 @@ impl Arbiter {
         }
         let at = self.devices.iter().position(|d| d.name == spec.device).unwrap_or_else(|| {
             let policy = self.make(&spec.device);
-            self.devices.push(Device::new(spec.device.clone(), policy, now));
+            let mut device = Device::new(spec.device.clone(), policy, now);
+            device.fairness.set(&self.classes);
+            self.devices.push(device);
             self.devices.len() - 1
         });
         let id = spec.id;

@@ -4,14 +4,14 @@
 //! - [`Policy`] looks at the groups of one device and says which may run.
 //! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into calls of the policy and its answers into
 //!   [`Action`]s, charges device time, and adds what every policy needs alike: operator suspension, jobs that run
-//!   on all their devices or on none, inheritance, and help for whoever starves behind a program without progress.
+//!   on all their devices or on none, inheritance, guarantees between classes, domains within a program, and help for whoever starves behind a program without progress.
 //! - [`registry`] lists the policies by name.
 
 mod arbiter;
 mod policies;
 pub mod registry;
 
-pub use arbiter::{Action, Arbiter, Event, GroupSpec, GroupStatus};
+pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
 
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;
@@ -47,6 +47,8 @@ pub struct Group {
     pub busy: bool,
     /// Device time charged to it since it was added, in µs; time in which n groups are busy counts 1/n for each.
     pub used_us: f64,
+    /// It runs at the same time as all others on the device, by the hardware's own priorities.
+    pub side_by_side: bool,
 }
 
 /// A policy's answer for one group.

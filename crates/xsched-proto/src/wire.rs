@@ -67,6 +67,9 @@ pub struct ProgramOptions {
     pub job: Option<String>,
 }
 
+/// Beside the levels of a device: programs run on it at the same time, by the hardware's own priorities (CUDA MPS).
+pub const SIDE_BY_SIDE: u8 = 0x80;
+
 /// From a client to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ClientMsg {
@@ -92,7 +95,7 @@ pub enum ClientMsg {
         priority_fixed: Option<i32>,
         /// Of the system domain: before others of the same priority in its process.
         system: bool,
-        /// Levels this device can do: bit n-1 = level n.
+        /// Levels this device can do: bit n-1 = level n. [`SIDE_BY_SIDE`] besides.
         levels: u8,
     },
     /// It is gone.
@@ -379,6 +382,10 @@ pub struct ProgramInfo {
     pub exe: String,
     /// Class of its priority.
     pub class: crate::class::Class,
+    /// Where the class comes from.
+    pub class_from: ClassFrom,
+    /// It asked for more than it may have.
+    pub limited: bool,
     /// Its own priority.
     pub priority: i32,
     /// Its weight.
@@ -387,6 +394,30 @@ pub struct ProgramInfo {
     pub share: Option<Share>,
     /// Its suspension units.
     pub groups: Vec<GroupInfo>,
+}
+
+/// Where a program's class comes from; what counts before the others comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassFrom {
+    /// Nobody said anything.
+    Default,
+    /// A rule of the configuration.
+    Rule,
+    /// The program itself: an option of `xsched run`, or its environment.
+    Option,
+    /// `xsched hint`, since it runs.
+    Hint,
+}
+
+/// Whose work a group is, as far as somebody said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueDomain {
+    /// Vendor libraries': before the other groups of the program of the same priority.
+    System,
+    /// The program's own.
+    Application,
 }
 
 /// How programs share a GPU.
@@ -408,6 +439,10 @@ pub struct GroupInfo {
     pub device: String,
     /// Vendor interface.
     pub platform: Platform,
+    /// Whose work it is.
+    pub domain: QueueDomain,
+    /// Launches that come from vendor libraries; none = nobody looks (`XSCHED_DOMAINS=report`).
+    pub system_launches: Option<u64>,
     /// Effective priority of the group.
     pub priority: i32,
     /// Preemption level in force.

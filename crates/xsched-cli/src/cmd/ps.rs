@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, Request, Share};
+use xsched_proto::wire::{ClassFrom, DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request, Share};
 
 use crate::failure::{Result, print, print_json};
 use crate::{client, values};
@@ -23,6 +23,7 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
+BY        who chose the class: a rule, an option (or the environment), a hint, nobody (default); `+` = asked for more
 SHARE     how it shares an NVIDIA GPU: by time, or spatially under MPS; - for a program not started by `xsched run`
 STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
@@ -62,8 +63,20 @@ fn table(answer: &Answer) -> String {
     }
     let _ = writeln!(
         out,
-        "{:>8} {:<9} {:>5} {:>6}  {:<7} {:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}  PROGRAM",
-        "PID", "CLASS", "PRIO", "WEIGHT", "SHARE", "ON", "LEVEL", "STATE", "LAUNCHES", "UNSCHED", "DEVICE", "WAITED"
+        "{:>8} {:<9} {:<8} {:>5} {:>6}  {:<7} {:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}  PROGRAM",
+        "PID",
+        "CLASS",
+        "BY",
+        "PRIO",
+        "WEIGHT",
+        "SHARE",
+        "ON",
+        "LEVEL",
+        "STATE",
+        "LAUNCHES",
+        "UNSCHED",
+        "DEVICE",
+        "WAITED"
     );
     for program in &answer.programs {
         let head = |priority: i32| {
@@ -72,7 +85,8 @@ fn table(answer: &Answer) -> String {
                 Some(Share::Spatial) => "spatial",
                 None => "-",
             };
-            format!("{:>8} {:<9} {:>5} {:>6}  {share:<7}", program.pid, program.class.name(), priority, program.weight)
+            let (class, by) = (program.class.name(), by(program));
+            format!("{:>8} {class:<9} {by:<8} {priority:>5} {:>6}  {share:<7}", program.pid, program.weight)
         };
         if program.groups.is_empty() {
             let _ = writeln!(out, "{} {:<18} {:>56}  {}", head(program.priority), "-", "", name(&program.exe));
@@ -81,6 +95,7 @@ fn table(answer: &Answer) -> String {
             let _ = writeln!(out, "{} {}  {}", head(group.priority), columns(group), name(&program.exe));
         }
     }
+    answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
     out
 }
 
@@ -97,6 +112,34 @@ fn columns(group: &GroupInfo) -> String {
         duration(group.device_us),
         duration(group.wait_us)
     )
+}
+
+/// Who chose the class, and whether more was asked for.
+fn by(program: &ProgramInfo) -> String {
+    let from = match program.class_from {
+        ClassFrom::Default => "default",
+        ClassFrom::Rule => "rule",
+        ClassFrom::Option => "option",
+        ClassFrom::Hint => "hint",
+    };
+    format!("{from}{}", if program.limited { "+" } else { "" })
+}
+
+/// What is known of domains, in one line each; nothing where nobody looks.
+fn domains(program: &ProgramInfo) -> String {
+    let mut out = String::new();
+    for group in &program.groups {
+        let domain = if group.domain == QueueDomain::System { ", its streams of the system domain" } else { "" };
+        if let Some(system) = group.system_launches {
+            let own = group.launches.saturating_sub(system);
+            let _ = writeln!(
+                out,
+                "{:>8} {}{domain}: {system} launches of vendor libraries, {own} of its own",
+                program.pid, group.device
+            );
+        }
+    }
+    out
 }
 
 /// Microseconds for people.
@@ -124,6 +167,8 @@ mod tests {
             id: "g1".into(),
             device: "sim:0".into(),
             platform: Platform::Sim,
+            domain: QueueDomain::Application,
+            system_launches: None,
             priority: 128,
             level: 1,
             state: GroupState::Running,
@@ -142,6 +187,8 @@ mod tests {
             uid: 1000,
             exe: "/bin/a\x1b[31mpp".into(),
             class: Class::High,
+            class_from: ClassFrom::Option,
+            limited: false,
             priority: 128,
             weight: 100,
             share: None,

@@ -1,5 +1,6 @@
 //! The groups of one device: accounting, the question to the policy, and what follows from its answer.
 
+use super::classes::Fairness;
 use super::{Action, GroupSpec};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
@@ -15,6 +16,12 @@ pub(super) struct Member {
     pub(super) lent: Option<i32>,
     pub(super) job: Option<String>,
     pub(super) held: bool,
+    side_by_side: bool,
+    pub(super) too_long: bool,
+    /// Of the system domain.
+    system: bool,
+    /// Since when it has the device and wants it.
+    pub(super) running_since: Option<Micros>,
     /// Counts as idle: neither issues nor completes anything while others wait.
     pub(super) stale: bool,
     /// Its job cannot run on all its devices now.
@@ -45,11 +52,16 @@ impl Member {
                 granted: false,
                 busy: false,
                 used_us: 0.0,
+                side_by_side: false,
             },
             own_priority: spec.priority,
             lent: None,
             job: spec.job,
             held,
+            side_by_side: spec.side_by_side,
+            too_long: false,
+            system: spec.system,
+            running_since: None,
             stale: false,
             refused: false,
             progress_at: now,
@@ -74,6 +86,7 @@ impl Member {
     pub(super) fn idle(&mut self) {
         self.group.ready = false;
         self.group.busy = false;
+        self.running_since = None;
         self.stale = false;
         self.yields_until = None;
     }
@@ -101,6 +114,7 @@ pub(super) struct Device {
     pub(super) policy: Box<dyn Policy>,
     /// Fills the device while the policy's choice has to wait for another device (see `jobs`).
     pub(super) filler: Option<Box<dyn Policy>>,
+    pub(super) fairness: Fairness,
     /// Sorted by id.
     pub(super) members: Vec<Member>,
     pub(super) verdicts: Vec<Verdict>,
@@ -117,6 +131,7 @@ impl Device {
             name,
             policy,
             filler: None,
+            fairness: Fairness::default(),
             members: Vec::new(),
             verdicts: Vec::new(),
             next: None,
@@ -176,7 +191,8 @@ impl Device {
         let helped = self.help_the_starving(now);
         self.look();
         let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
-        self.next = earlier(helped, asked);
+        let claimed = self.fairness.apply(now, &self.members, &mut self.verdicts);
+        self.next = earlier(helped, earlier(asked, claimed.filter(|at| *at != Micros::MAX)));
     }
 
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
@@ -189,7 +205,14 @@ impl Device {
 
     fn look(&mut self) {
         self.view.clear();
-        self.view.extend(self.members.iter().map(|m| Group { ready: m.wants(), ..m.group.clone() }));
+        let behind = |m: &Member| goes_behind(&self.members, m);
+        // Whoever came another way shares the time with all of those who run side by side.
+        let space = self.members.iter().all(|m| m.side_by_side);
+        self.view.extend(self.members.iter().map(|m| Group {
+            ready: m.wants() && !behind(m),
+            side_by_side: space && !m.too_long,
+            ..m.group.clone()
+        }));
         self.verdicts.clear();
         self.verdicts.resize(self.members.len(), Verdict::default());
     }
@@ -242,7 +265,7 @@ impl Device {
 
     fn runs(&self, at: usize) -> bool {
         let m = &self.members[at];
-        self.verdicts[at].run && !m.held && !m.refused
+        self.verdicts[at].run && !m.held && !m.refused && !goes_behind(&self.members, m)
     }
 
     /// First half of carrying out the verdicts: what takes something away.
@@ -251,6 +274,7 @@ impl Device {
             if self.members[at].group.granted && !self.runs(at) {
                 let m = &mut self.members[at];
                 m.group.granted = false;
+                m.running_since = None;
                 m.suspensions += 1;
                 actions.push(Action::Close(m.group.id));
             }
@@ -280,7 +304,10 @@ impl Device {
                 m.progress_at = now;
                 actions.push(Action::Open(id));
             }
-            m.group.busy |= m.group.ready && m.group.granted;
+            if m.group.ready && m.group.granted {
+                m.group.busy = true;
+                m.running_since.get_or_insert(now);
+            }
         }
         let busy = self.members.iter().filter(|m| m.group.busy).count();
         for m in &mut self.members {
@@ -303,6 +330,16 @@ impl Device {
             m.doubted_since.get_or_insert(now);
         }
     }
+}
+
+/// Whether a group waits because one of the system domain of its own process, of the same priority, wants the device.
+/// Not if somebody lends it a priority: that one may be waiting for it.
+fn goes_behind(members: &[Member], m: &Member) -> bool {
+    !m.system
+        && m.lent.is_none()
+        && members.iter().any(|o| {
+            o.system && o.wants() && o.group.program == m.group.program && o.group.priority == m.group.priority
+        })
 }
 
 fn earlier(a: Option<Micros>, b: Option<Micros>) -> Option<Micros> {

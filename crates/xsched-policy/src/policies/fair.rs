@@ -148,6 +148,7 @@ pub(crate) mod tests {
             granted: false,
             busy: false,
             used_us: 0.0,
+            side_by_side: false,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Highest priority first.
 //!
 //! A group runs unless a ready group of strictly higher priority is on the device. The same holds for idle groups,
-//! so the gate of an idle top group stands open and its first launch waits for nobody. Equals run side by side.
+//! so the gate of an idle top group stands open and its first launch waits for nobody. Equals run side by side, and so
+//! do those whom the hardware runs at the same time by priorities of its own.
 
 use crate::registry::Params;
 use crate::{Group, Micros, Policy, Verdict};
@@ -17,7 +18,10 @@ impl Policy for Hpf {
         let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
         let top = groups.iter().map(|g| g.priority).max().unwrap_or(i32::MIN);
         for (group, verdict) in groups.iter().zip(verdicts) {
-            *verdict = Verdict { run: group.priority >= top_ready, bounded: group.priority < top };
+            *verdict = Verdict {
+                run: group.side_by_side || group.priority >= top_ready,
+                bounded: !group.side_by_side && group.priority < top,
+            };
         }
         None
     }
@@ -46,5 +50,11 @@ mod tests {
         );
         assert_eq!(run(&[g(1, 0, false), g(2, 128, true)]), [(false, true), (true, false)]);
         assert_eq!(run(&[g(1, 7, true), g(2, 7, true)]), [(true, false), (true, false)], "equals run together");
+        let beside = |id, priority| Group { side_by_side: true, ..g(id, priority, true) };
+        assert_eq!(
+            run(&[beside(1, 0), g(2, 0, true), beside(3, 128)]),
+            [(true, false), (false, true), (true, false)],
+            "whom the hardware tells apart"
+        );
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, Micros, ProgramId};
+use xsched_policy::{Action, Arbiter, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId};
 
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
@@ -50,6 +50,8 @@ pub fn spec(id: u64, device: &str) -> GroupSpec {
         weight: 100,
         timeslice_us: 5_000,
         job: None,
+        system: false,
+        side_by_side: false,
     }
 }
 
@@ -101,6 +103,11 @@ impl World {
             _ => (),
         }
         self.arbiter.event(self.now, event, &mut self.actions);
+        self.obey();
+    }
+
+    pub fn set_classes(&mut self, classes: Vec<ClassRule>) {
+        self.arbiter.set_classes(self.now, classes, &mut self.actions);
         self.obey();
     }
 

@@ -1,0 +1,152 @@
+//! Fairness between classes, on top of any policy: a guaranteed part of the device, and classes that are only taken off
+//! it at the end of a quantum.
+
+use super::ClassRule;
+use super::device::Member;
+use crate::{GroupId, Micros, Verdict};
+
+/// A claim is kept for this many quanta, and so far may one get ahead of it.
+const CLAIM_QUANTA: f64 = 4.0;
+
+/// One class on one device.
+struct Standing {
+    rule: ClassRule,
+    /// Device time it is owed, µs; negative = it had more than its part.
+    credit_us: f64,
+    /// Charged to its groups at the last look, µs.
+    used_us: f64,
+    wanted: bool,
+}
+
+/// The classes on one device.
+#[derive(Default)]
+pub(super) struct Fairness {
+    classes: Vec<Standing>,
+    at: Micros,
+    /// Whose turn it is by its guarantee, and until when.
+    turn: Option<(usize, Micros)>,
+    /// Who keeps the device against the policy's word to the end of its quantum, and when that is.
+    kept: Vec<(GroupId, Micros)>,
+}
+
+impl Fairness {
+    pub(super) fn set(&mut self, rules: &[ClassRule]) {
+        let standing = |rule: &ClassRule| Standing { rule: *rule, credit_us: 0.0, used_us: 0.0, wanted: false };
+        self.classes = rules.iter().map(standing).collect();
+        self.turn = None;
+    }
+
+    /// Changes the policy's verdicts where a class has a claim. Returns when to look again.
+    pub(super) fn apply(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
+        if self.classes.is_empty() {
+            return None;
+        }
+        self.account(now, members);
+        let kept = self.keep_within_quantum(now, members, verdicts);
+        if kept.is_some() {
+            return kept;
+        }
+        self.give_turns(now, members, verdicts)
+    }
+
+    fn class_of(&self, member: &Member) -> Option<usize> {
+        self.classes.iter().position(|c| (c.rule.lowest..=c.rule.highest).contains(&member.own_priority))
+    }
+
+    fn account(&mut self, now: Micros, members: &[Member]) {
+        let passed = now.saturating_sub(self.at) as f64;
+        self.at = self.at.max(now);
+        let mut seen = vec![(0.0, false); self.classes.len()];
+        for m in members {
+            if let Some(class) = self.class_of(m) {
+                seen[class].0 += m.group.used_us;
+                seen[class].1 |= m.wants();
+            }
+        }
+        for (c, (used, wants)) in self.classes.iter_mut().zip(seen) {
+            // Less than before: a group is gone, and its past with it.
+            let spent = (used - c.used_us).max(0.0);
+            let earned = if c.wanted { passed * f64::from(c.rule.guarantee_percent) / 100.0 } else { 0.0 };
+            let most = CLAIM_QUANTA * c.rule.quantum_us as f64;
+            c.credit_us = (c.credit_us + earned - spent).clamp(-most, most);
+            (c.used_us, c.wanted) = (used, wants);
+        }
+    }
+
+    /// Whoever runs in a class that is not preemptible runs to the end of its quantum, and nobody comes in between.
+    fn keep_within_quantum(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
+        if self.classes.iter().all(|c| c.rule.preemptible) {
+            return None;
+        }
+        let mut keeps = vec![false; members.len()];
+        let mut ends = Vec::new();
+        for (at, m) in members.iter().enumerate() {
+            let Some(rule) = self.class_of(m).map(|c| self.classes[c].rule).filter(|r| !r.preemptible) else {
+                continue;
+            };
+            if !m.wants() || !m.group.granted && !verdicts[at].run {
+                continue;
+            }
+            let since = m.running_since.unwrap_or(now);
+            if verdicts[at].run {
+                keeps[at] = true;
+                continue;
+            }
+            let known = self.kept.iter().find(|(id, _)| *id == m.group.id).map(|(_, until)| *until);
+            let until = known.unwrap_or(now + rule.quantum_us - now.saturating_sub(since) % rule.quantum_us);
+            keeps[at] = now < until;
+            // Kept in mind also when it is over, until the group is really off the device.
+            ends.push((m.group.id, until));
+        }
+        self.kept = ends;
+        if !keeps.contains(&true) {
+            return None;
+        }
+        for (at, m) in members.iter().enumerate() {
+            verdicts[at].run = keeps[at] || verdicts[at].run && m.wants() && m.group.granted;
+            verdicts[at].bounded = members.len() > 1;
+        }
+        let until = self.kept.iter().map(|(_, until)| *until).filter(|until| now < *until).max();
+        Some(until.unwrap_or(Micros::MAX))
+    }
+
+    /// A class that is owed a quantum gets it, before whomever the policy chose.
+    fn give_turns(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
+        if self.classes.iter().all(|c| c.rule.guarantee_percent == 0) {
+            return None;
+        }
+        if members.len() > 1 {
+            // Even the most urgent may have to make room.
+            verdicts.iter_mut().for_each(|v| v.bounded = true);
+        }
+        self.turn = self.turn.filter(|&(class, until)| now < until && self.classes[class].wanted);
+        let left_out = |class: usize, this: &Self| {
+            let mut own =
+                members.iter().zip(verdicts.iter()).filter(|(m, _)| m.wants() && this.class_of(m) == Some(class));
+            this.classes[class].wanted && !own.any(|(_, v)| v.run)
+        };
+        let waiting: Vec<usize> = (0..self.classes.len())
+            .filter(|&c| self.classes[c].rule.guarantee_percent > 0 && left_out(c, self))
+            .collect();
+        if self.turn.is_none() {
+            let owed = |c: &&usize| self.classes[**c].credit_us >= self.classes[**c].rule.quantum_us as f64;
+            let by_claim = |a: &&usize, b: &&usize| self.classes[**a].credit_us.total_cmp(&self.classes[**b].credit_us);
+            let next = waiting.iter().filter(owed).max_by(by_claim).copied();
+            self.turn = next.map(|class| (class, now + self.classes[class].rule.quantum_us));
+        }
+        if let Some((class, until)) = self.turn {
+            let own = |m: &Member| m.wants() && self.class_of(m) == Some(class);
+            let top = members.iter().filter(|m| own(m)).map(|m| m.group.priority).max();
+            for (m, v) in members.iter().zip(verdicts) {
+                v.run = own(m) && Some(m.group.priority) == top;
+            }
+            return Some(until);
+        }
+        let due = |&c: &usize| {
+            let c = &self.classes[c];
+            let short = (c.rule.quantum_us as f64 - c.credit_us).max(1.0);
+            now + (short * 100.0 / f64::from(c.rule.guarantee_percent)).ceil() as Micros
+        };
+        waiting.iter().map(due).min()
+    }
+}

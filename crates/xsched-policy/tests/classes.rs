@@ -1,0 +1,132 @@
+//! Fairness between classes, and domains within a program.
+
+mod world;
+
+use world::{World, spec};
+use xsched_policy::{ClassRule, Event, GroupId, GroupSpec, ProgramId};
+
+const LOW: ClassRule =
+    ClassRule { lowest: -255, highest: -1, quantum_us: 2_000, preemptible: true, guarantee_percent: 0 };
+
+fn g(id: u64, priority: i32) -> GroupSpec {
+    GroupSpec { priority, ..spec(id, "d0") }
+}
+
+/// Low and high want the device all the time under hpf; the part of it that low gets, in percent.
+fn share_of_low(rule: ClassRule, drain_us: u64) -> f64 {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![rule]);
+    w.add(g(1, -128), drain_us);
+    w.add(g(2, 128), drain_us);
+    w.ready(1);
+    w.ready(2);
+    w.run(2_001_000);
+    100.0 * w.used(1) / (w.used(1) + w.used(2))
+}
+
+#[test]
+fn a_guaranteed_part_is_had_even_under_hpf() {
+    assert_eq!(share_of_low(LOW, 0), 0.0, "without a guarantee the more urgent one has it all");
+    for percent in [5, 20, 50] {
+        for drain_us in [0, 300] {
+            let share = share_of_low(ClassRule { guarantee_percent: percent, ..LOW }, drain_us);
+            assert!((share - f64::from(percent)).abs() < 1.0, "{percent} % promised, {share} % had");
+        }
+    }
+}
+
+#[test]
+fn a_guarantee_is_no_limit_and_idle_time_earns_no_claim() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { guarantee_percent: 10, ..LOW }]);
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.run(1_001_000);
+    assert!(w.used(1) > 999_000.0, "alone it has all");
+    w.idle(1);
+    w.ready(2);
+    w.run(5_001_000);
+    w.ready(1);
+    let before = w.used(1);
+    w.run(5_011_000);
+    assert_eq!(w.used(1), before, "no turn at once, for time in which it wanted nothing");
+    w.run(7_011_000);
+    let share = (w.used(1) - before) / 2_010_000.0;
+    assert!((0.08..0.11).contains(&share), "{share}");
+}
+
+#[test]
+fn a_class_that_is_not_preemptible_is_taken_off_at_the_end_of_a_quantum() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    assert_eq!(w.open(), [1, 2]);
+    w.ready(1);
+    let begin = w.now;
+    assert_eq!(w.open(), [1], "the gate of the idle one is closed: its first launch must not come in between");
+    w.run(begin + 2_500);
+    w.ready(2);
+    assert_eq!(w.open(), [1]);
+    w.run(begin + 3_999);
+    assert_eq!(w.open(), [1], "to the end of its second quantum");
+    w.run(begin + 4_000);
+    assert_eq!(w.open(), [2]);
+    w.idle(2);
+    assert_eq!(w.open(), [1]);
+    w.idle(1);
+    assert_eq!(w.open(), [1, 2], "nobody wants it: whoever comes first starts at once");
+}
+
+#[test]
+fn the_other_classes_are_preempted_at_once() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);
+    w.add(g(1, 0), 0);
+    w.add(g(2, 128), 0);
+    w.ready(1);
+    w.ready(2);
+    assert_eq!(w.open(), [2]);
+}
+
+/// A program with a group of each domain, and a rival of the same priority.
+fn domains(policy: &str) -> World {
+    let mut w = World::new(policy);
+    w.add(GroupSpec { program: ProgramId(7), ..g(1, 0) }, 0);
+    w.add(GroupSpec { program: ProgramId(7), system: true, ..g(2, 0) }, 0);
+    w.add(g(3, 0), 0);
+    w
+}
+
+#[test]
+fn system_streams_go_before_those_of_their_own_program_only() {
+    let mut w = domains("hpf");
+    w.ready(1);
+    w.ready(3);
+    assert_eq!(w.open(), [1, 2, 3]);
+    w.ready(2);
+    assert_eq!(w.open(), [2, 3], "the rival of the same priority is not moved");
+    w.send(Event::Lend { group: GroupId(1), priority: Some(0) });
+    assert_eq!(w.open(), [1, 2, 3], "whoever waits for it lends it a priority");
+    w.send(Event::Lend { group: GroupId(1), priority: None });
+    assert_eq!(w.open(), [2, 3]);
+    w.idle(2);
+    assert_eq!(w.open(), [1, 2, 3]);
+    w.ready(2);
+    w.add(g(4, 128), 0);
+    w.ready(4);
+    assert_eq!(w.open(), [4], "and never before another's higher class");
+}
+
+#[test]
+fn a_group_that_goes_behind_takes_no_turn() {
+    let mut w = domains("up");
+    for id in [1, 2, 3] {
+        w.ready(id);
+    }
+    w.run(1_001_000);
+    assert_eq!(w.used(1), 0.0);
+    assert!((w.used(2) - w.used(3)).abs() < 20_000.0, "{} {}", w.used(2), w.used(3));
+    assert!(w.used(2) + w.used(3) > 990_000.0, "the device is never idle for it");
+}
