@@ -1,4 +1,4 @@
-//! Generates the HIP signature list of the preload library, and the list of names for tests, from `hip_runtime_api.h`.
+//! Generates the HIP signature list of the preload library from `hip_runtime_api.h`.
 //!
 //! The header comes with ROCm, or inside the PyPI package `triton`; it is not committed. Read as C, for HIP on AMD's GPUs,
 //! together with the header that declares the functions for a per-thread default stream (`_spt`).
@@ -16,7 +16,6 @@ const PACKAGE: &str = "triton==3.9.0";
 /// What the generator writes.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
-    pub(crate) names: String,
     /// Number of functions listed.
     pub(crate) functions: usize,
 }
@@ -51,9 +50,8 @@ pub(crate) fn generate(work: &Path) -> Result<Generated, String> {
             }
         }
     }
-    let names = functions.keys().map(|name| format!("{name}\n")).collect();
     let signatures = opencl::rustfmt(&signatures(&functions, &types, &version(folder)?))?;
-    Ok(Generated { signatures, names, functions: functions.len() })
+    Ok(Generated { signatures, functions: functions.len() })
 }
 
 /// A function with a body ends without a semicolon: what follows it is a statement of its own.
