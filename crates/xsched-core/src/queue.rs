@@ -38,6 +38,8 @@ const LEAD_NS: u64 = 50_000;
 const LONG_NS: u64 = 150_000;
 /// … and so many times the bound may be in flight: all but what runs can still be held.
 const GATED: u64 = 8;
+/// What a command that had company on the device took is divided by this to be sure of it.
+const SHARED_BY: u64 = 4;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
 const EXACT_NS: u64 = 10_000;
 const EXACT_PART: u64 = 8;
@@ -255,8 +257,7 @@ impl XQueue {
     #[inline(never)]
     pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
         let slot = self.group(rt).slot(rt);
-        if slot.gate.load(Relaxed) & gate::INSPECT != 0 && !thread::take_inspected() && inspect::launch(slot, counter)
-        {
+        if slot.gate.load(Relaxed) & gate::INSPECT != 0 && !thread::take_inspected() && inspect::launch(slot, counter) {
             return self.untracked(self.group(rt), &work);
         }
         self.admit_scheduled(rt, work, counter)
@@ -344,14 +345,13 @@ impl XQueue {
             let every_ns = if has_gates { SPARSE_MARK_NS.min(bound_ns / 2).max(MARK_NS) } else { MARK_NS };
             (is_sample(seq) || is_sample(seq.wrapping_sub(1)), every_ns)
         };
-        // Who is not bounded needs marks only to be seen as drained some time.
+        // Who is not bounded needs marks only to be seen as drained some time, and a few for the length of its kernels.
         let mark = !work.blocking
             && (!self.in_order()
                 || seq.saturating_sub(self.marked.load(Relaxed)) >= every
+                || samples
                 || bound_ns != 0
-                    && (estimate.is_none()
-                        || samples
-                        || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
+                    && (estimate.is_none() || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
         Admission {
             mark,
             device_gate,
@@ -613,10 +613,16 @@ impl XQueue {
             if late_ns <= exact && (before_late_ns <= exact || mark.at > before) {
                 let alone = self.is_alone(rt);
                 rt.estimates.sample(mark.key, took, alone);
-                if alone {
-                    let us = rt.estimates.get(mark.key).unwrap_or(0) / 1000;
-                    self.group(rt).slot(rt).longest_us.fetch_max(us, Relaxed);
-                }
+                let slot = self.group(rt).slot(rt);
+                let ns = if alone {
+                    rt.estimates.get(mark.key).unwrap_or(0)
+                } else if slot.bound_us.load(Relaxed) == 0 {
+                    // Never held, it shared the device with others: with few, most of the time.
+                    took / SHARED_BY
+                } else {
+                    0
+                };
+                slot.longest_us.fetch_max(ns / 1000, Relaxed);
                 return;
             }
         }

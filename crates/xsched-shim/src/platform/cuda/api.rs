@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
+use xsched_proto::wire::SIDE_BY_SIDE;
 
 use super::timeslice;
 use super::types::*;
@@ -89,7 +90,7 @@ pub(super) fn levels(key: &str) -> u8 {
         .as_ref()
         .and_then(|k| k.devices.values().find(|(name, _)| name == key))
         .map_or(0b001, |(_, levels)| *levels);
-    if timeslice::available() { base } else { base & 0b011 }
+    if timeslice::available() { base } else { base & !0b100 }
 }
 
 /// In a forked child nothing is registered. A lock that another thread of the parent held is left alone: the driver does
@@ -186,7 +187,7 @@ impl Api {
         };
         // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
         let gates = if attribute(ATTRIBUTE_WAIT_VALUE) != 0 { 0b010 } else { 0 };
-        let slices = if attribute(ATTRIBUTE_MPS) == 0 { 0b100 } else { 0 };
+        let slices = if attribute(ATTRIBUTE_MPS) == 0 { 0b100 } else { SIDE_BY_SIDE };
         known().get_or_insert_default().devices.insert(device, (key.clone(), 0b001 | gates | slices));
         Some(key)
     }
