@@ -19,7 +19,6 @@ use xsched_sim::client::lock;
 
 /// CU_STREAM_CAPTURE_MODE_...
 const GLOBAL: c_int = 0;
-const THREAD_LOCAL: c_int = 1;
 const RELAXED: c_int = 2;
 
 /// CU_STREAM_CAPTURE_STATUS_...
@@ -80,6 +79,10 @@ impl Capture {
     }
 
     /// Spoils it: it goes on, but nothing will come of it.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.state).ended
+    }
+
     pub(crate) fn invalidate(&self) {
         lock(&self.state).invalidated = true;
     }
@@ -347,9 +350,6 @@ pub(crate) fn update_dependencies_v2(
 
 pub(crate) fn exchange_mode(mode: InOut) -> Result<()> {
     let wanted = mode.0.get()?;
-    if ![GLOBAL, THREAD_LOCAL, RELAXED].contains(&wanted) {
-        return Err(Error::INVALID_VALUE);
-    }
     mode.out().put(MODE.replace(wanted))
 }
 

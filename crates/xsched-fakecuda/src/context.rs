@@ -35,6 +35,8 @@ pub(crate) struct Primary {
     context: Option<Arc<Ctx>>,
     references: u64,
     flags: c_uint,
+    /// A kernel of some primary context here faulted.
+    has_faulted: bool,
 }
 
 /// Descriptors of contexts, never closed, for a forked child. A list that only grows and is read without a lock.
@@ -171,6 +173,10 @@ pub(crate) fn given(handle: usize) -> Result<Arc<Ctx>> {
 pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
     let (device, out) = (device(number)?, out.required()?);
     let mut primary = lock(&driver()?.primaries[device]);
+    // Driver 580 gives such a process no other, reset or not.
+    if primary.has_faulted {
+        return Err(Error::ILLEGAL_ADDRESS);
+    }
     let context = match &primary.context {
         Some(context) => context.clone(),
         None => {
@@ -202,6 +208,7 @@ pub(crate) fn primary_reset(number: c_int) -> Result<()> {
     let mut primary = lock(&driver()?.primaries[device(number)?]);
     primary.references = 0;
     if let Some(context) = primary.context.take() {
+        primary.has_faulted |= context.sim.has_faulted();
         context.end();
     }
     Ok(())

@@ -35,9 +35,12 @@ impl Event {
         Ok(ctx)
     }
 
-    /// Fails if its last record is in a capture, which is spoilt by that if it goes on.
+    /// Fails if its last record is in a capture, which is spoilt by that if it goes on (as driver 580 answers).
     fn not_captured(&self) -> Result<()> {
         if let Some((capture, _)) = &*lock(&self.captured) {
+            if capture.has_ended() {
+                return Err(Error::INVALID_VALUE);
+            }
             capture.invalidate();
             return Err(Error::CAPTURED_EVENT);
         }

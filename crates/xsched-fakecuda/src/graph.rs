@@ -348,8 +348,10 @@ fn find_exec(handle: usize) -> Result<Arc<Exec>> {
 pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
     let (exec, stream) = (find_exec(exec)?, stream::find(null, stream)?);
     let ops = lock(&exec.ops).clone();
-    if stream.capture().is_some() {
-        return stream.issue(Op::Child(ops)).map(drop);
+    // So driver 580 answers.
+    if let Some(capture) = stream.capture() {
+        capture.invalidate();
+        return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
     }
     stream.issue_all(&ops)?;
     Counters::add(&COUNTERS.graph_launches);
