@@ -10,7 +10,8 @@
  *
  * Set binds to the code of the library that calls it, on the calling thread: one that sets SYSTEM in its
  * initialisation and never restores it changes nothing for its caller. Through a foreign function interface (ctypes,
- * libffi) the caller is that interface: use push and pop from there.
+ * libffi) the caller is that interface: use push and pop from there. Without this header the library is told by the
+ * address that the call returns to, so that it must not be a tail call; with it, by its own __dso_handle.
  *
  * Streams made under explicit SYSTEM go before the other streams of the same process and priority while they have work;
  * never before another program's of a higher class, unless an operator's rule says so (system_ceiling). AUTO only
@@ -56,6 +57,18 @@ XSCHED_DOMAIN_FUNCTION int XSetSchedulingDomain(XSchedulingDomain domain);
 XSCHED_DOMAIN_FUNCTION int XGetSchedulingDomain(XSchedulingDomain *domain);
 XSCHED_DOMAIN_FUNCTION int XPushSchedulingDomain(XSchedulingDomain domain);
 XSCHED_DOMAIN_FUNCTION int XPopSchedulingDomain(void);
+
+/* Set and get for the library that holds the address `within`. */
+XSCHED_DOMAIN_FUNCTION int XSetSchedulingDomainFor(XSchedulingDomain domain, const void *within);
+XSCHED_DOMAIN_FUNCTION int XGetSchedulingDomainFor(XSchedulingDomain *domain, const void *within);
+
+#ifndef XSCHED_PLAIN_DOMAINS
+extern void *__dso_handle __attribute__((visibility("hidden")));
+#define XSetSchedulingDomain(domain) XSetSchedulingDomainFor((domain), &__dso_handle)
+#define XGetSchedulingDomain(domain) XGetSchedulingDomainFor((domain), &__dso_handle)
+#define hipSetSchedulingDomain(domain) ((XSCHED_HIP_ERROR)XSetSchedulingDomainFor((domain), &__dso_handle))
+#define hipGetSchedulingDomain(domain) ((XSCHED_HIP_ERROR)XGetSchedulingDomainFor((domain), &__dso_handle))
+#endif
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 int stage1(const void *kernel, void *stream);
 int runtime_launch(const void *kernel, void *stream);
 int vendor_init(void);
+int vendor_init_plain(void);
 int vendor_reset(void);
 int vendor_domain(void);
 int vendor_stream(void **stream);
@@ -63,6 +64,8 @@ int main(void)
                 SIM(simStreamSynchronize(v.stream));
         } else if (!strcmp(what, "init"))
             answer = vendor_init();
+        else if (!strcmp(what, "init_plain"))
+            answer = vendor_init_plain();
         else if (!strcmp(what, "reset"))
             answer = vendor_reset();
         else if (!strcmp(what, "vendor_domain"))

@@ -31,6 +31,14 @@ int vendor_reset(void)
     return hipSetSchedulingDomain(HIP_SCHED_DOMAIN_AUTO);
 }
 
+/* The same by the function's plain name, as a library does that knows no header of ours. */
+int vendor_init_plain(void)
+{
+    extern int plain(int) __asm__("hipSetSchedulingDomain") __attribute__((weak));
+    volatile int error = plain(HIP_SCHED_DOMAIN_SYSTEM);
+    return error;
+}
+
 int vendor_domain(void)
 {
     hipSchedulingDomain domain;
@@ -39,7 +47,7 @@ int vendor_domain(void)
 
 int vendor_stream(void **stream)
 {
-    int error = runtime_stream(stream);
+    volatile int error = runtime_stream(stream);
     return error;
 }
 #endif

@@ -1,4 +1,5 @@
 //! The exported functions of `include/xsched/domain.h`, under their names for HIP and for CUDA.
+#![allow(non_snake_case)] // published names
 
 use std::ffi::c_int;
 
@@ -74,7 +75,6 @@ macro_rules! exported {
             // SAFETY: the argument stays where it is; the second one's register is free at a function's entry.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
-            #[allow(non_snake_case)]
             unsafe extern "C" fn $name() {
                 core::arch::naked_asm!("mov rsi, qword ptr [rsp]", "jmp {}", sym $implementation)
             }
@@ -93,6 +93,20 @@ exported! {
     XPopSchedulingDomain => pop;
 }
 
+// SAFETY: as `set`; `within` is only compared with where objects lie.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn XSetSchedulingDomainFor(number: c_int, within: usize) -> c_int {
+    // SAFETY: plain numbers.
+    unsafe { set(number, within) }
+}
+
+// SAFETY: as `get`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn XGetSchedulingDomainFor(place: *mut c_int, within: usize) -> c_int {
+    // SAFETY: the caller's own place.
+    unsafe { get(place, within) }
+}
+
 /// Everything exported here, for the audit of what the library exports.
 pub const NAMES: &[&str] = &[
     "hipSetSchedulingDomain",
@@ -103,4 +117,6 @@ pub const NAMES: &[&str] = &[
     "XGetSchedulingDomain",
     "XPushSchedulingDomain",
     "XPopSchedulingDomain",
+    "XSetSchedulingDomainFor",
+    "XGetSchedulingDomainFor",
 ];

@@ -263,10 +263,11 @@ pub(super) fn launch(thread: &Thread) -> Origin {
     Origin { passes, explicit, detected: tally.detected }
 }
 
-/// The explicit domain of whoever makes a stream just now.
+/// The explicit domain of whoever makes a stream just now. The stream is there already, and making it may have come by
+/// here again: what was noted of the call is gone, but its frames are on the stack.
 pub(super) fn maker(thread: &Thread) -> Option<Domain> {
     let sites = Sites::of(thread);
-    let set = || decode(sites.library(thread.caller.get(), thread::place_of_hook())?.explicit.load(Relaxed));
+    let set = || decode(sites.tally(walk::caller()?.object).explicit.load(Relaxed));
     sites.pushed().unwrap_or_else(set)
 }
 

@@ -24,7 +24,8 @@ pub(super) struct Caller {
 }
 
 struct Walk {
-    from: usize,
+    /// The return address at which the way begins; none = at the first one outside of this library.
+    from: Option<usize>,
     frames: usize,
     begun: bool,
     found: Option<Caller>,
@@ -35,6 +36,15 @@ struct Walk {
 #[cold]
 #[inline(never)]
 pub(super) fn caller_beyond(from: usize) -> Option<Caller> {
+    walk(Some(from))
+}
+
+/// The first caller outside of this library and of any runtime.
+pub(super) fn caller() -> Option<Caller> {
+    walk(None)
+}
+
+fn walk(from: Option<usize>) -> Option<Caller> {
     let mut walk = Walk { from, frames: 0, begun: false, found: None };
     // SAFETY: the callback gets `walk` back and is done with it when the call returns; the unwinder only reads.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
@@ -50,11 +60,15 @@ unsafe extern "C" fn visit(context: *mut c_void, data: *mut c_void) -> c_int {
     if walk.frames > FRAMES {
         return STOP;
     }
-    if !walk.begun {
-        walk.begun = ip == walk.from;
+    if let Some(from) = walk.from.filter(|_| !walk.begun) {
+        walk.begun = ip == from;
         return GO_ON;
     }
     let Some(object) = objects::of(ip) else { return STOP };
+    if !walk.begun && (object.start..object.end).contains(&(visit as *const () as usize)) {
+        return GO_ON;
+    }
+    walk.begun = true;
     if object.kind == Kind::Runtime {
         return GO_ON;
     }
