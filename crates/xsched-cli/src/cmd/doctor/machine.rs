@@ -45,10 +45,9 @@ impl Report for Machine {
         out.push_str("\nplatforms\n");
         for p in &self.platforms {
             let levels = p.levels.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-            let what = match (p.present, p.levels.is_empty()) {
-                (true, false) => format!("{}; levels {levels}", p.devices.join(", ")),
-                (true, true) => p.devices.join(", "),
-                (false, _) => "not here".to_owned(),
+            let what = match p.present {
+                true => format!("{}; levels {levels}", p.devices.join(", ")),
+                false => "not here".to_owned(),
             };
             let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();
             out.push_str(&format!("      {:<10} {what}{note}\n", p.platform));
@@ -65,17 +64,17 @@ pub(super) fn examine(socket: Option<&Path>) -> Machine {
     let platforms = vec![
         platform(What::Cuda, "cuda", &[1]),
         platform(What::Opencl, "opencl", &[1]),
-        platform(What::Hip, "hip", &[]),
+        platform(What::Hip, "hip", &[1]),
         platform(What::Sim, "sim", &[1, 2, 3]),
     ];
     let mut checks = vec![preload_check(), libc_check(), daemon_check(socket)];
-    checks.push(if platforms.iter().any(|p| p.present && !p.levels.is_empty() && p.platform != "sim") {
+    checks.push(if platforms.iter().any(|p| p.present && p.platform != "sim") {
         Check::ok("device", "there is a device that this version can schedule")
     } else {
         Check::note(
             "device",
             "no real device that this version can schedule",
-            "install your device's driver: NVIDIA's, or one for OpenCL (PoCL makes a device of the CPU); the simulated \
+            "install your device's driver: NVIDIA's, ROCm, or one for OpenCL (PoCL makes a device of the CPU); the simulated \
              device works meanwhile",
         )
     });
@@ -86,18 +85,14 @@ pub(super) fn examine(socket: Option<&Path>) -> Machine {
 fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
     // The GPU is looked at as `xsched run` shows it to a program: without MPS, which a look alone would start.
     let nowhere = OsStr::new("/dev/null");
-    let (devices, why, driver) = match probe::run(what, &[(PIPE_DIRECTORY, nowhere)]) {
-        Ok(found) => (found.names, found.why, found.cuda),
-        Err(why) => (Vec::new(), Some(why), None),
+    let (devices, why, driver, known) = match probe::run(what, &[(PIPE_DIRECTORY, nowhere)]) {
+        Ok(found) => (found.names, found.why, found.cuda, found.levels),
+        Err(why) => (Vec::new(), Some(why), None, None),
     };
     let cuda = driver.map(Cuda::new);
-    let levels = cuda.as_ref().map_or(levels.to_vec(), |c| c.levels_by_time.clone());
+    let levels = cuda.as_ref().map(|c| c.levels_by_time.clone()).or(known).unwrap_or_else(|| levels.to_vec());
     let present = !devices.is_empty();
-    let note = match (present, levels.is_empty()) {
-        (true, true) => Some("hooks not in this version".to_owned()),
-        (true, false) => None,
-        (false, _) => why.or_else(|| Some("no device".to_owned())),
-    };
+    let note = if present { None } else { why.or_else(|| Some("no device".to_owned())) };
     Platform { platform: name, present, devices, levels, note, cuda }
 }
 

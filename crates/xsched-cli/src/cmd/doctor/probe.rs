@@ -10,6 +10,7 @@ use crate::cmd::demo::simdev_path;
 use crate::cuda::{self, Cuda, DeviceInfo};
 use crate::dl::Library;
 use crate::failure::{Result, print};
+use crate::hip;
 use crate::opencl::OpenCl;
 
 /// Longest a vendor library may take to name its devices.
@@ -59,6 +60,8 @@ pub(super) struct Found {
     pub(super) why: Option<String>,
     /// What CUDA's driver says.
     pub(super) cuda: Option<Driver>,
+    /// Preemption levels, where they are known only here.
+    pub(super) levels: Option<Vec<u8>>,
 }
 
 /// CUDA's driver.
@@ -73,18 +76,21 @@ pub(super) struct Driver {
 /// Looks and prints JSON.
 pub(crate) fn main(args: Args) -> Result {
     let names = |names: std::result::Result<Vec<String>, String>| match names {
-        Ok(names) => Found { names, why: None, cuda: None },
-        Err(why) => Found { names: Vec::new(), why: Some(why), cuda: None },
+        Ok(names) => Found { names, why: None, cuda: None, levels: None },
+        Err(why) => Found { names: Vec::new(), why: Some(why), cuda: None, levels: None },
     };
     let found = match args.what {
         What::Cuda => match cuda() {
             Ok(driver) => {
                 let names = driver.devices.iter().map(|d| d.name.clone()).collect();
-                Found { names, why: None, cuda: Some(driver) }
+                Found { names, why: None, cuda: Some(driver), levels: None }
             }
             Err(why) => names(Err(why)),
         },
-        What::Hip => names(Library::open("libamdhip64.so").map(|_| vec!["libamdhip64.so".to_owned()])),
+        What::Hip => match hip::look() {
+            Ok(hip) => Found { names: hip.devices, why: None, cuda: None, levels: Some(hip.levels) },
+            Err(why) => names(Err(why)),
+        },
         What::Opencl => names(opencl()),
         What::Sim => names(Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()])),
         What::Preload => names(mapped(std::process::id()).map(|path| path.into_iter().collect())),
