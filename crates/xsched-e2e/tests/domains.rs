@@ -106,7 +106,7 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
 /// Gives the vendor's stream 400 ms of work, then launches one kernel in the program's own: how long that takes.
 fn own_behind_vendor(program: &mut Process) -> Duration {
     step(program, "vendor_stream");
-    step(program, "on_vendor_stream 80 5000");
+    step(program, "on_vendor_stream 800 500");
     let begin = Instant::now();
     step(program, "own 1 10");
     begin.elapsed()
