@@ -103,11 +103,11 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert!(stats.get("domains").is_none(), "{stats}");
 }
 
-/// Gives the vendor's stream 400 ms of work, then launches one kernel in the program's own: how long that takes.
+/// Gives the vendor's stream 80 ms of work (nobody waits for it, so that after 100 ms it would count as done), then launches one kernel in the program's own: how long all of that takes.
 fn own_behind_vendor(program: &mut Process) -> Duration {
     step(program, "vendor_stream");
-    step(program, "on_vendor_stream 800 500");
     let begin = Instant::now();
+    step(program, "on_vendor_stream 160 500");
     step(program, "own 1 10");
     begin.elapsed()
 }
@@ -122,14 +122,15 @@ fn streams_made_under_explicit_system_go_before_their_programs_own() {
     let groups = chain.place.program(program.pid()).unwrap()["groups"].as_array().unwrap().clone();
     let shown: Vec<_> = groups.iter().map(|g| (g["domain"].as_str().unwrap(), g["priority"].as_i64())).collect();
     assert_eq!(shown, [("application", Some(0)), ("system", Some(0))], "never above the class");
-    println!("behind 400 ms of a system stream: {waited:?}");
-    assert!(waited > Duration::from_millis(300), "{waited:?}");
+    println!("behind 80 ms of a system stream: {waited:?}");
+    assert!(waited > Duration::from_millis(78), "{waited:?}");
     end(&chain, program);
     // Only detected, it goes before nobody.
     let mut program = chain.run(&[REPORT]);
     let waited = own_behind_vendor(&mut program);
     assert_eq!(chain.place.program(program.pid()).unwrap()["groups"].as_array().unwrap().len(), 1);
-    assert!(waited < Duration::from_millis(200), "{waited:?}");
+    println!("where it is only detected: {waited:?}");
+    assert!(waited < Duration::from_millis(60), "{waited:?}");
     end(&chain, program);
 }
 
