@@ -6,6 +6,7 @@
  *   another           makes and destroys a second queue, packets in between; prints "another"
  *   closeall          closes every descriptor but the standard ones and those of its runtime
  *   fork              a child uses the parent's runtime; prints "child ERRNO"
+ *   leave             prints "left" and calls exit() at once
  *   end               destroys the queue and ends
  *
  * Prints "ready", then CLOCK_MONOTONIC in ns after each 16 packets that the device took. */
@@ -152,6 +153,9 @@ int main(void)
             puts("closed");
         } else if (!strcmp(line, "fork")) {
             fork_child();
+        } else if (!strcmp(line, "leave")) {
+            puts("left");
+            exit(0);
         } else if (!strcmp(line, "end")) {
             break;
         }

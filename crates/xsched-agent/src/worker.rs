@@ -90,8 +90,11 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
     let started = std::thread::Builder::new().name("xsched-agent".into()).stack_size(256 * 1024).spawn(move || {
         let rt = worker.rt;
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run())).is_err() {
-            // Nobody is left who could open a gate: open them all, for good.
+            // Nobody is left who could open a gate: open them all, for good, and let go on what was interrupted.
             rt.detach();
+            for (device, platform) in rt.groups().filter_map(|group| rt.device_of(group.index())) {
+                platform.interrupt(&device, false);
+            }
         }
     });
     // SAFETY: as above.

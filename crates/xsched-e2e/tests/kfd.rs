@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use xsched_e2e::{Place, Process, beside, now_ns, until};
+use xsched_e2e::{Place, Process, TIMEOUT, now_ns, until};
 
 /// Where the source tree keeps what stands for `/sys`.
 fn sysfs() -> PathBuf {
@@ -65,6 +65,19 @@ impl Amd {
         let library = place.join("libhsa-runtime64.so.1");
         let program = place.compile("kfd/load.c", &[library.to_str().unwrap(), "-lpthread"]);
         Amd { place, kernel, program, sysfs: sysfs() }
+    }
+
+    /// With a program that uses HIP in place of the one that does without.
+    fn with_hip() -> Amd {
+        let mut amd = Amd::new();
+        let below = amd.place.join("libhsa-runtime64.so.1");
+        let flags = ["-shared", "-fPIC", "-Wl,-soname,libamdhip64.so.6", below.to_str().unwrap()];
+        let runtime = amd.place.compile("kfd/hip.c", &flags);
+        let library = amd.place.join("libamdhip64.so.6");
+        std::fs::rename(&runtime, &library).unwrap();
+        let flags = [library.to_str().unwrap(), below.to_str().unwrap(), "-lpthread"];
+        amd.program = amd.place.compile("kfd/hipload.c", &flags);
+        amd
     }
 
     fn on_it(&self, mut command: Command) -> Command {
@@ -166,7 +179,6 @@ fn a_program_without_hip_is_suspended_and_resumed_through_the_kernel() {
     let amd = Amd::new();
     // Both may run at once, but for the one that is suspended by hand.
     let _daemon = amd.place.daemon(&["--policy", "chaos"]);
-    let _ = beside("libxsched.so");
     let (mut program, mut rival) = (amd.run(&[]), amd.run(&[]));
     let pid = program.pid();
     program.progress_after(0);
@@ -189,11 +201,7 @@ fn a_program_without_hip_is_suspended_and_resumed_through_the_kernel() {
     let percentages: Vec<u32> = amd.updates(pid).iter().map(|u| u.1).collect();
     assert!(percentages.windows(2).all(|w| w[0] != w[1]), "{percentages:?}");
     assert!(percentages.iter().all(|p| *p == 0 || *p == 100), "{percentages:?}");
-    assert!(until_resumed(&percentages), "{percentages:?}");
-}
-
-fn until_resumed(percentages: &[u32]) -> bool {
-    percentages.last().is_none_or(|p| *p == 100)
+    assert_eq!(percentages.last(), Some(&100));
 }
 
 #[test]
@@ -225,4 +233,347 @@ fn await_held(amd: &Amd, low: &mut Process, high: &mut Process) -> u64 {
     });
     assert_eq!(amd.updates(low.pid()).last().map(|u| u.1), Some(0));
     before
+}
+
+/// Starts a program and a rival, and suspends the program.
+fn suspended(amd: &Amd, options: &[&str]) -> (Process, Process) {
+    let (mut program, mut rival) = (amd.run(options), amd.run(&[]));
+    program.progress_after(0);
+    rival.progress_after(0);
+    amd.suspend(&program);
+    await_stop(amd, &mut program, &mut rival);
+    (program, rival)
+}
+
+fn do_and_await(program: &mut Process, what: &str, answer: &str) {
+    program.tell(what);
+    program.expect(answer);
+}
+
+#[test]
+fn what_the_runtime_asks_for_meanwhile_neither_resumes_nor_is_lost() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, mut rival) = suspended(&amd, &[]);
+    let pid = program.pid();
+    let before = amd.updates(pid).len();
+    // Percentage 100 goes with every change of priority.
+    do_and_await(&mut program, "priority low", "priority");
+    do_and_await(&mut program, "suspend", "done");
+    do_and_await(&mut program, "resume", "done");
+    await_stop(&amd, &mut program, &mut rival);
+    assert_eq!(amd.updates(pid)[before..], [(0, 0, 0); 3]);
+    amd.resume(&program);
+    program.progress_after(now_ns());
+    assert_eq!(amd.updates(pid).last(), Some(&(0, 100, 0)));
+    // And the other way round: what the runtime suspended, nobody else resumes.
+    do_and_await(&mut program, "suspend", "done");
+    let told = amd.updates(pid).len();
+    amd.suspend(&program);
+    amd.place.await_state(pid, "suspended");
+    amd.resume(&program);
+    for _ in 0..3 {
+        rival.progress_after(now_ns());
+    }
+    let taken = count(&mut program).1;
+    rival.progress_after(now_ns());
+    assert_eq!(count(&mut program).1, taken, "its runtime has it suspended");
+    assert_eq!(amd.updates(pid).len(), told, "there was nothing to tell the kernel");
+    do_and_await(&mut program, "resume", "done");
+    program.progress_after(now_ns());
+    end(program);
+    end(rival);
+    amd.assert_all_well_formed(pid);
+}
+
+#[test]
+fn queues_come_and_go_and_their_numbers_are_used_again() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, mut rival) = (amd.run(&[]), amd.run(&[]));
+    let pid = program.pid();
+    program.progress_after(0);
+    for _ in 0..4 {
+        do_and_await(&mut program, "another", "another");
+    }
+    rival.progress_after(now_ns());
+    amd.suspend(&program);
+    await_stop(&amd, &mut program, &mut rival);
+    let requests = amd.requests(pid);
+    let made = requests.iter().filter(|r| r.number == CREATE).count();
+    let gone: Vec<u32> = requests.iter().filter(|r| r.number == DESTROY).map(|r| r.u32_at(0)).collect();
+    assert_eq!((made, gone), (5, vec![1; 4]), "the kernel gives the lowest free number");
+    assert_eq!(amd.updates(pid).last(), Some(&(0, 0, 7)), "only the one that is left");
+    amd.resume(&program);
+    program.progress_after(now_ns());
+    end(program);
+    end(rival);
+    amd.assert_all_well_formed(pid);
+}
+
+#[test]
+fn a_queue_made_while_its_program_is_suspended_waits_too() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, mut rival) = suspended(&amd, &[]);
+    let pid = program.pid();
+    program.tell("another");
+    until("it is made and suspended", || amd.updates(pid).last() == Some(&(1, 0, 7)));
+    rival.progress_after(now_ns());
+    assert!(!amd.requests(pid).iter().any(|r| r.number == DESTROY), "its packets wait");
+    amd.resume(&program);
+    program.expect("another");
+    end(program);
+    end(rival);
+    assert!(amd.requests(pid).iter().all(|r| r.rc == 0));
+}
+
+#[test]
+fn hardware_priorities_follow_the_class() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&[]);
+    let asked = |program: &Process| amd.requests(program.pid()).iter().find(|r| r.number == CREATE).unwrap().u32_at(48);
+    for (class, priority) in [("low", 0), ("normal", 7), ("high", 11), ("realtime", 11)] {
+        let program = amd.run(&["--priority", class]);
+        assert_eq!(asked(&program), priority, "{class}");
+        end(program);
+    }
+    let mut program = amd.run(&["--priority", "low"]);
+    program.progress_after(0);
+    let pid = program.pid();
+    do_and_await(&mut program, "priority high", "priority");
+    assert_eq!(amd.updates(pid), [(0, 100, 3)], "no queue rises above its program's class");
+    amd.place.ask(&["hint", "--pid", &pid.to_string(), "--priority", "high"]);
+    until("the hardware knows", || amd.updates(pid).last() == Some(&(0, 100, 11)));
+    end(program);
+    // Who insists on a lower level keeps what the runtime asks for.
+    let mut program = amd.run(&["--priority", "low", "--level", "1"]);
+    assert_eq!(asked(&program), 7);
+    assert!(amd.place.group(program.pid()).is_none());
+    program.tell("end");
+    let (code, _, errors) = program.wait();
+    assert_eq!(code, 0);
+    assert!(errors.ends_with("level 3 is all there is, and the program insists on level 1\n"), "{errors}");
+}
+
+#[test]
+fn a_suspension_that_the_kernel_refuses_leaves_the_program_running() {
+    for skip in [0, 2] {
+        let amd = Amd::new();
+        let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+        // ETIME: the device did not answer in time; the properties were changed all the same.
+        let mut program = amd.run_with(&[], &[("FAKEKFD_FAIL", &format!("7:62:{skip}:1"))]);
+        let mut rival = amd.run(&[]);
+        let pid = program.pid();
+        program.progress_after(0);
+        let mut suspensions = 0;
+        until("the kernel has refused once", || {
+            amd.suspend(&program);
+            amd.resume(&program);
+            suspensions += 1;
+            rival.progress_after(now_ns());
+            amd.requests(pid).iter().any(|r| r.rc == -62)
+        });
+        program.progress_after(now_ns());
+        until("the daemon knows", || amd.level(&program) < 3);
+        let told = amd.updates(pid);
+        assert_eq!(told.last(), Some(&(0, 100, 7)), "{told:?}");
+        // It is not tried again.
+        amd.suspend(&program);
+        program.progress_after(now_ns());
+        assert_eq!(amd.updates(pid), told);
+        program.tell("end");
+        let (code, _, errors) = program.wait();
+        assert_eq!(code, 0);
+        let lines: Vec<&str> = errors.lines().collect();
+        assert!(
+            lines.len() == 1 && lines[0].contains("preemption level 3 is not available: the driver refused"),
+            "{lines:?}"
+        );
+        end(rival);
+    }
+}
+
+/// A driver that cannot do it: said by name, once, and the program runs as without us.
+fn unscheduled(amd: &Amd, env: &[(&str, &str)], why: &str) {
+    let _daemon = amd.place.daemon(&[]);
+    let mut program = amd.run_with(&["--priority", "low"], env);
+    let pid = program.pid();
+    program.progress_after(0);
+    assert!(amd.place.group(pid).is_none(), "there is nothing that could be suspended");
+    program.tell("end");
+    let (code, _, errors) = program.wait();
+    assert_eq!(code, 0);
+    assert!(errors.contains(why), "{errors}");
+    assert_eq!(errors.matches("run unscheduled").count(), 1, "{errors}");
+    assert!(amd.updates(pid).is_empty());
+}
+
+#[test]
+fn an_unknown_driver_is_left_alone() {
+    unscheduled(&Amd::new(), &[("FAKEKFD_VERSION", "2.0")], "the driver speaks version 2 of its interface");
+}
+
+#[test]
+fn without_room_for_the_state_of_work_nothing_is_interrupted() {
+    unscheduled(&Amd::new(), &[("FAKEHSA_NO_SAVE", "1")], "does not save the state of interrupted work");
+}
+
+#[test]
+fn where_the_driver_was_told_not_to_save_state_nothing_is_interrupted() {
+    let mut amd = Amd::new();
+    let copy = amd.place.join("sysfs");
+    let copied = Command::new("cp").arg("-r").arg(sysfs()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    std::fs::write(copy.join("module/amdgpu/parameters/cwsr_enable"), "0\n").unwrap();
+    amd.sysfs = copy;
+    unscheduled(&amd, &[], "does not save the state of interrupted work");
+}
+
+#[test]
+fn the_driver_of_an_older_kernel_will_do() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let mut program = amd.run_with(&[], &[("FAKEKFD_VERSION", "1.3")]);
+    let mut rival = amd.run(&[]);
+    program.progress_after(0);
+    rival.progress_after(0);
+    amd.suspend(&program);
+    await_stop(&amd, &mut program, &mut rival);
+    amd.resume(&program);
+    program.progress_after(now_ns());
+    end(program);
+    end(rival);
+}
+
+#[test]
+fn a_forked_child_touches_no_queue_of_its_parent() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, mut rival) = suspended(&amd, &[]);
+    let pid = program.pid();
+    let told = amd.updates(pid);
+    // Whatever the child does with what it inherited, the kernel refuses (EBADF) as it would without us.
+    do_and_await(&mut program, "fork", "child 9");
+    await_stop(&amd, &mut program, &mut rival);
+    assert_eq!(amd.updates(pid), told);
+    let text = std::fs::read_to_string(amd.place.join("trace")).unwrap();
+    let others: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let child: Vec<&Value> = others.iter().filter(|v| v["pid"] != pid && v["pid"] != rival.pid()).collect();
+    assert_eq!(child.len(), 1, "only what the child asked for itself: {child:?}");
+    assert_eq!(child[0]["rc"], -9);
+    amd.resume(&program);
+    program.progress_after(now_ns());
+    end(program);
+    end(rival);
+}
+
+#[test]
+fn a_suspended_program_that_ends_is_let_go_first() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, rival) = suspended(&amd, &[]);
+    let pid = program.pid();
+    do_and_await(&mut program, "leave", "left");
+    let (code, _, errors) = program.wait();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert_eq!(amd.updates(pid).last(), Some(&(0, 100, 7)), "at its exit, before its runtime waits for its queues");
+    end(rival);
+}
+
+#[test]
+fn a_daemon_that_dies_leaves_nobody_suspended() {
+    let amd = Amd::new();
+    let daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, rival) = suspended(&amd, &[]);
+    xsched_e2e::signal(daemon.pid(), rustix::process::Signal::KILL);
+    program.progress_after(now_ns());
+    assert_eq!(amd.updates(program.pid()).last(), Some(&(0, 100, 7)));
+    for mut program in [program, rival] {
+        program.tell("end");
+        assert_eq!(program.wait().0, 0);
+    }
+}
+
+#[test]
+fn a_daemon_that_is_stopped_leaves_nobody_suspended() {
+    let amd = Amd::new();
+    let daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, rival) = suspended(&amd, &[]);
+    xsched_e2e::signal(daemon.pid(), rustix::process::Signal::STOP);
+    let resumed = program.progress_after(now_ns());
+    xsched_e2e::signal(daemon.pid(), rustix::process::Signal::CONT);
+    assert!(resumed < TIMEOUT / 10, "{resumed:?}");
+    for mut program in [program, rival] {
+        program.tell("end");
+        assert_eq!(program.wait().0, 0);
+    }
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_goes_on() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, mut rival) = suspended(&amd, &[]);
+    let pid = program.pid();
+    do_and_await(&mut program, "closeall", "closed");
+    // Nobody can tell it anything any more: it was let go, through the runtime's own descriptor.
+    program.progress_after(now_ns());
+    assert_eq!(amd.updates(pid).last(), Some(&(0, 100, 7)));
+    rival.progress_after(now_ns());
+    program.tell("end");
+    assert_eq!(program.wait().0, 0);
+    end(rival);
+}
+
+#[test]
+fn a_program_with_hip_is_suspended_through_the_kernel_if_it_asks_for_that() {
+    let amd = Amd::with_hip();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let (mut program, mut rival) = (amd.run(&["--level", "3"]), amd.run(&[]));
+    let pid = program.pid();
+    program.progress_after(0);
+    rival.progress_after(0);
+    let groups = amd.place.program(pid).unwrap()["groups"].as_array().unwrap().clone();
+    assert_eq!(groups.len(), 1, "its queues are HIP's: {groups:?}");
+    assert_eq!((&groups[0]["platform"], &groups[0]["level"]), (&"hip".into(), &3.into()));
+    assert_eq!(groups[0]["device"], "pci:0000:41:00.0");
+    for _ in 0..5 {
+        amd.suspend(&program);
+        await_stop(&amd, &mut program, &mut rival);
+        assert_eq!(amd.updates(pid).last(), Some(&(0, 0, 7)));
+        amd.resume(&program);
+        program.progress_after(now_ns());
+    }
+    assert_ne!(amd.level(&rival), 3, "nobody gets it who did not ask");
+    assert_eq!(amd.updates(rival.pid()), []);
+    let mut lines = end(program);
+    lines.extend(end(rival));
+    amd.place.assert_counts(&lines);
+    assert!(amd.requests(pid).iter().all(|r| r.rc == 0));
+}
+
+#[test]
+fn a_program_with_hip_goes_on_at_a_lower_level_where_the_kernel_refuses() {
+    let amd = Amd::with_hip();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let mut program = amd.run_with(&["--level", "3"], &[("FAKEKFD_FAIL", "7:22:0:1")]);
+    let mut rival = amd.run(&[]);
+    let pid = program.pid();
+    program.progress_after(0);
+    rival.progress_after(0);
+    amd.suspend(&program);
+    until("the daemon knows", || amd.level(&program) == 1);
+    // The host's gate is closed all the same.
+    await_stop(&amd, &mut program, &mut rival);
+    assert_eq!(amd.updates(pid), [(0, 0, 7), (0, 100, 7)], "tried once, and taken back");
+    amd.resume(&program);
+    program.progress_after(now_ns());
+    program.tell("end");
+    let (code, mut lines, errors) = program.wait();
+    assert_eq!(code, 0);
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("preemption level 3 is not available: the driver refused"), "{errors}");
+    lines.extend(end(rival));
+    amd.place.assert_counts(&lines);
 }

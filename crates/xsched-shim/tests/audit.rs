@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xsched::platform::{Class, cuda, hip, hooked_names, opencl, sim};
+use xsched::platform::{Class, cuda, hip, hooked_names, hsa, opencl, sim};
 
 type Table = &'static [(Class, &'static [&'static str])];
 
@@ -117,6 +117,7 @@ fn hooks_and_classes_agree() {
         cuda::table::CLASSES,
         hip::table::CLASSES,
         hip::table::OUTSIDE_HEADER,
+        hsa::table::CLASSES,
         opencl::table::CLASSES,
         sim::table::CLASSES,
     ] {

@@ -117,18 +117,27 @@ unsafe extern "C" fn hsa_queue_create(
 /// A queue that its program fills by itself: the agent thread looks into it from now on.
 fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     let Some(device) = device_of(real, agent).filter(|_| !queue.is_null()) else { return };
-    if let Some(why) = kfd::hindrance(&device) {
+    let Some(rt) = process::runtime() else { return };
+    let insists = rt.forced_level().filter(|level| *level < 3);
+    let insists = insists.map(|level| format!("level 3 is all there is, and the program insists on level {level}"));
+    if let Some(why) = insists.or_else(|| kfd::hindrance(&device)) {
         static SAID: std::sync::Once = std::sync::Once::new();
         SAID.call_once(|| say(&format!("HSA queues on {device} run unscheduled: {why}")));
         return;
     }
-    let Some(rt) = process::runtime() else { return };
     rt.remove_queue(queue as usize);
     rt.queue(queue as usize, || {
         // What it asks for as a queue's priority reaches the hardware, see `super::queues`. All queues are suspended
         // together, so that level 3 stays possible.
         Some(QueueSpec { handle: queue as usize, platform: HSA, device, priority_steps: 0, in_order: true })
     });
+}
+
+/// They cannot be suspended any more: nobody shall think that they are.
+pub(super) fn forget_queues() {
+    let Some(rt) = process::running() else { return };
+    let keys: Vec<usize> = rt.queues().filter(|q| filled_by_program(rt, q)).map(XQueue::key).collect();
+    keys.into_iter().for_each(|key| rt.remove_queue(key));
 }
 
 /// Packets put into a queue of ours, and packets taken out.

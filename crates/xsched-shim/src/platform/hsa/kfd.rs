@@ -140,7 +140,9 @@ fn give_up(error: c_int) {
         REFUSED.store(error, Relaxed);
     }
     let why = hindrance("").unwrap_or_default();
-    SAID.call_once(|| say(&format!("preemption level 3 is not available: {why}: using the next lower level")));
+    SAID.call_once(|| {
+        say(&format!("preemption level 3 is not available: {why}; going on with the next lower one, if any"))
+    });
 }
 
 /// The program's priority is this from now on. Called on the agent thread.
@@ -308,8 +310,8 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         let rt = process::runtime()?;
         static AT_EXIT: Once = Once::new();
         // The runtime's own exit handler, which may wait for its queues, was set before this one: it runs after it.
-        // SAFETY: registers a function of ours.
         AT_EXIT.call_once(|| {
+            // SAFETY: registers a function of ours.
             let _ = unsafe { libc::atexit(at_exit) };
         });
         let told = TOLD.load(Relaxed);
@@ -344,6 +346,7 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
             met(&mut state, fd);
             let State { queues, device } = &mut *state;
             queues.add(&made, priority);
+            CANNOT_SAVE.fetch_or(queues.some_cannot_save(&[made.gpu_id]), Relaxed);
             // One that cannot be suspended runs; those of its device that are will go on when the daemon says so.
             let _ = queues.catch_up(made.queue_id, &mut |request| carry(device.as_mut(), request));
         });

@@ -7,6 +7,7 @@
 pub mod hooks;
 mod kfd;
 mod queues;
+pub mod table;
 mod topology;
 pub mod uapi;
 
@@ -55,7 +56,11 @@ impl xsched_core::Platform for Hsa {
     }
 
     fn interrupt(&self, device: &str, on: bool) -> bool {
-        kfd::interrupt(device, on)
+        let done = kfd::interrupt(device, on);
+        if !done {
+            hooks::forget_queues();
+        }
+        done
     }
 
     fn set_priority(&self, rt: &Runtime, priority: i32) {
