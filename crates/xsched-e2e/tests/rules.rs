@@ -1,0 +1,117 @@
+//! Which class a program gets: default, operator's rule, its own wish, a hint, each before the one named before it, and
+//! none above the operator's ceiling. And what the configuration promises to a class.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use xsched_e2e::{Place, Process, until};
+
+fn with_config(place: &Place, text: &str) -> Process {
+    let path: PathBuf = place.join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    place.daemon(&["--config", path.to_str().unwrap()])
+}
+
+/// Class, who chose it, whether it was cut.
+fn shown(place: &Place, program: &Process) -> (Value, Value, Value) {
+    let entry = place.program(program.pid()).expect("attached");
+    (entry["class"].clone(), entry["class_from"].clone(), entry["limited"].clone())
+}
+
+fn class(name: &str, from: &str, limited: bool) -> (Value, Value, Value) {
+    (json!(name), json!(from), json!(limited))
+}
+
+#[test]
+fn each_step_of_the_precedence_counts_before_the_last() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let start = |options: &[&str]| {
+        let mut program = place.run(options, &steady, &["100", "1"]);
+        program.expect("ready");
+        program
+    };
+    {
+        let _daemon = place.daemon(&[]);
+        let program = start(&[]);
+        assert_eq!(shown(&place, &program), class("normal", "default", false));
+    }
+    let _daemon = with_config(
+        &place,
+        "[[rule]]\nexe = \"*/steady\"\npriority = \"low\"\nceiling = \"high\"\n[[rule]]\npriority = \"realtime\"\n",
+    );
+    let program = start(&[]);
+    assert_eq!(shown(&place, &program), class("low", "rule", false), "the first rule that matches");
+    let program = start(&["--priority", "high"]);
+    assert_eq!(shown(&place, &program), class("high", "option", false));
+    place.ask(&["hint", "--pid", &program.pid().to_string(), "--priority", "normal"]);
+    assert_eq!(shown(&place, &program), class("normal", "hint", false));
+    let program = start(&["--priority", "system"]);
+    assert_eq!(shown(&place, &program), class("high", "option", true), "no more than the ceiling");
+    let text = place.ask(&["ps"]);
+    assert!(text.contains("high      option+"), "{text}");
+}
+
+#[test]
+fn rules_ask_for_the_user_and_the_cgroup_too() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let cgroup = cgroup.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("").to_owned();
+    let uid = rustix::process::geteuid().as_raw();
+    for (rule, chosen) in [
+        (format!("user = {uid}\ncgroup = \"{cgroup}\""), "high"),
+        (format!("user = {}", uid + 1), "normal"),
+        ("cgroup = \"/nowhere/*\"".to_owned(), "normal"),
+        ("container = \"no-such-container\"".to_owned(), "normal"),
+    ] {
+        let _daemon = with_config(&place, &format!("[[rule]]\n{rule}\npriority = \"high\"\n"));
+        let mut program = place.run(&[], &steady, &["100", "1"]);
+        program.expect("ready");
+        assert_eq!(shown(&place, &program).0, chosen, "{rule}");
+    }
+}
+
+#[test]
+fn a_class_has_the_part_of_the_device_that_it_was_promised() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let launches = |program: &Process| place.group(program.pid()).map_or(0, |g| g["launches"].as_u64().unwrap());
+    let share = |config: &str| {
+        let _daemon = with_config(&place, config);
+        let start = |class: &str| {
+            let mut program = place.run(&["--priority", class], &steady, &["200", "16"]);
+            program.expect("ready");
+            program
+        };
+        let (low, high) = (start("low"), start("high"));
+        until("both run", || launches(&high) > 100);
+        let before = (launches(&high), launches(&low));
+        std::thread::sleep(Duration::from_secs(3)); // what is measured
+        let done = ((launches(&high) - before.0) as f64, (launches(&low) - before.1) as f64);
+        100.0 * done.1 / (done.0 + done.1)
+    };
+    let (nothing, promised) = (share(""), share("[classes.low]\nguarantee_percent = 20\nquantum_us = 5000\n"));
+    println!("low beside high: {nothing:.1} % of the launches, with 20 % promised {promised:.1} %");
+    assert!(nothing < 8.0, "{nothing}");
+    assert!((14.0..26.0).contains(&promised), "{promised}");
+}
+
+#[test]
+fn mistakes_in_class_tables_are_told_with_their_line() {
+    let place = Place::new();
+    let path = place.join("config.toml");
+    for (text, says) in [
+        ("[classes.low]\nquantum_us = 5\n", "2: '5' is out of range: use a number from 100 to 10000000"),
+        ("[classes.urgent]\n", "'urgent' is no class"),
+        ("[classes.low]\nguarantee_percent = 60\n[classes.high]\nguarantee_percent = 60\n", "make 120 %"),
+        ("[classes.low]\npreemptible = 1\n", "2: invalid type"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let out = place.xsched(&["daemon", "--config", path.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{text}: {said}");
+        assert!(said.contains(says), "{text}: {said}");
+    }
+}
