@@ -89,16 +89,30 @@ static int looked_up(void)
     return failures;
 }
 
-/* What was looked up in one copy does not know what the other made: as without us, it says so. */
+/* What one copy made or was told is unknown to the other, with or without us: what a program gets that mixes them. */
 static int mixed(void)
 {
     void *one = load("hip_bundled.so", RTLD_NOW | RTLD_LOCAL), *other = load("hip_default.so", RTLD_NOW | RTLD_LOCAL);
     int failures = work(one) + work(other);
     void *bundled = dlopen("libamdhip64.so", RTLD_NOW | RTLD_NOLOAD);
+    void *system = dlopen("libamdhip64.so.5", RTLD_NOW | RTLD_NOLOAD);
     const void *kernel = ((const void *(*)(void))find(other, "hip_kernel"))();
-    int rc = launch((launch_fn)find(bundled, "hipLaunchKernel"), kernel, NULL);
-    printf("launched through the other copy: %d\n", rc);
-    return failures + (rc != 98);
+    const void *variable = ((const void *(*)(void))find(other, "hip_variable"))();
+    void *stream, *module, *function;
+    char word[4] = {0};
+    failures += ((int (*)(void **))find(system, "hipStreamCreate"))(&stream);
+    failures += ((int (*)(void **, const void *))find(system, "hipModuleLoadData"))(&module, word);
+    failures += ((int (*)(void **, void *, const char *))find(system, "hipModuleGetFunction"))(
+        &function, module, "kernel");
+    int launched = launch((launch_fn)find(bundled, "hipLaunchKernel"), kernel, NULL);
+    int waited = ((stream_fn)find(bundled, "hipStreamSynchronize_spt"))(stream);
+    int of_module = ((int (*)(
+        void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))find(
+        bundled, "hipModuleLaunchKernel"))(function, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){(void *)0x55}, NULL);
+    int copied = ((int (*)(const void *, const void *, size_t, size_t, int))find(bundled, "hipMemcpyToSymbol"))(
+        variable, word, sizeof word, 0, 1);
+    printf("mixed: launch %d, wait %d, module's kernel %d, variable %d\n", launched, waited, of_module, copied);
+    return failures;
 }
 
 static void *works(void *module)

@@ -68,3 +68,8 @@ const void *hip_kernel(void)
 {
     return (void *)kernel_handle;
 }
+
+const void *hip_variable(void)
+{
+    return &variable;
+}
