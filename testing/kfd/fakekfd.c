@@ -283,7 +283,7 @@ static int handle(unsigned number, void *data)
 static void trace(int fd, unsigned long request, const uint8_t *in, size_t bytes, const uint8_t *out, int rc)
 {
     const char *path = getenv("FAKEKFD_TRACE");
-    if (!path) {
+    if (!path || _IOC_NR(request) == _IOC_NR(AMDKFD_IOC_WAIT_EVENTS)) {
         return;
     }
     char line[2048];
@@ -311,12 +311,19 @@ static int request_of(int fd, unsigned long request, void *argument)
     unsigned number = _IOC_NR(request);
     size_t own = size_of(number), caller = _IOC_SIZE(request);
     uint8_t in[512] = {0}, data[512] = {0};
-    if (_IOC_TYPE(request) != 'K' || !own || caller > sizeof data) {
+    if (caller > sizeof data) {
         return -ENOTTY;
     }
     memcpy(in, argument, caller);
+    if (!own) {
+        trace(fd, request, in, caller, in, -ENOTTY);
+        return -ENOTTY;
+    }
     memcpy(data, argument, caller);
     int rc;
+    if (number == _IOC_NR(AMDKFD_IOC_WAIT_EVENTS)) {
+        usleep(1000); /* events come to pass all the time: whoever waits looks again */
+    }
     pthread_mutex_lock(&kernel.lock);
     if (kernel.owner != getpid()) {
         rc = -EBADF; /* another process opened it */
@@ -387,7 +394,7 @@ static const char *redirected(const char *path, char *room, size_t size)
     bool ours = path && (!strncmp(path, "/sys/class/kfd", 14) || !strncmp(path, "/sys/module/amdgpu", 18) ||
                          !strncmp(path, "/sys/devices/virtual/kfd", 24));
     if (!root || !ours) {
-        return path && !strncmp(path, "/dev/dri/renderD", 16) ? "/dev/null" : path;
+        return path;
     }
     const char *rest = path + 4;
     if (!strncmp(rest, "/devices/virtual/kfd", 20)) {
@@ -418,7 +425,8 @@ int ioctl(int fd, unsigned long request, ...)
 static int open_any(int folder, const char *path, int flags, mode_t mode)
 {
     char room[4096];
-    if (path && !strcmp(path, "/dev/kfd")) {
+    /* A render node is only mapped from, like the other. */
+    if (path && (!strcmp(path, "/dev/kfd") || !strncmp(path, "/dev/dri/renderD", 16))) {
         return open_kfd(flags);
     }
     return (int)syscall(SYS_openat, folder, redirected(path, room, sizeof room), flags, mode);

@@ -67,6 +67,14 @@ impl Amd {
         Amd { place, kernel, program, sysfs: sysfs() }
     }
 
+    /// With Debian's build of AMD's own runtime in place of the one that stands in for it.
+    fn with_real_runtime() -> Amd {
+        let mut amd = Amd::new();
+        std::fs::remove_file(amd.place.join("libhsa-runtime64.so.1")).unwrap();
+        amd.program = amd.place.compile("kfd/load.c", &["-l:libhsa-runtime64.so.1", "-lpthread"]);
+        amd
+    }
+
     /// With a program that uses HIP in place of the one that does without.
     fn with_hip() -> Amd {
         let mut amd = Amd::new();
@@ -576,4 +584,48 @@ fn a_program_with_hip_goes_on_at_a_lower_level_where_the_kernel_refuses() {
     assert!(errors.contains("preemption level 3 is not available: the driver refused"), "{errors}");
     lines.extend(end(rival));
     amd.place.assert_counts(&lines);
+}
+
+/// The runtime is real (ROCr 5.2), the kernel below it is not.
+#[test]
+fn amds_own_runtime_is_followed_and_suspended() {
+    let amd = Amd::with_real_runtime();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let start = |options: &[&str]| {
+        let mut program = amd.run(options);
+        program.progress_after(0);
+        program
+    };
+    let (mut program, mut rival) = (start(&["--priority", "low"]), start(&[]));
+    let pid = program.pid();
+    let group = amd.place.group(pid).expect("a group");
+    assert_eq!((&group["platform"], &group["device"]), (&"hsa".into(), &"pci:0000:41:00.0".into()));
+    assert_eq!(group["queues"].as_array().unwrap().len(), 1);
+    let made: Vec<Request> = amd.requests(pid).into_iter().filter(|r| r.number == CREATE).collect();
+    assert_eq!(made[0].bytes.len(), 88, "this runtime's structure is the shorter one");
+    assert!(made.iter().all(|r| r.u32_at(48) == 0), "each with the priority of its class: {made:?}");
+    for _ in 0..3 {
+        amd.suspend(&program);
+        await_stop(&amd, &mut program, &mut rival);
+        // SetPriority carries percentage 100.
+        do_and_await(&mut program, "priority high", "priority");
+        await_stop(&amd, &mut program, &mut rival);
+        amd.resume(&program);
+        program.progress_after(now_ns());
+        do_and_await(&mut program, "priority normal", "priority");
+    }
+    do_and_await(&mut program, "another", "another");
+    for mut process in [program, rival] {
+        process.tell("end");
+        let (code, lines, errors) = process.wait();
+        // That the pretended device cannot tell its marketing name.
+        let errors: Vec<&str> = errors.lines().filter(|l| !l.starts_with("amdgpu_device_initialize")).collect();
+        assert_eq!((code, errors.len()), (0, 0), "{errors:?} {lines:?}");
+    }
+    amd.assert_all_well_formed(pid);
+    let queues: Vec<Request> =
+        amd.requests(pid).into_iter().filter(|r| [CREATE, DESTROY, UPDATE].contains(&r.number)).collect();
+    assert!(queues.iter().all(|r| r.rc == 0), "{queues:?}");
+    assert!(queues.iter().any(|r| r.number == UPDATE && r.update().1 == 0));
+    assert!(queues.iter().any(|r| r.number == UPDATE && r.update().2 == 3), "high within low");
 }
