@@ -5,6 +5,7 @@ mod c;
 mod cuda;
 mod generate;
 mod hip;
+mod hip_runtime;
 mod opencl;
 mod packages;
 mod test;
@@ -12,7 +13,7 @@ mod test;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test | bundle DIR";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test | hip-runtime DIR | bundle DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         ["generate"] => generate::run(&root(), false),
         ["generate", "--check"] => generate::run(&root(), true),
         ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref()),
+        ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
         ["test"] if test::run(&root()) => Ok(()),
         ["test"] => Err("something failed, see the summary".into()),
         _ => {

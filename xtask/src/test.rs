@@ -49,7 +49,7 @@ pub(crate) fn run(root: &Path) -> bool {
 }
 
 /// Where cargo puts what it builds.
-fn target_folder(root: &Path) -> PathBuf {
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
     // A relative CARGO_TARGET_DIR counts from where cargo is called, which is the root for the steps below.
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }

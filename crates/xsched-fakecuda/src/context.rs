@@ -10,6 +10,7 @@ use crate::{capture, stats};
 use rustix::fd::RawFd;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Arc, Weak};
@@ -50,7 +51,13 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// Handles of the contexts that are current to this thread, the uppermost last; 0 = none was set.
-    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Never dropped: exit handlers call drivers, too.
+    static STACK: ManuallyDrop<RefCell<Vec<usize>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+}
+
+/// Does something with this thread's stack of contexts.
+fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
+    STACK.with(|stack| body(&mut stack.borrow_mut()))
 }
 
 /// Calls `body` with every descriptor by which the device knows this process.
@@ -155,7 +162,7 @@ fn find(handle: usize) -> Result<Arc<Ctx>> {
 
 /// Handle of the calling thread's context; 0 = none.
 fn top() -> usize {
-    STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0))
+    stack(|stack| stack.last().copied().unwrap_or(0))
 }
 
 /// The calling thread's context, if it may still be used.
@@ -233,7 +240,7 @@ pub(crate) fn primary_set_flags(number: c_int, flags: c_uint) -> Result<()> {
 pub(crate) fn create(out: Out<usize>, flags: c_uint, number: c_int) -> Result<()> {
     let (device, out) = (device(number)?, out.required()?);
     let context = Ctx::new(device, false, flags)?;
-    STACK.with_borrow_mut(|stack| stack.push(context.handle));
+    stack(|stack| stack.push(context.handle));
     out.put(context.handle)
 }
 
@@ -254,7 +261,7 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
         return Err(Error::INVALID_CONTEXT);
     }
     if top() == handle {
-        STACK.with_borrow_mut(|stack| stack.pop());
+        stack(|stack| stack.pop());
     }
     context.end();
     Ok(())
@@ -262,12 +269,12 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
 
 pub(crate) fn push(handle: usize) -> Result<()> {
     let context = find(handle)?;
-    STACK.with_borrow_mut(|stack| stack.push(context.handle));
+    stack(|stack| stack.push(context.handle));
     Ok(())
 }
 
 pub(crate) fn pop(out: Out<usize>) -> Result<()> {
-    let handle = STACK.with_borrow_mut(Vec::pop).filter(|&handle| handle != 0).ok_or(Error::INVALID_CONTEXT)?;
+    let handle = stack(Vec::pop).filter(|&handle| handle != 0).ok_or(Error::INVALID_CONTEXT)?;
     out.maybe(handle);
     Ok(())
 }
@@ -276,7 +283,7 @@ pub(crate) fn set_current(handle: usize) -> Result<()> {
     if handle != 0 {
         find(handle)?;
     }
-    STACK.with_borrow_mut(|stack| {
+    stack(|stack| {
         stack.pop();
         if handle != 0 {
             stack.push(handle);

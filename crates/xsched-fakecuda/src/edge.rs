@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Where a result goes. Only C makes one: it points to room for a `T`, or is null.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct Out<T>(*mut T);
+pub struct Out<T>(*mut T);
 
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Self {
@@ -21,16 +21,22 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    pub(crate) const NOWHERE: Self = Self(std::ptr::null_mut());
+    /// What is not wanted.
+    pub const NOWHERE: Self = Self(std::ptr::null_mut());
+
+    /// Into a value of our own.
+    pub fn to(value: &mut T) -> Self {
+        Self(value)
+    }
 
     /// Stores a result that must go somewhere.
-    pub(crate) fn put(self, value: T) -> Result<()> {
+    pub fn put(self, value: T) -> Result<()> {
         self.required()?.maybe(value);
         Ok(())
     }
 
     /// Stores a result if it is wanted.
-    pub(crate) fn maybe(self, value: T) {
+    pub fn maybe(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, and the caller vouches for the rest.
             unsafe { self.0.write_unaligned(value) };
@@ -38,26 +44,39 @@ impl<T> Out<T> {
     }
 
     /// Fails unless it points somewhere.
-    pub(crate) fn required(self) -> Result<Self> {
+    pub fn required(self) -> Result<Self> {
         if self.0.is_null() { Err(Error::INVALID_VALUE) } else { Ok(self) }
     }
 
     /// Stores a list of results, one after the other.
-    pub(crate) fn list(self, values: impl IntoIterator<Item = T>) {
+    pub fn list(self, values: impl IntoIterator<Item = T>) {
         for (index, value) in values.into_iter().enumerate() {
             Self(self.0.wrapping_add(index)).maybe(value);
         }
     }
 
-    pub(crate) fn is_null(self) -> bool {
+    /// Is it not wanted?
+    pub fn is_null(self) -> bool {
         self.0.is_null()
+    }
+
+    /// Where it points.
+    pub fn address(self) -> *mut T {
+        self.0
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// What is there so far, for what goes both ways.
+    pub fn read(self) -> Result<T> {
+        In(self.0.cast_const()).get()
     }
 }
 
 /// Where an argument is. Only C makes one: it points to values of `T`, or is null.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct In<T>(*const T);
+pub struct In<T>(*const T);
 
 impl<T> Clone for In<T> {
     fn clone(&self) -> Self {
@@ -68,18 +87,21 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
-    pub(crate) const NOTHING: Self = Self(std::ptr::null());
+    /// Null.
+    pub const NOTHING: Self = Self(std::ptr::null());
 
     /// An address that C gave as a number.
-    pub(crate) fn from_address(address: usize) -> Self {
+    pub fn from_address(address: usize) -> Self {
         Self(std::ptr::with_exposed_provenance(address))
     }
 
-    pub(crate) fn get(self) -> Result<T> {
+    /// The value.
+    pub fn get(self) -> Result<T> {
         self.at(0)
     }
 
-    pub(crate) fn at(self, index: usize) -> Result<T> {
+    /// One of several.
+    pub fn at(self, index: usize) -> Result<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
@@ -87,11 +109,13 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 
-    pub(crate) fn list(self, count: usize) -> Result<Vec<T>> {
+    /// The first `count` of several.
+    pub fn list(self, count: usize) -> Result<Vec<T>> {
         (0..count).map(|index| self.at(index)).collect()
     }
 
-    pub(crate) fn is_null(self) -> bool {
+    /// Is there none?
+    pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 }
@@ -99,15 +123,16 @@ impl<T: Copy> In<T> {
 /// A C string, or null. Only C makes one.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text(*const c_char);
+pub struct Text(*const c_char);
 
 impl Text {
     /// One of our own.
-    pub(crate) fn from_c(text: &CStr) -> Self {
+    pub fn from_c(text: &CStr) -> Self {
         Self(text.as_ptr())
     }
 
-    pub(crate) fn get(self) -> Result<String> {
+    /// Its text.
+    pub fn get(self) -> Result<String> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }

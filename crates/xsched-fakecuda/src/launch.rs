@@ -9,7 +9,10 @@ use crate::result::{Error, Result};
 use crate::stream;
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
-use xsched_sim::command::{Action, KernelOp};
+use xsched_sim::command::{Action, KernelOp, TensorOp};
+
+/// The most arguments that a kernel has.
+const PARAMETERS: usize = 7;
 
 /// Device time of a kernel without work, in ns.
 const BASE_NS: u64 = 2_000;
@@ -19,13 +22,13 @@ const BASE_NS: u64 = 2_000;
 pub(crate) struct Launch {
     kernel: Kernel,
     /// In order, each in the low bits.
-    arguments: [u64; 4],
+    arguments: [u64; PARAMETERS],
 }
 
 impl Launch {
     /// Takes the arguments from where a launch has them.
     pub(crate) fn new(kernel: Kernel, params: In<In<u8>>, extra: In<usize>) -> Result<Self> {
-        let mut arguments = [0; 4];
+        let mut arguments = [0; PARAMETERS];
         let packed = if params.is_null() && !kernel.parameters().is_empty() { Some(buffer(extra)?) } else { None };
         for (index, (&size, offset)) in kernel.parameters().iter().zip(kernel.offsets()).enumerate() {
             let (from, skip) = match packed {
@@ -48,7 +51,7 @@ impl Launch {
     }
 
     fn within(&self, ctx: &Arc<Ctx>) -> Option<Action> {
-        let [first, second, third, fourth] = self.arguments;
+        let [first, second, third, fourth, fifth, sixth, seventh] = self.arguments;
         let floats = |address: u64, count: u32| {
             let pointer = std::ptr::with_exposed_provenance::<c_void>(address as usize);
             ctx.sim.offset(pointer, count as usize * 4).filter(|offset| offset.is_multiple_of(4))
@@ -70,8 +73,34 @@ impl Launch {
                 kernel(KernelOp::Fill, count, work, 0, y, f32::from_bits(second as u32))
             }
             Kernel::Reduce => kernel(KernelOp::Sum, count, work, floats(second, count)?, floats(third, 1)?, 0.0),
+            Kernel::Copy => {
+                let (x, y) = (floats(second, count)?, floats(third, count)?);
+                Some(Action::copy(y, x, u64::from(count) * 4))
+            }
+            Kernel::Gemm => {
+                let sizes = [count, second as u32, third as u32, 0];
+                self.tensor(ctx, TensorOp::Gemm, sizes, [fourth, fifth, sixth])
+            }
+            Kernel::Conv2d => {
+                let sizes = [count, second as u32, third as u32, fourth as u32];
+                self.tensor(ctx, TensorOp::Conv2d, sizes, [fifth, sixth, seventh])
+            }
             Kernel::Stamp => Some(Action::Stamp { place: memory::place(ctx, first, 8).ok()?, duration_ns: BASE_NS }),
         }
+    }
+
+    fn tensor(&self, ctx: &Arc<Ctx>, op: TensorOp, sizes: [u32; 4], operands: [u64; 3]) -> Option<Action> {
+        let counts = op.floats(sizes)?;
+        let place = |i: usize| {
+            let pointer = std::ptr::with_exposed_provenance::<c_void>(operands[i] as usize);
+            let bytes = usize::try_from(counts[i]).ok()?.checked_mul(4)?;
+            ctx.sim.offset(pointer, bytes).filter(|offset| offset.is_multiple_of(4))
+        };
+        let (x, w, y) = (place(0)?, place(1)?, place(2)?);
+        // As many multiplications as each result needs, 500 a ns.
+        let each = if op == TensorOp::Gemm { u64::from(sizes[2]) } else { counts[1] };
+        let duration_ns = BASE_NS + counts[2].saturating_mul(each) / 500;
+        Some(Action::Tensor { op, sizes, duration_ns, x, w, y })
     }
 }
 

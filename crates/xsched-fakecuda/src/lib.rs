@@ -41,6 +41,19 @@ mod stats;
 mod stream;
 mod table;
 
+pub use edge::{In, Out, Text};
+pub use result::{Error, Result};
+
+/// The entry point of this name; null if the driver has none. For a library that has this driver built in.
+pub fn entry_point(name: &str) -> *const () {
+    lookup::address(name).cast()
+}
+
+/// Contexts made from now on ask nobody for channel groups: a library that has this driver built in is no CUDA program.
+pub fn without_channel_groups() {
+    rm::OFF.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// Stores the first `room` of the counters where `out` points, and returns how many there are.
 ///
 /// # Safety

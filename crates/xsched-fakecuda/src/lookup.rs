@@ -37,7 +37,7 @@ fn search(name: &str, version: i32, per_thread: bool) -> std::result::Result<&'s
     }
 }
 
-fn address(symbol: &str) -> *const c_void {
+pub(crate) fn address(symbol: &str) -> *const c_void {
     let entry = TABLE.iter().chain(UNSUPPORTED).find(|entry| entry.name == symbol);
     entry.map_or(std::ptr::null(), |entry| entry.address.cast())
 }

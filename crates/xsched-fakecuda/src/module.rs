@@ -25,6 +25,13 @@ pub(crate) enum Kernel {
     Spin,
     /// `stamp(unsigned long long *p)`: `*p` = device time in ns.
     Stamp,
+    /// `copy(unsigned n, float *in, float *out)`: `out[i] = in[i]`.
+    Copy,
+    /// `gemm(unsigned m, unsigned n, unsigned k, float *a, float *b, float *c)`: `c[m][n] = a[m][k] * b[k][n]`.
+    Gemm,
+    /// `conv2d(unsigned h, unsigned w, unsigned kh, unsigned kw, float *in, float *filter, float *out)`: the
+    /// correlation, where the filter fits.
+    Conv2d,
     /// `crash()`: touches memory that is not there.
     Crash,
 }
@@ -38,6 +45,9 @@ impl Kernel {
             "reduce" => Self::Reduce,
             "spin" => Self::Spin,
             "stamp" => Self::Stamp,
+            "copy" => Self::Copy,
+            "gemm" => Self::Gemm,
+            "conv2d" => Self::Conv2d,
             "crash" => Self::Crash,
             _ => return None,
         })
@@ -49,7 +59,9 @@ impl Kernel {
             Self::Empty | Self::Crash => &[],
             Self::Axpy => &[4, 4, 8, 8],
             Self::Fill => &[4, 4, 8],
-            Self::Reduce => &[4, 8, 8],
+            Self::Reduce | Self::Copy => &[4, 8, 8],
+            Self::Gemm => &[4, 4, 4, 8, 8, 8],
+            Self::Conv2d => &[4, 4, 4, 4, 8, 8, 8],
             Self::Spin | Self::Stamp => &[8],
         }
     }

@@ -7,7 +7,7 @@ macro_rules! errors {
     ($($name:ident = $number:literal, $text:literal;)*) => {
         /// A `CUresult` other than success.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) struct Error(pub(crate) i32);
+        pub struct Error(pub i32);
 
         #[allow(dead_code)] // the list is whole, not all of it happens here
         impl Error {
@@ -56,7 +56,8 @@ errors! {
     UNKNOWN = 999, "unknown error";
 }
 
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+/// With an [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<client::Error> for Error {
     fn from(error: client::Error) -> Self {

@@ -3,6 +3,9 @@
 /// Words of an encoded command.
 pub const WORDS: usize = 7;
 
+/// The bits of a word that hold a tensor kernel's device time; its effect lies above.
+const TENSOR_NS: u64 = (1 << 56) - 1;
+
 /// Device time of copies and sets: 10 GB/s. Pitches cost nothing.
 pub fn transfer_ns(bytes: u64) -> u64 {
     bytes / 10
@@ -32,6 +35,37 @@ impl KernelOp {
         const OPS: [KernelOp; 6] =
             [KernelOp::Nop, KernelOp::Fill, KernelOp::Axpy, KernelOp::AddIndex, KernelOp::Sum, KernelOp::Fault];
         OPS.get(usize::try_from(op).ok()?).copied()
+    }
+}
+
+/// What a kernel with three operands does when it completes. All are dense rows of `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TensorOp {
+    /// `y[m][n]` = `x[m][k]` times `w[k][n]`; sizes m, n, k.
+    Gemm = 0,
+    /// `y` = `x[h][w]` correlated with `w[kh][kw]` where it fits; sizes h, w, kh, kw.
+    Conv2d = 1,
+}
+
+impl TensorOp {
+    fn new(op: u64) -> Option<Self> {
+        [Self::Gemm, Self::Conv2d].get(usize::try_from(op).ok()?).copied()
+    }
+
+    /// Floats of `x`, `w` and `y`; none if the sizes make no sense.
+    pub fn floats(self, sizes: [u32; 4]) -> Option<[u64; 3]> {
+        let [a, b, c, d] = sizes.map(u64::from);
+        let (counts, sensible) = match self {
+            Self::Gemm => ([a.checked_mul(c), c.checked_mul(b), a.checked_mul(b)], true),
+            Self::Conv2d => {
+                let fits = (1..=a).contains(&c) && (1..=b).contains(&d);
+                let (rows, columns) = ((a + 1).saturating_sub(c), (b + 1).saturating_sub(d));
+                ([a.checked_mul(b), c.checked_mul(d), rows.checked_mul(columns)], fits)
+            }
+        };
+        let [Some(x), Some(w), Some(y)] = counts else { return None };
+        sensible.then_some([x, w, y])
     }
 }
 
@@ -110,6 +144,21 @@ pub enum Action {
         y: u64,
         /// Factor.
         a: f32,
+    },
+    /// Runs a kernel with three operands.
+    Tensor {
+        /// Its effect.
+        op: TensorOp,
+        /// As the effect wants them.
+        sizes: [u32; 4],
+        /// Device time in ns, below 2^56.
+        duration_ns: u64,
+        /// First operand.
+        x: u64,
+        /// Second operand.
+        w: u64,
+        /// Result.
+        y: u64,
     },
     /// A kernel that writes the time (ns of CLOCK_MONOTONIC) at which it completes.
     Stamp {
@@ -232,6 +281,10 @@ impl Command {
             Action::Call => (8, [0; WORDS - 1]),
             Action::Returned => (9, [0; WORDS - 1]),
             Action::Stamp { place, duration_ns } => (10, [place.region.into(), place.offset, duration_ns, 0, 0, 0]),
+            Action::Tensor { op, sizes, duration_ns, x, w, y } => {
+                let [a, b, c, d] = sizes.map(u64::from);
+                (11, [(op as u64) << 56 | duration_ns & TENSOR_NS, a << 32 | b, c << 32 | d, x, w, y])
+            }
         };
         let mut words = [tag << 32 | u64::from(self.stream); WORDS];
         words[1..].copy_from_slice(&rest);
@@ -262,6 +315,11 @@ impl Command {
             8 => Action::Call,
             9 => Action::Returned,
             10 => Action::Stamp { place: place()?, duration_ns: c },
+            11 => {
+                let sizes = [(b >> 32) as u32, b as u32, (c >> 32) as u32, c as u32];
+                let (op, duration_ns) = (TensorOp::new(a >> 56)?, a & TENSOR_NS);
+                Action::Tensor { op, sizes, duration_ns, x: d, w: e, y: f }
+            }
             _ => return None,
         };
         Some(Self { stream: head as u32, action })
@@ -286,6 +344,7 @@ mod tests {
             Action::WriteValue { place, width: Width::Double, value: u64::MAX },
             Action::Call,
             Action::Returned,
+            Action::Tensor { op: TensorOp::Conv2d, sizes: [1, 2, 3, u32::MAX], duration_ns: 4, x: 5, w: 6, y: 7 },
         ];
         for action in actions {
             let command = Command { stream: u32::MAX, action };
@@ -296,11 +355,20 @@ mod tests {
     #[test]
     fn nonsense_is_no_command() {
         assert_eq!(Command::decode([0; WORDS]), None);
-        assert_eq!(Command::decode([11 << 32, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Command::decode([12 << 32, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Command::decode([1 << 32, 6, 0, 0, 0, 0, 0]), None, "no such kernel");
+        assert_eq!(Command::decode([11 << 32, 2 << 56, 0, 0, 0, 0, 0]), None, "no such tensor kernel");
         assert_eq!(Command::decode([3 << 32, 0, 3, 0, 0, 0, 0]), None, "no such pattern");
         assert_eq!(Command::decode([6 << 32, 0, 0, 4, 0, 4, 0]), None, "no such comparison");
         assert_eq!(Command::decode([7 << 32, 0, 0, 0, 5, 0, 0]), None, "no such word");
+    }
+
+    #[test]
+    fn operands_have_the_sizes_of_the_shape() {
+        assert_eq!(TensorOp::Gemm.floats([2, 3, 4, 0]), Some([8, 12, 6]));
+        assert_eq!(TensorOp::Conv2d.floats([4, 5, 3, 3]), Some([20, 9, 6]));
+        assert_eq!(TensorOp::Conv2d.floats([4, 5, 5, 3]), None, "the filter does not fit");
+        assert_eq!(TensorOp::Conv2d.floats([4, 5, 0, 3]), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a command does to memory when it completes.
 
-use crate::command::{Action, Condition, KernelOp, Place, Width, transfer_ns};
+use crate::command::{Action, Condition, KernelOp, Place, TensorOp, Width, transfer_ns};
 use crate::layout::{EVENTS, STREAMS};
 use crate::memory::Mapping;
 use crate::model::Work;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(super) enum Effect {
     None,
     Kernel { op: KernelOp, count: u32, x: *mut u8, y: *mut u8, a: f32 },
+    Tensor { op: TensorOp, sizes: [u32; 4], x: *const f32, w: *const f32, y: *mut f32 },
     Fault,
     Stamp { word: Word },
     Copy { dst: Rows, src: Rows, bytes: usize, rows: usize },
@@ -101,6 +102,13 @@ pub(super) fn prepare(action: Action, regions: &Regions) -> Option<(Work, Effect
         Action::Stamp { place, duration_ns } => {
             (Work::Run(duration_ns), Effect::Stamp { word: word(regions, place, Width::Double)? })
         }
+        Action::Tensor { op, sizes, duration_ns, x, w, y } => {
+            let [in_x, in_w, in_y] = op.floats(sizes)?;
+            let at =
+                |offset: u64, count: u64| arena.at(offset, count.checked_mul(4)?).filter(|_| offset.is_multiple_of(4));
+            let (x, w, y) = (at(x, in_x)?.cast_const().cast(), at(w, in_w)?.cast_const().cast(), at(y, in_y)?.cast());
+            (Work::Run(duration_ns), Effect::Tensor { op, sizes, x, w, y })
+        }
         Action::Copy { dst, src, bytes, rows, dst_pitch, src_pitch } => {
             let (dst, src) =
                 (Rows::new(arena, dst, bytes, rows, dst_pitch)?, Rows::new(arena, src, bytes, rows, src_pitch)?);
@@ -146,6 +154,7 @@ impl Effect {
         match *self {
             Self::None | Self::Fault | Self::Record { .. } | Self::WaitValue { .. } => {}
             Self::Kernel { op, count, x, y, a } => kernel(op, count, x.cast(), y.cast(), a),
+            Self::Tensor { op, sizes, x, w, y } => tensor(op, sizes, x, w, y),
             Self::Stamp { ref word } => word.store(at),
             Self::Copy { dst, src, bytes, rows } => (0..rows).for_each(|i| {
                 // SAFETY: all rows were checked to lie in the arena, which is mapped. The client may write there at
@@ -185,5 +194,35 @@ fn kernel(op: KernelOp, count: u32, x: *mut u32, y: *mut u32, a: f32) {
         KernelOp::Axpy => (0..count).for_each(|i| put(i, get(y, i) + a * get(x, i))),
         KernelOp::AddIndex => (0..count).for_each(|i| put(i, get(y, i) * a + i as f32)),
         KernelOp::Sum => put(0, (0..count).map(|i| f64::from(get(x, i))).sum::<f64>() as f32),
+    }
+}
+
+fn tensor(op: TensorOp, sizes: [u32; 4], x: *const f32, w: *const f32, y: *mut f32) {
+    let [a, b, c, d] = sizes.map(|n| n as usize);
+    // SAFETY: the operands were checked to be aligned, of these sizes and in the arena, which is mapped. The client may
+    // write there at the same time: then the numbers are whatever they are, as on a real device.
+    let read = |base: *const f32, i: usize| unsafe { base.add(i).read_volatile() };
+    // SAFETY: as above.
+    let put = |i: usize, value: f32| unsafe { y.add(i).write_volatile(value) };
+    match op {
+        TensorOp::Gemm => {
+            let right: Vec<f32> = (0..c * b).map(|i| read(w, i)).collect();
+            for row in 0..a {
+                let mut sums = vec![0.0; b];
+                for k in 0..c {
+                    let factor = read(x, row * c + k);
+                    sums.iter_mut().zip(&right[k * b..]).for_each(|(sum, value)| *sum += factor * value);
+                }
+                sums.into_iter().enumerate().for_each(|(column, sum)| put(row * b + column, sum));
+            }
+        }
+        TensorOp::Conv2d => {
+            let (rows, columns) = (a + 1 - c, b + 1 - d);
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                let cells = (0..c).flat_map(|i| (0..d).map(move |j| (i, j)));
+                let products = cells.map(|(i, j)| read(x, (row + i) * b + column + j) * read(w, i * d + j));
+                put(row * columns + column, products.sum());
+            }
+        }
     }
 }

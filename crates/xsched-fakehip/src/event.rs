@@ -1,0 +1,101 @@
+//! Events.
+
+use crate::edge::Null;
+use crate::result::{Error, Result};
+use crate::runtime::{current_number, driver, runtime};
+use crate::stats::{self, COUNTERS};
+use crate::stream::Target;
+use fakecuda::Out;
+use std::ffi::c_uint;
+use std::sync::Arc;
+
+/// hipEventBlockingSync, hipEventDisableTiming: the driver's own numbers.
+const COMMON: c_uint = 3;
+const INTERPROCESS: c_uint = 4;
+/// hipEventDisableSystemFence, hipEventReleaseToDevice, hipEventReleaseToSystem: of no meaning here.
+const FENCES: c_uint = 0xe000_0000;
+
+/// An event.
+pub(crate) struct Event {
+    /// The driver's.
+    pub(crate) real: usize,
+    pub(crate) device: usize,
+}
+
+/// The event that a handle names.
+pub(crate) fn find(handle: usize) -> Result<Arc<Event>> {
+    match runtime()?.events.get(handle) {
+        Some(event) => Ok(event),
+        None if handle == 0 => Err(Error::INVALID_HANDLE),
+        None => stats::wrong(&format!("event {handle:#x} does not exist"), Error::INVALID_HANDLE),
+    }
+}
+
+pub(crate) fn create(out: Out<usize>) -> Result<()> {
+    create_with_flags(out, 0)
+}
+
+pub(crate) fn create_with_flags(out: Out<usize>, flags: c_uint) -> Result<()> {
+    let out = out.required()?;
+    if flags & INTERPROCESS != 0 {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    if flags & !(COMMON | FENCES) != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let (mut real, mut handle) = (0, 0);
+    driver()?.event_create(&raw mut real, flags & COMMON)?;
+    let device = current_number();
+    runtime()?.events.add(|made| {
+        handle = made;
+        Event { real, device }
+    });
+    Ok(out.put(handle)?)
+}
+
+/// A destroyed event is told as what it was made in being gone, as real runtimes do.
+pub(crate) fn destroy(handle: usize) -> Result<()> {
+    let event = find(handle).map_err(|e| if handle == 0 { e } else { Error::CONTEXT_IS_DESTROYED })?;
+    runtime()?.events.remove(handle);
+    driver()?.event_destroy(event.real)
+}
+
+pub(crate) fn record(null: Null, handle: usize, stream: usize) -> Result<()> {
+    let (event, target) = (find(handle)?, Target::find(null, stream)?);
+    if event.device != target.device {
+        return Err(Error::INVALID_HANDLE);
+    }
+    target.order(|| stats::add(&COUNTERS.records), |real| driver()?.event_record(event.real, real))
+}
+
+pub(crate) fn record_with_flags(handle: usize, stream: usize, flags: c_uint) -> Result<()> {
+    if flags > 1 {
+        return Err(Error::INVALID_VALUE);
+    }
+    record(Null::Legacy, handle, stream)
+}
+
+/// Records an event if there is one, as launches with a start and a stop event do.
+pub(crate) fn record_if_given(handle: usize, target: &Target) -> Result<()> {
+    if handle == 0 {
+        return Ok(());
+    }
+    let event = find(handle)?;
+    target.with(|real| driver()?.event_record(event.real, real))
+}
+
+pub(crate) fn query(handle: usize) -> Result<()> {
+    driver()?.event_query(find(handle)?.real)
+}
+
+pub(crate) fn synchronize(handle: usize) -> Result<()> {
+    driver()?.event_synchronize(find(handle)?.real)
+}
+
+/// In ms.
+pub(crate) fn elapsed(out: Out<f32>, start: usize, stop: usize) -> Result<()> {
+    let (out, start, stop) = (out.required()?, find(start)?, find(stop)?);
+    let mut ms = 0.0;
+    driver()?.event_elapsed(&raw mut ms, start.real, stop.real)?;
+    Ok(out.put(ms)?)
+}

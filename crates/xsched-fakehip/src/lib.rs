@@ -1,0 +1,46 @@
+//! The body of a software `libamdhip64`: a HIP runtime for tests, where there is no AMD GPU. `cargo xtask hip-runtime DIR`
+//! makes `libamdhip64.so.5`, `.so.6` and `.so.7` of it, each with the symbols and versions of that major
+//! (`testing/hip/symbols.txt`); names that are not implemented answer `hipErrorNotSupported` and are counted.
+//!
+//! - [`table`]: every implemented function and what implements it; [`edge`]: what every entry point does first and last.
+//! - [`driver`]: what it stands on: the driver of `xsched-fakecuda`, built in (`FAKEHIP_BACKEND=cpu`, the default), or the
+//!   machine's `libcuda.so.1` (`FAKEHIP_BACKEND=cuda`), called by the same names.
+//! - [`runtime`]: devices and what belongs to the process; [`registry`]: handles.
+//! - [`stream`], [`event`], [`memory`], [`copy`], [`memops`], [`capture`], [`graph`]: the objects and their commands.
+//! - [`register`]: what compiled programs register before `main`; [`code`]: their code objects; [`module`]: modules;
+//!   [`launch`] and [`kernel`]: launches, and the kernels that really run.
+//! - [`lookup`]: `hipGetProcAddress`; [`stats`]: what was really done.
+//!
+//! # What is not as on hardware
+//! No device code is executed: kernels are those of [`kernel::Kernel`], found by plain or mangled name; a launch of any
+//! other kernel is counted, takes device time (`FAKEHIP_UNKNOWN_NS`, 5,000 ns) and does nothing. Not there: arrays,
+//! textures, three-dimensional copies, virtual memory management, IPC, memory nodes of graphs, hiprtc.
+//!
+//! # Environment
+//! - `FAKEHIP_STRICT=1`: the first misuse (a handle that does not exist, memory that was freed, a direction that is not the
+//!   copy's) says so in one line and aborts.
+//! - `FAKEHIP_REENTER=1`: some functions call others of this library through its own exported symbols.
+//! - `FAKEHIP_STATS=FILE`: at the end of the process a line of JSON with all counts is appended to the file.
+
+mod capture;
+mod code;
+mod context;
+mod copy;
+mod device;
+mod driver;
+mod edge;
+mod event;
+mod graph;
+mod kernel;
+mod launch;
+mod lookup;
+mod memops;
+mod memory;
+mod module;
+mod register;
+mod registry;
+mod result;
+mod runtime;
+mod stats;
+mod stream;
+mod table;

@@ -1,0 +1,228 @@
+//! Modules and functions.
+
+use crate::code::Image;
+use crate::kernel::Kernel;
+use crate::memory;
+use crate::result::{Error, Result};
+use crate::runtime::{driver, lock, runtime};
+use crate::stats;
+use fakecuda::{In, Out, Text};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex};
+
+/// A module.
+pub(crate) struct Module {
+    pub(crate) handle: usize,
+    image: Image,
+    /// Kernels it has; none if its image cannot be looked into.
+    names: Option<BTreeSet<String>>,
+    functions: Mutex<BTreeMap<String, usize>>,
+    variables: Mutex<BTreeMap<String, (u64, usize)>>,
+}
+
+/// What a launch runs: a kernel of ours, or none for a name that we have no code for.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub(crate) handle: usize,
+    /// 0 for one that a host address stands for.
+    pub(crate) module: usize,
+    pub(crate) name: String,
+    pub(crate) kernel: Option<Kernel>,
+}
+
+impl Function {
+    /// One that a host address stands for, not of a module.
+    pub(crate) fn registered(name: String) -> Self {
+        let kernel = Kernel::find(&name);
+        Self { handle: 0, module: 0, name, kernel }
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.module == 0
+    }
+}
+
+fn find(handle: usize) -> Result<Arc<Module>> {
+    match runtime()?.modules.get(handle) {
+        Some(module) => Ok(module),
+        None => stats::wrong(&format!("module {handle:#x} does not exist"), Error::INVALID_HANDLE),
+    }
+}
+
+/// The function that a handle names; NULL is an invalid handle, and so is any other that this copy did not give.
+pub(crate) fn function(handle: usize) -> Result<Arc<Function>> {
+    match runtime()?.functions.get(handle) {
+        Some(function) => Ok(function),
+        None if handle == 0 => Err(Error::INVALID_HANDLE),
+        None => stats::wrong(&format!("function {handle:#x} does not exist"), Error::INVALID_HANDLE),
+    }
+}
+
+fn add(image: Image) -> Result<usize> {
+    let names = image.kernels();
+    let mut handle = 0;
+    runtime()?.modules.add(|made| {
+        handle = made;
+        Module { handle, image, names, functions: Mutex::default(), variables: Mutex::default() }
+    });
+    Ok(handle)
+}
+
+pub(crate) fn load_data(out: Out<usize>, image: *const c_void) -> Result<()> {
+    let out = out.required()?;
+    if image.is_null() {
+        return Err(Error::INVALID_VALUE);
+    }
+    // SAFETY: the program gives an image, which real runtimes want to stay, too.
+    let image = unsafe { Image::at(image.cast()) }.ok_or(Error::INVALID_IMAGE)?;
+    Ok(out.put(add(image)?)?)
+}
+
+pub(crate) fn load_data_ex(
+    out: Out<usize>,
+    image: *const c_void,
+    _: c_uint,
+    _: In<c_int>,
+    _: In<*mut c_void>,
+) -> Result<()> {
+    load_data(out, image)
+}
+
+pub(crate) fn load(out: Out<usize>, path: Text) -> Result<()> {
+    let out = out.required()?;
+    let mut bytes = std::fs::read(path.get()?).map_err(|_| Error::FILE_NOT_FOUND)?;
+    // Enough zeros that a short file ends inside.
+    bytes.extend([0; 64]);
+    // SAFETY: leaked, so that it stays.
+    let image = unsafe { Image::at(bytes.leak().as_ptr()) }.ok_or(Error::INVALID_IMAGE)?;
+    Ok(out.put(add(image)?)?)
+}
+
+/// Waits for the device: its code may be running.
+pub(crate) fn unload(handle: usize) -> Result<()> {
+    let module = find(handle)?;
+    driver()?.synchronize()?;
+    runtime()?.modules.remove(handle);
+    runtime()?.functions.remove_if(|function| function.module == handle);
+    for (_, (address, _)) in std::mem::take(&mut *lock(&module.variables)) {
+        memory::free(address)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn get_function(out: Out<usize>, handle: usize, name: Text) -> Result<()> {
+    let (out, module, name) = (out.required()?, find(handle)?, name.get()?);
+    let there = module.names.as_ref().is_none_or(|names| names.contains(&name));
+    if name.is_empty() || !there {
+        return Err(Error::NOT_FOUND);
+    }
+    let mut functions = lock(&module.functions);
+    if let Some(&known) = functions.get(&name) {
+        return Ok(out.put(known)?);
+    }
+    let (kernel, mut handle) = (Kernel::find(&name), 0);
+    runtime()?.functions.add(|made| {
+        handle = made;
+        Function { handle, module: module.handle, name: name.clone(), kernel }
+    });
+    functions.insert(name, handle);
+    Ok(out.put(handle)?)
+}
+
+pub(crate) fn function_count(out: Out<c_uint>, handle: usize) -> Result<()> {
+    Ok(out.put(find(handle)?.names.as_ref().map_or(0, BTreeSet::len) as c_uint)?)
+}
+
+pub(crate) fn get_global(out: Out<u64>, size: Out<usize>, handle: usize, name: Text) -> Result<()> {
+    let (module, name) = (find(handle)?, name.get()?);
+    let mut variables = lock(&module.variables);
+    let (address, bytes) = match variables.get(&name) {
+        Some(&known) => known,
+        None => {
+            let (bytes, data) = module.image.variable(&name).ok_or(Error::NOT_FOUND)?;
+            let made = (allocate(bytes, &data)?, bytes);
+            variables.insert(name, made);
+            made
+        }
+    };
+    out.maybe(address);
+    size.maybe(bytes);
+    Ok(())
+}
+
+/// Device memory with these bytes in it and zeros behind.
+pub(crate) fn allocate(bytes: usize, data: &[u8]) -> Result<u64> {
+    let mut address = 0;
+    memory::alloc(Out::to(&mut address), bytes.max(1))?;
+    driver()?.set_8(address, 0, bytes.max(1), 0)?;
+    if !data.is_empty() {
+        driver()?.copy_to_device(address, data.as_ptr().expose_provenance() as u64, data.len().min(bytes))?;
+    }
+    Ok(address)
+}
+
+/// `hipFuncGetAttribute`: threads a block, shared memory, constants, locals, registers.
+pub(crate) fn attribute(out: Out<c_int>, which: c_int, handle: usize) -> Result<()> {
+    function(handle)?;
+    Ok(out.put(match which {
+        0 => 1024,
+        4 => 32,
+        1..=9 => 0,
+        _ => return Err(Error::INVALID_VALUE),
+    })?)
+}
+
+/// `hipFuncAttributes`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Attributes {
+    binary_version: c_int,
+    cache_mode: c_int,
+    constants: usize,
+    locals: usize,
+    most_dynamic_shared: c_int,
+    most_threads: c_int,
+    registers: c_int,
+    carveout: c_int,
+    ptx_version: c_int,
+    shared: usize,
+}
+
+pub(crate) fn attributes(out: Out<Attributes>, host: usize) -> Result<()> {
+    crate::register::function(host)?;
+    let all = Attributes { most_dynamic_shared: 64 << 10, most_threads: 1024, registers: 32, ..Attributes::default() };
+    Ok(out.put(all)?)
+}
+
+pub(crate) fn set_attribute(host: usize, _: c_int, _: c_int) -> Result<()> {
+    crate::register::function(host).map(drop)
+}
+
+pub(crate) fn set_config(host: usize, _: c_int) -> Result<()> {
+    crate::register::function(host).map(drop)
+}
+
+fn blocks(threads: c_int) -> Result<c_int> {
+    if (1..=1024).contains(&threads) { Ok(2560 / threads.max(64)) } else { Err(Error::INVALID_VALUE) }
+}
+
+pub(crate) fn occupancy(out: Out<c_int>, host: usize, threads: c_int, _: usize) -> Result<()> {
+    crate::register::function(host)?;
+    Ok(out.put(blocks(threads)?)?)
+}
+
+pub(crate) fn occupancy_with_flags(out: Out<c_int>, host: usize, threads: c_int, s: usize, _: c_uint) -> Result<()> {
+    occupancy(out, host, threads, s)
+}
+
+pub(crate) fn module_occupancy(out: Out<c_int>, handle: usize, threads: c_int, _: usize) -> Result<()> {
+    function(handle)?;
+    Ok(out.put(blocks(threads)?)?)
+}
+
+pub(crate) fn best_block(grid: Out<c_int>, block: Out<c_int>, host: usize, _: usize, limit: c_int) -> Result<()> {
+    crate::register::function(host)?;
+    grid.put(60)?;
+    Ok(block.put(if limit > 0 { limit.min(256) } else { 256 })?)
+}

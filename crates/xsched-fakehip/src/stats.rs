@@ -1,0 +1,139 @@
+//! What was really done, for tests to compare with what they were told.
+
+use crate::result::{Error, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What this copy of the runtime gave to the device: all `u64`, in this order, for `fakehipGetCounters`.
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+        }
+
+        pub(crate) static COUNTERS: Counters = Counters { $($name: AtomicU64::new(0),)* };
+
+        /// By name, in the order of the fields.
+        pub(crate) fn values() -> Vec<(&'static str, u64)> {
+            vec![$((stringify!($name), COUNTERS.$name.load(Relaxed)),)*]
+        }
+    };
+}
+
+counters! {
+    /// Calls of launch, copy and set functions that gave work to the device: not those that failed, were recorded by a
+    /// capture, or were made by another function of this library.
+    commands,
+    /// Kernels, including those of graphs.
+    kernels,
+    /// Those of `kernels` that no host code stands for: they took device time and did nothing.
+    unknown_kernels,
+    /// Copies, including those of graphs.
+    copies,
+    /// Sets, including those of graphs.
+    sets,
+    /// Launches of graphs.
+    graph_launches,
+    /// Waits for a value.
+    waits,
+    /// Writes of a value.
+    writes,
+    /// Records of events.
+    records,
+    /// Commands recorded by a capture, not run.
+    captured,
+    /// Kernels, by host address, that were registered.
+    registered,
+    /// Calls that no correct program makes.
+    misuse,
+    /// Calls of functions that are not implemented.
+    unsupported,
+}
+
+pub(crate) fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+pub(crate) fn add_all(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Relaxed);
+}
+
+/// As many texts of misuse are kept.
+const KEPT: usize = 32;
+
+static MISUSE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static UNSUPPORTED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+
+/// Notes a call that no correct program makes; strict, it is the last.
+pub(crate) fn misuse(what: &str) {
+    add(&COUNTERS.misuse);
+    if is_set("FAKEHIP_STRICT") {
+        eprintln!("fakehip: {what}");
+        std::process::abort();
+    }
+    let mut texts = MISUSE.lock().unwrap_or_else(|e| e.into_inner());
+    if texts.len() < KEPT {
+        texts.push(what.into());
+    }
+}
+
+/// Notes a misuse that has its error.
+pub(crate) fn wrong<T>(what: &str, error: Error) -> Result<T> {
+    misuse(what);
+    Err(error)
+}
+
+/// Is this variable of the environment set to something other than 0?
+pub(crate) fn is_set(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
+}
+
+pub(crate) fn unsupported(name: &str) {
+    add(&COUNTERS.unsupported);
+    *UNSUPPORTED.lock().unwrap_or_else(|e| e.into_inner()).entry(name.into()).or_default() += 1;
+}
+
+/// At the end of the process: a line of JSON into the file that FAKEHIP_STATS names.
+pub(crate) extern "C" fn report() {
+    let Some(path) = std::env::var_os("FAKEHIP_STATS").filter(|path| !path.is_empty()) else { return };
+    let mut line = serde_json::Map::new();
+    line.insert("pid".into(), std::process::id().into());
+    line.insert("major".into(), crate::lookup::major().into());
+    line.extend(values().into_iter().map(|(name, value)| (name.into(), value.into())));
+    let of = |count: fn(&crate::table::Entry) -> u64| -> serde_json::Map<String, Value> {
+        let used = crate::table::TABLE.iter().map(|entry| (entry.name, count(entry))).filter(|&(_, count)| count != 0);
+        used.map(|(name, count)| (name.to_string(), Value::from(count))).collect()
+    };
+    line.insert("calls".into(), of(|entry| entry.counts.calls.load(Relaxed)).into());
+    line.insert("commands_of".into(), of(|entry| entry.counts.commands.load(Relaxed)).into());
+    let unsupported = UNSUPPORTED.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    line.insert("unsupported_calls".into(), unsupported.into_iter().map(|(k, v)| (k, Value::from(v))).collect());
+    line.insert("misused".into(), MISUSE.lock().unwrap_or_else(|e| e.into_inner()).clone().into());
+    let unknown = COUNTERS.unknown_kernels.load(Relaxed);
+    if unknown != 0 {
+        let note = format!("{unknown} launches were of kernels that this runtime cannot run: they took time, no more");
+        line.insert("note".into(), note.into());
+    }
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    let text = format!("{}\n", Value::Object(line));
+    // A test that asked for it misses the line.
+    let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+}
+
+/// Stores the first `room` of the counters where `out` points, and returns how many there are.
+///
+/// # Safety
+/// `out` has room for that many.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) unsafe extern "C" fn fakehipGetCounters(out: *mut u64, room: usize) -> usize {
+    let values = values();
+    for (index, (_, value)) in values.iter().take(room).enumerate() {
+        // SAFETY: as the caller says.
+        unsafe { out.add(index).write(*value) };
+    }
+    values.len()
+}

@@ -1,0 +1,523 @@
+//! Every function that is implemented: by which function, and with what it needs. The linked library exports `X` for
+//! each `fakehip_X` here, and answers `hipErrorNotSupported` for all other names of its major.
+//!
+//! `device a / a_spt(…) => f` are two entry points for one: the second means the thread's default stream by null.
+
+use crate::copy::Copy2d;
+use crate::driver::HostFunction;
+use crate::edge::{Counts, Need, Null, edge, last_error};
+use crate::memory::PointerAttributes;
+use crate::register::{self, Dim3, Wrapper};
+use crate::{capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, stream};
+use fakecuda::{In, Out, Text};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An implemented function.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) counts: &'static Counts,
+}
+
+macro_rules! need {
+    (always) => {
+        Need::Nothing
+    };
+    (device) => {
+        Need::Device
+    };
+}
+
+macro_rules! entry {
+    ($need:ident $name:ident ($($arg:ident: $ty:ty),*) => $path:path) => {
+        /// See hip_runtime_api.h.
+        ///
+        /// # Safety
+        /// Arguments must be what hip_runtime_api.h says.
+        #[unsafe(export_name = concat!("fakehip_", stringify!($name)))]
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            edge(need!($need), &counts::$name, stringify!($name), || $path($($arg),*))
+        }
+    };
+    ($need:ident $name:ident / $per_thread:ident ($($arg:ident: $ty:ty),*) => $path:path) => {
+        /// See hip_runtime_api.h.
+        ///
+        /// # Safety
+        /// Arguments must be what hip_runtime_api.h says.
+        #[unsafe(export_name = concat!("fakehip_", stringify!($name)))]
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            edge(need!($need), &counts::$name, stringify!($name), || $path(Null::Legacy, $($arg),*))
+        }
+
+        /// See hip_runtime_api.h.
+        ///
+        /// # Safety
+        /// Arguments must be what hip_runtime_api.h says.
+        #[unsafe(export_name = concat!("fakehip_", stringify!($per_thread)))]
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        pub(crate) unsafe extern "C" fn $per_thread($($arg: $ty),*) -> c_int {
+            edge(need!($need), &counts::$per_thread, stringify!($per_thread), || $path(Null::PerThread, $($arg),*))
+        }
+    };
+}
+
+macro_rules! functions {
+    (also: $($other:ident)*; $($need:ident $name:ident $(/ $per_thread:ident)? ($($args:tt)*) => $path:path;)*) => {
+        $(entry! { $need $name $(/ $per_thread)? ($($args)*) => $path })*
+
+        /// How often each was called.
+        #[allow(non_upper_case_globals)] // vendor names
+        mod counts {
+            use super::Counts;
+            $(
+                pub(super) static $name: Counts = Counts::new();
+                $(pub(super) static $per_thread: Counts = Counts::new();)?
+            )*
+            $(pub(super) static $other: Counts = Counts::new();)*
+        }
+
+        /// What is implemented.
+        pub(crate) static TABLE: &[Entry] = &[
+            $(
+                Entry { name: stringify!($name), counts: &counts::$name },
+                $(Entry { name: stringify!($per_thread), counts: &counts::$per_thread },)?
+            )*
+            $(Entry { name: stringify!($other), counts: &counts::$other },)*
+        ];
+    };
+}
+
+type Stream = usize;
+type Event = usize;
+type Function = usize;
+type Module = usize;
+type Context = usize;
+type Pool = usize;
+type Graph = usize;
+type Exec = usize;
+type Node = usize;
+type Address = u64;
+type Symbol = usize;
+type Pointer = *mut c_void;
+type Args = In<*const c_void>;
+type Callback = unsafe extern "C" fn(usize, c_int, *mut c_void);
+
+functions! {
+    also: __hipRegisterFatBinary __hipUnregisterFatBinary __hipRegisterFunction __hipRegisterVar
+        __hipRegisterManagedVar hipGetLastError hipPeekAtLastError hipExtGetLastError hipGetErrorName
+        hipGetErrorString hipKernelNameRef hipKernelNameRefByPtr hipGetStreamDeviceId;
+
+    always __hipPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Stream) => register::push;
+    always __hipPopCallConfiguration(grid: Out<Dim3>, block: Out<Dim3>, shared: Out<usize>, stream: Out<Stream>)
+        => register::pop;
+    always hipConfigureCall(grid: Dim3, block: Dim3, shared: usize, stream: Stream) => register::push;
+    always hipSetupArgument(value: *const c_void, size: usize, offset: usize) => register::setup_argument;
+
+    device hipInit(flags: c_uint) => device::init;
+    always hipDriverGetVersion(out: Out<c_int>) => device::version;
+    always hipRuntimeGetVersion(out: Out<c_int>) => device::version;
+    always hipDrvGetErrorName(result: c_int, out: Out<*const c_char>) => device::put_error_name;
+    always hipDrvGetErrorString(result: c_int, out: Out<*const c_char>) => device::put_error_string;
+    always hipGetProcAddress(name: Text, out: Out<*const c_void>, version: c_int, flags: u64, status: Out<c_int>)
+        => lookup::proc_address;
+    always hipGetDriverEntryPoint(name: Text, out: Out<*const c_void>, flags: c_uint, status: Out<c_int>)
+        => lookup::driver_entry_point;
+    always hipGetDriverEntryPoint_spt(name: Text, out: Out<*const c_void>, flags: c_uint, status: Out<c_int>)
+        => lookup::driver_entry_point_spt;
+
+    always hipGetDeviceCount(out: Out<c_int>) => device::count;
+    device hipSetDevice(number: c_int) => device::set;
+    device hipGetDevice(out: Out<c_int>) => device::get;
+    device hipDeviceGet(out: Out<c_int>, ordinal: c_int) => device::by_ordinal;
+    device hipDeviceGetName(out: Out<c_char>, room: c_int, number: c_int) => device::name;
+    device hipDeviceGetPCIBusId(out: Out<c_char>, room: c_int, number: c_int) => device::pci_bus_id;
+    device hipDeviceGetByPCIBusId(out: Out<c_int>, text: Text) => device::by_pci_bus_id;
+    device hipDeviceGetUuid(out: Out<[u8; 16]>, number: c_int) => device::uuid;
+    device hipDeviceTotalMem(out: Out<usize>, number: c_int) => device::total_memory;
+    device hipDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, number: c_int)
+        => device::compute_capability;
+    device hipDeviceGetAttribute(out: Out<c_int>, which: c_int, number: c_int) => device::attribute;
+    device hipDeviceGetP2PAttribute(out: Out<c_int>, which: c_int, one: c_int, other: c_int)
+        => device::p2p_attribute;
+    device hipDeviceCanAccessPeer(out: Out<c_int>, one: c_int, other: c_int) => device::can_access_peer;
+    device hipDeviceEnablePeerAccess(other: c_int, flags: c_uint) => device::enable_peer_access;
+    device hipDeviceDisablePeerAccess(other: c_int) => device::disable_peer_access;
+    device hipGetDeviceProperties(out: Out<u8>, number: c_int) => device::properties_r0000;
+    device hipGetDevicePropertiesR0600(out: Out<u8>, number: c_int) => device::properties_r0600;
+    device hipChooseDevice(out: Out<c_int>, properties: In<u8>) => device::choose_device;
+    device hipChooseDeviceR0600(out: Out<c_int>, properties: In<u8>) => device::choose_device;
+    device hipDeviceSynchronize() => stream::device_synchronize;
+    device hipDeviceReset() => device::reset;
+    device hipSetDeviceFlags(flags: c_uint) => device::set_flags;
+    device hipGetDeviceFlags(out: Out<c_uint>) => device::get_flags;
+    device hipDeviceGetLimit(out: Out<usize>, which: c_int) => device::get_limit;
+    device hipDeviceSetLimit(which: c_int, value: usize) => device::set_limit;
+    device hipDeviceGetCacheConfig(out: Out<c_int>) => device::get_config;
+    device hipDeviceSetCacheConfig(config: c_int) => device::set_config;
+    device hipDeviceGetSharedMemConfig(out: Out<c_int>) => device::get_config;
+    device hipDeviceSetSharedMemConfig(config: c_int) => device::set_config;
+    device hipDeviceGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) => stream::priority_range;
+
+    device hipCtxCreate(out: Out<Context>, flags: c_uint, number: c_int) => context::create;
+    device hipCtxDestroy(context: Context) => context::destroy;
+    device hipCtxPushCurrent(context: Context) => context::push;
+    device hipCtxPopCurrent(out: Out<Context>) => context::pop;
+    device hipCtxSetCurrent(context: Context) => context::set_current;
+    device hipCtxGetCurrent(out: Out<Context>) => context::get_current;
+    device hipCtxGetDevice(out: Out<c_int>) => context::get_device;
+    device hipCtxGetApiVersion(context: Context, out: Out<c_int>) => context::api_version;
+    device hipCtxGetFlags(out: Out<c_uint>) => context::get_flags;
+    device hipCtxGetCacheConfig(out: Out<c_int>) => device::get_config;
+    device hipCtxSetCacheConfig(config: c_int) => device::set_config;
+    device hipCtxGetSharedMemConfig(out: Out<c_int>) => device::get_config;
+    device hipCtxSetSharedMemConfig(config: c_int) => device::set_config;
+    device hipCtxSynchronize() => stream::device_synchronize;
+    device hipDevicePrimaryCtxRetain(out: Out<Context>, number: c_int) => context::primary_retain;
+    device hipDevicePrimaryCtxRelease(number: c_int) => context::primary_release;
+    device hipDevicePrimaryCtxReset(number: c_int) => context::primary_reset;
+    device hipDevicePrimaryCtxSetFlags(number: c_int, flags: c_uint) => context::primary_set_flags;
+    device hipDevicePrimaryCtxGetState(number: c_int, flags: Out<c_uint>, active: Out<c_int>)
+        => context::primary_state;
+
+    device hipStreamCreate(out: Out<Stream>) => stream::create;
+    device hipStreamCreateWithFlags(out: Out<Stream>, flags: c_uint) => stream::create_with_flags;
+    device hipStreamCreateWithPriority(out: Out<Stream>, flags: c_uint, priority: c_int)
+        => stream::create_with_priority;
+    device hipExtStreamCreateWithCUMask(out: Out<Stream>, words: u32, mask: In<u32>) => stream::create_with_cu_mask;
+    device hipExtStreamGetCUMask(stream: Stream, words: u32, out: Out<u32>) => stream::get_cu_mask;
+    device hipStreamDestroy(stream: Stream) => stream::destroy;
+    device hipStreamQuery / hipStreamQuery_spt(stream: Stream) => stream::query;
+    device hipStreamSynchronize / hipStreamSynchronize_spt(stream: Stream) => stream::synchronize;
+    device hipStreamGetFlags / hipStreamGetFlags_spt(stream: Stream, out: Out<c_uint>) => stream::get_flags;
+    device hipStreamGetPriority / hipStreamGetPriority_spt(stream: Stream, out: Out<c_int>) => stream::get_priority;
+    device hipStreamGetDevice(stream: Stream, out: Out<c_int>) => stream::get_device;
+    device hipStreamGetId(stream: Stream, out: Out<u64>) => stream::get_id;
+    device hipStreamWaitEvent / hipStreamWaitEvent_spt(stream: Stream, event: Event, flags: c_uint)
+        => stream::wait_event;
+    device hipStreamAddCallback / hipStreamAddCallback_spt(
+        stream: Stream, function: Option<Callback>, data: Pointer, flags: c_uint) => stream::add_callback;
+    device hipLaunchHostFunc / hipLaunchHostFunc_spt(stream: Stream, function: Option<HostFunction>, data: Pointer)
+        => stream::launch_host_function;
+    device hipStreamWaitValue32(stream: Stream, at: Address, value: u32, flags: c_uint, mask: u32) => memops::wait_32;
+    device hipStreamWaitValue64(stream: Stream, at: Address, value: u64, flags: c_uint, mask: u64) => memops::wait_64;
+    device hipStreamWriteValue32(stream: Stream, at: Address, value: u32, flags: c_uint) => memops::write_32;
+    device hipStreamWriteValue64(stream: Stream, at: Address, value: u64, flags: c_uint) => memops::write_64;
+    device hipStreamBatchMemOp(stream: Stream, count: c_uint, params: In<memops::Params>, flags: c_uint)
+        => memops::batch;
+
+    device hipEventCreate(out: Out<Event>) => event::create;
+    device hipEventCreateWithFlags(out: Out<Event>, flags: c_uint) => event::create_with_flags;
+    device hipEventDestroy(event: Event) => event::destroy;
+    device hipEventRecord / hipEventRecord_spt(event: Event, stream: Stream) => event::record;
+    device hipEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint) => event::record_with_flags;
+    device hipEventQuery(event: Event) => event::query;
+    device hipEventSynchronize(event: Event) => event::synchronize;
+    device hipEventElapsedTime(out: Out<f32>, start: Event, stop: Event) => event::elapsed;
+
+    device hipMalloc(out: Out<Address>, bytes: usize) => memory::alloc;
+    device hipExtMallocWithFlags(out: Out<Address>, bytes: usize, flags: c_uint) => memory::ext_alloc;
+    device hipMallocPitch(out: Out<Address>, pitch: Out<usize>, width: usize, height: usize) => memory::alloc_pitch;
+    device hipMemAllocPitch(out: Out<Address>, pitch: Out<usize>, width: usize, height: usize, unit: c_uint)
+        => memory::mem_alloc_pitch;
+    device hipFree(at: Address) => memory::free;
+    device hipHostMalloc(out: Out<Address>, bytes: usize, flags: c_uint) => memory::host_alloc;
+    device hipHostAlloc(out: Out<Address>, bytes: usize, flags: c_uint) => memory::host_alloc;
+    device hipExtHostAlloc(out: Out<Address>, bytes: usize, flags: c_uint) => memory::host_alloc;
+    device hipMallocHost(out: Out<Address>, bytes: usize) => memory::host_alloc_plain;
+    device hipMemAllocHost(out: Out<Address>, bytes: usize) => memory::host_alloc_plain;
+    device hipHostFree(at: Address) => memory::host_free;
+    device hipFreeHost(at: Address) => memory::host_free;
+    device hipMallocManaged(out: Out<Address>, bytes: usize, flags: c_uint) => memory::alloc_managed;
+    device hipHostRegister(at: Address, bytes: usize, flags: c_uint) => memory::host_register;
+    device hipHostUnregister(at: Address) => memory::host_unregister;
+    device hipHostGetDevicePointer(out: Out<Address>, at: Address, flags: c_uint) => memory::host_device_pointer;
+    device hipHostGetFlags(out: Out<c_uint>, at: Address) => memory::host_flags;
+    device hipMemGetInfo(free: Out<usize>, total: Out<usize>) => memory::info;
+    device hipMemGetAddressRange(base: Out<Address>, size: Out<usize>, at: Address) => memory::address_range;
+    device hipMemPtrGetInfo(at: Address, size: Out<usize>) => memory::pointer_size;
+    device hipPointerGetAttributes(out: Out<PointerAttributes>, at: Address) => memory::pointer_attributes;
+    device hipPointerGetAttribute(out: Out<c_void>, which: c_int, at: Address) => memory::pointer_attribute;
+    device hipMallocAsync(out: Out<Address>, bytes: usize, stream: Stream) => memory::alloc_async;
+    device hipMallocFromPoolAsync(out: Out<Address>, bytes: usize, pool: Pool, stream: Stream)
+        => memory::alloc_from_pool;
+    device hipFreeAsync(at: Address, stream: Stream) => memory::free_async;
+    device hipDeviceGetDefaultMemPool(out: Out<Pool>, number: c_int) => memory::device_pool;
+    device hipDeviceGetMemPool(out: Out<Pool>, number: c_int) => memory::device_pool;
+    device hipMemPoolTrimTo(pool: Pool, keep: usize) => memory::pool_trim;
+    device hipMemPoolGetAttribute(pool: Pool, which: c_uint, value: Pointer) => memory::pool_get;
+    device hipMemPoolSetAttribute(pool: Pool, which: c_uint, value: Pointer) => memory::pool_set;
+    device hipMemAdvise(at: Address, bytes: usize, advice: c_int, number: c_int) => memory::advise;
+    device hipMemPrefetchAsync(at: Address, bytes: usize, number: c_int, stream: Stream) => memory::prefetch;
+
+    device hipMemcpy / hipMemcpy_spt(dst: Address, src: Address, bytes: usize, kind: c_int) => copy::copy;
+    device hipMemcpyAsync / hipMemcpyAsync_spt(dst: Address, src: Address, bytes: usize, kind: c_int, stream: Stream)
+        => copy::copy_async;
+    device hipMemcpyWithStream(dst: Address, src: Address, bytes: usize, kind: c_int, stream: Stream)
+        => copy::with_stream;
+    device hipMemcpyHtoD(dst: Address, src: Address, bytes: usize) => copy::to_device;
+    device hipMemcpyDtoH(dst: Address, src: Address, bytes: usize) => copy::to_host;
+    device hipMemcpyDtoD(dst: Address, src: Address, bytes: usize) => copy::on_device;
+    device hipMemcpyHtoDAsync(dst: Address, src: Address, bytes: usize, stream: Stream) => copy::to_device_async;
+    device hipMemcpyDtoHAsync(dst: Address, src: Address, bytes: usize, stream: Stream) => copy::to_host_async;
+    device hipMemcpyDtoDAsync(dst: Address, src: Address, bytes: usize, stream: Stream) => copy::on_device_async;
+    device hipMemcpyPeer(dst: Address, to: c_int, src: Address, from: c_int, bytes: usize) => copy::peer;
+    device hipMemcpyPeerAsync(dst: Address, to: c_int, src: Address, from: c_int, bytes: usize, stream: Stream)
+        => copy::peer_async;
+    device hipMemcpyToSymbol / hipMemcpyToSymbol_spt(
+        symbol: Symbol, src: Address, bytes: usize, offset: usize, kind: c_int) => copy::to_symbol;
+    device hipMemcpyFromSymbol / hipMemcpyFromSymbol_spt(
+        dst: Address, symbol: Symbol, bytes: usize, offset: usize, kind: c_int) => copy::from_symbol;
+    device hipMemcpyToSymbolAsync / hipMemcpyToSymbolAsync_spt(
+        symbol: Symbol, src: Address, bytes: usize, offset: usize, kind: c_int, stream: Stream)
+        => copy::to_symbol_async;
+    device hipMemcpyFromSymbolAsync / hipMemcpyFromSymbolAsync_spt(
+        dst: Address, symbol: Symbol, bytes: usize, offset: usize, kind: c_int, stream: Stream)
+        => copy::from_symbol_async;
+    device hipMemcpy2D / hipMemcpy2D_spt(
+        dst: Address, dst_pitch: usize, src: Address, src_pitch: usize, width: usize, height: usize, kind: c_int)
+        => copy::copy_2d;
+    device hipMemcpy2DAsync / hipMemcpy2DAsync_spt(
+        dst: Address, dst_pitch: usize, src: Address, src_pitch: usize, width: usize, height: usize, kind: c_int,
+        stream: Stream) => copy::copy_2d_async;
+    device hipMemcpyParam2D(copy: In<Copy2d>) => copy::param_2d;
+    device hipDrvMemcpy2DUnaligned(copy: In<Copy2d>) => copy::param_2d;
+    device hipMemcpyParam2DAsync(copy: In<Copy2d>, stream: Stream) => copy::param_2d_async;
+    device hipMemcpyBatchAsync(
+        dsts: In<Address>, srcs: In<Address>, sizes: In<usize>, count: usize, attributes: In<u8>,
+        indices: In<usize>, attribute_count: usize, failed: Out<usize>, stream: Stream) => copy::batch;
+    device hipMemset / hipMemset_spt(at: Address, value: c_int, bytes: usize) => copy::set_bytes;
+    device hipMemsetAsync / hipMemsetAsync_spt(at: Address, value: c_int, bytes: usize, stream: Stream)
+        => copy::set_bytes_async;
+    device hipMemsetD8(at: Address, value: c_uchar, count: usize) => copy::set_8;
+    device hipMemsetD16(at: Address, value: c_ushort, count: usize) => copy::set_16;
+    device hipMemsetD32(at: Address, value: c_int, count: usize) => copy::set_32;
+    device hipMemsetD8Async(at: Address, value: c_uchar, count: usize, stream: Stream) => copy::set_8_async;
+    device hipMemsetD16Async(at: Address, value: c_ushort, count: usize, stream: Stream) => copy::set_16_async;
+    device hipMemsetD32Async(at: Address, value: c_int, count: usize, stream: Stream) => copy::set_32_async;
+    device hipMemset2D / hipMemset2D_spt(at: Address, pitch: usize, value: c_int, width: usize, height: usize)
+        => copy::set_2d;
+    device hipMemset2DAsync / hipMemset2DAsync_spt(
+        at: Address, pitch: usize, value: c_int, width: usize, height: usize, stream: Stream) => copy::set_2d_async;
+    device hipMemsetD2D8Async(at: Address, pitch: usize, value: c_uchar, w: usize, h: usize, stream: Stream)
+        => copy::set_2d_8;
+    device hipMemsetD2D16Async(at: Address, pitch: usize, value: c_ushort, w: usize, h: usize, stream: Stream)
+        => copy::set_2d_16;
+    device hipMemsetD2D32Async(at: Address, pitch: usize, value: c_uint, w: usize, h: usize, stream: Stream)
+        => copy::set_2d_32;
+
+    device hipGetSymbolAddress(out: Out<Address>, symbol: Symbol) => register::symbol_address;
+    device hipGetSymbolSize(out: Out<usize>, symbol: Symbol) => register::symbol_size;
+    device hipGetFuncBySymbol(out: Out<Function>, symbol: Symbol) => register::by_symbol;
+
+    device hipModuleLoad(out: Out<Module>, path: Text) => module::load;
+    device hipModuleLoadData(out: Out<Module>, image: *const c_void) => module::load_data;
+    device hipModuleLoadDataEx(
+        out: Out<Module>, image: *const c_void, count: c_uint, options: In<c_int>, values: In<Pointer>)
+        => module::load_data_ex;
+    device hipModuleLoadFatBinary(out: Out<Module>, image: *const c_void) => module::load_data;
+    device hipModuleUnload(module: Module) => module::unload;
+    device hipModuleGetFunction(out: Out<Function>, module: Module, name: Text) => module::get_function;
+    device hipModuleGetFunctionCount(out: Out<c_uint>, module: Module) => module::function_count;
+    device hipModuleGetGlobal(out: Out<Address>, size: Out<usize>, module: Module, name: Text) => module::get_global;
+    device hipFuncGetAttribute(out: Out<c_int>, which: c_int, function: Function) => module::attribute;
+    device hipFuncGetAttributes(out: Out<module::Attributes>, function: Symbol) => module::attributes;
+    device hipFuncSetAttribute(function: Symbol, which: c_int, value: c_int) => module::set_attribute;
+    device hipFuncSetCacheConfig(function: Symbol, config: c_int) => module::set_config;
+    device hipFuncSetSharedMemConfig(function: Symbol, config: c_int) => module::set_config;
+    device hipOccupancyMaxActiveBlocksPerMultiprocessor(
+        out: Out<c_int>, function: Symbol, threads: c_int, shared: usize) => module::occupancy;
+    device hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        out: Out<c_int>, function: Symbol, threads: c_int, shared: usize, flags: c_uint)
+        => module::occupancy_with_flags;
+    device hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+        out: Out<c_int>, function: Function, threads: c_int, shared: usize) => module::module_occupancy;
+    device hipOccupancyMaxPotentialBlockSize(
+        grid: Out<c_int>, block: Out<c_int>, function: Symbol, shared: usize, limit: c_int) => module::best_block;
+
+    device hipLaunchKernel / hipLaunchKernel_spt(
+        function: Symbol, grid: Dim3, block: Dim3, params: Args, shared: usize, stream: Stream) => launch::host;
+    device hipExtLaunchKernel(
+        function: Symbol, grid: Dim3, block: Dim3, params: Args, shared: usize, stream: Stream, start: Event,
+        stop: Event, flags: c_int) => launch::host_ext;
+    device hipLaunchCooperativeKernel / hipLaunchCooperativeKernel_spt(
+        function: Symbol, grid: Dim3, block: Dim3, params: Args, shared: c_uint, stream: Stream)
+        => launch::cooperative;
+    device hipLaunchByPtr(function: Symbol) => launch::by_pointer;
+    device _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv(
+        function: Symbol, grid: In<Dim3>, block: In<Dim3>, shared: c_uint, stream: Stream, params: Args)
+        => launch::ggl;
+    device hipLaunchKernelExC(config: In<launch::Config>, function: Symbol, params: Args) => launch::host_ex;
+    device hipDrvLaunchKernelEx(
+        config: In<launch::DriverConfig>, function: Function, params: Args, extra: In<usize>)
+        => launch::of_module_ex;
+    device hipModuleLaunchKernel(
+        function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: c_uint, stream: Stream, params: Args, extra: In<usize>) => launch::of_module;
+    device hipModuleLaunchCooperativeKernel(
+        function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: c_uint, stream: Stream, params: Args) => launch::of_module_cooperative;
+    device _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j(
+        function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: usize, stream: Stream, params: Args, extra: In<usize>, start: Event, stop: Event, flags: c_uint)
+        => launch::of_module_in_threads_flags;
+    device _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_(
+        function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: usize, stream: Stream, params: Args, extra: In<usize>, start: Event, stop: Event)
+        => launch::of_module_in_threads;
+    device hipLaunchCooperativeKernelMultiDevice(list: In<launch::Several>, count: c_int, flags: c_uint)
+        => launch::several;
+    device hipExtLaunchMultiKernelMultiDevice(list: In<launch::Several>, count: c_int, flags: c_uint)
+        => launch::several;
+
+    device hipStreamBeginCapture / hipStreamBeginCapture_spt(stream: Stream, mode: c_int) => capture::begin;
+    device hipStreamEndCapture / hipStreamEndCapture_spt(stream: Stream, out: Out<Graph>) => capture::end;
+    device hipStreamIsCapturing / hipStreamIsCapturing_spt(stream: Stream, out: Out<c_int>) => capture::is_capturing;
+    device hipStreamGetCaptureInfo / hipStreamGetCaptureInfo_spt(stream: Stream, status: Out<c_int>, id: Out<u64>)
+        => capture::info;
+    device hipStreamGetCaptureInfo_v2 / hipStreamGetCaptureInfo_v2_spt(
+        stream: Stream, status: Out<c_int>, id: Out<u64>, graph: Out<Graph>, nodes: Out<*const Node>,
+        count: Out<usize>) => capture::info_v2;
+    device hipStreamUpdateCaptureDependencies(stream: Stream, nodes: In<Node>, count: usize, flags: c_uint)
+        => capture::update;
+    device hipThreadExchangeStreamCaptureMode(mode: Out<c_int>) => capture::exchange_mode;
+
+    device hipGraphCreate(out: Out<Graph>, flags: c_uint) => graph::create;
+    device hipGraphDestroy(graph: Graph) => graph::destroy;
+    device hipGraphClone(out: Out<Graph>, graph: Graph) => graph::clone;
+    device hipGraphAddKernelNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::KernelParams>)
+        => graph::add_kernel;
+    device hipGraphAddMemcpyNode1D(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, dst: Address, src: Address, bytes: usize,
+        kind: c_int) => graph::add_copy;
+    device hipGraphAddMemsetNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::SetParams>) => graph::add_set;
+    device hipGraphAddEmptyNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize) => graph::add_empty;
+    device hipGraphAddHostNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::HostParams>)
+        => graph::add_host;
+    device hipGraphAddChildGraphNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize, child: Graph)
+        => graph::add_child;
+    device hipGraphAddDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
+        => graph::add_dependencies;
+    device hipGraphGetNodes(graph: Graph, nodes: Out<Node>, count: Out<usize>) => graph::get_nodes;
+    device hipGraphGetRootNodes(graph: Graph, nodes: Out<Node>, count: Out<usize>) => graph::get_root_nodes;
+    device hipGraphGetEdges(graph: Graph, from: Out<Node>, to: Out<Node>, count: Out<usize>) => graph::get_edges;
+    device hipGraphNodeGetType(node: Node, out: Out<c_int>) => graph::node_type;
+    device hipGraphInstantiate(out: Out<Exec>, graph: Graph, node: Out<Node>, log: Out<c_char>, room: usize)
+        => graph::instantiate;
+    device hipGraphInstantiateWithFlags(out: Out<Exec>, graph: Graph, flags: u64) => graph::instantiate_with_flags;
+    device hipGraphExecDestroy(exec: Exec) => graph::exec_destroy;
+    device hipGraphExecUpdate(exec: Exec, graph: Graph, node: Out<Node>, result: Out<c_int>) => graph::exec_update;
+    device hipGraphLaunch / hipGraphLaunch_spt(exec: Exec, stream: Stream) => graph::launch;
+    device hipGraphUpload(exec: Exec, stream: Stream) => graph::upload;
+}
+
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident ($($arg:ident: $ty:ty),*) $(-> $out:ty)? $body:block)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// Arguments must be what the compiler or hip_runtime_api.h says.
+            #[unsafe(export_name = concat!("fakehip_", stringify!($name)))]
+            #[allow(non_snake_case, clippy::too_many_arguments)]
+            pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) $(-> $out)? {
+                counts::$name.calls.fetch_add(1, Relaxed);
+                $body
+            }
+        )*
+    };
+}
+
+plain! {
+    /// Registers a program's device code.
+    __hipRegisterFatBinary(wrapper: *const Wrapper) -> *mut c_void {
+        register::fat_binary(wrapper)
+    }
+
+    /// Ends that.
+    __hipUnregisterFatBinary(binary: usize) {
+        register::unregister(binary);
+    }
+
+    /// Registers a kernel by the address that the host's code launches it by.
+    __hipRegisterFunction(
+        binary: usize, host: usize, _device: Pointer, name: Text, _limit: c_uint, _thread: Pointer, _block_id: Pointer,
+        _block: Pointer, _grid: Pointer, _wave: Pointer
+    ) {
+        register::register_function(binary, host, name);
+    }
+
+    /// Registers a variable.
+    __hipRegisterVar(
+        binary: usize, host: usize, _host_name: Pointer, name: Text, _external: c_int, size: usize, _constant: c_int,
+        _global: c_int
+    ) {
+        register::register_variable(binary, host, name, size);
+    }
+
+    /// Registers a managed variable.
+    __hipRegisterManagedVar(
+        binary: usize, pointer: *mut u64, init: *const c_void, name: Text, size: usize, _align: c_uint
+    ) {
+        register::register_managed(binary, pointer, init, name, size);
+    }
+
+    /// This thread's last error, which it clears.
+    hipGetLastError() -> c_int {
+        last_error(true)
+    }
+
+    /// The same.
+    hipExtGetLastError() -> c_int {
+        last_error(true)
+    }
+
+    /// This thread's last error.
+    hipPeekAtLastError() -> c_int {
+        last_error(false)
+    }
+
+    /// Symbol of a result.
+    hipGetErrorName(result: c_int) -> *const c_char {
+        device::error_name(result)
+    }
+
+    /// Text of a result.
+    hipGetErrorString(result: c_int) -> *const c_char {
+        device::error_string(result)
+    }
+
+    /// Name of a module's function.
+    hipKernelNameRef(function: Function) -> *const c_char {
+        register::name_of_function(function)
+    }
+
+    /// Name of a registered kernel.
+    hipKernelNameRefByPtr(host: Symbol, _stream: Stream) -> *const c_char {
+        register::name_of_host(host)
+    }
+
+    /// Number of a stream's device.
+    hipGetStreamDeviceId(stream: Stream) -> c_int {
+        stream::device_id(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn only_real_names_are_implemented() {
+        let all = include_str!("../../../testing/hip/symbols.txt");
+        let names = all.lines().filter_map(|line| line.split_whitespace().nth(1));
+        let names: BTreeSet<&str> = names.collect();
+        let unknown: Vec<&str> = TABLE.iter().map(|entry| entry.name).filter(|name| !names.contains(name)).collect();
+        assert_eq!(unknown, Vec::<&str>::new());
+    }
+}

@@ -1,0 +1,262 @@
+/* The HIP runtime API for small test programs: own declarations, linked against libamdhip64.so.N; kernels as hipcc would
+ * register them, from a code object that holds only their names.
+ *
+ * A program prints a line for each check, "ok WHAT" or "FAIL WHAT: …", and ends with CHECKS_DONE: exit status 0 if all
+ * hold, 1 if not, 3 if there is no device. The lines are the same on every device and for every major. */
+#ifndef HIP_H
+#define HIP_H
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int hipError_t;
+typedef struct ihipStream_t *hipStream_t;
+typedef struct ihipEvent_t *hipEvent_t;
+typedef struct ihipModule_t *hipModule_t;
+typedef struct ihipModuleSymbol_t *hipFunction_t;
+typedef struct ihipGraph *hipGraph_t;
+typedef struct hipGraphNode *hipGraphNode_t;
+typedef struct hipGraphExec *hipGraphExec_t;
+typedef struct { uint32_t x, y, z; } dim3;
+typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
+typedef void (*hipHostFn_t)(void *);
+
+#define LEGACY ((hipStream_t)1)
+#define PER_THREAD ((hipStream_t)2)
+
+enum {
+    SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, INVALID_SYMBOL = 13, INVALID_DIRECTION = 21,
+    INVALID_DEVICE_FUNCTION = 98, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500,
+    NOT_READY = 600, CONTEXT_IS_DESTROYED = 709, HOST_NOT_REGISTERED = 713, NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901
+};
+enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRESS };
+enum { WAIT_GTE, WAIT_EQ, WAIT_AND, WAIT_NOR };
+
+hipError_t hipGetDeviceCount(int *);
+hipError_t hipSetDevice(int);
+hipError_t hipGetDevice(int *);
+hipError_t hipGetDeviceProperties(void *, int);
+hipError_t hipDeviceGetName(char *, int, int);
+hipError_t hipDeviceGetPCIBusId(char *, int, int);
+hipError_t hipDeviceGetAttribute(int *, int, int);
+hipError_t hipDeviceSynchronize(void);
+hipError_t hipDeviceReset(void);
+hipError_t hipRuntimeGetVersion(int *);
+const char *hipGetErrorName(hipError_t);
+const char *hipGetErrorString(hipError_t);
+hipError_t hipGetLastError(void);
+hipError_t hipPeekAtLastError(void);
+hipError_t hipMalloc(void *, size_t);
+hipError_t hipMallocPitch(void *, size_t *, size_t, size_t);
+hipError_t hipFree(void *);
+hipError_t hipHostMalloc(void *, size_t, unsigned);
+hipError_t hipHostFree(void *);
+hipError_t hipHostRegister(void *, size_t, unsigned);
+hipError_t hipHostUnregister(void *);
+hipError_t hipHostGetDevicePointer(void *, void *, unsigned);
+hipError_t hipMallocManaged(void *, size_t, unsigned);
+hipError_t hipMallocAsync(void *, size_t, hipStream_t);
+hipError_t hipFreeAsync(void *, hipStream_t);
+hipError_t hipMemcpy(void *, const void *, size_t, int);
+hipError_t hipMemcpyAsync(void *, const void *, size_t, int, hipStream_t);
+hipError_t hipMemcpyWithStream(void *, const void *, size_t, int, hipStream_t);
+hipError_t hipMemcpyHtoD(void *, const void *, size_t);
+hipError_t hipMemcpyDtoH(void *, const void *, size_t);
+hipError_t hipMemcpyDtoD(void *, const void *, size_t);
+hipError_t hipMemcpy2D(void *, size_t, const void *, size_t, size_t, size_t, int);
+hipError_t hipMemcpy_spt(void *, const void *, size_t, int);
+hipError_t hipMemcpyAsync_spt(void *, const void *, size_t, int, hipStream_t);
+hipError_t hipMemcpyToSymbol(const void *, const void *, size_t, size_t, int);
+hipError_t hipMemcpyFromSymbol(void *, const void *, size_t, size_t, int);
+hipError_t hipGetSymbolAddress(void *, const void *);
+hipError_t hipGetSymbolSize(size_t *, const void *);
+hipError_t hipMemset(void *, int, size_t);
+hipError_t hipMemset_spt(void *, int, size_t);
+hipError_t hipMemsetAsync(void *, int, size_t, hipStream_t);
+hipError_t hipMemsetD32Async(void *, int, size_t, hipStream_t);
+hipError_t hipMemset2D(void *, size_t, int, size_t, size_t);
+hipError_t hipStreamCreate(hipStream_t *);
+hipError_t hipStreamCreateWithFlags(hipStream_t *, unsigned);
+hipError_t hipStreamCreateWithPriority(hipStream_t *, unsigned, int);
+hipError_t hipStreamDestroy(hipStream_t);
+hipError_t hipStreamQuery(hipStream_t);
+hipError_t hipStreamSynchronize(hipStream_t);
+hipError_t hipStreamSynchronize_spt(hipStream_t);
+hipError_t hipStreamGetPriority(hipStream_t, int *);
+hipError_t hipStreamGetFlags(hipStream_t, unsigned *);
+hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned);
+hipError_t hipStreamAddCallback(hipStream_t, hipStreamCallback_t, void *, unsigned);
+hipError_t hipDeviceGetStreamPriorityRange(int *, int *);
+hipError_t hipStreamWaitValue32(hipStream_t, void *, uint32_t, unsigned, uint32_t);
+hipError_t hipStreamWaitValue64(hipStream_t, void *, uint64_t, unsigned, uint64_t);
+hipError_t hipStreamWriteValue32(hipStream_t, void *, uint32_t, unsigned);
+hipError_t hipStreamWriteValue64(hipStream_t, void *, uint64_t, unsigned);
+hipError_t hipEventCreate(hipEvent_t *);
+hipError_t hipEventCreateWithFlags(hipEvent_t *, unsigned);
+hipError_t hipEventDestroy(hipEvent_t);
+hipError_t hipEventRecord(hipEvent_t, hipStream_t);
+hipError_t hipEventQuery(hipEvent_t);
+hipError_t hipEventSynchronize(hipEvent_t);
+hipError_t hipEventElapsedTime(float *, hipEvent_t, hipEvent_t);
+hipError_t hipModuleLoadData(hipModule_t *, const void *);
+hipError_t hipModuleUnload(hipModule_t);
+hipError_t hipModuleGetFunction(hipFunction_t *, hipModule_t, const char *);
+hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 hipStream_t, void **, void **);
+hipError_t _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j(
+    hipFunction_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, size_t, hipStream_t, void **, void **,
+    hipEvent_t, hipEvent_t, uint32_t);
+#define hipExtModuleLaunchKernel \
+    _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j
+hipError_t hipLaunchKernel(const void *, dim3, dim3, void **, size_t, hipStream_t);
+hipError_t hipLaunchKernel_spt(const void *, dim3, dim3, void **, size_t, hipStream_t);
+hipError_t hipExtLaunchKernel(const void *, dim3, dim3, void **, size_t, hipStream_t, hipEvent_t, hipEvent_t, int);
+hipError_t hipLaunchCooperativeKernel(const void *, dim3, dim3, void **, unsigned, hipStream_t);
+hipError_t __hipPushCallConfiguration(dim3, dim3, size_t, hipStream_t);
+hipError_t __hipPopCallConfiguration(dim3 *, dim3 *, size_t *, hipStream_t *);
+void **__hipRegisterFatBinary(const void *);
+void __hipRegisterFunction(void **, const void *, char *, const char *, unsigned, void *, void *, dim3 *, dim3 *, int *);
+void __hipRegisterVar(void **, void *, char *, char *, int, size_t, int, int);
+void __hipUnregisterFatBinary(void **);
+hipError_t hipStreamBeginCapture(hipStream_t, int);
+hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t *);
+hipError_t hipStreamIsCapturing(hipStream_t, int *);
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t, int *, unsigned long long *, hipGraph_t *,
+                                      const hipGraphNode_t **, size_t *);
+hipError_t hipThreadExchangeStreamCaptureMode(int *);
+hipError_t hipGraphCreate(hipGraph_t *, unsigned);
+hipError_t hipGraphDestroy(hipGraph_t);
+hipError_t hipGraphGetNodes(hipGraph_t, hipGraphNode_t *, size_t *);
+hipError_t hipGraphNodeGetType(hipGraphNode_t, int *);
+hipError_t hipGraphAddKernelNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const void *);
+hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, void *, const void *,
+                                   size_t, int);
+hipError_t hipGraphAddMemsetNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const void *);
+hipError_t hipGraphAddHostNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const void *);
+hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, hipGraph_t);
+hipError_t hipGraphInstantiate(hipGraphExec_t *, hipGraph_t, hipGraphNode_t *, char *, size_t);
+hipError_t hipGraphExecDestroy(hipGraphExec_t);
+hipError_t hipGraphLaunch(hipGraphExec_t, hipStream_t);
+
+static int checks_failed;
+
+__attribute__((format(printf, 2, 3), unused)) static void check_that(int holds, const char *what, ...)
+{
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    va_list arguments;
+    va_start(arguments, what);
+    pthread_mutex_lock(&turn);
+    fputs(holds ? "ok " : "FAIL ", stdout);
+    vprintf(what, arguments);
+    puts("");
+    fflush(stdout);
+    checks_failed |= !holds;
+    pthread_mutex_unlock(&turn);
+    va_end(arguments);
+}
+
+/* A check of its own line. */
+#define CHECK(what, condition) check_that(condition, "%s", what)
+/* A call that must give this result. */
+#define GIVES(what, wanted, call)                                                                                      \
+    do {                                                                                                               \
+        hipError_t got_ = (call);                                                                                      \
+        if (got_ == (wanted)) {                                                                                        \
+            check_that(1, "%s", what);                                                                                 \
+        } else {                                                                                                       \
+            check_that(0, "%s: %s gave %d instead of %d (line %d)", what, #call, got_, (int)(wanted), __LINE__);       \
+        }                                                                                                              \
+    } while (0)
+/* A call without which nothing else makes sense. */
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        hipError_t got_ = (call);                                                                                      \
+        if (got_ != SUCCESS) {                                                                                         \
+            printf("FAIL %s: %d (%s:%d)\n", #call, got_, __FILE__, __LINE__);                                          \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+#define CHECKS_DONE return checks_failed
+
+/* The kernels: what a launch names is the address of a variable each. */
+static const char kernel_names[] = "fakehip kernels: axpy fill reduce copy gemm conv2d spin stamp empty nobody";
+static char axpy, fill, reduce, copy, gemm, conv2d, spin, stamp, empty, nobody;
+static const struct { const char *name; void *handle; } kernels[] = {
+    {"axpy", &axpy}, {"fill", &fill}, {"reduce", &reduce}, {"_Z4copyjPKfPf", &copy}, {"gemm", &gemm},
+    {"conv2d", &conv2d}, {"spin", &spin}, {"stamp", &stamp}, {"empty", &empty}, {"nobody", &nobody},
+};
+static const struct { uint32_t magic, version; const void *binary; void *unused; } fat_binary = {
+    0x48495046, 1, kernel_names, 0};
+static void **fat_handle;
+
+__attribute__((constructor, unused)) static void register_kernels(void)
+{
+    fat_handle = __hipRegisterFatBinary(&fat_binary);
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        __hipRegisterFunction(fat_handle, kernels[i].handle, (char *)kernels[i].name, kernels[i].name, -1, 0, 0, 0, 0, 0);
+    }
+}
+
+__attribute__((destructor, unused)) static void unregister_kernels(void)
+{
+    __hipUnregisterFatBinary(fat_handle);
+}
+
+/* kernel<<<blocks, threads, 0, stream>>>(…), as the compiler makes it. */
+__attribute__((unused)) static hipError_t launch_as_compiled(void *kernel, unsigned blocks, unsigned threads,
+                                                             hipStream_t stream, void **args)
+{
+    dim3 grid = {blocks, 1, 1}, block = {threads, 1, 1};
+    size_t shared = 0;
+    hipError_t pushed = __hipPushCallConfiguration(grid, block, 0, stream);
+    hipError_t popped = __hipPopCallConfiguration(&grid, &block, &shared, &stream);
+    return pushed ? pushed : popped ? popped : hipLaunchKernel(kernel, grid, block, args, shared, stream);
+}
+
+#define ARGS(...) ((void *[]){__VA_ARGS__})
+#define BLOCKS(n) (((n) + 255) / 256)
+
+__attribute__((unused)) static hipError_t run_fill(float *to, unsigned n, float value, hipStream_t stream)
+{
+    return launch_as_compiled(&fill, BLOCKS(n), 256, stream, ARGS(&n, &value, &to));
+}
+
+__attribute__((unused)) static hipError_t run_axpy(float a, float *x, float *y, unsigned n, hipStream_t stream)
+{
+    return launch_as_compiled(&axpy, BLOCKS(n), 256, stream, ARGS(&n, &a, &x, &y));
+}
+
+__attribute__((unused)) static hipError_t run_spin(uint64_t ns, hipStream_t stream)
+{
+    return launch_as_compiled(&spin, 1, 1, stream, ARGS(&ns));
+}
+
+__attribute__((unused)) static int all_are(const float *values, unsigned n, float wanted)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (values[i] != wanted) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Ends with status 3 where there is no device. */
+__attribute__((unused)) static void need_device(void)
+{
+    int count = 0;
+    if (hipGetDeviceCount(&count) != SUCCESS || count < 1) {
+        puts("skip: no HIP device");
+        exit(3);
+    }
+}
+
+#endif

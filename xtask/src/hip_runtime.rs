@@ -1,0 +1,217 @@
+//! `cargo xtask hip-runtime DIR`: lays out the software HIP runtime as `libamdhip64.so.5`, `.so.6` and `.so.7`, for use with
+//! `LD_LIBRARY_PATH=DIR`, and `xsched` beside them, which the simulated device runs in.
+//!
+//! All three are linked from one archive (`crates/xsched-fakehip`), behind a small assembly file that is made here for each:
+//! every name of that major (`testing/hip/symbols.txt`) jumps to what implements it, or to what says that nothing does. So
+//! symbol versions are the linker's affair alone, which Rust's own shared libraries leave no room for.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NAMES: &str = "testing/hip/symbols.txt";
+const MAJORS: [u32; 3] = [5, 6, 7];
+/// The libraries behind the archive's own.
+const SYSTEM: [&str; 3] = ["-ldl", "-lpthread", "-lm"];
+/// What is called through the exported symbol, in the order of the library's `Plt`.
+const REENTERED: [&str; 3] = ["hipMalloc", "hipMemcpyAsync", "hipModuleLaunchKernel"];
+
+/// A symbol of the list.
+struct Name<'a> {
+    node: &'a str,
+    name: &'a str,
+    /// The first major that has it.
+    since: u32,
+}
+
+/// Builds and lays out everything.
+pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(root.join(NAMES)).map_err(|e| format!("{NAMES}: {e}"))?;
+    let names = read(&text)?;
+    build(root)?;
+    let built = crate::test::target_folder(root).join("release");
+    let archive = built.join("libfakehip.a");
+    let implemented = implemented(&archive)?;
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let folder = folder.canonicalize().map_err(|e| format!("{}: {e}", folder.display()))?;
+    for major in MAJORS {
+        link(&folder, &archive, major, &names, &implemented)?;
+    }
+    place(&built.join("xsched"), &folder.join("xsched"))?;
+    println!("{}: libamdhip64.so.5, .so.6, .so.7, xsched", folder.display());
+    Ok(())
+}
+
+fn build(root: &Path) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["build", "--release", "-p", "xsched-fakehip", "-p", "xsched-cli"];
+    succeed(Command::new(cargo).args(args).current_dir(root))
+}
+
+/// Copies a program over an older one that may be running.
+fn place(from: &Path, to: &Path) -> Result<(), String> {
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new).map_err(|e| format!("{}: {e}", from.display()))?;
+    std::fs::rename(&new, to).map_err(|e| format!("{}: {e}", to.display()))
+}
+
+fn read(text: &str) -> Result<Vec<Name<'_>>, String> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let name = |line| match str::split_whitespace(line).collect::<Vec<_>>()[..] {
+        [node, name, since] => Some(Name { node, name, since: since.parse().ok()? }),
+        _ => None,
+    };
+    lines.map(|line| name(line).ok_or_else(|| format!("{NAMES}: {line:?} is not NODE NAME MAJOR"))).collect()
+}
+
+/// Names that the archive has code for.
+fn implemented(archive: &Path) -> Result<BTreeSet<String>, String> {
+    let output = Command::new("nm").args(["--defined-only", "--extern-only"]).arg(archive).output();
+    let output = output.map_err(|e| format!("nm (package binutils): {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names: BTreeSet<String> =
+        text.lines().filter_map(|line| line.rsplit_once(" T fakehip_").map(|(_, name)| name.to_string())).collect();
+    if names.is_empty() { Err(format!("{}: no entry points in it", archive.display())) } else { Ok(names) }
+}
+
+/// One shared library: trampolines, version script, archive.
+fn link(
+    folder: &Path,
+    archive: &Path,
+    major: u32,
+    names: &[Name<'_>],
+    implemented: &BTreeSet<String>,
+) -> Result<(), String> {
+    let mine: Vec<&Name<'_>> = names.iter().filter(|name| name.since <= major).collect();
+    let (assembly, script) = (assembly(major, &mine, implemented), script(&mine));
+    let write = |suffix: &str, text: String| -> Result<PathBuf, String> {
+        let path = folder.join(format!("hip{major}.{suffix}"));
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(path)
+    };
+    let (source, map) = (write("s", assembly)?, write("map", script)?);
+    let library = folder.join(format!("libamdhip64.so.{major}"));
+    let new = folder.join(format!("libamdhip64.so.{major}.new"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-shared", "-o"]).arg(&new).arg(&source).arg("-Wl,--whole-archive").arg(archive);
+    gcc.arg("-Wl,--no-whole-archive").args(SYSTEM).args(["-static-libgcc", "-Wl,--gc-sections", "-Wl,-z,nodelete"]);
+    gcc.arg(format!("-Wl,-soname,libamdhip64.so.{major}"));
+    gcc.arg(format!("-Wl,--version-script={}", map.display()));
+    let linked = succeed(&mut gcc);
+    for path in [source, map] {
+        // A leftover does no harm.
+        let _ = std::fs::remove_file(path);
+    }
+    linked?;
+    std::fs::rename(&new, &library).map_err(|e| format!("{}: {e}", library.display()))
+}
+
+/// `hip_4.2 { global: …; local: *; }; hip_4.3 { global: …; } hip_4.2; …`, each name in the node that it was born in.
+fn script(names: &[&Name<'_>]) -> String {
+    let mut nodes: Vec<&str> = names.iter().map(|name| name.node).collect();
+    nodes.dedup();
+    let (mut out, mut before) = (String::new(), None::<&str>);
+    for node in nodes {
+        let _ = writeln!(out, "hip_{node} {{\nglobal:");
+        for name in names.iter().filter(|name| name.node == node) {
+            let _ = writeln!(out, "    {};", name.name);
+        }
+        match before {
+            // The count of what was done, for tests: no real runtime has it.
+            None => out.push_str("    fakehipGetCounters;\nlocal:\n    *;\n};\n\n"),
+            Some(before) => {
+                let _ = writeln!(out, "}} hip_{before};\n");
+            }
+        }
+        before = Some(node);
+    }
+    out
+}
+
+/// Entry points, the list of them, and the constructor that tells the library what it is.
+fn assembly(major: u32, names: &[&Name<'_>], implemented: &BTreeSet<String>) -> String {
+    let mut out = String::from("    .intel_syntax noprefix\n    .text\n");
+    for Name { name, .. } in names {
+        let _ = writeln!(out, "    .globl {name}\n    .type {name}, @function\n{name}:");
+        if implemented.contains(*name) {
+            let _ = writeln!(out, "    jmp fakehip_{name}@PLT");
+        } else {
+            let _ = writeln!(out, "    lea rdi, .Lname_{name}[rip]\n    jmp fakehip_unsupported@PLT");
+        }
+        let _ = writeln!(out, "    .size {name}, .-{name}");
+    }
+    for name in REENTERED {
+        let _ = writeln!(out, ".Lplt_{name}:\n    jmp {name}@PLT");
+    }
+    let _ = writeln!(
+        out,
+        ".Lstart:\n    mov edi, {major}\n    lea rsi, .Lsymbols[rip]\n    mov edx, {}\n    lea rcx, .Lplt[rip]\n    \
+         jmp fakehip_start@PLT",
+        names.len()
+    );
+    // Not through the global symbol, which another library may stand before.
+    out.push_str("    .section .init_array,\"aw\"\n    .quad .Lstart\n    .section .data.rel.ro,\"aw\"\n.Lplt:\n");
+    for name in REENTERED {
+        let _ = writeln!(out, "    .quad .Lplt_{name}");
+    }
+    out.push_str(".Lsymbols:\n");
+    for Name { node, name, .. } in names {
+        let code =
+            if implemented.contains(*name) { format!("fakehip_{name}") } else { format!(".Lunsupported_{name}") };
+        let _ = writeln!(out, "    .quad .Lname_{name}, {code}, {}", number(node));
+    }
+    out.push_str("    .section .rodata\n");
+    for Name { name, .. } in names {
+        let _ = writeln!(out, ".Lname_{name}:\n    .asciz \"{name}\"");
+    }
+    out.push_str("    .text\n");
+    for Name { name, .. } in names.iter().filter(|name| !implemented.contains(name.name)) {
+        let _ =
+            writeln!(out, ".Lunsupported_{name}:\n    lea rdi, .Lname_{name}[rip]\n    jmp fakehip_unsupported@PLT");
+    }
+    out.push_str("    .section .note.GNU-stack,\"\",@progbits\n");
+    out
+}
+
+/// `6.4` is 604.
+fn number(node: &str) -> u32 {
+    let (major, minor) = node.split_once('.').unwrap_or((node, "0"));
+    major.parse().unwrap_or(0) * 100 + minor.parse().unwrap_or(0)
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program}: {status}")),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_inherits_the_one_before() {
+        let names = read("4.2 a 5\n4.2 b 5\n5.0 c 5\n6.1 d 6\n").unwrap();
+        let old: Vec<&Name<'_>> = names.iter().filter(|name| name.since <= 5).collect();
+        let script = script(&old);
+        assert!(script.contains("hip_4.2 {") && script.contains("} hip_4.2;") && !script.contains("hip_6.1"));
+        assert_eq!(script.matches("local:").count(), 1);
+    }
+
+    #[test]
+    fn names_without_code_say_so() {
+        let names = read("4.2 a 5\n4.2 b 5\n").unwrap();
+        let text = assembly(5, &names.iter().collect::<Vec<_>>(), &BTreeSet::from(["a".to_string()]));
+        assert!(text.contains("a:\n    jmp fakehip_a@PLT") && text.contains("lea rdi, .Lname_b[rip]"));
+        assert!(text.contains(".quad .Lname_a, fakehip_a, 402"));
+    }
+
+    #[test]
+    fn a_broken_line_is_found() {
+        assert!(read("4.2 a\n").is_err());
+    }
+}
