@@ -14,6 +14,7 @@ use super::types::*;
 use super::{capture, stream};
 use crate::interpose::resolve;
 use crate::platform::CUDA;
+use crate::platform::hip;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
 
 macro_rules! api {
@@ -277,6 +278,12 @@ impl Driver for Api {
         }
         // SAFETY: leaked when published, never freed.
         Some(unsafe { &*known })
+    }
+
+    /// A HIP runtime's commands were counted when they entered that.
+    #[cold]
+    fn is_below_another(caller: usize) -> bool {
+        hip::is_runtime(caller)
     }
 
     #[inline(always)]

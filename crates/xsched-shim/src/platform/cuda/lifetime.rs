@@ -1,6 +1,6 @@
 //! Contexts and streams that come and go.
 
-use xsched_core::QueueSpec;
+use xsched_core::{QueueSpec, thread};
 
 use super::api::{self, Api};
 use super::stream;
@@ -15,7 +15,7 @@ use crate::process;
 /// Runs a call that makes a context on a device. Rivals learn of the program now, before its first command: what it
 /// queued until they do could not be taken back.
 fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
-    if !process::platform_enabled(CUDA) {
+    if !process::platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
         return call();
     }
     process::guarded("before a context is made", || process::runtime().map(timeslice::prepare));

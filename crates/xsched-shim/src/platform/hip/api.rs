@@ -113,6 +113,11 @@ fn copies() -> impl Iterator<Item = &'static Api> {
     COPIES.iter().map_while(|at| unsafe { at.load(Acquire).as_ref() })
 }
 
+/// Whether some copy holds an address.
+pub(super) fn holds(address: usize) -> bool {
+    copies().any(|api| api.holds(address))
+}
+
 /// Whether a device waits at a gate without harm to others, by its key; `None` = no copy has such a device.
 pub(super) fn gates_are_safe(key: &str) -> Option<bool> {
     copies().find_map(|api| api.known().devices.values().find(|(name, _)| name == key).map(|(_, safe)| *safe))
@@ -293,8 +298,11 @@ impl Api {
         let mut base = std::ptr::null_mut();
         // Registering during somebody's global-mode capture would invalidate it.
         let mut mode = CAPTURE_RELAXED;
-        // SAFETY: pointer to a local.
-        let mut exchange = || self.exchange_capture_mode.is_some_and(|f| self.quietly(|| unsafe { f(&mut mode) }));
+        let mut exchange = || {
+            let Some(exchange) = self.exchange_capture_mode else { return false };
+            // SAFETY: pointer to a local.
+            self.quietly(|| unsafe { exchange(&mut mode) })
+        };
         let exchanged = exchange();
         // Registered already where another device of the process did (portable); whether so, the pointer tells.
         // SAFETY: the whole segment, mapped until the process ends; pointer to a local.

@@ -241,7 +241,7 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
     sharedMemBytes: c_uint,
     stream: hipStream_t,
     kernarg: *mut c_void,
-) -> () {
+) {
     let real = behind(&hook::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv);
     if real.is_null() {
         return;

@@ -37,10 +37,12 @@ mod waits;
 use xsched_core::XQueue;
 use xsched_proto::wire;
 
+use super::HIP;
 use super::hsa::level3;
 use super::shared::path::mark_tail_of;
 use super::shared::real;
-use crate::interpose::Hook;
+use crate::interpose::{Hook, resolve};
+use crate::process;
 
 /// Every hooked function.
 pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];
@@ -84,6 +86,16 @@ pub fn outside_names() -> Vec<&'static str> {
 pub(crate) fn forget_all() {
     api::forget_all();
     capture::CAPTURES.forget_all();
+}
+
+/// Whether an address lies in a HIP runtime that is scheduled, whatever that runtime stands on.
+#[cold]
+pub(crate) fn is_runtime(address: usize) -> bool {
+    let is_named_so = || {
+        let file = resolve::object_of(address).map(|(_, file)| file.into_bytes());
+        file.is_some_and(|file| file.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"libamdhip64")))
+    };
+    process::platform_enabled(HIP) && (api::holds(address) || is_named_so())
 }
 
 /// The platform.

@@ -51,7 +51,7 @@ pub(super) fn handle(api: &Api, stream: hipStream_t, flavour: Flavour) -> Option
         Which::PerThread => std::ptr::from_ref(thread::current()) as usize | PER_THREAD,
     };
     let device = usize::try_from(api.device()?).ok()?;
-    let device = device % DEVICES | (device / DEVICES % 256) << ADDRESS_BITS;
+    let device = (device % DEVICES) | ((device / DEVICES % 256) << ADDRESS_BITS);
     Some(Handle { stream: named(stream, which), which, key: thread | device | copy | DEFAULT })
 }
 

@@ -60,6 +60,12 @@ pub(super) trait Driver: Sized + 'static {
         false
     }
 
+    /// Whether a call comes from a runtime that is scheduled itself and stands on this one.
+    #[cold]
+    fn is_below_another(_caller: usize) -> bool {
+        false
+    }
+
     /// Whether what enters this stream now is only recorded.
     fn is_recording(&self, stream: Stream, flavour: Flavour) -> bool;
 

@@ -102,7 +102,7 @@ fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, ent
 
 /// The queue of a thread that has not used it lately, counted.
 fn first_use<D: Driver>(rt: &'static Runtime, api: &D, handle: Handle) -> Option<(&'static XQueue, &'static Counter)> {
-    if !process::platform_enabled(D::PLATFORM) {
+    if !process::platform_enabled(D::PLATFORM) || D::is_below_another(thread::current().caller.get()) {
         return None;
     }
     process::watch_thread();
