@@ -76,6 +76,7 @@ static int map(void *data)
     X(AMDKFD_IOC_WAIT_EVENTS, struct kfd_ioctl_wait_events_args, NULL)                                \
     X(AMDKFD_IOC_SET_SCRATCH_BACKING_VA, struct kfd_ioctl_set_scratch_backing_va_args, NULL)          \
     X(AMDKFD_IOC_SET_TRAP_HANDLER, struct kfd_ioctl_set_trap_handler_args, NULL)                      \
+    X(AMDKFD_IOC_GET_TILE_CONFIG, struct kfd_ioctl_get_tile_config_args, NULL)                        \
     X(AMDKFD_IOC_GET_PROCESS_APERTURES_NEW, struct kfd_ioctl_get_process_apertures_new_args, apertures) \
     X(AMDKFD_IOC_ACQUIRE_VM, struct kfd_ioctl_acquire_vm_args, NULL)                                  \
     X(AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, struct kfd_ioctl_alloc_memory_of_gpu_args, allocate)            \

@@ -75,6 +75,18 @@ impl Amd {
         amd
     }
 
+    /// The whole of AMD's own software above the kernel, and a program that its compiler made.
+    fn with_real_hip() -> Amd {
+        let mut amd = Amd::with_real_runtime();
+        amd.program = amd.place.join("hipreal");
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testing/kfd/hipreal.cpp");
+        let mut hipcc = Command::new("hipcc");
+        hipcc.args(["-O1", "--offload-arch=gfx90a", "-o"]).arg(&amd.program).arg(source);
+        let done = hipcc.output().expect("hipcc: apt-get install hipcc");
+        assert!(done.status.success(), "hipcc: {}", String::from_utf8_lossy(&done.stderr));
+        amd
+    }
+
     /// With a program that uses HIP in place of the one that does without.
     fn with_hip() -> Amd {
         let mut amd = Amd::new();
@@ -180,6 +192,15 @@ fn end(program: Process) -> Vec<String> {
     let mut program = program;
     program.tell("end");
     program.finish()
+}
+
+/// The same with AMD's own software, which complains that the pretended device does not tell its marketing name.
+fn end_real(mut program: Process) -> Vec<String> {
+    program.tell("end");
+    let (code, lines, errors) = program.wait();
+    let errors: Vec<&str> = errors.lines().filter(|l| !l.starts_with("amdgpu_device_initialize")).collect();
+    assert_eq!((code, errors.len()), (0, 0), "{errors:?} {lines:?}");
+    lines
 }
 
 #[test]
@@ -615,12 +636,8 @@ fn amds_own_runtime_is_followed_and_suspended() {
         do_and_await(&mut program, "priority normal", "priority");
     }
     do_and_await(&mut program, "another", "another");
-    for mut process in [program, rival] {
-        process.tell("end");
-        let (code, lines, errors) = process.wait();
-        // That the pretended device cannot tell its marketing name.
-        let errors: Vec<&str> = errors.lines().filter(|l| !l.starts_with("amdgpu_device_initialize")).collect();
-        assert_eq!((code, errors.len()), (0, 0), "{errors:?} {lines:?}");
+    for process in [program, rival] {
+        end_real(process);
     }
     amd.assert_all_well_formed(pid);
     let queues: Vec<Request> =
@@ -628,4 +645,36 @@ fn amds_own_runtime_is_followed_and_suspended() {
     assert!(queues.iter().all(|r| r.rc == 0), "{queues:?}");
     assert!(queues.iter().any(|r| r.number == UPDATE && r.update().1 == 0));
     assert!(queues.iter().any(|r| r.number == UPDATE && r.update().2 == 3), "high within low");
+}
+
+/// Everything above the kernel is AMD's (ROCm 5.2: compiler, HIP, ROCr, thunk). Kernels are taken from the queues, not run.
+#[test]
+fn amds_own_hip_is_scheduled_and_suspended() {
+    let amd = Amd::with_real_hip();
+    let _daemon = amd.place.daemon(&["--policy", "chaos"]);
+    let start = |level: &str| {
+        let mut program = amd.run(&["--level", level, "--priority", "low"]);
+        program.progress_after(0);
+        program
+    };
+    let (mut program, mut rival) = (start("3"), start("1"));
+    let pid = program.pid();
+    let groups = amd.place.program(pid).unwrap()["groups"].as_array().unwrap().clone();
+    assert_eq!(groups.len(), 1, "its queues are HIP's: {groups:?}");
+    assert_eq!((&groups[0]["platform"], &groups[0]["level"]), (&"hip".into(), &3.into()));
+    for _ in 0..3 {
+        amd.suspend(&program);
+        await_stop(&amd, &mut program, &mut rival);
+        let last = amd.updates(pid);
+        assert_eq!(last.last().map(|u| u.1), Some(0), "{last:?}");
+        amd.resume(&program);
+        program.progress_after(now_ns());
+    }
+    let mut lines = end_real(program);
+    lines.extend(end_real(rival));
+    amd.place.assert_counts(&lines);
+    amd.assert_all_well_formed(pid);
+    let queues: Vec<Request> =
+        amd.requests(pid).into_iter().filter(|r| [CREATE, DESTROY, UPDATE].contains(&r.number)).collect();
+    assert!(queues.iter().all(|r| r.rc == 0), "{queues:?}");
 }
