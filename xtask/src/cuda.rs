@@ -73,26 +73,29 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// The file, if it was named, or fetched into `work` before.
+    pub(crate) fn at_hand(&self, work: &Path) -> Option<PathBuf> {
+        if let Some(path) = std::env::var_os(self.variable) {
+            return Some(path.into());
+        }
+        let output = Command::new("find").arg(work.join(self.folder)).args(["-name", self.file]).output().ok()?;
+        String::from_utf8_lossy(&output.stdout).lines().next().map(PathBuf::from)
+    }
+
     /// The file, fetched into `work` if need be.
     pub(crate) fn find(&self, work: &Path) -> Result<PathBuf, String> {
-        if let Some(path) = std::env::var_os(self.variable) {
-            return Ok(path.into());
-        }
-        let folder = work.join(self.folder);
-        let found = || {
-            let output = Command::new("find").arg(&folder).args(["-name", self.file]).output().ok()?;
-            String::from_utf8_lossy(&output.stdout).lines().next().map(PathBuf::from)
-        };
-        if let Some(path) = found() {
+        if let Some(path) = self.at_hand(work) {
             return Ok(path);
         }
-        let folder_text = folder.to_string_lossy().into_owned();
+        let folder_text = work.join(self.folder).to_string_lossy().into_owned();
         let fetched = Command::new("python3")
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target", &folder_text, self.package])
             .args(["--disable-pip-version-check", "--only-binary=:all:"])
             .status();
         match fetched {
-            Ok(status) if status.success() => found().ok_or_else(|| format!("{} holds no {}", self.package, self.file)),
+            Ok(status) if status.success() => {
+                self.at_hand(work).ok_or_else(|| format!("{} holds no {}", self.package, self.file))
+            }
             _ => Err(format!("cannot fetch {}: set {} to a {}", self.package, self.variable, self.what)),
         }
     }

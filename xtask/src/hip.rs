@@ -13,6 +13,15 @@ use crate::{c, cuda, opencl};
 /// The PyPI package that the committed files were made from.
 const PACKAGE: &str = "triton==3.9.0";
 
+/// Where the header comes from.
+pub(crate) const SOURCE: cuda::Source = cuda::Source {
+    variable: "HIP_HEADER",
+    file: "hip_runtime_api.h",
+    folder: "hip-header",
+    package: PACKAGE,
+    what: "hip/hip_runtime_api.h of ROCm 7.1",
+};
+
 /// What the generator writes.
 pub(crate) struct Generated {
     pub(crate) signatures: String,
@@ -23,14 +32,7 @@ pub(crate) struct Generated {
 /// Reads the header: the file that `HIP_HEADER` names (`…/include/hip/hip_runtime_api.h`), or the one fetched into `work`
 /// before, or now.
 pub(crate) fn generate(work: &Path) -> Result<Generated, String> {
-    let source = cuda::Source {
-        variable: "HIP_HEADER",
-        file: "hip_runtime_api.h",
-        folder: "hip-header",
-        package: PACKAGE,
-        what: "hip/hip_runtime_api.h of ROCm 7.1 or newer",
-    };
-    let header = source.find(work)?;
+    let header = SOURCE.find(work)?;
     let folder = header.parent().and_then(Path::parent).ok_or("HIP_HEADER: …/include/hip/hip_runtime_api.h, please")?;
     let mut types = BTreeMap::new();
     let mut functions: BTreeMap<String, c::Decl> = BTreeMap::new();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{cuda, generate, opencl, packages};
+use crate::{cuda, generate, hip, hip_runtime, opencl, packages};
 
 /// How a step ended; `Skipped` says why.
 enum Verdict {
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> bool {
     run.step("generated files", |r| r.generated());
     // The libraries that tests preload into other programs are not dependencies of the tests: build them first.
     run.step("tests", |r| match r.cargo(&["build", "--workspace"]) {
-        Verdict::Passed => r.cargo(&["test", "--workspace", "--no-fail-fast"]),
+        Verdict::Passed => r.with_hip_runtime(&target, || r.cargo(&["test", "--workspace", "--no-fail-fast"])),
         other => other,
     });
     for (name, script) in [
@@ -81,6 +81,17 @@ impl Run {
         }
     }
 
+    /// Lays out the software HIP runtime where tests look for it, and goes on.
+    fn with_hip_runtime(&self, target: &Path, then: impl FnOnce() -> Verdict) -> Verdict {
+        match hip_runtime::run(&self.root, &target.join("hip-runtime")) {
+            Ok(()) => then(),
+            Err(error) => {
+                println!("{error}");
+                Verdict::Failed
+            }
+        }
+    }
+
     fn generated(&self) -> Verdict {
         let opencl = match packages::version("opencl-c-headers") {
             Some(version) if version.starts_with(opencl::HEADERS) => generate::run_opencl(&self.root, true),
@@ -93,7 +104,15 @@ impl Run {
         if let Err(error) = cuda::header(&self.root.join("target")) {
             return Verdict::Skipped(error);
         }
-        match opencl.and_then(|()| generate::run_cuda(&self.root, true)) {
+        // HIP's comes in a package of 200 MB, which is not fetched for this alone.
+        let hip = || match hip::SOURCE.at_hand(&self.root.join("target")) {
+            Some(_) => generate::run_hip(&self.root, true),
+            None => {
+                println!("HIP's header is not at hand: its list was not compared");
+                Ok(())
+            }
+        };
+        match opencl.and_then(|()| generate::run_cuda(&self.root, true)).and_then(|()| hip()) {
             Ok(()) => Verdict::Passed,
             Err(error) => {
                 println!("{error}");

@@ -17,6 +17,9 @@ use crate::platform::HIP;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
 use crate::process;
 
+/// A question about a stream that a number answers.
+type StreamQuestion = unsafe extern "C" fn(hipStream_t, *mut c_int) -> hipError_t;
+
 macro_rules! api {
     (needed { $($field:ident: $symbol:literal ($($ty:ty),*);)* } optional { $($other:ident: $name:literal ($($arg:ty),*);)* }) => {
         /// One copy of the runtime: its functions, signatures as in the header.
@@ -305,8 +308,9 @@ impl Api {
         };
         let exchanged = exchange();
         // Registered already where another device of the process did (portable); whether so, the pointer tells.
-        // SAFETY: the whole segment, mapped until the process ends; pointer to a local.
+        // SAFETY: the whole segment, mapped until the process ends; pointers to locals.
         self.quietly(|| unsafe { register(at, SEGMENT_BYTES, REGISTER_FOR_DEVICES) });
+        // SAFETY: as above.
         let answered = self.quietly(|| unsafe { pointer(&mut base, at, 0) });
         if exchanged {
             exchange();
@@ -356,15 +360,20 @@ impl Driver for Api {
     }
 
     fn describe(&self, handle: Handle) -> Option<QueueSpec> {
-        let device = self.device_key(self.device_of(handle)?)?;
         let mut priority = 0;
-        if handle.which == Which::Own
-            && let Some(ask) = self.stream_priority
-            // SAFETY: the application's stream; pointer to a local.
-            && !self.quietly(|| unsafe { ask(handle.stream, &mut priority) })
-        {
-            return None;
+        if handle.which == Which::Own {
+            // ROCm 5.2 looks into whatever it is given there, but not without a check here.
+            let mut status = CAPTURE_NONE;
+            // SAFETY: the application's stream; pointers to locals.
+            let is_one =
+                self.stream_capturing.is_none_or(|ask| self.quietly(|| unsafe { ask(handle.stream, &mut status) }));
+            // SAFETY: as above.
+            let asks = |ask: StreamQuestion| self.quietly(|| unsafe { ask(handle.stream, &mut priority) });
+            if !is_one || !self.stream_priority.is_none_or(asks) {
+                return None;
+            }
         }
+        let device = self.device_key(self.device_of(handle)?)?;
         // The runtime counts downwards: -1 is more urgent than 0.
         Some(QueueSpec {
             handle: handle.stream as usize,

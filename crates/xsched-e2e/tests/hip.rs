@@ -1,0 +1,309 @@
+//! HIP programs under the scheduler, with the software runtime of `xsched-fakehip` as `libamdhip64`: results as without it,
+//! every launch counted, gates that hold, groups by stream priority. What AMD's hardware does with it is not shown here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use xsched_e2e::{Place, Process, beside, now_ns, until};
+
+/// Majors of the runtime.
+const MAJORS: [u32; 3] = [5, 6, 7];
+/// Programs of `testing/hip/c` that print a line for each check and end by themselves.
+const PROGRAMS: [&str; 14] = [
+    "capture",
+    "copies",
+    "errors",
+    "events",
+    "graphs",
+    "kernels",
+    "memops",
+    "memory",
+    "minimal",
+    "module",
+    "multithread",
+    "procaddress",
+    "spt",
+    "streams",
+];
+
+/// A place with a HIP device.
+struct Gpu {
+    place: Place,
+    runtime: PathBuf,
+    /// Restricts the hooks, see `XSCHED_PLATFORMS`.
+    platforms: &'static str,
+}
+
+/// The folder that `cargo xtask hip-runtime` laid out.
+fn runtime() -> PathBuf {
+    let target = beside("libxsched.so").ancestors().nth(2).expect("a target folder").to_owned();
+    let folder = target.join("hip-runtime");
+    let there = folder.join("libamdhip64.so.5").is_file();
+    assert!(there, "{0} is missing: run `cargo xtask hip-runtime {0}` first", folder.display());
+    folder
+}
+
+impl Gpu {
+    fn new() -> Gpu {
+        let place = Place::new();
+        place.device();
+        Gpu { place, runtime: runtime(), platforms: "" }
+    }
+
+    fn program(&self, name: &str, major: u32) -> PathBuf {
+        let library = self.runtime.join(format!("libamdhip64.so.{major}"));
+        let library = library.to_str().expect("text");
+        self.place.compile(&format!("hip/c/{name}.c"), &[library, "-lpthread", "-lm", "-ldl"])
+    }
+
+    fn with_runtime(&self, mut command: Command) -> Process {
+        command.env("LD_LIBRARY_PATH", &self.runtime).env("XSCHED_PLATFORMS", self.platforms);
+        command.env("FAKEHIP_STATS", self.place.join("runtime-stats"));
+        Process::start(command)
+    }
+
+    fn bare(&self, program: &Path, args: &[&str]) -> Process {
+        self.with_runtime(self.place.command(program, args))
+    }
+
+    fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Process {
+        self.with_runtime(self.place.run_command(options, program, args))
+    }
+
+    /// What each copy of the runtime counted in a process.
+    fn copies_stats(&self, pid: u32) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.place.join("runtime-stats")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["pid"] == pid).collect()
+    }
+
+    /// What the runtime counted in a process that has one.
+    #[track_caller]
+    fn runtime_stats(&self, pid: u32) -> Value {
+        let [one] = &self.copies_stats(pid)[..] else { panic!("not one line for {pid}") };
+        one.clone()
+    }
+
+    /// The scheduler's count of launches is the runtime's own: launch, copy and set functions that gave work to the
+    /// device. Nothing went by unscheduled.
+    #[track_caller]
+    fn assert_counts(&self, pid: u32) {
+        let (counted, runtime) = (self.place.stats_of(pid), self.copies_stats(pid));
+        let commands: u64 = runtime.iter().map(|copy| copy["commands"].as_u64().unwrap()).sum();
+        assert_eq!(counted["launches"], commands, "{counted} {runtime:?}");
+        assert_eq!(counted["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{counted}");
+    }
+}
+
+/// A program's lines bare and under the scheduler are the same, and every launch is counted.
+fn same(gpu: &Gpu, name: &str, major: u32, options: &[&str]) {
+    if (name, major) == ("procaddress", 5) {
+        // That release has no such function.
+        return;
+    }
+    let program = gpu.program(name, major);
+    // The two copies of the runtime that one of them opens.
+    let copies = MAJORS.map(|major| gpu.runtime.join(format!("libamdhip64.so.{major}")));
+    let copies = copies.each_ref().map(|path| path.to_str().expect("text"));
+    let args: &[&str] = if name == "copies" { &copies[..2] } else { &[] };
+    let process = gpu.bare(&program, args);
+    let pid = process.pid();
+    let (code, lines, errors) = process.wait();
+    assert!(code == 0 && !lines.is_empty() && lines.iter().all(|l| l.starts_with("ok ")), "{name}: {lines:?} {errors}");
+    let misused = gpu.copies_stats(pid);
+    let process = gpu.run(options, &program, args);
+    let pid = process.pid();
+    let (code, under, errors) = process.wait();
+    assert_eq!((code, under), (0, lines), "{name}, HIP {major}, {options:?}: {errors}");
+    gpu.assert_counts(pid);
+    assert!(["errors", "procaddress"].contains(&name) || gpu.place.stats_of(pid)["launches"] != 0, "{name}: launches");
+    let stats = gpu.copies_stats(pid);
+    for (bare, under) in misused.iter().zip(&stats) {
+        assert_eq!(under["major"], bare["major"], "{name}: {under}");
+        // Of a stream that does not exist the library asks once, before the program's own call is refused.
+        assert!(name == "errors" || under["misuse"] == bare["misuse"], "{name}: {under}");
+    }
+    assert_eq!(stats.len(), misused.len(), "{name}: as many copies");
+}
+
+#[test]
+fn programs_print_the_same_alone_under_the_scheduler() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    for name in PROGRAMS {
+        for major in MAJORS {
+            println!("{name}, HIP {major}");
+            same(&gpu, name, major, &[]);
+        }
+    }
+}
+
+fn same_under_chaos(level: &str) {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
+    for (name, major) in PROGRAMS.into_iter().zip(MAJORS.into_iter().cycle()) {
+        println!("{name}, HIP {major}, level {level}");
+        same(&gpu, name, major, &["--level", level]);
+    }
+}
+
+#[test]
+fn programs_print_the_same_under_chaos_at_level_1() {
+    same_under_chaos("1");
+}
+
+#[test]
+fn programs_print_the_same_under_chaos_at_level_2() {
+    same_under_chaos("2");
+}
+
+#[test]
+fn programs_print_the_same_beside_a_rival() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady", 6);
+    for (own, rivals) in [("high", "low"), ("low", "normal")] {
+        // The rival leaves the device for a while now and then, so that who is behind it gets on.
+        let us = if own == "high" { "200" } else { "20" };
+        let mut rival = gpu.run(&["--priority", rivals], &steady, &[us, "1"]);
+        rival.expect("ready");
+        rival.progress_after(0);
+        let ends = if own == "low" {
+            // Ends when the program has waited for it.
+            let program = gpu.program("kernels", 5);
+            let behind = gpu.run(&["--priority", own], &program, &[]);
+            let pid = behind.pid();
+            until("it is known", || gpu.place.program(pid).is_some());
+            rival.progress_after(now_ns());
+            end(&gpu, rival);
+            let (code, lines, errors) = behind.wait();
+            assert!(code == 0 && lines.iter().all(|l| l.starts_with("ok ")), "{lines:?} {errors}");
+            gpu.assert_counts(pid);
+            None
+        } else {
+            for name in PROGRAMS {
+                println!("{name} ahead of a rival");
+                same(&gpu, name, 6, &["--priority", own]);
+            }
+            Some(rival)
+        };
+        if let Some(rival) = ends {
+            end(&gpu, rival);
+        }
+    }
+}
+
+/// Commands given, and of them done, of a `steady` program; also while its launches are held.
+fn count(program: &mut Process) -> (u64, u64) {
+    program.tell("count");
+    loop {
+        if let Some(rest) = program.line().strip_prefix("given ") {
+            let (given, done) = rest.split_once(" done ").unwrap();
+            return (given.parse().unwrap(), done.parse().unwrap());
+        }
+    }
+}
+
+fn end(gpu: &Gpu, mut program: Process) {
+    let pid = program.pid();
+    program.tell("end");
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok every kernel has run once"));
+    gpu.assert_counts(pid);
+}
+
+#[test]
+fn a_closed_gate_holds_a_program_alone() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady", 7);
+    let mut program = gpu.run(&["--level", "1"], &steady, &["200", "4"]);
+    program.expect("ready");
+    program.progress_after(0);
+    let pid = program.pid();
+    for _ in 0..5 {
+        gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
+        gpu.place.await_state(pid, "suspended");
+        let mut held = count(&mut program);
+        until("what it gave is done", || {
+            held = count(&mut program);
+            held.0 == held.1
+        });
+        assert_eq!(count(&mut program), held, "held");
+        gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
+        program.progress_after(now_ns());
+    }
+    end(&gpu, program);
+}
+
+#[test]
+fn progress_is_told_by_the_device_while_somebody_shares_it() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady", 6);
+    let mut alone = gpu.run(&[], &steady, &["100", "8"]);
+    alone.expect("ready");
+    alone.progress_after(0);
+    let pid = alone.pid();
+    end(&gpu, alone);
+    assert_eq!(gpu.runtime_stats(pid)["writes"], 0, "nothing is added to a program that is alone");
+    let start = |class: &str| {
+        let mut program = gpu.run(&["--priority", class, "--level", "1"], &steady, &["100", "8"]);
+        program.expect("ready");
+        program
+    };
+    let (low, mut high) = (start("low"), start("high"));
+    high.progress_after(now_ns());
+    let pids = [low.pid(), high.pid()];
+    until("the bound knows of completions", || {
+        let groups = pids.map(|pid| gpu.place.group(pid));
+        groups.iter().any(|g| g.as_ref().is_some_and(|g| g["device_us"].as_u64() > Some(0)))
+    });
+    end(&gpu, high);
+    end(&gpu, low);
+    for pid in pids {
+        let stats = gpu.runtime_stats(pid);
+        assert_eq!(stats["waits"], 0, "level 1 has no gate on the device: {stats}");
+    }
+    assert!(pids.iter().any(|pid| gpu.runtime_stats(*pid)["writes"].as_u64() > Some(0)));
+}
+
+#[test]
+fn streams_of_each_priority_are_groups_of_their_own() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    for major in MAJORS {
+        let mut program = gpu.run(&["--priority", "high"], &gpu.program("priorities", major), &[]);
+        let pid = program.pid();
+        program.expect("ready");
+        let mut groups = Vec::new();
+        until("three groups", || {
+            groups = gpu.place.program(pid).map_or(Vec::new(), |p| p["groups"].as_array().cloned().unwrap_or_default());
+            groups.len() == 3
+        });
+        let mut queues: Vec<usize> = groups.iter().map(|g| g["queues"].as_array().unwrap().len()).collect();
+        queues.sort_unstable();
+        assert_eq!(queues, [1, 1, 3], "both default streams and the one of priority 0 go together: {groups:?}");
+        assert!(groups.iter().all(|g| g["platform"] == "hip"), "{groups:?}");
+        assert!(groups.iter().all(|g| g["device"].as_str().is_some_and(|d| d.starts_with("pci:"))), "{groups:?}");
+        program.tell("end");
+        let lines = program.finish();
+        assert!(lines.len() == 5 && lines.iter().all(|l| l.starts_with("ok ")), "{lines:?}");
+        gpu.assert_counts(pid);
+    }
+}
+
+#[test]
+fn hooks_of_hip_alone_count_each_launch_once() {
+    let mut gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    gpu.platforms = "hip";
+    same(&gpu, "kernels", 6, &[]);
+    gpu.platforms = "cuda,opencl,sim";
+    let program = gpu.program("kernels", 6);
+    let process = gpu.run(&[], &program, &[]);
+    let pid = process.pid();
+    let (code, lines, errors) = process.wait();
+    assert!(code == 0 && lines.iter().all(|l| l.starts_with("ok ")), "{lines:?} {errors}");
+    assert!(gpu.place.stats().iter().all(|(p, stats)| *p != pid || stats["launches"] == 0), "none of HIP's");
+}
