@@ -129,15 +129,17 @@ impl Server {
             self.cut_off.push(id);
         }
         let (level, conn, interrupts) = (group.level, group.conn, group.platform.interrupts());
+        // Cut off is only who was at it: an idle group that is told so would count as wanting the device.
+        let at_it = group.state != state::IDLE;
         let gated = group.words().level.load(Relaxed) >= 2;
         // It takes the whole context off the device: only where all of the program's work there is one group.
         let whole = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| c.groups.len() == 1);
         if level == 3 && whole && interrupts {
             self.interrupt(id, true);
-            self.cut_off.push(id);
+            self.cut_off.extend(at_it.then_some(id));
         } else if whole && !interrupts && gated {
             // All but what runs just now is held on the device.
-            self.cut_off.push(id);
+            self.cut_off.extend(at_it.then_some(id));
         }
     }
 
