@@ -24,6 +24,9 @@ fn now_us() -> u64 {
 
 impl Local {
     pub(crate) fn new(policy: &str, options: &ProgramOptions) -> Result<Local, String> {
+        if policy.eq_ignore_ascii_case("external") {
+            return Err("the policy external needs a daemon: xsched daemon --scheduler FILE".into());
+        }
         let seed = now_ns();
         Ok(Local {
             arbiter: Arbiter::new(policy, seed)?,

@@ -47,6 +47,8 @@ pub(crate) enum Command {
     #[command(hide = true)]
     SimDevice(cmd::sim_device::Args),
     #[command(hide = true)]
+    SchedulerHost(cmd::scheduler_host::Args),
+    #[command(hide = true)]
     DemoWorker(cmd::demo::worker::Args),
     #[command(hide = true)]
     Probe(cmd::doctor::probe::Args),

@@ -44,6 +44,7 @@ fn dispatch(command: Command) -> Result {
         Command::Completions(args) => cmd::completions::main(args),
         Command::Man => cmd::man::main(),
         Command::SimDevice(args) => cmd::sim_device::main(args),
+        Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
         Command::Probe(args) => cmd::doctor::probe::main(args),
     }

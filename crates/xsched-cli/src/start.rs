@@ -24,7 +24,7 @@ const STEP: Duration = Duration::from_millis(2);
 ///
 /// # Errors
 /// One line that says why there is none.
-pub(crate) fn ensure(socket: &Path, origin: Origin) -> Result<(), String> {
+pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> Result<(), String> {
     if origin == Origin::User {
         folders::private(socket.parent().unwrap_or(Path::new("/")))?;
     }
@@ -47,7 +47,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin) -> Result<(), String> {
     if client::connect(socket).is_ok() {
         return Ok(());
     }
-    let daemon = spawn(socket)?;
+    let daemon = spawn(socket, scheduler)?;
     loop {
         if client::connect(socket).is_ok() {
             return Ok(());
@@ -98,7 +98,7 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>, String> {
 }
 
 /// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, nobody's child. Returns its pidfd.
-fn spawn(socket: &Path) -> Result<OwnedFd, String> {
+fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd, String> {
     let failed = |e: std::io::Error| format!("cannot start a daemon: {e}");
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
     let tell = writer.as_raw_fd();
@@ -106,6 +106,9 @@ fn spawn(socket: &Path) -> Result<OwnedFd, String> {
     let mut command = Command::new(exe);
     command.arg("daemon").arg("--socket").arg(socket);
     command.args(["--idle-exit", &values::IDLE_EXIT_S.to_string()]);
+    if let Some(library) = scheduler {
+        command.arg("--scheduler").arg(library);
+    }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // What is meant for the program is not meant for the daemon.
     for (name, _) in std::env::vars_os() {

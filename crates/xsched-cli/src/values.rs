@@ -81,6 +81,12 @@ pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, String> {
     }
 }
 
+/// `--scheduler`: a file that is there.
+pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, String> {
+    let path = std::path::absolute(text).map_err(|e| format!("'{text}': {e}"))?;
+    if path.is_file() { Ok(path) } else { Err(format!("'{text}' is no file: give a shared library")) }
+}
+
 /// `--policy`: any name or alias a policy answers to; gives its own name.
 pub(crate) fn policy(text: &str) -> Result<String, String> {
     xsched_policy::registry::find(text).map(|entry| entry.name.to_owned())

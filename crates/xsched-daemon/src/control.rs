@@ -12,6 +12,7 @@ use xsched_proto::wire::{
 };
 
 use crate::client::{Client, check_hint};
+use crate::scheduler;
 use crate::server::{Role, Server};
 
 /// A client answers a question within this time.
@@ -68,6 +69,11 @@ impl Server {
             Request::PolicyList => self.policies(id),
             Request::PolicySet { name } => {
                 self.operators_only(uid, "change the policy")?;
+                let asks = registry::find(&name).is_ok_and(|entry| entry.name == scheduler::POLICY);
+                if asks && self.scheduler.is_none() {
+                    let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
+                    return Err((Refusal::Environment, why.into()));
+                }
                 let now_us = self.now_us();
                 let set = self.arbiter.set_policy(now_us, &name, &mut self.actions);
                 set.map_err(|e| (Refusal::BadRequest, e))?;

@@ -5,6 +5,7 @@
 //! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
 //!   `long_kernels`: those that it does not suit.
 //! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
+//! - `scheduler`: an operator's own, in a process beside.
 //! - `timeslices`: what the hardware's own scheduler is told.
 //! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
 //!   container a cgroup is.
@@ -19,6 +20,7 @@ mod long_kernels;
 mod memory;
 pub mod mps;
 mod peer;
+mod scheduler;
 mod server;
 mod session;
 mod socket;
@@ -36,6 +38,9 @@ pub struct Options {
     pub socket: PathBuf,
     /// Policy to start with; wins over the configuration.
     pub policy: Option<String>,
+    /// A shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs this program
+    /// to have a command `scheduler-host`.
+    pub scheduler: Option<PathBuf>,
     /// Configuration files in order, a later one wins. Each must exist.
     pub config: Vec<PathBuf>,
     /// Folder for what outlives the daemon; none = nothing does.

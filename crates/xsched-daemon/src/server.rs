@@ -21,6 +21,7 @@ use crate::expected::Expected;
 use crate::long_kernels::LongKernels;
 use crate::memory::HeartbeatPage;
 use crate::mps::Private;
+use crate::scheduler::{self, Host};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::{Error, Options};
 
@@ -44,6 +45,7 @@ pub(crate) mod kind {
 const LISTENER: u64 = kind::OWN;
 const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
+const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Announced processes are numbered from here.
 pub(crate) const EXPECTED: u64 = 3;
 
@@ -64,6 +66,8 @@ pub(crate) struct Server {
     pub(crate) expected: HashMap<u64, Expected>,
     /// Those whose kernels are too long for MPS.
     pub(crate) long_kernels: LongKernels,
+    /// The operator's own scheduler, while it works.
+    pub(crate) scheduler: Option<Host>,
     /// The MPS daemon that was started for them.
     pub(crate) mps: Option<Private>,
     /// Questions passed on to clients.
@@ -85,7 +89,7 @@ pub(crate) struct Server {
     /// Given up to be able to refuse a connection when no descriptor is left.
     spare: Option<OwnedFd>,
     last_log_ns: u64,
-    epoll: OwnedFd,
+    pub(crate) epoll: OwnedFd,
     pub(crate) listener: Listener,
     timer: OwnedFd,
     _signals: Signals,
@@ -128,7 +132,12 @@ impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
         let config = Config::read(&options.config)?;
         let policy = options.policy.as_deref().or(config.policy.as_deref());
-        let policy = policy.unwrap_or(xsched_policy::registry::DEFAULT);
+        let without = if options.scheduler.is_some() { scheduler::POLICY } else { xsched_policy::registry::DEFAULT };
+        let policy = policy.unwrap_or(without);
+        if policy == scheduler::POLICY && options.scheduler.is_none() {
+            return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
+        }
+        let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let mut arbiter = Arbiter::new(policy, options.seed).map_err(Error::Input)?;
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
@@ -147,7 +156,7 @@ impl Server {
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
-        Ok(Server {
+        let server = Server {
             config,
             arbiter,
             actions: Vec::with_capacity(64),
@@ -158,6 +167,7 @@ impl Server {
             doomed: Vec::new(),
             expected: HashMap::new(),
             long_kernels: LongKernels::read(options.state.as_deref()),
+            scheduler: host,
             mps: None,
             questions: Vec::new(),
             last_id: 0,
@@ -178,7 +188,9 @@ impl Server {
             listener,
             timer,
             _signals: signals,
-        })
+        };
+        server.watch_scheduler_socket(SCHEDULER)?;
+        Ok(server)
     }
 
     /// Serves until told to stop.
@@ -207,6 +219,7 @@ impl Server {
                     (LISTENER, _) => self.accept(),
                     (TIMER, _) => self.armed = None,
                     (SIGNALS, _) => self.stop = true,
+                    (SCHEDULER, _) => self.hear_scheduler(),
                     (_, kind::OWN) => self.expected_ended((token >> 2) - EXPECTED),
                     (_, kind::SOCKET) => self.serve(token >> 2, flags, &mut buffer),
                     (_, kind::DEATH) => self.doomed.push((token >> 2, None)),
@@ -216,6 +229,7 @@ impl Server {
             }
             self.timers();
             self.bury();
+            self.ask_scheduler();
         }
         self.let_all_go();
         Ok(())
@@ -407,6 +421,7 @@ impl Server {
             self.beat_at = None;
         }
         self.time_out_questions();
+        self.watch_scheduler();
         if self.idle_deadline().is_some_and(|at| at <= self.now_ns) {
             self.stop = true;
         }
@@ -426,7 +441,8 @@ impl Server {
         self.beat_at = keep(self.beat_at, self.arbiter.any_closed(), BEAT_NS);
         self.look_at = keep(self.look_at, self.arbiter.any_scrutinised(), LOOK_NS);
         let question = self.questions.iter().map(|q| q.until_ns).min();
-        let all = [self.next_policy_ns(), self.beat_at, self.look_at, question, self.idle_deadline()];
+        let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
+        let all = [self.next_policy_ns(), self.beat_at, self.look_at, question, overdue, self.idle_deadline()];
         let Some(next) = all.into_iter().flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {
             return;
@@ -444,9 +460,14 @@ impl Server {
     pub(crate) fn log(&mut self, line: &str) {
         if self.last_log_ns == 0 || self.now_ns.saturating_sub(self.last_log_ns) >= 1_000_000_000 {
             self.last_log_ns = self.now_ns;
-            // Nobody may be there to read it.
-            let _ = writeln!(std::io::stderr(), "xsched: {}", line.replace(char::is_control, " "));
+            self.say(line);
         }
+    }
+
+    /// Tells the operator.
+    pub(crate) fn say(&self, line: &str) {
+        // Nobody may be there to read it.
+        let _ = writeln!(std::io::stderr(), "xsched: {}", line.replace(char::is_control, " "));
     }
 }
 

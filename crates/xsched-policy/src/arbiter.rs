@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use self::device::{Device, Member};
 use self::jobs::Job;
 use crate::registry::{self, Entry, Params};
-use crate::{Group, GroupId, Micros, Policy, ProgramId};
+use crate::{Answer, Group, GroupId, Micros, Policy, ProgramId, Question};
 
 /// What is known of a group when it comes to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +91,13 @@ pub enum Event {
     Stale(GroupId),
     /// Its commands are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
+    /// Somebody outside answers a policy's question.
+    Answer {
+        /// Device key.
+        device: String,
+        /// What is answered.
+        answer: Answer,
+    },
     /// The time told by [`Arbiter::next_timer`] has come.
     Timer,
 }
@@ -191,12 +198,24 @@ impl Arbiter {
             Event::TooLong(id) => self.change(now, id, |m, _| m.too_long = true),
             Event::Hold(program) => self.hold(program, true),
             Event::Release(program) => self.hold(program, false),
+            Event::Answer { device, answer } => {
+                if let Some(at) = self.devices.iter().position(|d| d.name == device) {
+                    self.devices[at].policy.answer(now, &answer);
+                    self.dirty.push(at);
+                }
+            }
             Event::Timer => {
                 let due = |d: &Device| d.next.is_some_and(|t| t <= now);
                 self.dirty.extend((0..self.devices.len()).filter(|&d| due(&self.devices[d])));
             }
         }
         self.decide(now, actions);
+    }
+
+    /// What policies ask, by device; to be answered by [`Event::Answer`].
+    pub fn questions(&mut self) -> Vec<(String, Question)> {
+        let asked = |d: &mut Device| d.policy.question().map(|question| (d.name.clone(), question));
+        self.devices.iter_mut().filter_map(asked).collect()
     }
 
     /// When [`Event::Timer`] is due.

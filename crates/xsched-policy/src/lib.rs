@@ -60,10 +60,38 @@ pub struct Verdict {
     pub bounded: bool,
 }
 
+/// What a policy asks of somebody outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// Each has a greater one than the last of its device.
+    pub number: u64,
+    /// Everybody on the device.
+    pub groups: Vec<Group>,
+}
+
+/// What it is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Of the question.
+    pub number: u64,
+    /// Who may have the device.
+    pub run: Vec<GroupId>,
+    /// Ask again after this time though nothing changes, in µs.
+    pub again_in_us: Option<u64>,
+}
+
 /// Decides for the groups of one device.
 pub trait Policy: Send {
     /// Fills `verdicts` (same length and order as `groups`, which are sorted by id; preset to `Verdict::default()`).
     /// Called after each change and when the time returned earlier has come. Returns when it wants to be asked again
     /// though nothing happens.
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros>;
+
+    /// What it wants to know from outside since the last decision. Most know all themselves.
+    fn question(&mut self) -> Option<Question> {
+        None
+    }
+
+    /// The answer. A decision follows.
+    fn answer(&mut self, _now: Micros, _answer: &Answer) {}
 }

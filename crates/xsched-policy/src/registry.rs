@@ -1,7 +1,7 @@
 //! The policies by name. A new policy is a file in `policies/` and an entry of [`POLICIES`].
 
 use crate::Policy;
-use crate::policies::{chaos, fair, hpf};
+use crate::policies::{chaos, external, fair, hpf};
 
 /// What a policy may be made with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Entry {
     /// Whether programs take turns by the device time they used. What a suspended one has behind gates on the device
     /// cannot be told from what it still runs, so that such a policy goes without them.
     pub takes_turns: bool,
-    /// Not for use outside of tests; not listed to users.
+    /// Not to be chosen by name alone: for tests, or needs somebody to ask. Not listed to users.
     pub test_only: bool,
 }
 
@@ -53,6 +53,14 @@ pub static POLICIES: &[Entry] = &[
         make: fair::make_by_program,
         takes_turns: true,
         test_only: false,
+    },
+    Entry {
+        name: "external",
+        aliases: &[],
+        about: "a scheduler of your own, see `xsched daemon --scheduler`",
+        make: external::make,
+        takes_turns: false,
+        test_only: true,
     },
     Entry {
         name: "chaos",

@@ -4,10 +4,12 @@
 //! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
 //! - [`class`]: five classes over the priorities -255..=255.
+//! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: how everybody finds the same socket.
 //! - [`wakeup`]: how a thread that others wait for gets to run soon.
 
 pub mod class;
+pub mod host;
 pub mod paths;
 pub mod segment;
 pub mod wakeup;

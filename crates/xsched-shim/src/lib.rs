@@ -14,4 +14,5 @@ pub mod domain;
 pub mod interpose;
 pub mod platform;
 pub mod process;
+pub mod scheduler;
 mod stats;

@@ -134,6 +134,7 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     let mut wanted: BTreeSet<&str> = hooked_names().into_iter().collect();
     wanted.extend(["dlclose", "dlsym", "dlvsym", "ioctl"]);
     wanted.extend(xsched::domain::NAMES);
+    wanted.extend(xsched::scheduler::NAMES);
     assert_same(&exported, &wanted, "exports and hooks");
 }
 

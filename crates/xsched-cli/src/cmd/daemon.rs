@@ -23,6 +23,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = values::policy)]
     policy: Option<String>,
 
+    /// A shared library that decides instead of a policy (include/xsched/scheduler.h), in a process of its own
+    #[arg(long, value_name = "FILE", value_parser = values::library)]
+    scheduler: Option<PathBuf>,
+
     /// Where to listen [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
@@ -49,6 +53,7 @@ pub(crate) fn main(args: Args) -> Result {
     let options = xsched_daemon::Options {
         socket: std::path::absolute(&socket).unwrap_or(socket),
         policy: args.policy,
+        scheduler: args.scheduler,
         config: configuration(args.config)?,
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),

@@ -9,5 +9,6 @@ pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod scheduler_host;
 pub(crate) mod sim_device;
 pub(crate) mod suspend;

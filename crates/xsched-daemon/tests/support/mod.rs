@@ -39,7 +39,7 @@ pub struct Daemon {
 
 pub fn options(folder: &Path) -> Options {
     let socket = folder.join("run").join("xsched.sock");
-    Options { socket, policy: None, config: Vec::new(), state: None, idle_exit: None, seed: 1 }
+    Options { socket, policy: None, scheduler: None, config: Vec::new(), state: None, idle_exit: None, seed: 1 }
 }
 
 impl Daemon {

@@ -54,6 +54,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "running|start")]
     mps: Option<Mps>,
 
+    /// A shared library that decides instead of a policy, for the daemon that this starts
+    #[arg(long, value_name = "FILE", value_parser = values::library, conflicts_with_all = ["local", "no_daemon"])]
+    scheduler: Option<PathBuf>,
+
     /// Schedule only inside the program, by this policy, without a daemon
     #[arg(long, value_name = "POLICY", value_parser = values::policy, conflicts_with_all = ["no_daemon", "socket"])]
     local: Option<String>,
@@ -174,8 +178,11 @@ pub(crate) fn main(args: Args) -> Result {
                 environment.unset("XSCHED_NO_DAEMON");
                 environment.set("XSCHED_SCHEDULER", "GLB");
             }
-            match start::ensure(socket, *origin) {
+            match start::ensure(socket, *origin, args.scheduler.as_deref()) {
                 Ok(()) => {
+                    if args.scheduler.is_some() {
+                        decides_by_scheduler(socket)?;
+                    }
                     daemon = Some(socket.as_path());
                     environment.unset("XSCHED_TOLD");
                 }
@@ -204,6 +211,17 @@ pub(crate) fn main(args: Args) -> Result {
     }
     sharing.settle(daemon, &mut environment)?;
     Err(exec(&program, name, rest, &environment))
+}
+
+/// Whether the daemon asks a scheduler: one that was there already may not, and another's may be another.
+fn decides_by_scheduler(socket: &Path) -> Result<()> {
+    let answer = crate::client::ask(Some(socket), xsched_proto::wire::Request::Ps)?;
+    let external = answer.iter().any(|m| matches!(m, xsched_proto::wire::DaemonMsg::Daemon(d) if d.policy == "external"));
+    if external {
+        return Ok(());
+    }
+    let shown = socket.display();
+    Err(Failure::environment(format!("a daemon runs at {shown} already, without this scheduler: end it, or use --socket")))
 }
 
 /// The kill switch.

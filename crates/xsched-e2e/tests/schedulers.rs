@@ -1,0 +1,128 @@
+//! Schedulers from outside: one that reverses priorities reverses the P99 of two unmodified programs; one that crashes or
+//! hangs costs only itself.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use xsched_e2e::{Place, Process, until};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn library(place: &Place, file: &str, flags: &[&str], name: &str) -> String {
+    let output = place.join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&output);
+    cc.arg(root().join(file)).arg("-I").arg(root().join("include")).args(flags);
+    let done = cc.output().expect("a C compiler");
+    assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+    output.to_str().expect("text").to_owned()
+}
+
+/// P99 in ms of two programs alike, one high and one low, side by side. A third is there and idle, so that both are
+/// followed closely from their first launch on.
+fn high_and_low(place: &Place, options: &[&str]) -> (f64, f64) {
+    let hazards = root().join("testing/hazards");
+    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let args = ["lc", "--kernels", "8", "--us", "1000", "--period-us", "14000", "--requests", "150"];
+    let idle = place.compile("domains/idle.c", &["-I", hazards.to_str().expect("text"), "-lsimdev", "-lm"]);
+    let mut company = place.run(&["--priority", "normal"], &idle, &[]);
+    company.expect("ready");
+    let start = |class: &str| place.run(&[options, &["--priority", class]].concat(), &load, &args);
+    let (high, low) = (start("high"), start("low"));
+    let p99 = |program: Process| {
+        let lines = program.finish();
+        let result: Value = serde_json::from_str(lines.last().expect("a line")).expect("JSON");
+        assert_eq!(result["check"], "ok");
+        result["p99_ms"].as_f64().expect("a number")
+    };
+    (p99(high), p99(low))
+}
+
+#[test]
+fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
+    let place = Place::new();
+    place.device();
+    let reverse = library(&place, "examples/reverse-scheduler/reverse.c", &[], "libreverse.so");
+    let (high, low) = {
+        let _daemon = place.daemon(&[]);
+        high_and_low(&place, &[])
+    };
+    println!("hpf: P99 high {high} ms, low {low} ms");
+    assert!(high * 1.4 < low, "{high} {low}");
+    let mut daemon = place.daemon(&["--scheduler", &reverse]);
+    assert_eq!(place.ps().unwrap()["daemon"]["policy"], "external");
+    let (high, low) = high_and_low(&place, &[]);
+    println!("reversed: P99 high {high} ms, low {low} ms");
+    assert!(low * 1.4 < high, "{high} {low}");
+    // Changed while it runs, and back.
+    place.ask(&["policy", "set", "hpf"]);
+    place.ask(&["policy", "set", "external"]);
+    assert_eq!(place.ask(&["policy", "get"]).trim(), "external");
+    assert!(daemon.has_ended().is_none() && daemon.errors().is_empty(), "{}", daemon.errors());
+}
+
+#[test]
+fn run_starts_a_daemon_with_a_scheduler_and_finds_one_without_it() {
+    let place = Place::new();
+    let reverse = library(&place, "examples/reverse-scheduler/reverse.c", &[], "libreverse.so");
+    let steady = place.sim_program("steady");
+    {
+        let mut program = place.run(&["--scheduler", &reverse], &steady, &["100", "1"]);
+        program.expect("ready");
+        assert_eq!(place.ps().unwrap()["daemon"]["policy"], "external");
+        program.tell("end");
+        assert_eq!(program.finish().last().unwrap(), "ok");
+        let pid = place.ps().unwrap()["daemon"]["pid"].as_u64().unwrap() as u32;
+        xsched_e2e::signal(pid, rustix::process::Signal::TERM);
+        until("it is gone", || place.ps().is_none());
+    }
+    let _daemon = place.daemon(&[]);
+    let out = place.xsched(&["run", "--scheduler", &reverse, "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), said.lines().count()), (Some(3), 1), "{said}");
+    assert!(said.contains("without this scheduler"), "{said}");
+}
+
+#[test]
+fn a_crash_or_a_hang_costs_only_the_scheduler() {
+    for (flag, says) in [("-DCRASH", "failed: it ended: the policy is hpf"), ("-DHANG", "did not answer within 100 ms")]
+    {
+        let place = Place::new();
+        place.device();
+        let bad = library(&place, "testing/domains/bad_scheduler.c", &[flag], "libbad.so");
+        let mut daemon = place.daemon(&["--scheduler", &bad]);
+        let (high, low) = high_and_low(&place, &[]);
+        println!("{flag}: P99 high {high} ms, low {low} ms");
+        assert!(high < low, "{high} {low}");
+        assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
+        assert!(daemon.has_ended().is_none());
+        let errors = daemon.errors();
+        assert!(errors.contains(says) && errors.matches("xsched: ").count() == 1, "{errors}");
+        let out = place.xsched(&["policy", "set", "external"]).output().unwrap();
+        assert_eq!(out.status.code(), Some(3));
+    }
+}
+
+#[test]
+fn what_is_no_scheduler_is_refused_in_one_line() {
+    let place = Place::new();
+    let refused = |arguments: &[&str], code: i32, says: &str| {
+        let out = place.xsched(&[&["daemon"], arguments].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let last = said.lines().last().unwrap_or_default();
+        assert_eq!(out.status.code(), Some(code), "{said}");
+        assert!(last.contains(says), "{said}");
+    };
+    refused(&["--scheduler", "/nowhere/libx.so"], 2, "is no file");
+    refused(&["--policy", "external"], 2, "needs a scheduler");
+    let none = library(&place, "testing/domains/bad_scheduler.c", &["-DNONE"], "libnone.so");
+    refused(&["--scheduler", &none], 2, "it registers no scheduler");
+    let old = library(&place, "testing/domains/bad_scheduler.c", &["-DOLD"], "libold.so");
+    refused(&["--scheduler", &old], 2, "returned 1");
+    let text = place.join("text.so");
+    std::fs::write(&text, "no library").unwrap();
+    refused(&["--scheduler", text.to_str().unwrap()], 2, "text.so");
+}

@@ -1,0 +1,90 @@
+//! Decided by somebody else: the question goes out, the answer comes back as an event, and until then what was answered
+//! last holds. Whom no answer was about yet is decided about as by `hpf`.
+
+use std::collections::HashMap;
+
+use crate::registry::Params;
+use crate::{Answer, Group, GroupId, Micros, Policy, Question, Verdict};
+
+/// What of a group makes a new question when it changes.
+type Key = (GroupId, i32, u32, u64, bool);
+
+#[derive(Default)]
+struct External {
+    number: u64,
+    asked: Vec<Key>,
+    question: Option<Vec<Group>>,
+    answered: HashMap<GroupId, bool>,
+    again_at: Option<Micros>,
+}
+
+pub(crate) fn make(_: Params) -> Box<dyn Policy> {
+    Box::new(External::default())
+}
+
+impl Policy for External {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        let key = |g: &Group| (g.id, g.priority, g.weight, g.timeslice_us, g.ready);
+        let due = self.again_at.is_some_and(|at| at <= now);
+        if due || !groups.iter().map(key).eq(self.asked.iter().copied()) {
+            self.asked = groups.iter().map(key).collect();
+            self.again_at = None;
+            self.number += 1;
+            self.question = Some(groups.to_vec());
+        }
+        let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
+        for (group, verdict) in groups.iter().zip(verdicts) {
+            let run = self.answered.get(&group.id).copied().unwrap_or(group.priority >= top_ready);
+            *verdict = Verdict { run, bounded: groups.len() > 1 };
+        }
+        self.again_at
+    }
+
+    fn question(&mut self) -> Option<Question> {
+        self.question.take().map(|groups| Question { number: self.number, groups })
+    }
+
+    fn answer(&mut self, now: Micros, answer: &Answer) {
+        if answer.number != self.number {
+            // About what was, and another question is on its way.
+            return;
+        }
+        self.answered = self.asked.iter().map(|key| (key.0, answer.run.contains(&key.0))).collect();
+        self.again_at = answer.again_in_us.map(|us| now + us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::fair::tests::group;
+
+    fn run(policy: &mut External, now: Micros, groups: &[Group]) -> Vec<bool> {
+        let mut verdicts = vec![Verdict::default(); groups.len()];
+        policy.decide(now, groups, &mut verdicts);
+        verdicts.iter().map(|v| v.run).collect()
+    }
+
+    #[test]
+    fn an_answer_holds_until_the_next_and_a_late_one_is_dropped() {
+        let mut p = External::default();
+        let mut groups = [Group { ready: true, ..group(1) }, Group { priority: 9, ready: true, ..group(2) }];
+        assert_eq!(run(&mut p, 0, &groups), [false, true], "as hpf until it is answered");
+        let first = p.question().expect("a question");
+        assert_eq!((first.number, first.groups.len()), (1, 2));
+        assert_eq!(run(&mut p, 1, &groups), [false, true]);
+        assert_eq!(p.question(), None, "asked once");
+        p.answer(5, &Answer { number: 1, run: vec![GroupId(1)], again_in_us: Some(100) });
+        assert_eq!(run(&mut p, 5, &groups), [true, false]);
+        assert_eq!(p.question(), None);
+        run(&mut p, 105, &groups);
+        assert_eq!(p.question().expect("asked again").number, 2);
+        groups[0].ready = false;
+        assert_eq!(run(&mut p, 106, &groups), [true, false], "what was answered last holds");
+        p.answer(107, &Answer { number: 2, run: vec![], again_in_us: None });
+        assert_eq!(run(&mut p, 107, &groups), [true, false], "that was about something else");
+        assert_eq!(p.question().expect("the newest").number, 3);
+        p.answer(108, &Answer { number: 3, run: vec![GroupId(2)], again_in_us: None });
+        assert_eq!(run(&mut p, 108, &groups), [false, true]);
+    }
+}

@@ -1,0 +1,73 @@
+//! `hipRegisterScheduler` of `include/xsched/scheduler.h`: takes in the table of an operator's own scheduler, in the process
+//! that the daemon starts for it.
+#![allow(non_snake_case)] // published names
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+/// Success, and two errors in both vendors' numbering.
+const OK: c_int = 0;
+const INVALID_VALUE: c_int = 1;
+const NOT_SUPPORTED: c_int = 801;
+
+const VERSION: u32 = 1;
+
+/// XSchedScheduler, version 1. The callbacks are only handed on.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Table {
+    size: usize,
+    version: u32,
+    pointers: [*mut c_void; 4],
+}
+
+// SAFETY: plain values; what the pointers mean is up to the one thread that calls them.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+static TABLE: OnceLock<Table> = OnceLock::new();
+
+/// # Safety
+/// `table` is null or begins with its own size and version, as scheduler.h says.
+unsafe fn register(table: *const Table) -> c_int {
+    if std::env::var_os("XSCHED_SCHEDULER_HOST").is_none() {
+        return NOT_SUPPORTED;
+    }
+    if table.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: by the caller's promise; the whole table only once its size is known.
+    unsafe {
+        if (&raw const (*table).size).read() < size_of::<Table>() || (&raw const (*table).version).read() != VERSION {
+            return INVALID_VALUE;
+        }
+        match TABLE.set(*table) {
+            Ok(()) => OK,
+            Err(_) => INVALID_VALUE,
+        }
+    }
+}
+
+// SAFETY: the caller's promise is the header's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hipRegisterScheduler(table: *const Table) -> c_int {
+    // SAFETY: as above.
+    unsafe { register(table) }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn XRegisterScheduler(table: *const Table) -> c_int {
+    // SAFETY: as above.
+    unsafe { register(table) }
+}
+
+// SAFETY: no arguments.
+#[unsafe(no_mangle)]
+extern "C" fn XRegisteredScheduler() -> *const Table {
+    TABLE.get().map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// Everything exported here, for the audit of what the library exports.
+pub const NAMES: &[&str] = &["hipRegisterScheduler", "XRegisterScheduler", "XRegisteredScheduler"];

@@ -1,0 +1,60 @@
+/* A scheduler of your own, as a shared library: decides by callbacks who has a device.
+ *
+ *   xsched daemon --scheduler ./libmine.so          a daemon whose policy is this one ("external")
+ *   xsched run --scheduler ./libmine.so -- ./app    the same, for a daemon that this starts
+ *
+ * The library calls hipRegisterScheduler (or XRegisterScheduler, the same) in its constructor, or in a function
+ * `int xsched_scheduler_init(void)` that it exports and that returns 0. The callbacks run in a process of their own beside
+ * the daemon, one at a time: a crash, or a callback that does not return within 100 ms, ends that process, the policy is
+ * hpf from then on, and the daemon says so once. In any other process registration is answered by 801 (not supported).
+ *
+ * When anything changes on a device, its groups are looked at again: `submit` is called for each that has come to want
+ * the device; then a group may have it if no other that wants it preempts it, and if `resume` agrees:
+ *
+ *   runs(g) = for no ready w: preempt(context, g, w)   and   (g not ready, or resume(context, g))
+ *
+ * A group that is not ready and "runs" starts without waiting when it becomes ready. If by this nobody who wants the
+ * device may have it, the one that waits longest does. */
+#ifndef XSCHED_SCHEDULER_H
+#define XSCHED_SCHEDULER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XSCHED_SCHEDULER_VERSION 1
+
+/* A suspension unit: all queues of a process on a device with the same priority. New members come at the end; `size`
+ * tells which there are. Valid during the callback. */
+typedef struct XSchedGroup {
+    size_t size;
+    uint64_t id, program;      /* never used again; equal programs are one process */
+    const char *device;        /* "pci:0000:41:00.0", "sim:0", ... */
+    uint32_t pid, weight;      /* weight: 1..10000 */
+    int32_t priority;          /* -255..255, higher is more urgent */
+    int32_t ready, running;    /* wants the device; has it */
+    uint64_t timeslice_us;
+    uint64_t ready_since_us;   /* CLOCK_MONOTONIC */
+    uint64_t used_us;          /* device time charged so far */
+} XSchedGroup;
+
+typedef struct XSchedScheduler {
+    size_t size;               /* sizeof(XSchedScheduler) */
+    uint32_t version;          /* XSCHED_SCHEDULER_VERSION */
+    void *context;             /* handed to each callback */
+    void (*submit)(void *context, const XSchedGroup *group);                                  /* may be NULL */
+    int (*preempt)(void *context, const XSchedGroup *running, const XSchedGroup *waiting);    /* NULL = never */
+    int (*resume)(void *context, const XSchedGroup *group);                                   /* NULL = always */
+} XSchedScheduler;
+
+/* The table is copied. 0 = success, 1 = invalid value (null, too small, another version), 801 = not supported here. */
+int hipRegisterScheduler(const XSchedScheduler *scheduler);
+int XRegisterScheduler(const XSchedScheduler *scheduler);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
