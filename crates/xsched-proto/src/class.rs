@@ -102,10 +102,11 @@ impl fmt::Display for Class {
 
 /// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of
 /// others wait. 2048 is the default of NVIDIA's driver. `crowded` = several best-effort programs share the device: slices
-/// as short as a switch costs (about 100 µs on an H200) would leave them nothing.
+/// as short as a switch costs (about 100 µs on an H200) would leave them nothing, and long ones make a latency-critical
+/// program wait that leaves gaps between its kernels.
 pub fn hardware_timeslice_us(class: Class, crowded: bool) -> u64 {
     match class {
-        Class::Low if crowded => 1_000,
+        Class::Low if crowded => 400,
         Class::Low => 100,
         Class::Normal | Class::High => 2_048,
         Class::Realtime => 4_096,
