@@ -1,6 +1,8 @@
 //! `cargo xtask bundle DIR`: one folder that measures and tests on a GPU machine without Rust, a C compiler or a network.
-//!
 //! It needs there: the driver, Python 3 with what the workloads import, glibc 2.34 or newer.
+//!
+//! `cargo xtask bundle --hip DIR`: the same for owners of AMD GPUs, see docs/amd-kit.md. Its C++ programs are compiled
+//! there, by the compiler of the ROCm that they are to try.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,12 +13,43 @@ use std::process::Command;
 const LIMIT_BYTES: u64 = 40 << 20;
 /// Newest glibc that the programs in a bundle may ask for.
 const GLIBC: (u32, u32) = (2, 36);
-/// Folders of C programs; each `*.c` becomes one program.
-const C_FOLDERS: [&str; 2] = ["benches/cuda", "testing/cuda/programs"];
-/// What is carried as it is.
-const CARRIED: [&str; 3] = ["benches/cuda", "testing/cuda", "testing/lib"];
-/// Files at the top: what they start, and their names.
-const STARTERS: [(&str, &str); 2] = [("bench.sh", BENCH), ("compat.sh", COMPAT)];
+
+/// What goes into a bundle beside the command and the library.
+pub(crate) struct Contents {
+    /// Folders of C programs; each `*.c` becomes one program.
+    compiled: &'static [&'static str],
+    /// What is carried as it is.
+    carried: &'static [&'static str],
+    /// Files at the top: their names and what they hold. Those that end in `.sh` can be started.
+    top: &'static [(&'static str, &'static str)],
+}
+
+/// For NVIDIA GPUs.
+pub(crate) const CUDA: Contents = Contents {
+    compiled: &["benches/cuda", "testing/cuda/programs"],
+    carried: &["benches/cuda", "testing/cuda", "testing/lib"],
+    top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("README.txt", README)],
+};
+
+/// For AMD GPUs.
+pub(crate) const HIP: Contents = Contents {
+    compiled: &[],
+    carried: &[
+        "benches/cuda",
+        "testing/cuda/programs",
+        "testing/hip/c",
+        "testing/hip/kit",
+        "testing/lib",
+        "docs/amd-kit.md",
+    ],
+    top: &[
+        ("kit.sh", include_str!("../../testing/hip/kit/kit.sh")),
+        (
+            "README.txt",
+            "An AMD GPU, ROCm, Python 3.11 or newer: ./kit.sh --quick, then ./kit.sh; see docs/amd-kit.md.\n",
+        ),
+    ],
+};
 
 const BENCH: &str = "#!/bin/sh
 # Measures; results go to results/. See benches/cuda/bench.py --help.
@@ -52,11 +85,11 @@ results/  what was measured                              COMMIT                t
 ";
 
 /// Makes the folder, or brings it up to date; `results/` in it is left alone.
-pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(), String> {
     refuse_foreign(folder)?;
     build(root)?;
     let bin = folder.join("bin");
-    for old in ["bin", "benches", "testing"] {
+    for old in ["bin", "benches", "docs", "testing"] {
         remove(&folder.join(old))?;
     }
     create(&bin)?;
@@ -66,22 +99,27 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
         copy(&release.join(name), &to)?;
         quietly(Command::new("strip").arg("--strip-unneeded").arg(&to), "apt-get install binutils")?;
     }
-    for path in CARRIED {
-        if root.join(path).exists() {
-            copy_tree(&root.join(path), &folder.join(path))?;
+    for path in contents.carried {
+        let (from, to) = (root.join(path), folder.join(path));
+        if from.is_file() {
+            create(to.parent().unwrap_or(folder))?;
+            copy(&from, &to)?;
+        } else if from.exists() {
+            copy_tree(&from, &to)?;
         }
     }
-    for source in C_FOLDERS.iter().flat_map(|f| c_files(&root.join(f))) {
+    for source in contents.compiled.iter().flat_map(|f| c_files(&root.join(f))) {
         compile(&source, &bin)?;
     }
     for file in files(&bin)? {
         glibc_is_old_enough(&file)?;
     }
-    for (name, text) in STARTERS {
+    for (name, text) in contents.top {
         write(&folder.join(name), text)?;
-        executable(&folder.join(name))?;
+        if name.ends_with(".sh") {
+            executable(&folder.join(name))?;
+        }
     }
-    write(&folder.join("README.txt"), README)?;
     write(&folder.join("COMMIT"), &format!("{}\n", commit(root)?))?;
     let bytes = size(folder, Path::new("results"))?;
     if bytes > LIMIT_BYTES {

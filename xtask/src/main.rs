@@ -13,7 +13,7 @@ mod test;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test | hip-runtime DIR | bundle DIR";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test | hip-runtime DIR | bundle [--hip] DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["generate"] => generate::run(&root(), false),
         ["generate", "--check"] => generate::run(&root(), true),
-        ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref()),
+        ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::CUDA),
+        ["bundle", "--hip", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::HIP),
         ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
         ["test"] if test::run(&root()) => Ok(()),
         ["test"] => Err("something failed, see the summary".into()),
