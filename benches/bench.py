@@ -5,6 +5,7 @@
 
 Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
+  cost      the same beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
   start     what the preload costs a program that never touches a device
   decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
   opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
@@ -114,6 +115,50 @@ class Bench:
                 counts[name, n] = int(re.search(r"^(?:summary|totals): (\d+)", found, re.M).group(1))
         each = {name: (counts[name, many] - counts[name, few]) / (many - few) for name in ("bare", "alone")}
         return round(each["alone"] - each["bare"], 1)
+
+    # ---- cost --------------------------------------------------------------------------------------------------
+
+    def cost(self):
+        """Cycles added to one enqueue, all in one run: how call sites are told, and what a launch costs at all."""
+        null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
+        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
+        looks_up = compile_c(ROOT / "benches/dladdr.c", self.work / "dladdr.so", shared=True)
+        n, rounds = (100_000, 2) if self.quick else (2_000_000, 9)
+        daemon = Daemon(self.xsched, self.work, "hpf")
+
+        def run_with(*options, **env):
+            return self.json_of(["env", *(f"{k}={v}" for k, v in env.items()), *self.under(daemon, *options), program, n, 1])
+
+        systems = {
+            "bare": lambda: self.json_of([program, n, 1]),
+            "dladdr and string match per call": lambda: self.json_of(["env", f"LD_PRELOAD={looks_up}", program, n, 1]),
+            "default path, alone": run_with,
+            "with domains reported (cached call site)": lambda: run_with(XSCHED_DOMAINS="report"),
+            "with pass-through rules, not hit": lambda: run_with(XSCHED_PASSTHROUGH_LIBS="no-such-library"),
+            "with pass-through rules, hit": lambda: run_with(XSCHED_PASSTHROUGH_LIBS="launch"),
+        }
+        rows = {name: [] for name in [*systems, "default path, under contention"]}
+        try:
+            for _ in range(rounds):
+                for name, measure in systems.items():
+                    rows[name] += measure()
+                holder = subprocess.Popen([str(w) for w in [*self.under(daemon, "--priority", "high"), program, "hold"]],
+                                          env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                holder.stdout.readline()
+                rows["default path, under contention"] += run_with("--priority", "low")
+                holder.communicate("")
+        finally:
+            daemon.stop()
+
+        def added(name, to):
+            return spread([row["cycles"] - base["cycles"] for row, base in zip(rows[name], rows[to])])
+
+        table = {name: added(name, "bare") for name in rows if name != "bare"}
+        table["cached call-site domain by itself"] = added("with domains reported (cached call site)", "default path, alone")
+        table["level 3 (time slices, queue priorities)"] = {"median": 0, "why": "set once for a context; no call passes it"}
+        reports = {"dladdr whitelist": "150-650 (350)", "cached domain": "5-15", "driver path": "1-4"}
+        return {"cycles_added_per_call": table, "bare_cycles": spread([r["cycles"] for r in rows["bare"]]),
+                "reports_cycles": reports}
 
     # ---- start -------------------------------------------------------------------------------------------------
 
@@ -301,7 +346,7 @@ def main():
     parser.add_argument("--bin", default=ROOT / "target/release", help="folder of xsched, libxsched.so and libsimdev.so")
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("names", nargs="+", choices=["launch", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["launch", "cost", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:
