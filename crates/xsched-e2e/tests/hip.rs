@@ -10,7 +10,7 @@ use xsched_e2e::{Place, Process, beside, now_ns, until};
 /// Majors of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
 /// Programs of `testing/hip/c` that print a line for each check and end by themselves.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 15] = [
     "capture",
     "copies",
     "errors",
@@ -23,6 +23,7 @@ const PROGRAMS: [&str; 14] = [
     "module",
     "multithread",
     "procaddress",
+    "reset",
     "spt",
     "streams",
 ];
@@ -31,8 +32,8 @@ const PROGRAMS: [&str; 14] = [
 struct Gpu {
     place: Place,
     runtime: PathBuf,
-    /// Restricts the hooks, see `XSCHED_PLATFORMS`.
-    platforms: &'static str,
+    /// What programs get into their environment, beside what the runtime needs.
+    environment: Vec<(&'static str, String)>,
 }
 
 /// The folder that `cargo xtask hip-runtime` laid out.
@@ -48,7 +49,7 @@ impl Gpu {
     fn new() -> Gpu {
         let place = Place::new();
         place.device();
-        Gpu { place, runtime: runtime(), platforms: "" }
+        Gpu { place, runtime: runtime(), environment: Vec::new() }
     }
 
     fn program(&self, name: &str, major: u32) -> PathBuf {
@@ -58,8 +59,8 @@ impl Gpu {
     }
 
     fn with_runtime(&self, mut command: Command) -> Process {
-        command.env("LD_LIBRARY_PATH", &self.runtime).env("XSCHED_PLATFORMS", self.platforms);
-        command.env("FAKEHIP_STATS", self.place.join("runtime-stats"));
+        command.env("LD_LIBRARY_PATH", &self.runtime).env("FAKEHIP_STATS", self.place.join("runtime-stats"));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         Process::start(command)
     }
 
@@ -297,13 +298,97 @@ fn streams_of_each_priority_are_groups_of_their_own() {
 fn hooks_of_hip_alone_count_each_launch_once() {
     let mut gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    gpu.platforms = "hip";
+    gpu.environment = vec![("XSCHED_PLATFORMS", "hip".into())];
     same(&gpu, "kernels", 6, &[]);
-    gpu.platforms = "cuda,opencl,sim";
+    gpu.environment = vec![("XSCHED_PLATFORMS", "cuda,opencl,sim".into())];
     let program = gpu.program("kernels", 6);
     let process = gpu.run(&[], &program, &[]);
     let pid = process.pid();
     let (code, lines, errors) = process.wait();
     assert!(code == 0 && lines.iter().all(|l| l.starts_with("ok ")), "{lines:?} {errors}");
     assert!(gpu.place.stats().iter().all(|(p, stats)| *p != pid || stats["launches"] == 0), "none of HIP's");
+}
+
+/// The runtime on a CUDA driver that comes by the same library: what it gives to that is no command of the program's.
+#[test]
+fn a_runtime_on_a_cuda_driver_is_counted_once_whichever_hooks_there_are() {
+    let mut gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let driver = gpu.place.join("driver");
+    std::fs::create_dir(&driver).unwrap();
+    std::os::unix::fs::symlink(beside("libfakecuda.so"), driver.join("libcuda.so.1")).unwrap();
+    let path = format!("{}:{}", gpu.runtime.display(), driver.display());
+    for platforms in ["", "hip"] {
+        gpu.environment = vec![
+            ("FAKEHIP_BACKEND", "cuda".into()),
+            ("LD_LIBRARY_PATH", path.clone()),
+            ("XSCHED_PLATFORMS", platforms.into()),
+            ("FAKECUDA_STATS", gpu.place.join("driver-stats").to_str().expect("text").into()),
+        ];
+        for name in ["kernels", "streams", "graphs", "multithread"] {
+            same(&gpu, name, 6, &[]);
+        }
+        let mut program = gpu.run(&[], &gpu.program("priorities", 7), &[]);
+        let pid = program.pid();
+        program.expect("ready");
+        let groups = gpu.place.program(pid).expect("a program")["groups"].as_array().cloned().unwrap();
+        assert!(groups.iter().all(|g| g["platform"] == "hip"), "hooks {platforms:?}: {groups:?}");
+        program.tell("end");
+        program.finish();
+        gpu.assert_counts(pid);
+    }
+    let driver_ran = std::fs::read_to_string(gpu.place.join("driver-stats")).unwrap();
+    assert!(driver_ran.contains("\"kernels\":"), "the driver was used: {driver_ran}");
+}
+
+#[test]
+fn a_runtime_that_calls_its_own_exports_is_counted_once() {
+    let mut gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    gpu.environment = vec![("FAKEHIP_REENTER", "1".into())];
+    for (name, major) in ["kernels", "memory", "module", "streams"].into_iter().zip(MAJORS.into_iter().cycle()) {
+        same(&gpu, name, major, &[]);
+    }
+}
+
+/// Suspends a program beside a rival, a few times. Returns the waits for a gate that the device was given, and what the
+/// programs said on stderr.
+fn gates_of(gpu: &Gpu, options: &[&str]) -> (u64, String) {
+    let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
+    let steady = gpu.program("steady", 6);
+    let start = || {
+        let mut program = gpu.run(options, &steady, &["200", "16"]);
+        program.expect("ready");
+        program.progress_after(0);
+        program
+    };
+    let mut programs = [start(), start()];
+    for program in &mut programs {
+        for _ in 0..5 {
+            program.progress_after(now_ns());
+        }
+    }
+    let (mut waits, mut said) = (0, String::new());
+    for mut program in programs {
+        let pid = program.pid();
+        program.tell("end");
+        let (code, lines, errors) = program.wait();
+        assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok every kernel has run once")));
+        gpu.assert_counts(pid);
+        waits += gpu.runtime_stats(pid)["waits"].as_u64().unwrap();
+        said += &errors;
+    }
+    (waits, said)
+}
+
+#[test]
+fn gates_on_the_device_are_for_devices_that_are_not_amds_unless_forced() {
+    let mut gpu = Gpu::new();
+    let (waits, said) = gates_of(&gpu, &["--level", "2"]);
+    assert!(waits > 0 && said.is_empty(), "{waits} {said}");
+    gpu.environment = vec![("FAKEHIP_NAME", "AMD Instinct MI300X".into())];
+    let (waits, said) = gates_of(&gpu, &[]);
+    assert_eq!((waits, said.as_str()), (0, ""), "not by itself");
+    let (waits, said) = gates_of(&gpu, &["--level", "2"]);
+    assert!(waits > 0 && said.contains("a gate that waits is a kernel that spins"), "{waits} {said}");
 }

@@ -20,6 +20,7 @@
 //! - `FAKEHIP_STRICT=1`: the first misuse (a handle that does not exist, memory that was freed, a direction that is not the
 //!   copy's) says so in one line and aborts.
 //! - `FAKEHIP_REENTER=1`: some functions call others of this library through its own exported symbols.
+//! - `FAKEHIP_NAME=TEXT`: the devices' name, for what depends on whose device it is.
 //! - `FAKEHIP_STATS=FILE`: at the end of the process a line of JSON with all counts is appended to the file.
 
 mod capture;
