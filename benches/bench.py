@@ -5,6 +5,7 @@
 
 Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
+  hip       the same per hipLaunchKernel: on a stream, on the null stream of one device, and of two
   cost      the same beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
   start     what the preload costs a program that never touches a device
   decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
@@ -71,8 +72,18 @@ class Bench:
     # ---- launch ------------------------------------------------------------------------------------------------
 
     def launch(self):
-        null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
-        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
+        return self.launch_on("nullcl.c", "libOpenCL.so.1")
+
+    def hip(self):
+        return {
+            "own stream": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0x1230"),
+            "null stream": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0"),
+            "null stream, two devices": self.launch_on("nullhip.c", "libamdhip64.so.6", "-DHIP=0", "-DDEVICES=2"),
+        }
+
+    def launch_on(self, library, soname, *flags):
+        null = compile_c(ROOT / "benches" / library, self.work / soname, f"-Wl,-soname,{soname}", *flags, shared=True)
+        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}", *flags)
         n, rounds = (100_000, 2) if self.quick else (2_000_000, 9)
         rows = {"bare": [], "alone": [], "gated": []}
         daemon = Daemon(self.xsched, self.work, "hpf")
@@ -346,7 +357,7 @@ def main():
     parser.add_argument("--bin", default=ROOT / "target/release", help="folder of xsched, libxsched.so and libsimdev.so")
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("names", nargs="+", choices=["launch", "cost", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:
