@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Debian packages and what each is for, as it is told when one is missing.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("gcc", "C test programs"),
     ("g++", "the ViennaCL program"),
     ("libc6-dev", "C test programs"),
@@ -20,6 +20,8 @@ const PACKAGES: [(&str, &str); 15] = [
     ("python3-pyopencl", "compatibility"),
     ("python3-pytest", "PyOpenCL's own tests"),
     ("valgrind", "instruction counts"),
+    ("libhsa-runtime-dev", "AMD's own runtime, on a pretended kernel"),
+    ("hipcc", "AMD's own compiler and HIP, likewise"),
 ];
 
 /// PyOpenCL's examples and tests come with this one, in a folder that minimal installations leave out.

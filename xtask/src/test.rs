@@ -41,6 +41,7 @@ pub(crate) fn run(root: &Path) -> bool {
         ("CUDA ladder's tests", "testing/cuda/test_ladder.py"),
         ("co-location's tests", "benches/cuda/test_coloc.py"),
         ("benchmarks' tests", "benches/cuda/test_conduct.py"),
+        ("AMD kit's tests", "testing/hip/kit/test_kit.py"),
     ] {
         run.step(name, |r| r.python(&["-m", "unittest", "-q", script].map(Into::into)));
     }
