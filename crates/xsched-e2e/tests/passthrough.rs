@@ -89,3 +89,23 @@ fn what_passes_is_not_held_and_what_does_not_is() {
     let stats = chain.place.stats_of(pid);
     assert_eq!((&stats["launches"], &stats["gate_waits"]), (&json!(54 + OTHERS), &json!(1)), "{stats}");
 }
+
+#[test]
+fn the_same_holds_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_up() {
+    let chain = Chain::over_cuda();
+    let _daemon = chain.place.daemon(&[]);
+    for (environment, passing) in [
+        (("XSCHED_PASSTHROUGH_LIBS", "hipblaslt"), 31),
+        (("XSCHED_PASSTHROUGH_LIBS", "chain"), 20 + 25 + 3),
+        (("XSCHED_DOMAINS", "report"), 0),
+    ] {
+        let program = chain.run_cuda([20, 25, 31], &[environment]);
+        let pid = program.pid();
+        assert_eq!(program.finish(), ["ok every launch ran once"]);
+        let stats = chain.place.stats_of(pid);
+        // Two copies to the device and one back are the program's own.
+        assert_eq!(stats["launches"], 20 + 25 + 31 + 3, "{stats}");
+        assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": passing, "error": 0}), "{stats}");
+        assert_eq!(stats["domains"], json!({"system": 31, "application": 20 + 25 + 3}), "{stats}");
+    }
+}

@@ -30,6 +30,15 @@ fn source(name: &str) -> PathBuf {
 
 impl Chain {
     pub fn new() -> Chain {
+        Chain::over("chain.c", RUNTIME, &["-lm"])
+    }
+
+    /// The same over the CUDA driver: libcudart's place is taken by a library that finds the driver as it does.
+    pub fn over_cuda() -> Chain {
+        Chain::over("chain_cuda.c", "libcudart.so.12", &["-DCUDA", "-lpthread", "-lm"])
+    }
+
+    fn over(program: &str, runtime_name: &str, extra: &[&str]) -> Chain {
         let place = Place::new();
         place.device();
         let simdev = beside("libsimdev.so");
@@ -49,7 +58,10 @@ impl Chain {
             output
         };
         let soname = |name: &str| format!("-Wl,-soname,{name}");
-        let runtime = build(RUNTIME, "runtime.c", &["-shared", "-fPIC", &soname(RUNTIME)], &[simdev.clone()]);
+        let cuda = extra.contains(&"-DCUDA");
+        let named = soname(runtime_name);
+        let flags = [&["-shared", "-fPIC", &*named], extra].concat();
+        let runtime = build(runtime_name, "runtime.c", &flags, &[simdev.clone()]);
         let mut next = runtime.clone();
         let mut all = vec![simdev.clone(), runtime.clone()];
         for (file, name, calls) in LINKS {
@@ -63,7 +75,10 @@ impl Chain {
             next = build(file, "link.c", &flags, &[next]);
             all.push(next.clone());
         }
-        let program = build("chain", "chain.c", &["-lm"], &all);
+        let program = build("chain", program, extra, &all);
+        if cuda {
+            std::os::unix::fs::symlink(beside("libfakecuda.so"), place.join("libcuda.so.1")).expect("a link");
+        }
         Chain { place, program }
     }
 
@@ -75,6 +90,14 @@ impl Chain {
     /// Starts the program under the scheduler.
     pub fn run(&self, environment: &[(&str, &str)]) -> Process {
         self.run_as(&[], environment)
+    }
+
+    /// Starts the program over CUDA, which launches as often as told by itself, through the runtime, and by the chain.
+    pub fn run_cuda(&self, launches: [u32; 3], environment: &[(&str, &str)]) -> Process {
+        let launches = launches.map(|n| n.to_string());
+        let mut command = self.place.run_command(&[], &self.program, &launches.each_ref().map(String::as_str));
+        command.envs(environment.iter().copied()).env("LD_LIBRARY_PATH", self.place.join(""));
+        Process::start(command)
     }
 
     /// The same with options of `xsched run`.

@@ -38,6 +38,8 @@ struct Api {
 }
 
 static RULES: OnceLock<Rules> = OnceLock::new();
+/// Whether some rule names a function.
+static BY_FUNCTION: AtomicBool = AtomicBool::new(false);
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
 /// What the rules say of a library.
@@ -75,6 +77,7 @@ pub(super) fn read() -> Vec<String> {
         let more = more.split([',', ':']).map(|l| l.trim().to_lowercase()).filter(|l| !l.is_empty());
         rules.libraries.extend(more);
     }
+    BY_FUNCTION.store(!rules.apis.is_empty(), Relaxed);
     let _ = RULES.set(rules);
     complaints
 }
@@ -177,14 +180,12 @@ pub(super) fn of_library(file: &str, named: bool) -> Verdict {
 /// before a library.
 #[inline(always)]
 pub(super) fn passes(verdict: Verdict, binding: usize) -> bool {
-    match RULES.get() {
-        Some(rules) if !rules.apis.is_empty() => by_function(rules, verdict, binding),
-        _ => verdict.passes,
-    }
+    if BY_FUNCTION.load(Relaxed) { by_function(verdict, binding) } else { verdict.passes }
 }
 
 #[inline(never)]
-fn by_function(rules: &Rules, verdict: Verdict, binding: usize) -> bool {
+fn by_function(verdict: Verdict, binding: usize) -> bool {
+    let Some(rules) = RULES.get() else { return verdict.passes };
     let tag = binding & !(BINDINGS - 1);
     let Some(api) = rules.apis.iter().find(|api| api.tag == tag) else { return verdict.passes };
     let passes = rules.mode == Mode::Whitelist;

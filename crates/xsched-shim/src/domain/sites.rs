@@ -224,9 +224,9 @@ impl Sites {
 
     /// The library that counts for a call.
     #[inline(always)]
-    fn library(&self, caller: usize, here: usize) -> Option<&'static Tally> {
+    fn library(&self, caller: usize) -> Option<&'static Tally> {
         let tally = self.direct(caller)?;
-        Some(if tally.runtime { self.through(caller, here, tally) } else { tally })
+        Some(if tally.runtime { self.through(caller, thread::place_of_hook(), tally) } else { tally })
     }
 }
 
@@ -249,7 +249,7 @@ fn stack() -> (usize, usize) {
 pub(super) fn launch(thread: &Thread) -> Origin {
     let sites = Sites::of(thread);
     let pushed = sites.pushed();
-    let Some(tally) = sites.library(thread.caller.get(), thread::place_of_hook()) else {
+    let Some(tally) = sites.library(thread.caller.get()) else {
         // Generated code, of nobody's library.
         let passes = rules::passes(Verdict::UNNAMED, thread.binding.get());
         return Origin { passes, explicit: pushed.flatten(), detected: Domain::Application };
