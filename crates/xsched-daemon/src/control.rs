@@ -202,7 +202,8 @@ impl Server {
         client.level = changes.level.or(client.level);
         client.threshold = changes.threshold.unwrap_or(client.threshold);
         let groups = client.groups.clone();
-        if let Some(priority) = changes.priority {
+        let follows = |id| self.groups.get(id).is_some_and(|g| g.platform.has_priorities());
+        if let Some(priority) = changes.priority.filter(|_| groups.iter().any(follows)) {
             self.send(conn, &DaemonMsg::Priority { priority }, &[]);
         }
         for id in groups {

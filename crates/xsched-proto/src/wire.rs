@@ -43,6 +43,11 @@ impl Platform {
         self != Platform::Cuda
     }
 
+    /// Whether its hardware has priorities of its own, which follow the program's.
+    pub fn has_priorities(self) -> bool {
+        matches!(self, Platform::Hip | Platform::Hsa)
+    }
+
     /// The highest level that a group gets of its own accord. On AMD's older devices each interruption through the driver
     /// stops the queues of all programs for a moment: with HIP, where there are lower levels, level 3 is for those who ask.
     pub fn automatic_level(self) -> u8 {
