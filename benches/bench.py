@@ -82,8 +82,10 @@ class Bench:
         }
 
     def launch_on(self, library, soname, *flags):
-        null = compile_c(ROOT / "benches" / library, self.work / soname, f"-Wl,-soname,{soname}", *flags, shared=True)
-        program = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}", *flags)
+        # A folder for each set of flags: what is there is not compiled again.
+        folder = self.work / "".join([soname, *flags])
+        null = compile_c(ROOT / "benches" / library, folder / soname, f"-Wl,-soname,{soname}", *flags, shared=True)
+        program = compile_c(ROOT / "benches/launch.c", folder / "launch", str(null), f"-Wl,-rpath,{folder}", *flags)
         n, rounds = (100_000, 2) if self.quick else (2_000_000, 9)
         rows = {"bare": [], "alone": [], "gated": []}
         daemon = Daemon(self.xsched, self.work, "hpf")
