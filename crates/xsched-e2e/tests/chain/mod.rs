@@ -61,7 +61,7 @@ impl Chain {
         let cuda = extra.contains(&"-DCUDA");
         let named = soname(runtime_name);
         let flags = [&["-shared", "-fPIC", &*named], extra].concat();
-        let runtime = build(runtime_name, "runtime.c", &flags, &[simdev.clone()]);
+        let runtime = build(runtime_name, "runtime.c", &flags, std::slice::from_ref(&simdev));
         let mut next = runtime.clone();
         let mut all = vec![simdev.clone(), runtime.clone()];
         for (file, name, calls) in LINKS {

@@ -28,9 +28,7 @@ static INSPECTOR: Inspector = Inspector { launch: sites::launch, maker: sites::m
 
 /// At the first device call: reads the rules, and begins to look at launches if that is wanted.
 pub(crate) fn start() {
-    for complaint in rules::read() {
-        say(&complaint);
-    }
+    read_rules();
     let report = std::env::var("XSCHED_DOMAINS").unwrap_or_default();
     match report.as_str() {
         "report" => look(),
@@ -42,9 +40,16 @@ pub(crate) fn start() {
     }
 }
 
+/// Before anything is remembered of a library: that it was named is part of it.
+fn read_rules() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| rules::read().iter().for_each(|complaint| say(complaint)));
+}
+
 /// Begins to look at launches.
 fn look() {
     static ONCE: Once = Once::new();
+    read_rules();
     ONCE.call_once(|| {
         inspect::install(&INSPECTOR);
         inspect::start(process::running());

@@ -45,13 +45,22 @@ static VERBOSE: AtomicBool = AtomicBool::new(false);
 /// What the rules say of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    named: bool,
     passes: bool,
 }
 
 impl Verdict {
     /// Of what has no library.
-    pub(super) const UNNAMED: Verdict = Verdict { named: false, passes: false };
+    pub(super) const UNNAMED: Verdict = Verdict { passes: false };
+
+    /// Unless a rule for a function says otherwise.
+    pub(super) fn passes(self) -> bool {
+        self.passes
+    }
+}
+
+/// Whether some rule names a function.
+pub(super) fn by_name() -> bool {
+    BY_FUNCTION.load(Relaxed)
 }
 
 /// Reads the rules, once. Returns what was not understood, a line each.
@@ -173,7 +182,7 @@ pub(super) fn names_library(file: &str, soname: Option<&str>) -> bool {
 /// What the rules say of a library that they name or not.
 pub(super) fn of_library(file: &str, named: bool) -> Verdict {
     let blacklist = RULES.get().is_some_and(|r| r.mode == Mode::Blacklist);
-    Verdict { named, passes: !file.is_empty() && named != blacklist }
+    Verdict { passes: !file.is_empty() && named != blacklist }
 }
 
 /// Whether a call passes, of a library with this verdict to the function that the stub's word names. A function counts

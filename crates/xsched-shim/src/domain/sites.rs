@@ -41,6 +41,26 @@ struct Tally {
     explicit: AtomicU8,
     launches: AtomicU64,
     said: AtomicBool,
+    /// What most launches need to know in one look: [`PLAIN_APPLICATION`], [`PLAIN_SYSTEM`] or [`CLOSER`].
+    summary: AtomicU8,
+}
+
+/// Scheduled, and nothing explicit.
+const PLAIN_APPLICATION: u8 = 0;
+const PLAIN_SYSTEM: u8 = 1;
+/// None of the above.
+const CLOSER: u8 = 2;
+
+impl Tally {
+    fn sum_up(&self) {
+        let plain = !self.runtime && !self.verdict.passes() && self.explicit.load(Relaxed) == 0 && !rules::by_name();
+        let summary = match (plain, self.detected) {
+            (false, _) => CLOSER,
+            (true, Domain::System) => PLAIN_SYSTEM,
+            (true, Domain::Application) => PLAIN_APPLICATION,
+        };
+        self.summary.store(summary, Relaxed);
+    }
 }
 
 fn code(domain: Option<Domain>) -> u8 {
@@ -164,7 +184,9 @@ impl Sites {
                 explicit: AtomicU8::new(0),
                 launches: AtomicU64::new(0),
                 said: AtomicBool::new(false),
+                summary: AtomicU8::new(CLOSER),
             }));
+            tally.sum_up();
             tallies.push(tally);
             counted().get_or_insert_default().living.push(tally);
             tally
@@ -248,6 +270,21 @@ fn stack() -> (usize, usize) {
 /// The launch under way.
 pub(super) fn launch(thread: &Thread) -> Origin {
     let sites = Sites::of(thread);
+    if let Some(tally) = sites.direct(thread.caller.get())
+        && sites.depth.get() == 0
+    {
+        let summary = tally.summary.load(Relaxed);
+        if summary != CLOSER {
+            tally.launches.store(tally.launches.load(Relaxed).wrapping_add(1), Relaxed);
+            let detected = if summary == PLAIN_SYSTEM { Domain::System } else { Domain::Application };
+            return Origin { passes: false, explicit: None, detected };
+        }
+    }
+    look_closer(thread, sites)
+}
+
+#[inline(never)]
+fn look_closer(thread: &Thread, sites: &Sites) -> Origin {
     let pushed = sites.pushed();
     let Some(tally) = sites.library(thread.caller.get()) else {
         // Generated code, of nobody's library.
@@ -276,6 +313,7 @@ pub(super) fn set(caller: usize, domain: Option<Domain>) -> bool {
     let tally = Sites::of(thread::current()).direct(caller);
     if let Some(tally) = tally {
         tally.explicit.store(code(domain), Relaxed);
+        tally.sum_up();
     }
     tally.is_some()
 }
