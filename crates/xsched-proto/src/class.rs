@@ -106,7 +106,7 @@ impl fmt::Display for Class {
 /// program wait that leaves gaps between its kernels.
 pub fn hardware_timeslice_us(class: Class, crowded: bool) -> u64 {
     match class {
-        Class::Low if crowded => 400,
+        Class::Low if crowded => 300,
         Class::Low => 100,
         Class::Normal | Class::High => 2_048,
         Class::Realtime => 4_096,
