@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Debian packages and what each is for, as it is told when one is missing.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 21] = [
     ("gcc", "C test programs"),
     ("g++", "the ViennaCL program"),
     ("libc6-dev", "C test programs"),
@@ -22,6 +22,10 @@ const PACKAGES: [(&str, &str); 17] = [
     ("valgrind", "instruction counts"),
     ("libhsa-runtime-dev", "AMD's own runtime, on a pretended kernel"),
     ("hipcc", "AMD's own compiler and HIP, likewise"),
+    ("librocrand-dev", "the HIP ladder's real libraries"),
+    ("librocsparse-dev", "the HIP ladder's real libraries"),
+    ("libhiprand-dev", "the HIP ladder's real libraries"),
+    ("libhipsparse-dev", "the HIP ladder's real libraries"),
 ];
 
 /// PyOpenCL's examples and tests come with this one, in a folder that minimal installations leave out.

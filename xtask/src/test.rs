@@ -46,6 +46,7 @@ pub(crate) fn run(root: &Path) -> bool {
         run.step(name, |r| r.python(&["-m", "unittest", "-q", script].map(Into::into)));
     }
     run.step("OpenCL ladder", |r| r.ladder(&target));
+    run.step("HIP ladder", |r| r.hip_ladder(&target));
     run.sum_up(&missing)
 }
 
@@ -142,6 +143,19 @@ impl Run {
         if let Some(examples) = packages::pyopencl_examples(&work) {
             args.extend(["--examples".into(), examples.into_os_string()]);
         }
+        self.python(&args)
+    }
+
+    /// On the software runtime that the step "tests" has laid out.
+    fn hip_ladder(&self, target: &Path) -> Verdict {
+        let (work, runtime) = (target.join("hip-ladder"), target.join("hip-runtime"));
+        if !runtime.join("libamdhip64.so.7").exists() {
+            return Verdict::Skipped("the software HIP runtime was not laid out, see above".into());
+        }
+        let mut args = vec!["testing/hip/ladder.py".into(), "--bin".into(), target.join("release").into_os_string()];
+        args.extend(["--runtime".into(), runtime.into_os_string()]);
+        args.extend(["--json".into(), work.join("results.json").into_os_string()]);
+        args.extend(["--work".into(), work.into_os_string()]);
         self.python(&args)
     }
 

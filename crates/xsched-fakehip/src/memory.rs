@@ -18,7 +18,10 @@ pub(crate) enum Kind {
     Host,
     /// The program's own memory, registered.
     Registered,
-    Managed,
+    /// For both sides; `pinned` where the driver has none and pinned host memory serves.
+    Managed {
+        pinned: bool,
+    },
 }
 
 /// A range that the program has.
@@ -122,18 +125,15 @@ pub(crate) fn mem_alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, he
     alloc_pitch(out, pitch, width, height)
 }
 
-/// Waits for the device, as real runtimes do.
+/// The driver waits for the device, as real runtimes do.
 pub(crate) fn free(address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
-    match take(address, &[Kind::Device, Kind::Managed]) {
-        Some(range) => on_device(range.device, || {
-            driver()?.synchronize()?;
-            if range.kind == Kind::Managed && !driver()?.is_real {
-                return driver()?.host_free(address);
-            }
-            driver()?.free(address)
+    match take(address, &[Kind::Device, Kind::Managed { pinned: false }, Kind::Managed { pinned: true }]) {
+        Some(range) => on_device(range.device, || match range.kind {
+            Kind::Managed { pinned: true } => driver()?.host_free(address),
+            _ => driver()?.free(address),
         }),
         // Pinned host memory may come here, too.
         None if range_of(address).is_some_and(|range| range.kind == Kind::Host && range.start == address) => {
@@ -166,7 +166,6 @@ pub(crate) fn host_free(address: u64) -> Result<()> {
     if take(address, &[Kind::Host]).is_none() {
         return stats::wrong(&format!("hipHostFree of {address:#x}, which was not allocated"), Error::INVALID_VALUE);
     }
-    driver()?.synchronize()?;
     driver()?.host_free(address)
 }
 
@@ -178,12 +177,14 @@ pub(crate) fn alloc_managed(out: Out<u64>, bytes: usize, flags: c_uint) -> Resul
         return Err(Error::INVALID_VALUE);
     }
     let mut address = 0;
-    if driver()?.is_real {
-        driver()?.alloc_managed(&raw mut address, bytes, 1)?;
-    } else {
+    let pinned = match driver()?.alloc_managed(&raw mut address, bytes, 1) {
+        Err(Error::NOT_SUPPORTED) => true,
+        made => made.map(|()| false)?,
+    };
+    if pinned {
         driver()?.host_alloc(&raw mut address, bytes, 3)?;
     }
-    note(address, bytes, Kind::Managed, flags);
+    note(address, bytes, Kind::Managed { pinned }, flags);
     Ok(out.put(address)?)
 }
 
@@ -200,7 +201,6 @@ pub(crate) fn host_unregister(address: u64) -> Result<()> {
     if take(address, &[Kind::Registered]).is_none() {
         return Err(Error::HOST_MEMORY_NOT_REGISTERED);
     }
-    driver()?.synchronize()?;
     driver()?.host_unregister(address)
 }
 
@@ -250,14 +250,18 @@ pub(crate) struct PointerAttributes {
     flags: c_uint,
 }
 
+fn is_managed(kind: Kind) -> bool {
+    matches!(kind, Kind::Managed { .. })
+}
+
 /// hipMemoryType: host and device were 0 and 1 before 6.0, then 1 and 2, managed 3.
 fn type_number(kind: Kind) -> c_uint {
     let first = c_uint::from(crate::lookup::major() >= 6);
     match kind {
         Kind::Host | Kind::Registered => first,
         Kind::Device => first + 1,
-        Kind::Managed if first == 0 => 1,
-        Kind::Managed => 3,
+        Kind::Managed { .. } if first == 0 => 1,
+        Kind::Managed { .. } => 3,
     }
 }
 
@@ -270,7 +274,7 @@ pub(crate) fn pointer_attributes(out: Out<PointerAttributes>, address: u64) -> R
         device: range.device as c_int,
         device_pointer: address,
         host_pointer: host,
-        is_managed: (range.kind == Kind::Managed).into(),
+        is_managed: is_managed(range.kind).into(),
         flags: range.flags,
     })?)
 }
@@ -286,7 +290,7 @@ pub(crate) fn pointer_attribute(out: Out<c_void>, which: c_int, address: u64) ->
         3 => double.put(address),
         4 if range.kind == Kind::Device => return Err(Error::INVALID_VALUE),
         4 => double.put(address),
-        8 => word.put((range.kind == Kind::Managed).into()),
+        8 => word.put(is_managed(range.kind).into()),
         9 => word.put(range.device as u32),
         11 => double.put(range.start),
         12 => double.put(range.bytes),

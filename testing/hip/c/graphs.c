@@ -1,0 +1,62 @@
+/* Graphs made node by node. */
+#include "hip.h"
+
+#define N 1000
+
+struct kernel_params { dim3 block; void **extra; void *function; dim3 grid; void **params; unsigned shared; };
+struct set_params { void *to; unsigned unit; size_t height, pitch; unsigned value; size_t width; };
+struct host_params { hipHostFn_t function; void *data; };
+
+static int host_calls;
+
+static void host_function(void *data)
+{
+    host_calls += *(int *)data;
+}
+
+int main(void)
+{
+    need_device();
+    hipGraph_t graph = 0, outer = 0;
+    hipGraphNode_t set = 0, kernel = 0, out = 0, host = 0, child = 0, none = 0;
+    hipGraphExec_t exec = 0;
+    float *x = 0, *y = 0, seen[N];
+    int two = 2;
+    OK(hipMalloc(&x, N * sizeof *x));
+    OK(hipMalloc(&y, N * sizeof *y));
+    OK(run_fill(y, N, 1, 0));
+    OK(hipDeviceSynchronize());
+
+    OK(hipGraphCreate(&graph, 0));
+    struct set_params clear = {x, 4, 1, 0, 0x40000000 /* 2.0f */, N};
+    GIVES("a set", SUCCESS, hipGraphAddMemsetNode(&set, graph, 0, 0, &clear));
+    unsigned n = N;
+    float a = 3;
+    struct kernel_params add = {{256, 1, 1}, 0, &axpy, {BLOCKS(N), 1, 1}, ARGS(&n, &a, &x, &y), 0};
+    GIVES("a kernel after it", SUCCESS, hipGraphAddKernelNode(&kernel, graph, &set, 1, &add));
+    struct host_params call = {host_function, &two};
+    GIVES("a host function", SUCCESS, hipGraphAddHostNode(&host, graph, &kernel, 1, &call));
+    GIVES("a copy", SUCCESS, hipGraphAddMemcpyNode1D(&out, graph, &kernel, 1, x, y, N * sizeof *x, DEVICE_TO_DEVICE));
+    int kinds[4] = {-1, -1, -1, -1};
+    hipGraphNode_t nodes[] = {kernel, out, set, host};
+    for (int i = 0; i < 4; i++) {
+        OK(hipGraphNodeGetType(nodes[i], &kinds[i]));
+    }
+    CHECK("kinds are told", kinds[0] == 0 && kinds[1] == 1 && kinds[2] == 2 && kinds[3] == 3);
+    size_t count = 0;
+    OK(hipGraphGetNodes(graph, 0, &count));
+    CHECK("so is their number", count == 4);
+    OK(hipGraphCreate(&outer, 0));
+    GIVES("a graph in a graph", SUCCESS, hipGraphAddChildGraphNode(&child, outer, &none, 0, graph));
+    OK(hipGraphInstantiate(&exec, outer, 0, 0, 0));
+    OK(hipGraphLaunch(exec, 0));
+    OK(hipGraphLaunch(exec, 0));
+    OK(hipDeviceSynchronize());
+    OK(hipMemcpy(seen, x, sizeof seen, DEVICE_TO_HOST));
+    CHECK("two launches", all_are(seen, N, 13) && host_calls == 4);
+    OK(hipGraphExecDestroy(exec));
+    OK(hipGraphDestroy(outer));
+    OK(hipGraphDestroy(graph));
+    CHECK("a graph that is gone", hipGraphInstantiate(&exec, graph, 0, 0, 0) == INVALID_VALUE);
+    CHECKS_DONE;
+}

@@ -1,0 +1,4 @@
+/* One library in the middle: -DFROM=name -DTO=name. */
+#include "chain.h"
+
+STEP(FROM, TO)

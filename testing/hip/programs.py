@@ -1,0 +1,116 @@
+"""The programs of the HIP ladder, and how each is built."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import harness
+
+HERE = Path(__file__).resolve().parent
+MAJORS = (5, 6, 7)
+# Every check program runs on the newest major, the most telling ones on all.
+CHECKS = "minimal kernels streams events capture graphs memops memory errors spt module multithread procaddress".split()
+ON_ALL = ("minimal", "kernels", "procaddress", "deep")
+# These make mistakes on purpose, so that a strict runtime would end them.
+MISTAKEN = ("errors", "module", "memops", "graphs")
+CHAIN = ("plugin", "framework", "operators", "dispatch", "planning", "vendors")
+ROUNDS = "5"  # of the deep chain
+REAL = ("rocrand", "hiprand", "rocsparse", "hipsparse")
+
+
+@dataclass
+class Program:
+    name: str
+    command: list
+    env: dict = field(default_factory=dict)
+
+
+class Builder:
+    """Builds programs into a folder, against the runtime laid out in another."""
+
+    def __init__(self, runtime, folder):
+        self.runtime, self.folder = runtime, folder
+
+    def flags(self, major):
+        return [f"-L{self.runtime}", f"-l:libamdhip64.so.{major}", "-lpthread", "-ldl"]
+
+    def check(self, name, major):
+        return harness.compile_c(HERE / f"c/{name}.c", self.folder / f"{name}-{major}", *self.flags(major))
+
+    def copies(self):
+        """A program with two copies of the runtime, and where they are."""
+        second = self.folder / "second"
+        second.mkdir(parents=True, exist_ok=True)
+        for name in ("libamdhip64.so.7", "xsched"):
+            shutil.copy2(self.runtime / name, second / name)
+        return [self.check("copies", 7), self.runtime / "libamdhip64.so.7", second / "libamdhip64.so.7"]
+
+    def deep(self, major):
+        """The chain of seven libraries and its program."""
+        folder, source = self.folder / f"chain-{major}", HERE / "libs"
+        link = [f"-L{folder}", f"-Wl,-rpath,{folder}"]
+        harness.compile_c(source / "fakeblas.c", folder / "libfakeblas.so", *self.flags(major), shared=True)
+        vendors = folder / "libvendors.so"
+        harness.compile_c(source / "vendors.c", vendors, *link, "-lfakeblas", *self.flags(major), shared=True)
+        for step, below in reversed(list(zip(CHAIN, CHAIN[1:]))):
+            names = [f"-DFROM={step}", f"-DTO={below}"]
+            harness.compile_c(source / "step.c", folder / f"lib{step}.so", *names, *link, f"-l{below}", shared=True)
+        rest = ["-lplugin", f"-Wl,-rpath-link,{folder}", f"-Wl,-rpath-link,{self.runtime}"]
+        return harness.compile_c(source / "deep.c", folder / "deep", *link, *rest, *self.flags(major))
+
+    def hipcc(self, source, output, *flags):
+        """By AMD's compiler; it needs no GPU."""
+        output = self.folder / output
+        if output.exists() and output.stat().st_mtime > source.stat().st_mtime:
+            return output
+        command = ["hipcc", "--offload-arch=gfx906", "-w", "-o", output, "-x", "hip", source, *flags]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{source}: does not compile\n{done.stderr}")
+        return output
+
+    def compiled(self, major):
+        """A program of the real compiler. Debian's is of major 5: for others its object is linked against their library."""
+        source = HERE / "real/compiled.hip"
+        if major == 5:
+            return self.hipcc(source, "compiled-5")
+        made = self.hipcc(source, "compiled.o", "-c", "-fPIE")
+        output = self.folder / f"compiled-{major}"
+        done = subprocess.run(["g++", "-o", output, made, *self.flags(major)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"compiled.hip: does not link against major {major}\n{done.stderr}")
+        return output
+
+
+def all_programs(builder):
+    """`(programs, reasons)`: what can run here, and a line for what cannot."""
+    strict = {"FAKEHIP_STRICT": "1"}
+    found, reasons = [], []
+    for major in MAJORS:
+        for name in (*CHECKS, "deep"):
+            if major != MAJORS[-1] and name not in ON_ALL:
+                continue
+            if name == "procaddress" and major == 5:  # it came with 6.1
+                continue
+            path = builder.deep(major) if name == "deep" else builder.check(name, major)
+            words = [path, ROUNDS] if name == "deep" else [path]
+            found.append(Program(f"{name}-{major}", words, {} if name in MISTAKEN else strict))
+    found.append(Program("copies", builder.copies()))
+    # The runtime calls itself through its exported symbols, as real ones do.
+    for name in ("kernels", "memory", "deep"):
+        path = builder.deep(7) if name == "deep" else builder.check(name, 7)
+        words = [path, ROUNDS] if name == "deep" else [path]
+        found.append(Program(f"{name}-reenter", words, {"FAKEHIP_REENTER": "1"}))
+    if shutil.which("hipcc"):
+        for name in REAL:
+            if not Path(f"/usr/include/{name}").exists():
+                reasons.append(f"{name} is not installed: apt-get install lib{name}-dev")
+                continue
+            path = builder.hipcc(HERE / f"real/{name}.c", f"real-{name}", f"-l{name}")
+            found.append(Program(name, [path], strict))
+        for major in (5, 6):
+            found.append(Program(f"compiled-{major}", [builder.compiled(major)], strict))
+    else:
+        reasons.append("AMD's compiler and libraries: hipcc is not installed: apt-get install hipcc")
+    return found, reasons
