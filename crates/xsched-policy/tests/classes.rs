@@ -80,6 +80,23 @@ fn a_class_that_is_not_preemptible_is_taken_off_at_the_end_of_a_quantum() {
 }
 
 #[test]
+fn a_guarantee_holds_against_a_class_that_is_not_preemptible() {
+    let mut w = World::new("hpf");
+    let high = ClassRule { lowest: 128, highest: 191, preemptible: false, ..LOW };
+    w.set_classes(vec![ClassRule { guarantee_percent: 20, ..LOW }, high]);
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    w.ready(2);
+    w.ready(1);
+    let begin = w.now;
+    w.run(begin + 1_999);
+    assert_eq!(w.open(), [2], "a quantum is never cut short");
+    w.run(begin + 2_000_000);
+    let share = 100.0 * w.used(1) / (w.used(1) + w.used(2));
+    assert!((share - 20.0).abs() < 2.0, "20 % promised, {share} % had");
+}
+
+#[test]
 fn the_other_classes_are_preempted_at_once() {
     let mut w = World::new("hpf");
     w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);

@@ -42,11 +42,10 @@ impl Fairness {
             return None;
         }
         self.account(now, members);
+        let turn = self.give_turns(now, members, verdicts);
+        // Last, so that a turn by guarantee waits for the end of a quantum too, but for no longer.
         let kept = self.keep_within_quantum(now, members, verdicts);
-        if kept.is_some() {
-            return kept;
-        }
-        self.give_turns(now, members, verdicts)
+        turn.into_iter().chain(kept).min()
     }
 
     fn class_of(&self, member: &Member) -> Option<usize> {
@@ -106,8 +105,7 @@ impl Fairness {
             verdicts[at].run = keeps[at] || verdicts[at].run && m.wants() && m.group.granted;
             verdicts[at].bounded = members.len() > 1;
         }
-        let until = self.kept.iter().map(|(_, until)| *until).filter(|until| now < *until).max();
-        Some(until.unwrap_or(Micros::MAX))
+        self.kept.iter().map(|(_, until)| *until).filter(|until| now < *until).min()
     }
 
     /// A class that is owed a quantum gets it, before whomever the policy chose.

@@ -192,7 +192,7 @@ impl Device {
         self.look();
         let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
         let claimed = self.fairness.apply(now, &self.members, &mut self.verdicts);
-        self.next = earlier(helped, earlier(asked, claimed.filter(|at| *at != Micros::MAX)));
+        self.next = earlier(helped, earlier(asked, claimed));
     }
 
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
