@@ -4,7 +4,7 @@ mod world;
 
 use proptest::prelude::*;
 use world::{World, spec};
-use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::{ClassRule, Event, GroupId, GroupSpec, ProgramId};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -31,6 +31,42 @@ fn step(jobs: bool) -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::Release),
         4 => (0..30_000u64).prop_map(Step::Pass),
     ]
+}
+
+/// One rule or none for each class; all guarantees together stay below the whole.
+fn class_rules() -> impl Strategy<Value = Vec<ClassRule>> {
+    let rule = proptest::option::of((1_000..=20_000u64, any::<bool>(), 0..=18u32));
+    proptest::collection::vec(rule, 5).prop_map(|rules| {
+        let ranges = [(-255, -1), (0, 127), (128, 191), (192, 254), (255, 255)];
+        let rule = |((lowest, highest), rule): ((i32, i32), Option<(u64, bool, u32)>)| {
+            rule.map(|(quantum_us, preemptible, guarantee_percent)| ClassRule {
+                lowest,
+                highest,
+                quantum_us,
+                preemptible,
+                guarantee_percent,
+            })
+        };
+        ranges.into_iter().zip(rules).filter_map(rule).collect()
+    })
+}
+
+/// Everybody who wants it gets the device sooner or later once those who were served have left.
+fn assert_nobody_is_lost(w: &mut World) {
+    let ids: Vec<_> = w.sims.keys().copied().collect();
+    for &id in &ids {
+        w.ready(id);
+    }
+    let mut left: Vec<_> = ids.iter().map(|&id| (id, w.used(id))).collect();
+    while !left.is_empty() {
+        w.run(w.now + 3_000_000);
+        let (served, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|&(id, before)| w.used(id) > before);
+        assert!(!served.is_empty(), "nobody gets the device");
+        for (id, _) in served {
+            w.idle(id);
+        }
+        left = rest;
+    }
 }
 
 fn play(world: &mut World, steps: &[Step], check: impl Fn(&World)) {
@@ -128,23 +164,37 @@ proptest! {
         if names[to] != "chaos" {
             w.assert_work_conserving();
         }
-        // Everybody who wants it gets the device sooner or later once those more urgent have left.
-        let ids: Vec<_> = w.sims.keys().copied().collect();
-        for &id in &ids {
+        for id in w.sims.keys().copied().collect::<Vec<_>>() {
             w.send(Event::Release(ProgramId(id)));
-            w.ready(id);
         }
-        let mut left: Vec<_> = ids.iter().map(|&id| (id, w.used(id))).collect();
-        while !left.is_empty() {
-            w.run(w.now + 3_000_000);
-            let (served, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|&(id, before)| w.used(id) > before);
-            prop_assert!(!served.is_empty(), "nobody gets the device");
-            for (id, _) in served {
-                w.idle(id);
-            }
-            left = rest;
-        }
+        assert_nobody_is_lost(&mut w);
         play(&mut w, &more, |_| ());
+    }
+
+    #[test]
+    fn classes_domains_and_programs_side_by_side_leave_no_device_idle_and_lose_nobody(
+        policy in prop_oneof![Just("hpf"), Just("up"), Just("pup")],
+        rules in class_rules(),
+        groups in proptest::collection::vec((0..2u8, -255..=255i32, any::<bool>(), any::<bool>(), 0..=1_000u64), 1..8),
+        steps in proptest::collection::vec(step(false), 1..40),
+    ) {
+        let mut w = World::new(policy);
+        w.set_classes(rules);
+        for &(program, priority, system, side_by_side, drain_us) in &groups {
+            w.ids += 1;
+            // Groups of a program differ in priority, or in their domain.
+            let priority = if program == 0 { 0 } else { priority };
+            let program = ProgramId(1_000 + u64::from(program));
+            w.add(GroupSpec { program, priority, system, side_by_side, ..spec(w.ids, "d0") }, drain_us);
+        }
+        let kept = |s: &Step| !matches!(s, Step::Hold(_) | Step::Release(_) | Step::Hint(..));
+        let steps: Vec<_> = steps.into_iter().filter(kept).collect();
+        play(&mut w, &steps, World::assert_work_conserving);
+        assert_nobody_is_lost(&mut w);
+        for id in w.sims.keys().copied().collect::<Vec<_>>() {
+            w.send(Event::TooLong(GroupId(id)));
+        }
+        play(&mut w, &steps, World::assert_work_conserving);
     }
 
     #[test]
