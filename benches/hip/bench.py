@@ -1,0 +1,407 @@
+#!/usr/bin/env python3
+"""Co-locates HIP programs on the software HIP runtime and compares what schedulers make of it.
+
+  bench.py coloc|groups|all [--backend cpu|cuda] [--runtime DIR] [--driver DIR] [--bin DIR] [--out FILE] [--quick]
+  bench.py report [--out FILE]
+
+coloc: a latency-critical program (requests of 20 kernels, 2 ms) beside one best-effort program, and beside five (kernels
+of 0.1 to 1 ms, eight queued before each wait). groups: three groups of two latency-critical ones, as six processes and
+as six threads with streams of three priorities, at 80 % load. Systems:
+
+  alone        the latency-critical one (of groups: one of the six) by itself
+  best-effort  the best-effort programs by themselves
+  native       all of them, nothing done
+  xsched       xsched run, everything scheduled
+  whitelist    the same, but what the BLAS-like library launches passes by a pass-through rule: all that takes long
+
+Systems take turns, round by round, in windows in which all others are idle. Programs of a set live through all rounds;
+when they end, their results are checked, and every command is looked for: launches counted by libxsched against those
+counted by the runtime itself, none unscheduled but by the rule, none counted as CUDA's.
+
+--backend cpu: the runtime's own simulated device. --backend cuda: libcuda.so.1 of this machine, or, with --driver, the
+one in that folder (a stand-in). Exit status: 0, 1 where a check fails, 2 bad arguments, 3 something could not run, 75
+time is up (--deadline): the same command goes on from there.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "cuda"), str(HERE.parent.parent / "testing/lib")]
+
+import coloc  # noqa: E402
+import groups  # noqa: E402
+import harness  # noqa: E402
+import place  # noqa: E402
+import records  # noqa: E402
+import roles  # noqa: E402
+import systems  # noqa: E402
+import units  # noqa: E402
+from systems import Trouble, Variant, Worker  # noqa: E402
+
+MIXES = {"1 high + 1 low": ["lc", "be"], "1 high + 5 low": ["lc"] + ["be"] * 5}
+SYSTEMS = ("alone", "best-effort", "native", "xsched", "whitelist")
+ONLY = {"alone": "lc", "best-effort": "be"}  # served by the native processes
+VARIANTS = {
+    "xsched": Variant("XSCHED_PLATFORMS=hip"),
+    "whitelist": Variant("XSCHED_PLATFORMS=hip XSCHED_PASSTHROUGH_LIBS=fakeblas"),
+}
+RATE = 100.0  # requests per second of coloc: a fifth of the device
+GROUP_RATE = 66.0  # of each of the six of groups: together four fifths of the device
+REQUESTS = 1000  # behind each P99
+ROUNDS = 5
+LEAD_S = 0.5  # best-effort work begins so much earlier
+QUICK_S = 1.0  # of a window
+START_S = 120
+
+
+def turns(names, rounds):
+    """(round, system) in the order of measuring: every round begins with another system."""
+    return [(r, name) for r in range(rounds) for name in names[r % len(names) :] + names[: r % len(names)]]
+
+
+def window_s(rate, rounds, share=1):
+    """Seconds of a window, so that REQUESTS come from `share` programs at this rate over all rounds."""
+    return max(2.0, 1.02 * REQUESTS / (rate * rounds * share))
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
+
+
+def wrong_counts(system, counted, commands, library, platforms):
+    """What a program's counts say that should not be: libxsched's line, the runtime's commands, those of them that the
+    library gave, and launches by platform as the daemon saw them. A list of sentences."""
+    found = []
+    if counted["launches"] != commands:
+        found.append(f"{counted['launches']} launches counted, {commands} commands reached the device")
+    passing = library if system == "whitelist" else 0
+    wanted = {"attach": 0, "passthrough": passing, "error": 0}
+    if counted["unscheduled"] != wanted:
+        found.append(f"unscheduled {json.dumps(counted['unscheduled'])} instead of {json.dumps(wanted)}")
+    others = {name: n for name, n in platforms.items() if name != "hip" and n}
+    if others:
+        found.append(f"launches of other platforms than HIP: {json.dumps(others)}")
+    return found
+
+
+def by_platform(program):
+    """Launches by platform of a program in `xsched ps --json`."""
+    found = {"cuda": 0}
+    for group in program["groups"]:
+        found[group["platform"]] = found.get(group["platform"], 0) + group["launches"]
+    return found
+
+
+class Set:
+    """The programs of one kind as one system starts them: (class of xsched, group or role, words of the program)."""
+
+    def __init__(self, bench, system, wanted):
+        self.bench, self.system, self.members = bench, system, []
+        try:
+            for priority, name, words in wanted:
+                self.start(priority, name, words)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, priority, name, words):
+        bench = self.bench
+        command, env = bench.site.command(self.system, priority, [bench.place.load, *words])
+        bench.started += 1
+        counts = bench.site.work / f"runtime{bench.started}"
+        log = bench.site.work / f"{self.system}{bench.started}.err"
+        worker = Worker(f"{name or words[0]} ({self.system})", command, bench.place.environment(env, counts), log)
+        self.members.append((name, worker, counts))
+
+    def workers(self):
+        return [worker for _, worker, _ in self.members]
+
+    def window(self, mode_of, seconds, rate, most=None):
+        """One window; what each member says that `mode_of(name)` has a mode for, with its name; of `most` at most."""
+        working = [(name, worker, mode_of(name)) for name, worker, _ in self.members[:most] if mode_of(name)]
+        begin = time.monotonic() + LEAD_S
+        for _, worker, order in working:
+            worker.send(f"go {order} {begin:.6f} {begin + seconds:.6f} {rate:.4f}")
+        said = [(name, json.loads(worker.expect("RESULT", seconds + 60))) for name, worker, _ in working]
+        self.bench.site.require_seen(self.system, [worker for _, worker, _ in working])
+        return [(name, finished(answer, begin, begin + seconds)) for name, answer in said]
+
+    def check(self):
+        """Ends the programs; their counts, and what is wrong with them."""
+        seen = {p["pid"]: by_platform(p) for p in self.bench.ps(self.system)}
+        found, wrong = [], []
+        for name, worker, counts in self.members:
+            worker.send("quit")
+            library = json.loads(worker.expect("DONE", START_S))["library"]
+            status = worker.end()
+            commands = sum(line["commands"] for line in harness.json_lines(counts))
+            entry = {"name": name, "status": status, "commands": commands, "library": library}
+            problems = [] if status == 0 else [f"exit status {status}: {worker.last_words()}"]
+            if worker.stats:
+                lines = [line for line in harness.json_lines(worker.stats) if line["pid"] == worker.process.pid]
+                platforms = seen.get(worker.process.pid, {})
+                entry |= {"counted": lines, "platforms": platforms}
+                problems += (
+                    wrong_counts(self.system, lines[0], commands, library, platforms)
+                    if len(lines) == 1
+                    else [f"{len(lines)} lines of statistics instead of one"]
+                )
+            found.append(entry)
+            wrong += [f"{self.system}, {name or 'program'}: {problem}" for problem in problems]
+        return found, wrong
+
+    def close(self):
+        systems.end_all(self.workers())
+
+
+def finished(answer, start, end):
+    """An answer with its rate instead of its marks."""
+    if "marks" not in answer:
+        return answer
+    flat = answer["marks"]
+    marks = list(zip(flat[::2], flat[1::2]))
+    rest = {k: v for k, v in answer.items() if k != "marks"}
+    return rest | roles.rate_between(marks, start, end)
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """One run: where, with what, and what went wrong."""
+
+    def __init__(self, args, site, unit):
+        self.args, self.site, self.unit = args, site, unit
+        self.place = place.Place(args.bin, args.runtime, args.backend, args.driver, site.work)
+        self.where, self.digest = self.place.label(), self.place.digest()
+        self.rounds = 1 if args.quick else args.rounds
+        self.started, self.wrong, self.kernel = 0, [], None
+
+    def ps(self, system):
+        daemon = self.site.daemons.get(system)
+        return (daemon.ps() or {}).get("programs", []) if daemon else []
+
+    def kernels(self):
+        """The word that tells the programs what to run; on a real device, measured once for all systems and rounds."""
+        if self.place.simulated:
+            return "spin"
+        if self.kernel is None:
+            known = [
+                r for r in records.load(self.args.out) if r["bench"] == "hip-kernel" and r["digest"] == self.digest
+            ]
+            found = known[-1] if known else self.calibrate()
+            self.kernel = f"gemm:{found['base_ns']}:{found['ns_per_k']}"
+        return self.kernel
+
+    def calibrate(self):
+        command, env = self.site.command("native", "lc", [self.place.load, "calibrate"])
+        env = self.place.environment(env, self.site.work / "calibrate")
+        worker = Worker("calibrate", command, env, self.site.work / "calibrate.err")
+        try:
+            found = json.loads(worker.expect("RESULT", START_S))
+        finally:
+            worker.end()
+        record = {"bench": "hip-kernel", "digest": self.digest, **found}
+        records.append(self.args.out, record)
+        return record
+
+    def case(self, what, system):
+        return f"{self.where}, {self.digest}: {what} / {system}"
+
+    def about(self, what, system):
+        return {"what": what, "where": self.where, "digest": self.digest, "system": system}
+
+    def measure(self, bench, what, names, wanted, body, seconds):
+        """All windows of one mix or kind that are missing. `wanted` lists a set's programs, `body(set, system)` measures
+        a window, `seconds(system)` is how long that takes."""
+        order = [(r, s) for r, s in turns(names, self.rounds) if self.unit.missing(bench, self.case(what, s), r)]
+        of = {s: "native" if s in ONLY else s for _, s in order}
+        if not order:
+            return
+        if not self.unit.deadline.allows(20 + seconds(order[0][1])):
+            self.unit.finished = False
+            return
+        sets = {}
+        try:
+            for system in dict.fromkeys(of.values()):
+                sets[system] = Set(self, system, wanted)
+            everyone = [w for one in sets.values() for w in one.workers()]
+            for worker in everyone:
+                worker.expect("IMPORTED", START_S)
+            systems.warm(everyone, (), START_S)
+            for number, system in order:
+                self.unit.run(
+                    bench,
+                    self.case(what, system),
+                    number,
+                    seconds(system) + LEAD_S + 1,
+                    lambda system=system: self.about(what, system) | body(sets[of[system]], system),
+                )
+            for system, one in sets.items():
+                self.check(bench, what, system, one)
+        finally:
+            for one in sets.values():
+                one.close()
+
+    def check(self, bench, what, system, one):
+        found, wrong = one.check()
+        record = {"bench": f"{bench}-check", "build": self.unit.build, **self.about(what, system)}
+        records.append(self.args.out, record | {"programs": found, "wrong": wrong})
+        self.wrong += [f"{what}: {line}" for line in wrong]
+
+    def coloc(self):
+        names = [s for s in SYSTEMS if s in self.args.systems]
+        secs = QUICK_S if self.args.quick else window_s(RATE, self.rounds)
+
+        def body(one, system):
+            said = [answer for _, answer in one.window(lambda kind: mode(kind, system), secs, RATE)]
+            return {"secs": secs, "brief": coloc.brief(said), "roles": said}
+
+        for mix, kinds in MIXES.items():
+            wanted = [(kind, kind, [kind, self.kernels()]) for kind in kinds]
+            self.measure("hip-coloc", mix, names, wanted, body, lambda _: secs)
+
+    def groups(self):
+        names = [s for s in SYSTEMS if s in self.args.systems and s != "best-effort"]
+        secs = QUICK_S if self.args.quick else window_s(GROUP_RATE, self.rounds, 2)
+
+        def length(system):
+            return 2 * secs if system == "alone" else secs  # half as many are at work
+
+        def body(one, system):
+            if system == "alone":
+                found = {"alone": one.window(lambda _: "alone", length(system), GROUP_RATE, 1)[0][1]["latency_ms"]}
+            else:
+                found = groups.together(one.window(lambda _: "paced", length(system), GROUP_RATE))
+            shown = {g: records.latencies(v)["p99"] for g, v in found.items()}
+            return {"rate": GROUP_RATE, "secs": length(system), "p99": shown, "latency_ms": found}
+
+        for kind in self.args.kinds:
+            processes = [(priority, group, ["lc", self.kernels()]) for group, priority in groups.PRIORITIES]
+            threads = [("normal", None, ["threads", self.kernels()])]
+            self.measure("hip-groups", kind, names, processes if kind == "processes" else threads, body, length)
+
+
+def mode(kind, system):
+    """What a program of a mix does in a system's window; nothing if it is idle."""
+    return {"lc": "paced", "be": "flat"}[kind] if ONLY.get(system, kind) == kind else None
+
+
+# ---- report ----------------------------------------------------------------------------------------------------------
+
+
+def newest(found):
+    """Of records of one kind and place, those of the build and programs measured last."""
+    return [r for r in found if (r["build"], r["digest"]) == (found[-1]["build"], found[-1]["digest"])] if found else []
+
+
+def group_rows(found):
+    """Rows of one kind of groups: P50 and P99 of each group by system, all rounds together."""
+    pools = {}
+    for record in found:
+        for group, values in record["latency_ms"].items():
+            pools.setdefault((record["system"], group), []).extend(values)
+    rows, alone = [], records.latencies(pools[("alone", "alone")]) if ("alone", "alone") in pools else None
+    for system in SYSTEMS:
+        for group in ("alone", "high", "middle", "low"):
+            if values := pools.get((system, group)):
+                row = records.latencies(values)
+                ratio = round(row["p99"] / alone["p99"], 2) if alone else None
+                rows.append((system, group, row["p50"], row["p99"], row["max"], row["n"], ratio))
+    return rows
+
+
+GROUP_HEAD = ("system", "group", "P50 ms", "P99 ms", "max ms", "n", "P99 to alone")
+CHECK_HEAD = ("system", "programs", "commands", "scheduled", "passed by the rule", "CUDA's", "wrong")
+
+
+def check_rows(found):
+    """Rows of the checks of one mix or kind, the last of each system: sums over its programs."""
+    rows = []
+    for system, record in {r["system"]: r for r in found}.items():
+        programs = record["programs"]
+        commands = sum(p["commands"] for p in programs)
+        if not any("counted" in p for p in programs):
+            rows.append((system, len(programs), commands, None, None, None, len(record["wrong"])))
+            continue
+        lines = [line for p in programs for line in p["counted"]]
+        passing = sum(line["unscheduled"]["passthrough"] for line in lines)
+        launches, cuda = sum(line["launches"] for line in lines), sum(p["platforms"].get("cuda", 0) for p in programs)
+        rows.append((system, len(programs), commands, launches - passing, passing, cuda, len(record["wrong"])))
+    return rows
+
+
+def markdown(path):
+    """All tables that a file of results makes."""
+    everything, parts = records.load(path), []
+    places = dict.fromkeys((r["bench"], r["where"], r["what"]) for r in everything if "what" in r)
+    for bench, where, what in places:
+        if bench not in ("hip-coloc", "hip-groups"):
+            continue
+        mine = [r for r in everything if r.get("where") == where and r.get("what") == what]
+        windows = newest([r for r in mine if r["bench"] == bench])
+        checks = newest([r for r in mine if r["bench"] == f"{bench}-check"])
+        title = f"{what} ({where})" if bench == "hip-coloc" else f"three groups of two, {what} ({where})"
+        if bench == "hip-coloc":
+            figures = coloc.table(coloc.summary(windows))
+        else:
+            figures = records.table(GROUP_HEAD, group_rows(windows))
+        parts.append(f"### {title}\n\n{figures}\n\n{records.table(CHECK_HEAD, check_rows(checks))}\n")
+    return "\n".join(parts)
+
+
+# ---- command ---------------------------------------------------------------------------------------------------------
+
+
+def arguments(words=None):
+    parser = units.parser(__doc__, "hip.jsonl")
+    parser.add_argument("what", choices=("coloc", "groups", "all", "report"))
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="[%(default)s]")
+    parser.add_argument("--runtime", type=Path, default=place.default_runtime(), help="folder of libamdhip64.so.6")
+    parser.add_argument("--driver", type=Path, help="folder of a stand-in for libcuda.so.1")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="separated by commas [%(default)s]")
+    parser.add_argument("--kinds", default="processes,threads", help="of groups [%(default)s]")
+    parser.add_argument("--rounds", type=coloc.natural, default=ROUNDS, help="[%(default)s]")
+    args = parser.parse_args(words)
+    for name, known in (("systems", SYSTEMS), ("kinds", ("processes", "threads"))):
+        setattr(args, name, getattr(args, name).split(","))
+        if unknown := [word for word in getattr(args, name) if word not in known]:
+            parser.error(f"--{name}: {unknown[0]!r} is unknown: use {', '.join(known)}")
+    if args.driver and args.backend != "cuda":
+        parser.error("--driver is for --backend cuda")
+    return args
+
+
+def measure_all(args):
+    """Measures what is missing; gives the exit status."""
+    wrong = []
+
+    def body(site, unit):
+        bench = Bench(args, site, unit)
+        try:
+            for name in ("coloc", "groups") if args.what == "all" else (args.what,):
+                getattr(bench, name)()
+        finally:
+            wrong.extend(bench.wrong)
+
+    try:
+        status = units.conduct(args, body, VARIANTS)
+    except (Trouble, harness.Skip, RuntimeError, OSError) as error:
+        print(f"bench.py: {error}", file=sys.stderr)
+        status = 3
+    for line in wrong:
+        print(f"WRONG {line}", file=sys.stderr)
+    return 1 if wrong else status
+
+
+def main():
+    args = arguments()
+    status = 0 if args.what == "report" else measure_all(args)
+    print(markdown(args.out))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
