@@ -238,3 +238,11 @@ pub(crate) fn send(socket: &OwnedFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> r
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(|_| ())
 }
+
+/// Memory held by packets that the other side has not taken yet, in bytes.
+pub(crate) fn unread_bytes(socket: &OwnedFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: a socket of ours; the request stores one int.
+    let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    if rc == 0 { bytes.max(0) as usize } else { 0 }
+}

@@ -8,6 +8,10 @@ use xsched_proto::class::{Class, hardware_timeslice_us};
 use xsched_proto::wire::DaemonMsg;
 
 use crate::server::Server;
+use crate::socket::unread_bytes;
+
+/// Whoever has so much to read is not told the same again.
+const UNREAD_BYTES: usize = 16 << 10;
 
 impl Server {
     /// After a change on a device: tells every client there whose slice is another now.
@@ -41,10 +45,13 @@ impl Server {
     pub(crate) fn reassert_timeslice(&mut self, id: GroupId) {
         let Some(group) = self.groups.get(&id).filter(|g| g.level == 3 && !g.platform.interrupts()) else { return };
         let (conn, slot) = (group.conn, group.slot);
-        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
+        let Some(reader) = self.conns.get(&conn) else { return };
+        let Some(client) = reader.client() else { return };
         let us = hardware_timeslice_us(Class::of(client.priority), true);
         let crowded = us != hardware_timeslice_us(Class::of(client.priority), false);
-        if crowded && client.asked_timeslice_us.is_none() && client.told_timeslice_us == Some(us) {
+        let has_it = client.asked_timeslice_us.is_none() && client.told_timeslice_us == Some(us);
+        // A program that is stopped would not read it, and have no room for what it must be told later.
+        if crowded && has_it && unread_bytes(&reader.socket) < UNREAD_BYTES {
             self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
         }
     }

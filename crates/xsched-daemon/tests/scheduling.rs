@@ -222,6 +222,26 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
 }
 
 #[test]
+fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
+    let daemon = Daemon::start();
+    let cuda = |priority| {
+        let client = daemon.attach(priority);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, 0b111);
+        client
+    };
+    let (stopped, _beside, high) = (cuda(-128), cuda(-128), cuda(128));
+    stopped.ready(0);
+    // Each turn sends it messages; its socket holds some hundred.
+    for _ in 0..1_000 {
+        high.ready(0);
+        stopped.until_closed(0);
+        high.idle(0);
+        stopped.until_open(0);
+    }
+    assert_eq!(daemon.ps().1.len(), 3);
+}
+
+#[test]
 fn a_program_that_does_not_notice_its_turn_counts_as_off_the_device_when_it_ends() {
     let daemon = Daemon::start_with(|options| options.policy = Some("pup".into()));
     let (busy, slow) = (daemon.attach(0), daemon.attach(0));
