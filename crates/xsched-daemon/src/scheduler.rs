@@ -19,6 +19,8 @@ use crate::server::Server;
 const DEADLINE_NS: u64 = 100_000_000;
 /// A library that takes longer than this to load has failed, in s.
 const LOAD_S: i64 = 5;
+/// It is asked again no sooner and no later than this, in µs, whatever it says.
+const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
 /// The policy that asks.
 pub(crate) const POLICY: &str = "external";
 
@@ -133,11 +135,11 @@ impl Server {
             let Some(host) = &mut self.scheduler else { return };
             match host.receive() {
                 Ok(None) => return,
-                Ok(Some(FromHost::Answer { device, number, run, again_in_us })) => {
-                    host.open = host.open.saturating_sub(1);
+                Ok(Some(FromHost::Answer { device, number, run, again_in_us })) if host.open > 0 => {
+                    host.open -= 1;
                     host.asked_ns = self.now_ns;
                     let run = run.into_iter().map(GroupId).collect();
-                    let again_in_us = again_in_us.map(|us| us.max(1_000));
+                    let again_in_us = again_in_us.map(|us| us.clamp(AGAIN_US.0, AGAIN_US.1));
                     self.event(Event::Answer { device, answer: Answer { number, run, again_in_us } });
                 }
                 Ok(Some(_)) => return self.scheduler_failed("it speaks out of turn"),

@@ -50,7 +50,7 @@ impl Policy for External {
             return;
         }
         self.answered = self.asked.iter().map(|key| (key.0, answer.run.contains(&key.0))).collect();
-        self.again_at = answer.again_in_us.map(|us| now + us);
+        self.again_at = answer.again_in_us.map(|us| now.saturating_add(us));
     }
 }
 
