@@ -120,6 +120,8 @@ pub struct XQueue {
     issued_ns: AtomicU64,
     /// Cumulated time of the commands before the last gate on the device.
     gated_ns: AtomicU64,
+    /// Number of the last command behind such a gate.
+    gated: AtomicU64,
     done_ns: AtomicU64,
     /// The last mark's number and cumulated time: what came since is not followed yet.
     marked: AtomicU64,
@@ -152,6 +154,7 @@ impl XQueue {
             fast_done: AtomicU64::new(0),
             issued_ns: AtomicU64::new(0),
             gated_ns: AtomicU64::new(0),
+            gated: AtomicU64::new(0),
             done_ns: AtomicU64::new(0),
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
@@ -328,6 +331,7 @@ impl XQueue {
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
         if device_gate {
             self.gated_ns.store(issued_ns - estimate_ns, Relaxed);
+            self.gated.store(seq, Relaxed);
         }
         // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after
         // it set QUIET, we look at QUIET after the count.
@@ -681,8 +685,26 @@ impl XQueue {
         }
     }
 
+    /// Whether commands that the driver has already may be held by a gate on the device. In a process of several groups
+    /// those only that date from before there were several.
+    pub fn is_held_on_device(&self, rt: &Runtime) -> bool {
+        self.refresh(rt);
+        self.gated.load(Relaxed) > self.done.load(Acquire)
+    }
+
     /// To be called before a call that waits for this queue. Everything launched before is complete if it succeeds.
     pub fn sync_begin(&self, rt: &'static Runtime) -> Waiting {
+        self.begin(rt, Lend::for_sync(rt, self.group(rt)))
+    }
+
+    /// The same for a call that waits for everything, this queue included: what the driver has will run without anybody's
+    /// help, and what others go on to launch is not waited for. So only what is held on the device needs a loan.
+    pub fn sync_all_begin(&self, rt: &'static Runtime) -> Waiting {
+        let lend = self.is_held_on_device(rt).then(|| Lend::for_sync(rt, self.group(rt)));
+        self.begin(rt, lend.flatten())
+    }
+
+    fn begin(&self, rt: &'static Runtime, lend: Option<Lend<'static>>) -> Waiting {
         let group = self.group(rt);
         group.syncing.fetch_add(1, AcqRel);
         Waiting {
@@ -690,7 +712,7 @@ impl XQueue {
             issued_ns: self.issued_ns.load(Acquire),
             fast: self.fast_launches(rt),
             group: group.index,
-            _lend: Lend::for_sync(rt, group),
+            _lend: lend,
         }
     }
 

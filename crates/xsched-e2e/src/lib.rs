@@ -4,9 +4,11 @@
 //! A [`Place`] is a folder with sockets of its own; one at a time, since times are measured. In it a test starts
 //! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.
 
+mod gpu;
 mod place;
 mod process;
 
+pub use gpu::Gpu;
 pub use place::{Place, beside};
 pub use process::{Process, TIMEOUT, now_ns};
 

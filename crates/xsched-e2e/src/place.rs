@@ -113,11 +113,17 @@ impl Place {
 
     /// Starts the simulated device if it is not there.
     pub fn device(&self) {
+        self.devices(1);
+    }
+
+    /// Starts so many simulated devices, served by one process, if there are none.
+    pub fn devices(&self, count: u32) {
         let mut device = self.device.lock().unwrap_or_else(|e| e.into_inner());
         if device.is_none() {
             let socket = self.join("sim.sock");
-            let args = ["sim-device", "--socket", socket.to_str().expect("text")];
-            *device = Some(Process::start(self.xsched(&args)));
+            let mut command = self.xsched(&["sim-device", "--socket", socket.to_str().expect("text")]);
+            command.env("SIMDEV_DEVICES", count.to_string());
+            *device = Some(Process::start(command));
             until("the device answers", || socket.exists());
         }
     }

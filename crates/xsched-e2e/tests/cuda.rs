@@ -3,65 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use serde_json::{Value, json};
-use xsched_e2e::{Place, Process, beside, now_ns, until};
-
-/// A place with a CUDA device.
-struct Gpu {
-    place: Place,
-    driver: PathBuf,
-    /// Answers the `ioctl` calls that go to the driver's resource manager.
-    manager: PathBuf,
-}
-
-impl Gpu {
-    fn new() -> Gpu {
-        let place = Place::new();
-        place.device();
-        let driver = place.join("driver");
-        std::fs::create_dir(&driver).unwrap();
-        std::os::unix::fs::symlink(beside("libfakecuda.so"), driver.join("libcuda.so.1")).unwrap();
-        let manager = place.compile("cuda/c/fakerm.c", &["-shared", "-fPIC"]);
-        Gpu { place, driver, manager }
-    }
-
-    fn program(&self, name: &str) -> PathBuf {
-        self.place.compile(&format!("cuda/c/{name}.c"), &["-lpthread", "-lm"])
-    }
-
-    fn with_driver(&self, mut command: Command) -> Process {
-        command.env("LD_LIBRARY_PATH", &self.driver).env("LD_PRELOAD", &self.manager);
-        command.env("FAKECUDA_STATS", self.place.join("driver-stats"));
-        Process::start(command)
-    }
-
-    fn bare(&self, program: &Path) -> Process {
-        self.with_driver(self.place.command(program, &[]))
-    }
-
-    fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Process {
-        self.with_driver(self.place.run_command(options, program, args))
-    }
-
-    /// What the driver counted of a process.
-    fn driver_stats(&self, pid: u32) -> Value {
-        let text = std::fs::read_to_string(self.place.join("driver-stats")).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.into_iter().find(|line| line["pid"] == pid).expect("the driver's counts")
-    }
-
-    /// The scheduler's count of launches is the driver's: kernels, copies and sets given one by one, and graphs.
-    #[track_caller]
-    fn assert_counts(&self, pid: u32) {
-        let (counted, driver) = (self.place.stats_of(pid), self.driver_stats(pid));
-        let n = |name: &str| driver[name].as_u64().unwrap();
-        let single = n("kernels") + n("copies") + n("sets") - n("graph_kernels") - n("graph_copies") - n("graph_sets");
-        assert_eq!(counted["launches"], single + n("graph_launches"), "{counted} {driver}");
-        assert_eq!(counted["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{counted}");
-    }
-}
+use serde_json::Value;
+use xsched_e2e::{Gpu, Process, now_ns, until};
 
 const PROGRAMS: [&str; 10] =
     ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
@@ -70,7 +14,7 @@ const PROGRAMS: [&str; 10] =
 fn bare(gpu: &Gpu) -> BTreeMap<&'static str, (PathBuf, Vec<String>, Value)> {
     let run = |name: &'static str| {
         let program = gpu.program(name);
-        let process = gpu.bare(&program);
+        let process = gpu.bare(&program, &[]);
         let pid = process.pid();
         let lines = process.finish();
         assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{name}: {lines:?}");
@@ -214,7 +158,7 @@ fn the_time_slice_follows_the_class() {
     let _daemon = gpu.place.daemon(&[]);
     let program = gpu.program("timeslice");
     let slice = |options: &[&str]| -> u64 { gpu.run(options, &program, &[]).finish()[0].parse().unwrap() };
-    let natural: u64 = gpu.bare(&program).finish()[0].parse().unwrap();
+    let natural: u64 = gpu.bare(&program, &[]).finish()[0].parse().unwrap();
     assert_eq!(natural, 2048, "as the driver likes");
     let [low, normal, high, realtime, system] =
         ["low", "normal", "high", "realtime", "system"].map(|class| slice(&["--priority", class]));

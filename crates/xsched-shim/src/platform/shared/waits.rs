@@ -10,11 +10,29 @@ use crate::process;
 /// The XQueues that a synchronising call waits for.
 pub(crate) type Awaited = Vec<(&'static XQueue, Waiting)>;
 
-/// Before a call that waits.
+/// Before a call that waits for one queue. Whatever that one waits for on the device may be held there.
+fn begin_one(which: impl FnOnce(&'static Runtime) -> Option<&'static XQueue>) -> Awaited {
+    let begun = process::guarded("before a wait", || {
+        let Some(rt) = process::running() else { return Vec::new() };
+        let mut awaited: Awaited = which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect();
+        if !rt.has_one_group() {
+            awaited.extend(held(rt));
+        }
+        awaited
+    });
+    begun.unwrap_or_default()
+}
+
+/// The queues whose commands are held on the device though the driver has them.
+fn held(rt: &'static Runtime) -> impl Iterator<Item = (&'static XQueue, Waiting)> {
+    rt.queues().filter(move |q| q.is_held_on_device(rt)).map(move |q| (q, q.sync_all_begin(rt)))
+}
+
+/// Before a call that waits for several.
 pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
     let begun = process::guarded("before a wait", || {
         let Some(rt) = process::running() else { return Vec::new() };
-        which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
+        which(rt).into_iter().map(|q| (q, q.sync_all_begin(rt))).collect()
     });
     begun.unwrap_or_default()
 }
@@ -57,9 +75,9 @@ pub(crate) fn stream_call<D: Driver>(
 ) -> c_int {
     let queue = |rt: &'static Runtime| {
         let handle = outside::<D>(real).and_then(|api| api.handle(stream, flavour));
-        handle.and_then(|h| rt.find(h.key)).into_iter().collect()
+        handle.and_then(|h| rt.find(h.key))
     };
-    let awaited = begin(queue);
+    let awaited = begin_one(queue);
     let rc = call();
     end(awaited, rc == SUCCESS);
     rc
@@ -88,25 +106,23 @@ pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl
 }
 
 /// Waits for an event, which may lie anywhere in its stream: that it has come says nothing about the rest. (A mark was
-/// placed before it, see [`super::path::order`].)
+/// placed before it, see [`super::path::order`].) Of several groups it is not known which one is waited for.
 pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
-    if !process::running().is_some_and(Runtime::is_watched) {
-        return call();
-    }
-    let awaited = begin(|rt| of_context::<D>(rt, real));
+    let Some(rt) = process::running().filter(|rt| rt.is_watched()) else { return call() };
+    let awaited = if rt.has_one_group() { begin(|rt| of_context::<D>(rt, real)) } else { begin_one(|_| None) };
     let rc = call();
     end(awaited, false);
-    process::guarded("after a wait for an event", || process::running().map(Runtime::settle_all));
+    process::guarded("after a wait for an event", || rt.settle_all());
     rc
 }
 
 /// May wait for the device or for a lock that a waiting call holds: only inheritance cares.
 pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() -> T) -> T {
     let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_watched());
-    if !several {
+    if !several || outside::<D>(real).is_none() {
         return call();
     }
-    let awaited = begin(|rt| of_context::<D>(rt, real));
+    let awaited = begin_one(|_| None);
     let rc = call();
     end(awaited, false);
     rc

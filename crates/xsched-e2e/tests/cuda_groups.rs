@@ -1,0 +1,225 @@
+//! Streams of different priority in one CUDA program, on the software driver: the less urgent are held for the more
+//! urgent, whoever waits lends its priority, and nobody waits for ever.
+
+use std::time::{Duration, Instant};
+
+use xsched_e2e::{Gpu, Process, now_ns, until};
+
+/// Between a program's least and its most urgent streams.
+const MIDDLE: [&str; 2] = ["--priority", "10"];
+
+/// Runs a program to its end, which must be a good one, and checks the count of its launches.
+fn ends_well(gpu: &Gpu, options: &[&str], mode: &str) -> Vec<String> {
+    let program = gpu.program("groups");
+    let begin = Instant::now();
+    let process = gpu.run(options, &program, &[mode]);
+    let pid = process.pid();
+    let lines = process.finish();
+    println!("{mode} {options:?}: {:?}", begin.elapsed());
+    gpu.assert_counts(pid);
+    lines
+}
+
+/// Of a line of `groups order`: its batches that ended while each stream was at work, and its 99th percentile in µs.
+fn parse(line: &str) -> (Vec<f64>, f64) {
+    let words: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    (words[1..4].to_vec(), words[5])
+}
+
+#[test]
+fn threads_with_streams_of_their_own_come_in_the_order_of_their_priorities() {
+    let gpu = Gpu::new();
+    let bare = gpu.bare(&gpu.program("groups"), &["order"]).finish();
+    println!("bare: {bare:?}");
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let lines = ends_well(&gpu, &[], "order");
+    println!("{lines:?}");
+    let [low, middle, high] = [0, 1, 2].map(|i| parse(&lines[i]));
+    let own = high.0[2];
+    assert!(low.0[2] < own / 4.0 && middle.0[2] < own / 4.0, "held while the most urgent works: {lines:?}");
+    assert!(low.0[1] < middle.0[1] / 4.0, "held while the middle one works: {lines:?}");
+    assert!(high.1 < parse(&bare[2]).1 / 2.0, "the most urgent has the device for itself: {lines:?} {bare:?}");
+}
+
+#[test]
+fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut rival = steady(&gpu, &MIDDLE);
+    let mut process = gpu.run(&[], &gpu.program("groups"), &["one"]);
+    // What it does last on its least urgent stream is done although the rival never pauses.
+    process.expect("ok one thread, three streams");
+    rival.progress_after(now_ns());
+    let pid = process.pid();
+    let groups = gpu.place.program(pid).unwrap()["groups"].as_array().unwrap().clone();
+    let mut priorities: Vec<i64> = groups.iter().map(|g| g["priority"].as_i64().unwrap()).collect();
+    priorities.sort_unstable();
+    assert_eq!(priorities, [0, 10, 20], "{groups:?}");
+    process.tell("end");
+    process.finish();
+    gpu.assert_counts(pid);
+    end(&gpu, rival);
+}
+
+#[test]
+fn events_in_a_cycle_across_groups_end_under_every_policy() {
+    let gpu = Gpu::new();
+    for policy in ["hpf", "pup", "chaos"] {
+        let daemon = gpu.place.daemon(&["--policy", policy]);
+        let lines = ends_well(&gpu, &[], "cycle");
+        assert_eq!(lines, ["ok events in a cycle", "ok beside a busy middle one"], "{policy}");
+        drop(daemon);
+        ends_well(&gpu, &["--local", policy], "cycle");
+    }
+}
+
+#[test]
+fn kernels_of_two_groups_that_wait_for_each_other_end_under_every_policy() {
+    let gpu = Gpu::new();
+    for policy in ["hpf", "pup", "chaos"] {
+        let _daemon = gpu.place.daemon(&["--policy", policy]);
+        assert_eq!(ends_well(&gpu, &[], "spin"), ["ok kernels that wait for each other"], "{policy}");
+    }
+}
+
+#[test]
+fn a_mix_of_three_groups_prints_the_same_under_chaos_at_every_level() {
+    let gpu = Gpu::new();
+    let bare = gpu.bare(&gpu.program("groups"), &["mix"]).finish();
+    assert_eq!(bare.len(), 3);
+    let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
+    for level in ["1", "2", "3"] {
+        assert_eq!(ends_well(&gpu, &["--level", level], "mix"), bare, "level {level}");
+    }
+}
+
+/// A rival that always has something on the device.
+fn steady(gpu: &Gpu, options: &[&str]) -> Process {
+    let mut rival = gpu.run(options, &gpu.program("steady"), &["200", "4"]);
+    rival.expect("ready");
+    rival.progress_after(0);
+    rival
+}
+
+fn end(gpu: &Gpu, mut program: Process) {
+    let pid = program.pid();
+    program.tell("end");
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok every kernel has run once"));
+    gpu.assert_counts(pid);
+}
+
+/// How far the less urgent thread has come.
+fn low(program: &mut Process) -> u64 {
+    program.tell("count");
+    loop {
+        if let Some(n) = program.line().strip_prefix("low ") {
+            return n.parse().unwrap();
+        }
+    }
+}
+
+/// A program with a thread that is held because of a rival of middle priority.
+struct Inversion {
+    gpu: Gpu,
+    _daemon: Process,
+    program: Process,
+    rival: Process,
+}
+
+impl Inversion {
+    fn new() -> Inversion {
+        let gpu = Gpu::new();
+        let daemon = gpu.place.daemon(&["--policy", "hpf"]);
+        let mut program = gpu.run(&[], &gpu.program("groups_waits"), &[]);
+        program.expect("ready");
+        until("its threads work", || low(&mut program) > 0);
+        let rival = steady(&gpu, &MIDDLE);
+        let mut this = Inversion { gpu, _daemon: daemon, program, rival };
+        this.assert_held();
+        this
+    }
+
+    /// Waits until the less urgent thread stands still, and sees it stand still while the rival works on.
+    fn assert_held(&mut self) {
+        let mut before = low(&mut self.program);
+        until("the rival holds the less urgent thread", || {
+            self.rival.progress_after(now_ns());
+            let now = low(&mut self.program);
+            std::mem::replace(&mut before, now) == now
+        });
+        // 20 batches of the rival's are 16 ms of the device; now and then its thread is late, and the device free.
+        for _ in 0..20 {
+            self.rival.progress_after(now_ns());
+        }
+        let passed = low(&mut self.program) - before;
+        assert!(passed <= 4, "{passed} of about 160 passed");
+    }
+
+    fn does(&mut self, line: &str) {
+        let begin = Instant::now();
+        self.program.tell(line);
+        let name = line.rsplit(' ').next().unwrap();
+        self.program.expect(&format!("done {name}"));
+        println!("{line}: {:?}", begin.elapsed());
+    }
+
+    fn finish(self) {
+        end(&self.gpu, self.rival);
+        let (pid, mut program) = (self.program.pid(), self.program);
+        program.tell("end");
+        program.finish();
+        self.gpu.assert_counts(pid);
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_held_group_lends_it_its_priority() {
+    let mut this = Inversion::new();
+    for what in ["event", "device", "stream", "context", "legacy", "copy"] {
+        this.does(what);
+        this.assert_held();
+    }
+    this.finish();
+}
+
+#[test]
+fn nobody_is_stuck_in_calls_that_free_or_load_while_a_group_is_held() {
+    let mut this = Inversion::new();
+    for what in ["free", "freeasync", "load", "streams", "contexts"] {
+        this.does(what);
+        this.does(&format!("other {what}"));
+        this.assert_held();
+    }
+    let pid = this.program.pid().to_string();
+    this.gpu.place.ask(&["suspend", "--pid", &pid]);
+    for what in ["free", "freeasync", "load", "streams", "contexts"] {
+        this.does(&format!("bare {what}"));
+    }
+    this.gpu.place.ask(&["resume", "--pid", &pid]);
+    this.finish();
+}
+
+#[test]
+fn a_lock_of_the_program_is_waited_for_no_longer_than_the_rival_works() {
+    let mut this = Inversion::new();
+    this.program.tell("lock");
+    assert_eq!(this.program.line_within(Duration::from_millis(300)), None);
+    // A lock among the program's own threads cannot be seen from outside.
+    let (Inversion { gpu, _daemon, mut program, rival }, pid) = (this, 0);
+    let _ = pid;
+    end(&gpu, rival);
+    program.expect("done lock");
+    let pid = program.pid();
+    program.tell("end");
+    program.finish();
+    gpu.assert_counts(pid);
+}
+
+#[test]
+fn ranks_of_a_job_are_held_together() {
+    let gpu = Gpu::with_devices(2);
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let program = gpu.run(&["--job", "ranks"], &gpu.program("groups_ranks"), &["200"]);
+    let lines = program.finish();
+    assert_eq!(lines.last().map(String::as_str), Some("ok ranks that wait for each other"));
+}
