@@ -275,6 +275,7 @@ static int serve(const char *role)
             for (int i = 0; i < used; i++) {
                 prepare(&tasks[i], threads ? priorities[i] : 0);
             }
+            MUST(hipDeviceSynchronize());
             warm = 1;
             puts("WARM");
         } else if (warm && sscanf(line, "go %15s %lf %lf %lf", mode, &start, &end, &rate) == 4) {
