@@ -11,7 +11,7 @@ static CUdeviceptr at;
 static atomic_long given;
 static atomic_int ending;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int takes_lock;
+static atomic_int locking;
 
 static void works(CUstream s)
 {
@@ -23,10 +23,9 @@ static void *less_urgent(void *unused)
 {
     OK(cuCtxSetCurrent(context));
     while (!atomic_load(&ending)) {
-        int locks = atomic_load(&takes_lock);
+        int locks = atomic_load(&locking);
         if (locks) {
             pthread_mutex_lock(&lock);
-            atomic_store(&takes_lock, 2);
         }
         works(low);
         if (locks) {
@@ -123,16 +122,11 @@ static void changes_contexts(void)
     OK(cuCtxSetCurrent(context));
 }
 
-/* On the host: for a lock that the other thread holds while it gives its kernels. */
+/* On the host, for a lock that the other thread holds while it gives its kernels, from the first time on. */
 static void waits_lock(void)
 {
-    atomic_store(&takes_lock, 1);
-    while (atomic_load(&takes_lock) != 2) {
-        works(high);
-        OK(cuStreamSynchronize(high));
-    }
+    atomic_store(&locking, 1);
     pthread_mutex_lock(&lock);
-    atomic_store(&takes_lock, 0);
     pthread_mutex_unlock(&lock);
 }
 

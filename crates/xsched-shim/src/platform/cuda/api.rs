@@ -55,6 +55,7 @@ api! {
     device_name: c"cuDeviceGetName" (*mut c_char, c_int, CUdevice);
     device_pci: c"cuDeviceGetPCIBusId" (*mut c_char, c_int, CUdevice);
     device_uuid: c"cuDeviceGetUuid_v2" (*mut [u8; 16], CUdevice);
+    stream_context: c"cuStreamGetCtx" (CUstream, *mut CUcontext);
     stream_priority: c"cuStreamGetPriority" (CUstream, *mut c_int);
     stream_capturing: c"cuStreamIsCapturing" (CUstream, *mut c_int);
     exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
@@ -73,6 +74,10 @@ struct Known {
     segments: HashMap<usize, CUdeviceptr>,
     /// Device key and levels by driver number.
     devices: HashMap<CUdevice, (String, u8)>,
+    /// The context that each queue lies in, by key.
+    queues: HashMap<usize, usize>,
+    /// Handles of primary contexts.
+    primaries: HashMap<CUdevice, usize>,
 }
 
 /// Whether the context that was asked last cannot reach the segment.
@@ -102,11 +107,40 @@ pub(super) fn forget_all() {
     }
 }
 
-/// Some context is gone, and with it what it knew; the others are asked again.
-pub(super) fn forget_contexts() {
+/// Some context is gone (`None` = one without queues of its own), and with it what it knew; the others are asked again.
+pub(super) fn forget_contexts(gone: Option<usize>) {
     if let Some(known) = known().as_mut() {
         known.segments.clear();
+        known.queues.retain(|_, context| gone.is_none_or(|gone| *context != gone));
     }
+}
+
+/// A queue is first used, in this context.
+pub(super) fn note_queue(key: usize, context: usize) {
+    known().get_or_insert_default().queues.insert(key, context);
+}
+
+/// Whether a queue may lie in a context. Where either is unknown, it may.
+pub(super) fn lies_in(key: usize, context: Option<usize>) -> bool {
+    let lies = known().as_ref().and_then(|k| k.queues.get(&key)).copied();
+    context.is_none_or(|context| lies.is_none_or(|lies| lies == context))
+}
+
+/// A queue is no more.
+pub(super) fn forget_queue(key: usize) {
+    if let Some(known) = known().as_mut() {
+        known.queues.remove(&key);
+    }
+}
+
+/// The handle of a device's primary context, if it was ever asked for.
+pub(super) fn primary(device: CUdevice) -> Option<usize> {
+    known().as_ref()?.primaries.get(&device).copied()
+}
+
+/// The application was told a primary context's handle.
+pub(super) fn note_primary(device: CUdevice, context: usize) {
+    known().get_or_insert_default().primaries.insert(device, context);
 }
 
 impl Api {
@@ -314,6 +348,12 @@ impl Driver for Api {
                 return None;
             }
         }
+        let mut context = self.context();
+        if handle.which == Which::Own {
+            // SAFETY: as above; a failure leaves the thread's own.
+            unsafe { (self.stream_context)(handle.stream, &mut context) };
+        }
+        note_queue(handle.key, context as usize);
         // The driver counts downwards: -1 is more urgent than 0.
         Some(QueueSpec {
             handle: handle.stream as usize,

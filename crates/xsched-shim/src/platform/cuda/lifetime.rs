@@ -14,7 +14,13 @@ use crate::process;
 
 /// Runs a call that makes a context on a device. Rivals learn of the program now, before its first command: what it
 /// queued until they do could not be taken back.
-fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
+fn makes(
+    real: *mut c_void,
+    device: CUdevice,
+    is_primary: bool,
+    place: *mut c_void,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
     if !process::platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
         return call();
     }
@@ -33,7 +39,12 @@ fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnO
                 in_order: true,
             };
             let rt = process::runtime()?;
-            let queue = rt.queue(stream::legacy_key(context), || Some(spec));
+            if is_primary {
+                api::note_primary(device, context);
+            }
+            let key = stream::legacy_key(context);
+            api::note_queue(key, context);
+            let queue = rt.queue(key, || Some(spec));
             // Now rather than at the first command that has a rival, which would be late by it.
             api.reach_segment(rt, context as CUcontext);
             queue
@@ -42,24 +53,35 @@ fn makes(real: *mut c_void, device: CUdevice, place: *mut c_void, call: impl FnO
     rc
 }
 
-/// Runs a call that ends a context, and with it all it knew; the others are asked again.
-fn ends(key: Option<String>, call: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
-    lifetime::ends(key, call, || {
-        let ended = ended();
-        if ended {
-            api::forget_contexts();
-        }
-        ended
-    })
+/// Runs a call that ends a context, and with it all it knew; the others are asked again. `context` where its handle is
+/// known.
+fn ends(
+    key: Option<String>,
+    context: Option<usize>,
+    call: impl FnOnce() -> CUresult,
+    ended: impl FnOnce() -> bool,
+) -> CUresult {
+    lifetime::ends(
+        key,
+        |queue| api::lies_in(queue, context),
+        call,
+        || {
+            let ended = ended();
+            if ended {
+                api::forget_contexts(context);
+            }
+            ended
+        },
+    )
 }
 
 macro_rules! contexts_made {
-    ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty,)* [$device:ident]);)*) => {
+    ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty,)* [$device:ident, $primary:literal]);)*) => {
         $(
             unsafe extern "C" fn $name($place: *mut c_void, $($arg: $ty,)* $device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                makes(real, $device, $place, || unsafe { function($place, $($arg,)* $device) })
+                makes(real, $device, $primary, $place, || unsafe { function($place, $($arg,)* $device) })
             }
             const _: sig::$name = $name;
         )*
@@ -67,11 +89,11 @@ macro_rules! contexts_made {
 }
 
 contexts_made! {
-    fn cuCtxCreate(pctx: *mut c_void, flags: c_uint, [dev]);
-    fn cuCtxCreate_v2(pctx: *mut c_void, flags: c_uint, [dev]);
-    fn cuCtxCreate_v3(pctx: *mut c_void, params: *mut c_void, count: c_int, flags: c_uint, [dev]);
-    fn cuCtxCreate_v4(pctx: *mut c_void, params: *mut c_void, flags: c_uint, [dev]);
-    fn cuDevicePrimaryCtxRetain(pctx: *mut c_void, [dev]);
+    fn cuCtxCreate(pctx: *mut c_void, flags: c_uint, [dev, false]);
+    fn cuCtxCreate_v2(pctx: *mut c_void, flags: c_uint, [dev, false]);
+    fn cuCtxCreate_v3(pctx: *mut c_void, params: *mut c_void, count: c_int, flags: c_uint, [dev, false]);
+    fn cuCtxCreate_v4(pctx: *mut c_void, params: *mut c_void, flags: c_uint, [dev, false]);
+    fn cuDevicePrimaryCtxRetain(pctx: *mut c_void, [dev, true]);
 }
 
 macro_rules! contexts_destroyed {
@@ -84,7 +106,7 @@ macro_rules! contexts_destroyed {
                     Api::beside(real)?.key_of_context(context)
                 });
                 // SAFETY: the caller's own argument.
-                ends(key.flatten(), || unsafe { function(context) }, || true)
+                ends(key.flatten(), Some(context as usize), || unsafe { function(context) }, || true)
             }
             const _: sig::$name = $name;
         )*
@@ -108,7 +130,7 @@ macro_rules! primary_reset {
             unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                ends(key_of(real, device), || unsafe { function(device) }, || true)
+                ends(key_of(real, device), api::primary(device), || unsafe { function(device) }, || true)
             }
             const _: sig::$name = $name;
         )*
@@ -124,7 +146,7 @@ macro_rules! primary_released {
                 let (real, function) = real!($name);
                 let ended = || Api::beside(real).is_some_and(|api| !api.has_primary(device));
                 // SAFETY: the caller's own argument.
-                ends(key_of(real, device), || unsafe { function(device) }, ended)
+                ends(key_of(real, device), api::primary(device), || unsafe { function(device) }, ended)
             }
             const _: sig::$name = $name;
         )*
@@ -139,7 +161,7 @@ unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
     // SAFETY: the caller's own argument.
     let rc = unsafe { function(context) };
     if rc == SUCCESS {
-        api::forget_contexts();
+        api::forget_contexts(None);
     }
     rc
 }
@@ -172,7 +194,8 @@ macro_rules! streams_destroyed {
                 if stream as usize > STREAM_PER_THREAD {
                     process::guarded("before the end of a stream", || {
                         capture::CAPTURES.forget(stream);
-                        process::running().map(|rt| rt.remove_queue(stream as usize))
+                        process::running().map(|rt| rt.remove_queue(stream as usize));
+                        api::forget_queue(stream as usize);
                     });
                 }
                 // SAFETY: the caller's own argument.

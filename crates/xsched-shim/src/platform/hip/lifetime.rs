@@ -53,7 +53,7 @@ macro_rules! ends {
             unsafe extern "C" fn $name($($arg: $ty)?) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                lifetime::ends(key(real), || unsafe { function($($arg)?) }, || {
+                lifetime::ends(key(real), |_| true, || unsafe { function($($arg)?) }, || {
                     api::forget_registrations();
                     true
                 })

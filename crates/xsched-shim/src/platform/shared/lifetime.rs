@@ -6,12 +6,11 @@ use super::waits::on_device;
 use super::{Driver, Flavour, SUCCESS, Stream};
 use crate::process;
 
-/// A context of the device with this key is gone: so are its streams. Those of other contexts of the device are found
-/// anew at their next use.
-fn gone(key: &str) {
+/// A context of the device with this key is gone: so are the streams that were in it, `mine` by the keys of their queues.
+fn gone(key: &str, mine: impl Fn(usize) -> bool) {
     process::guarded("at the end of a context", || {
         let rt = process::running()?;
-        for xqueue in on_device(rt, key) {
+        for xqueue in on_device(rt, key).into_iter().filter(|q| mine(q.key())) {
             rt.remove_queue(xqueue.key());
         }
         Some(())
@@ -19,8 +18,13 @@ fn gone(key: &str) {
 }
 
 /// Runs a call that ends a context on the device with this key. What is still queued may have to run first. `ended`
-/// tells afterwards whether the context is gone, and is asked if the call succeeded.
-pub(crate) fn ends(key: Option<String>, call: impl FnOnce() -> c_int, ended: impl FnOnce() -> bool) -> c_int {
+/// tells afterwards whether the context is gone, and is asked if the call succeeded; `mine` which queues were in it.
+pub(crate) fn ends(
+    key: Option<String>,
+    mine: impl Fn(usize) -> bool,
+    call: impl FnOnce() -> c_int,
+    ended: impl FnOnce() -> bool,
+) -> c_int {
     let awaited = super::waits::begin(|rt| key.as_deref().map_or_else(Vec::new, |key| on_device(rt, key)));
     let rc = call();
     super::waits::end(awaited, false);
@@ -28,7 +32,7 @@ pub(crate) fn ends(key: Option<String>, call: impl FnOnce() -> c_int, ended: imp
         && ended()
         && let Some(key) = key
     {
-        gone(&key);
+        gone(&key, mine);
     }
     rc
 }
