@@ -317,4 +317,5 @@ pub fn forget_all() {
     thread.inside.set(0);
     thread.waits.set(0);
     thread.lends.set(0);
+    thread.inspected.set(false);
 }

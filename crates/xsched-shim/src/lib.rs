@@ -12,6 +12,7 @@
 
 pub mod domain;
 pub mod interpose;
+mod lock;
 pub mod platform;
 pub mod process;
 pub mod scheduler;

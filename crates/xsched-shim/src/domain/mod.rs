@@ -64,6 +64,8 @@ pub(crate) fn thread_ends() {
 /// In a forked child nothing was counted yet, and the call sites of other threads are nobody's.
 pub(crate) fn forget_all() {
     sites::forget_all();
+    objects::forget_all();
+    rules::forget_all();
 }
 
 /// Launches by library, most first; `None` = nobody looked.

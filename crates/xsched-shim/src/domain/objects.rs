@@ -2,11 +2,12 @@
 //! unloaded something since.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::names::{self, Kind};
 use super::rules;
 use crate::interpose::objects::Objects;
+use crate::lock::Lock;
 
 /// A loaded object.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ struct Map {
     objects: Vec<Arc<Object>>,
 }
 
-static MAP: Mutex<Option<Map>> = Mutex::new(None);
+static MAP: Lock<Option<Map>> = Lock::new();
 
 /// How often the loader has loaded and unloaded something.
 fn counters() -> (u64, u64) {
@@ -50,7 +51,7 @@ fn find(objects: &[Arc<Object>], address: usize) -> Option<Arc<Object>> {
 /// The object that holds an address. The loader is asked without our lock held: it has locks of its own.
 pub(super) fn of(address: usize) -> Option<Arc<Object>> {
     let now = counters();
-    if let Some(map) = MAP.lock().unwrap_or_else(|e| e.into_inner()).as_ref().filter(|m| m.counters == now) {
+    if let Some(map) = MAP.lock().as_ref().filter(|m| m.counters == now) {
         return find(&map.objects, address);
     }
     let mut objects: Vec<Arc<Object>> = Objects::now().into_each(|start, end, file, soname| {
@@ -64,8 +65,13 @@ pub(super) fn of(address: usize) -> Option<Arc<Object>> {
     });
     objects.sort_by_key(|o| o.start);
     let found = find(&objects, address);
-    *MAP.lock().unwrap_or_else(|e| e.into_inner()) = Some(Map { counters: now, objects });
+    *MAP.lock() = Some(Map { counters: now, objects });
     found
+}
+
+/// In a forked child.
+pub(super) fn forget_all() {
+    MAP.forget();
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use super::json::{self, Value};
 use crate::interpose::{self, BINDINGS};
+use crate::lock::Lock;
 use crate::platform;
 
 /// Where rules lie unless `XSCHED_PASSTHROUGH_CONFIG` says otherwise.
@@ -40,6 +41,8 @@ struct Api {
 static RULES: OnceLock<Rules> = OnceLock::new();
 /// Whether some rule names a function.
 static BY_FUNCTION: AtomicBool = AtomicBool::new(false);
+/// Libraries whose first hit was told.
+static SAID: Lock<Vec<String>> = Lock::new();
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
 /// What the rules say of a library.
@@ -206,15 +209,19 @@ fn by_function(verdict: Verdict, binding: usize) -> bool {
 
 /// A library's launch passed for the first time on some thread.
 pub(super) fn say_hit(file: &str, verdict: Verdict) {
-    static SAID: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
     if !verdict.passes {
         return;
     }
-    let mut said = SAID.lock().unwrap_or_else(|e| e.into_inner());
+    let mut said = SAID.lock();
     if !said.iter().any(|s| s == file) {
         said.push(file.to_owned());
         say(file);
     }
+}
+
+/// In a forked child.
+pub(super) fn forget_all() {
+    SAID.forget();
 }
 
 /// With `XSCHED_VERBOSE=1`: in the words that scripts look for.

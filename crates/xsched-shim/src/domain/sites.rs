@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
 use xsched_core::inspect::{Domain, Origin};
 use xsched_core::thread::{self, Thread};
@@ -18,6 +18,7 @@ use super::names::Kind;
 use super::objects::{self, Object};
 use super::rules::{self, Verdict};
 use super::walk;
+use crate::lock::Lock;
 
 /// Call sites that a thread remembers.
 const DIRECT: usize = 256;
@@ -112,10 +113,10 @@ struct Counted {
     ended: BTreeMap<String, u64>,
 }
 
-static COUNTED: Mutex<Option<Counted>> = Mutex::new(None);
+static COUNTED: Lock<Counted> = Lock::new();
 
-fn counted() -> MutexGuard<'static, Option<Counted>> {
-    COUNTED.lock().unwrap_or_else(|e| e.into_inner())
+fn counted() -> MutexGuard<'static, Counted> {
+    COUNTED.lock()
 }
 
 /// The last part of a path: what users know a library by.
@@ -188,7 +189,7 @@ impl Sites {
             }));
             tally.sum_up();
             tallies.push(tally);
-            counted().get_or_insert_default().living.push(tally);
+            counted().living.push(tally);
             tally
         });
         self.tallies.set(tallies);
@@ -348,7 +349,6 @@ pub(super) fn pop() -> bool {
 /// Launches by library, most first.
 pub(super) fn totals() -> Vec<(String, u64)> {
     let counted = counted();
-    let Some(counted) = counted.as_ref() else { return Vec::new() };
     let mut by_name = counted.ended.clone();
     for tally in &counted.living {
         *by_name.entry(short(&tally.object.file).to_owned()).or_default() += tally.launches.load(Relaxed);
@@ -363,8 +363,7 @@ pub(super) fn thread_ends() {
     let Some(sites) = Sites::known(thread) else { return };
     thread.sites.set(0);
     let own = sites.tallies.take();
-    let mut counted = counted();
-    let all = counted.get_or_insert_default();
+    let mut all = counted();
     for tally in own {
         *all.ended.entry(short(&tally.object.file).to_owned()).or_default() += tally.launches.load(Relaxed);
         all.living.retain(|t| !std::ptr::eq(*t, tally));
@@ -375,12 +374,10 @@ pub(super) fn thread_ends() {
     drop(unsafe { Box::from_raw(std::ptr::from_ref(sites).cast_mut()) });
 }
 
-/// In a forked child. A lock that another thread of the parent held is left alone.
+/// In a forked child.
 pub(super) fn forget_all() {
     thread::current().sites.set(0);
-    if let Ok(mut counted) = COUNTED.try_lock() {
-        *counted = None;
-    }
+    COUNTED.forget();
 }
 
 /// What is remembered of call sites holds no longer.

@@ -11,8 +11,8 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
-use std::sync::{Mutex, MutexGuard, Once};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
+use std::sync::{MutexGuard, Once};
 
 use xsched_agent::say;
 use xsched_core::{Descriptor, Runtime};
@@ -26,6 +26,7 @@ use super::uapi::{
 };
 use crate::interpose::ioctl::{IoctlFn, real};
 use crate::interpose::resolve::keeping_errno;
+use crate::lock::Lock;
 use crate::platform::{HIP, HSA};
 use crate::process;
 
@@ -50,8 +51,7 @@ struct Device {
     identity: Option<(u64, u64)>,
 }
 
-/// Replaced, not locked, in a forked child: another thread of the parent may have held the lock.
-static STATE: AtomicPtr<Mutex<State>> = AtomicPtr::new(std::ptr::null_mut());
+static STATE: Lock<State> = Lock::new();
 /// One plus the major version that the driver named; 0 = it was not asked yet.
 static VERSION: AtomicU32 = AtomicU32::new(0);
 /// The `errno` for which level 3 was given up; 0 = it was not.
@@ -65,25 +65,12 @@ static TOLD: AtomicI32 = AtomicI32::new(0);
 const PRIORITY: i32 = 1000;
 
 fn state() -> MutexGuard<'static, State> {
-    let mut known = STATE.load(Acquire);
-    if known.is_null() {
-        let fresh = Box::into_raw(Box::<Mutex<State>>::default());
-        match STATE.compare_exchange(known, fresh, AcqRel, Acquire) {
-            Ok(_) => known = fresh,
-            Err(other) => {
-                // SAFETY: made above and given to nobody.
-                drop(unsafe { Box::from_raw(fresh) });
-                known = other;
-            }
-        }
-    }
-    // SAFETY: leaked when set, never freed.
-    unsafe { &*known }.lock().unwrap_or_else(|e| e.into_inner())
+    STATE.lock()
 }
 
 /// In a forked child nothing is known: the parent's queues and descriptor are the parent's.
 pub(crate) fn forget_all() {
-    STATE.store(std::ptr::null_mut(), Release);
+    STATE.forget();
     VERSION.store(0, Relaxed);
     REFUSED.store(0, Relaxed);
     CANNOT_SAVE.store(false, Relaxed);
@@ -148,7 +135,7 @@ fn give_up(error: c_int) {
 /// The program's priority is this from now on. Called on the agent thread.
 pub(crate) fn set_priority(rt: &Runtime, priority: i32) {
     TOLD.store(priority + PRIORITY, Relaxed);
-    if STATE.load(Acquire).is_null() {
+    if STATE.is_untouched() {
         return;
     }
     let class = class_for(rt, priority);
@@ -168,7 +155,7 @@ fn class_for(rt: &Runtime, priority: i32) -> Option<Class> {
 /// Lets everything go on, for good: the program ends, or scheduling does.
 pub(crate) fn release() {
     OVER.store(true, Release);
-    if STATE.load(Acquire).is_null() {
+    if STATE.is_untouched() {
         return;
     }
     let mut state = state();
@@ -388,6 +375,7 @@ unsafe fn update(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         args.write_unaligned(asked);
         rc
     };
-    process::guarded("after a queue was changed", || state.queues.merged(asked, sent, rc == 0));
+    // The lock is gone with what is done under it, whatever becomes of that.
+    process::guarded("after a queue was changed", move || state.queues.merged(asked, sent, rc == 0));
     rc
 }

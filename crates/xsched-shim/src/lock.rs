@@ -1,0 +1,56 @@
+//! A lock for what is looked at before and after a `fork`.
+
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
+
+/// Begun anew in a forked child: another thread of the parent may have held it, and never lets go there.
+pub(crate) struct Lock<T>(AtomicPtr<Mutex<T>>);
+
+impl<T: Default> Lock<T> {
+    pub(crate) const fn new() -> Lock<T> {
+        Lock(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Whether nobody has locked it yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.0.load(Acquire).is_null()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let mut known = self.0.load(Acquire);
+        if known.is_null() {
+            let fresh = Box::into_raw(Box::<Mutex<T>>::default());
+            match self.0.compare_exchange(known, fresh, AcqRel, Acquire) {
+                Ok(_) => known = fresh,
+                Err(other) => {
+                    // SAFETY: made above and given to nobody.
+                    drop(unsafe { Box::from_raw(fresh) });
+                    known = other;
+                }
+            }
+        }
+        // SAFETY: leaked when set, never freed.
+        unsafe { &*known }.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// In a forked child: leaves what there was, and whoever holds it, behind.
+    pub(crate) fn forget(&self) {
+        self.0.store(std::ptr::null_mut(), Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_somebody_held_is_free_and_empty_after_it_was_forgotten() {
+        static LOCK: Lock<Vec<u8>> = Lock::new();
+        assert!(LOCK.is_untouched());
+        let mut held = LOCK.lock();
+        held.push(1);
+        LOCK.forget();
+        assert!(LOCK.lock().is_empty());
+        held.push(2);
+    }
+}
