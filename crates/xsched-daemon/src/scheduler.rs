@@ -21,6 +21,8 @@ const DEADLINE_NS: u64 = 100_000_000;
 const LOAD_S: i64 = 5;
 /// It is asked again no sooner and no later than this, in µs, whatever it says.
 const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
+/// Whether it is found out by asking or by hearing.
+const ENDED: &str = "it ended";
 /// The policy that asks.
 pub(crate) const POLICY: &str = "external";
 
@@ -68,10 +70,10 @@ impl Host {
     fn receive(&self) -> Result<Option<FromHost>, String> {
         let mut buffer = vec![0; MAX_PACKET];
         match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => Err("it ended".into()),
+            Ok((_, 0)) => Err(ENDED.into()),
             Ok((_, length)) => decode(&buffer[..length]).map(Some),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(_) => Err("it ended".into()),
+            Err(_) => Err(ENDED.into()),
         }
     }
 
@@ -107,6 +109,7 @@ impl Server {
                     }
                     host.open += 1;
                 }
+                Err(Errno::PIPE | Errno::CONNRESET) => return self.scheduler_failed(ENDED),
                 Err(e) => return self.scheduler_failed(&format!("it does not take questions ({e})")),
             }
         }
