@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Co-locates HIP programs on the software HIP runtime and compares what schedulers make of it.
 
-  bench.py coloc|groups|all [--backend cpu|cuda] [--runtime DIR] [--driver DIR] [--bin DIR] [--out FILE] [--quick]
+  bench.py ladder|coloc|groups|all [--backend cpu|cuda] [--runtime DIR] [--driver DIR] [--bin DIR] [--out FILE] [--quick]
   bench.py report [--out FILE]
 
-coloc: a latency-critical program (requests of 20 kernels, 2 ms) beside one best-effort program, and beside five (kernels
+ladder: testing/hip/ladder.py, once. coloc: a latency-critical program (requests of 20 kernels, 2 ms) beside one best-effort program, and beside five (kernels
 of 0.1 to 1 ms, eight queued before each wait). groups: three groups of two latency-critical ones, as six processes and
 as six threads with streams of three priorities, at 80 % load. Systems:
 
@@ -41,6 +41,9 @@ import systems  # noqa: E402
 import units  # noqa: E402
 from systems import Trouble, Variant, Worker  # noqa: E402
 
+LADDER = HERE.parent.parent / "testing/hip/ladder.py"
+LADDER_S = 240  # it may take
+STEPS = ("ladder", "coloc", "groups")
 MIXES = {"1 high + 1 low": ["lc", "be"], "1 high + 5 low": ["lc"] + ["be"] * 5}
 SYSTEMS = ("alone", "best-effort", "native", "xsched", "whitelist")
 ONLY = {"alone": "lc", "best-effort": "be"}  # served by the native processes
@@ -82,6 +85,8 @@ def wrong_counts(system, counted, commands, library, platforms):
     if counted["unscheduled"] != wanted:
         found.append(f"unscheduled {json.dumps(counted['unscheduled'])} instead of {json.dumps(wanted)}")
     others = {name: n for name, n in platforms.items() if name != "hip" and n}
+    if not platforms.get("hip"):
+        found.append("the daemon knows of no launch of HIP's")
     if others:
         found.append(f"launches of other platforms than HIP: {json.dumps(others)}")
     return found
@@ -252,6 +257,30 @@ class Bench:
         records.append(self.args.out, record | {"programs": found, "wrong": wrong})
         self.wrong += [f"{what}: {line}" for line in wrong]
 
+    def ladder(self):
+        """Every program of the compatibility ladder on this back end, bare and scheduled."""
+        args, out = self.args, self.site.work / "ladder.json"
+        command = [sys.executable, LADDER, "--bin", args.bin, "--runtime", self.place.runtime, "--json", out]
+        command += ["--work", self.site.work / "ladder", "--backend", args.backend]
+        command += ["--driver", args.driver] if args.driver else []
+        command += ["--modes", "xsched"] if args.quick else []
+
+        def body():
+            done = harness.run(command, timeout=LADDER_S)
+            if done.status not in (0, 1) or not out.exists():
+                raise Trouble(f"the ladder ends with {done.status}: {(done.stdout + done.stderr)[-500:]}")
+            said = json.loads(out.read_text())
+            return {"where": self.where, "digest": self.digest, "modes": by_mode(said["results"])} | said
+
+        self.unit.run("hip-ladder", f"{self.where}, {self.digest}", 0, LADDER_S, body)
+        for record in records.load(args.out):
+            if record["bench"] == "hip-ladder" and (record["build"], record["digest"]) == (
+                self.unit.build,
+                self.digest,
+            ):
+                failed = [entry for entry in record["results"] if not entry["ok"] and record["where"] == self.where]
+                self.wrong += [f"ladder, {f['mode']}, {f['program']}: {f.get('problem')}" for f in failed]
+
     def coloc(self):
         names = [s for s in SYSTEMS if s in self.args.systems]
 
@@ -280,6 +309,8 @@ class Bench:
                 found = {"alone": one.window(lambda _: "alone", length(system), GROUP_RATE, 1)[0][1]["latency_ms"]}
             else:
                 found = groups.together(one.window(lambda _: "paced", length(system), GROUP_RATE))
+            if not all(found.values()):
+                raise Trouble("a group completed no request in its window")
             shown = {g: records.latencies(v)["p99"] for g, v in found.items()}
             return {"rate": GROUP_RATE, "secs": length(system), "p99": shown, "latency_ms": found}
 
@@ -287,6 +318,17 @@ class Bench:
             processes = [(priority, group, ["lc", self.kernels()]) for group, priority in groups.PRIORITIES]
             threads = [("normal", None, ["threads", self.kernels()])]
             self.measure("hip-groups", kind, names, processes if kind == "processes" else threads, body, length)
+
+
+def by_mode(results):
+    """Mode of the ladder -> runs that went well, runs, launches."""
+    found = {}
+    for entry in results:
+        row = found.setdefault(entry["mode"], {"well": 0, "runs": 0, "launches": 0})
+        row["well"] += entry["ok"]
+        row["runs"] += 1
+        row["launches"] += entry.get("launches", 0)
+    return found
 
 
 def mode(kind, system):
@@ -338,9 +380,23 @@ def check_rows(found):
     return rows
 
 
+LADDER_HEAD = ("mode", "runs", "as they must be", "launches")
+
+
+def ladder_tables(everything):
+    """A table for each place that the ladder ran at, of its last run there."""
+    parts = []
+    for where, record in {r["where"]: r for r in everything if r["bench"] == "hip-ladder"}.items():
+        rows = [(m, row["runs"], row["well"], row["launches"] or None) for m, row in record["modes"].items()]
+        skipped = "".join(f"\n\nNot run: {reason}" for reason in record["skipped"])
+        parts.append(f"### ladder ({where})\n\n{records.table(LADDER_HEAD, rows)}{skipped}\n")
+    return parts
+
+
 def markdown(path):
     """All tables that a file of results makes."""
-    everything, parts = records.load(path), []
+    everything = records.load(path)
+    parts = ladder_tables(everything)
     places = dict.fromkeys((r["bench"], r["where"], r["what"]) for r in everything if "what" in r)
     for bench, where, what in places:
         if bench not in ("hip-coloc", "hip-groups"):
@@ -362,7 +418,7 @@ def markdown(path):
 
 def arguments(words=None):
     parser = units.parser(__doc__, "hip.jsonl")
-    parser.add_argument("what", choices=("coloc", "groups", "all", "report"))
+    parser.add_argument("what", choices=(*STEPS, "all", "report"))
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="[%(default)s]")
     parser.add_argument("--runtime", type=Path, default=place.default_runtime(), help="folder of libamdhip64.so.6")
     parser.add_argument("--driver", type=Path, help="folder of a stand-in for libcuda.so.1")
@@ -386,7 +442,7 @@ def measure_all(args):
     def body(site, unit):
         bench = Bench(args, site, unit)
         try:
-            for name in ("coloc", "groups") if args.what == "all" else (args.what,):
+            for name in STEPS if args.what == "all" else (args.what,):
                 getattr(bench, name)()
         finally:
             wrong.extend(bench.wrong)

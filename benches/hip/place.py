@@ -1,18 +1,23 @@
+#!/usr/bin/env python3
 """Where the HIP benchmark runs: the software HIP runtime, the driver below it, the programs built for it.
 
-In a bundle everything is there already, in `hip/`; elsewhere it is compiled next to the runtime that
+  place.py DIR     builds all that the benchmark and the ladder run, beside the runtime in DIR: so bundles are made
+
+In a bundle everything is there already, in `hip/`; elsewhere it is built when it is needed, against the runtime that
 `cargo xtask hip-runtime DIR` laid out.
 """
 
 import hashlib
+import shutil
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(ROOT / "benches/cuda"), str(ROOT / "testing/lib")]
+sys.path[:0] = [str(HERE), str(ROOT / "benches/cuda"), str(ROOT / "testing/lib"), str(ROOT / "testing/hip")]
 
 import harness  # noqa: E402
+import programs  # noqa: E402
 from systems import Trouble  # noqa: E402
 
 MAJOR = 6  # of the runtime that the program is linked against
@@ -76,3 +81,21 @@ class Place:
         """`env` without what somebody set up around us, with the device of this place; counts go to a file."""
         kept = {k: v for k, v in env.items() if not k.startswith(("FAKEHIP_", "FAKECUDA_", "SIMDEV_", "HIP_", "ROCR_"))}
         return kept | self.env | {"FAKEHIP_STATS": str(counts)}
+
+
+def main():
+    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / RUNTIME).exists():
+        print(f"place.py: use place.py DIR, a folder with {RUNTIME}", file=sys.stderr)
+        return 2
+    runtime = Path(sys.argv[1]).resolve()
+    build(runtime, runtime)
+    ladders = programs.Builder(runtime, runtime / "built")
+    programs.own_programs(ladders)
+    ladders.check("rival", programs.MAJORS[-1])
+    # The second copy of the runtime is made where it is used: it is large.
+    shutil.rmtree(ladders.folder / "second")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The HIP compatibility ladder on the software runtime: every program gives the same results, whatever the scheduler does.
 
-    ladder.py --bin DIR --runtime DIR --work DIR [--json FILE] [--only NAME,…] [--modes MODE,…]
+    ladder.py --bin DIR --runtime DIR --work DIR [--backend cpu|cuda] [--json FILE] [--only NAME,…] [--modes MODE,…]
 
 --runtime is what `cargo xtask hip-runtime DIR` has laid out. Every program runs in these modes:
   bare       without anything, twice
@@ -12,6 +12,7 @@
 
 In each but the first: exit status and output as bare, as many commands seen by libxsched as the runtime itself gave to the
 device, and none unscheduled. The device is simulated: this shows that calls, order and results survive, not preemption.
+With --backend cuda the runtime stands on libcuda.so.1: a real device of another vendor, unless --driver names a stand-in.
 
 Exit codes: 0 all well, 1 a difference, 2 bad arguments, 3 nothing could run.
 """
@@ -108,7 +109,7 @@ class Ladder:
                 daemon.stop()
 
     def behind(self, daemon, chosen):
-        path = programs.Builder(self.options.runtime, self.options.work / "built").check("rival", 7)
+        path = builder(self.options).check("rival", 7)
         prefix = [self.xsched, "run", "--socket", daemon.socket, "--priority", "high", "--"]
         rival = harness.Background([*prefix, path], self.env, self.logs, "rival")
         try:
@@ -142,12 +143,21 @@ def environment(options, socket):
     """The environment of all programs: the software runtime, and a simulated device that is this ladder's own."""
     dropped = ("XSCHED_", "FAKEHIP_", "FAKECUDA_", "SIMDEV_", "LD_PRELOAD", "HIP_", "ROCR_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    if options.backend == "cuda":
+        # What is counted then is HIP's alone: calls of the driver's would come on top.
+        env |= {"FAKEHIP_BACKEND": "cuda", "XSCHED_PLATFORMS": "hip"}
     return env | {
-        "LD_LIBRARY_PATH": str(options.runtime),
+        "LD_LIBRARY_PATH": ":".join(str(folder) for folder in (options.runtime, options.driver) if folder),
         "SIMDEV_SOCKET": str(socket),
         "SIMDEV_SERVER": str(options.bin / "xsched"),
         "LC_ALL": "C.UTF-8",
     }
+
+
+def builder(options):
+    """Of the programs; a bundle has them beside the runtime."""
+    ready = options.runtime / "built"
+    return programs.Builder(options.runtime, ready if ready.exists() else options.work / "built", ready.exists())
 
 
 def parse(arguments=None):
@@ -155,12 +165,15 @@ def parse(arguments=None):
     parser.add_argument("--bin", type=Path, required=True, help="folder with xsched and libxsched.so")
     parser.add_argument("--runtime", type=Path, required=True, help="folder with libamdhip64.so.5, .6 and .7")
     parser.add_argument("--work", type=Path, required=True, help="folder for what is built and said")
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="below the runtime [%(default)s]")
+    parser.add_argument("--driver", type=Path, help="folder of a stand-in for libcuda.so.1, for --backend cuda")
     parser.add_argument("--json", type=Path, help="results")
     parser.add_argument("--only", help="names of programs, with commas between")
     parser.add_argument("--modes", help="modes besides bare, with commas between")
     options = parser.parse_args(arguments)
     for path in ("bin", "runtime", "work"):
         setattr(options, path, getattr(options, path).resolve())
+    options.driver = options.driver and options.driver.resolve()
     for needed in (options.bin / "xsched", options.bin / "libxsched.so", options.runtime / "libamdhip64.so.7"):
         if not needed.exists():
             parser.error(f"{needed} is not there")
@@ -174,7 +187,7 @@ def main():
     options = parse()
     options.work.mkdir(parents=True, exist_ok=True)
     try:
-        chosen, reasons = programs.all_programs(programs.Builder(options.runtime, options.work / "built"))
+        chosen, reasons = programs.all_programs(builder(options))
     except harness.Skip as reason:
         print(f"skip: {reason}")
         return 3

@@ -27,37 +27,39 @@ class Program:
 
 
 class Builder:
-    """Builds programs into a folder, against the runtime laid out in another."""
+    """Builds programs into a folder, against the runtime laid out in another. A bundle brings them along, `ready`."""
 
-    def __init__(self, runtime, folder):
-        self.runtime, self.folder = runtime, folder
+    def __init__(self, runtime, folder, ready=False):
+        self.runtime, self.folder, self.ready = runtime, folder, ready
+
+    def compile_c(self, source, output, *flags, **options):
+        return output if self.ready else harness.compile_c(source, output, *flags, **options)
 
     def flags(self, major):
         return [f"-L{self.runtime}", f"-l:libamdhip64.so.{major}", "-lpthread", "-ldl"]
 
     def check(self, name, major):
-        return harness.compile_c(HERE / f"c/{name}.c", self.folder / f"{name}-{major}", *self.flags(major))
+        return self.compile_c(HERE / f"c/{name}.c", self.folder / f"{name}-{major}", *self.flags(major))
 
     def copies(self):
         """A program with two copies of the runtime, and where they are."""
         second = self.folder / "second"
         second.mkdir(parents=True, exist_ok=True)
-        for name in ("libamdhip64.so.7", "xsched"):
-            shutil.copy2(self.runtime / name, second / name)
+        shutil.copy2(self.runtime / "libamdhip64.so.7", second)
         return [self.check("copies", 7), self.runtime / "libamdhip64.so.7", second / "libamdhip64.so.7"]
 
     def deep(self, major):
         """The chain of seven libraries and its program."""
         folder, source = self.folder / f"chain-{major}", HERE / "libs"
-        link = [f"-L{folder}", f"-Wl,-rpath,{folder}"]
-        harness.compile_c(source / "fakeblas.c", folder / "libfakeblas.so", *self.flags(major), shared=True)
+        link = [f"-L{folder}", "-Wl,-rpath,$ORIGIN"]
+        self.compile_c(source / "fakeblas.c", folder / "libfakeblas.so", *self.flags(major), shared=True)
         vendors = folder / "libvendors.so"
-        harness.compile_c(source / "vendors.c", vendors, *link, "-lfakeblas", *self.flags(major), shared=True)
+        self.compile_c(source / "vendors.c", vendors, *link, "-lfakeblas", *self.flags(major), shared=True)
         for step, below in reversed(list(zip(CHAIN, CHAIN[1:]))):
             names = [f"-DFROM={step}", f"-DTO={below}"]
-            harness.compile_c(source / "step.c", folder / f"lib{step}.so", *names, *link, f"-l{below}", shared=True)
+            self.compile_c(source / "step.c", folder / f"lib{step}.so", *names, *link, f"-l{below}", shared=True)
         rest = ["-lplugin", f"-Wl,-rpath-link,{folder}", f"-Wl,-rpath-link,{self.runtime}"]
-        return harness.compile_c(source / "deep.c", folder / "deep", *link, *rest, *self.flags(major))
+        return self.compile_c(source / "deep.c", folder / "deep", *link, *rest, *self.flags(major))
 
     def hipcc(self, source, output, *flags):
         """By AMD's compiler; it needs no GPU."""
@@ -83,10 +85,12 @@ class Builder:
         return output
 
 
-def all_programs(builder):
-    """`(programs, reasons)`: what can run here, and a line for what cannot."""
-    strict = {"FAKEHIP_STRICT": "1"}
-    found, reasons = [], []
+STRICT = {"FAKEHIP_STRICT": "1"}
+
+
+def own_programs(builder):
+    """Those of this project, which need nothing but a C compiler."""
+    found = []
     for major in MAJORS:
         for name in (*CHECKS, "deep"):
             if major != MAJORS[-1] and name not in ON_ALL:
@@ -95,22 +99,30 @@ def all_programs(builder):
                 continue
             path = builder.deep(major) if name == "deep" else builder.check(name, major)
             words = [path, ROUNDS] if name == "deep" else [path]
-            found.append(Program(f"{name}-{major}", words, {} if name in MISTAKEN else strict))
+            found.append(Program(f"{name}-{major}", words, {} if name in MISTAKEN else STRICT))
     found.append(Program("copies", builder.copies()))
     # The runtime calls itself through its exported symbols, as real ones do.
     for name in ("kernels", "memory", "deep"):
         path = builder.deep(7) if name == "deep" else builder.check(name, 7)
         words = [path, ROUNDS] if name == "deep" else [path]
         found.append(Program(f"{name}-reenter", words, {"FAKEHIP_REENTER": "1"}))
-    if shutil.which("hipcc"):
+    return found
+
+
+def all_programs(builder):
+    """`(programs, reasons)`: what can run here, and a line for what cannot."""
+    found, reasons = own_programs(builder), []
+    if builder.ready:
+        reasons.append("AMD's compiler and libraries: not in a bundle")
+    elif shutil.which("hipcc"):
         for name in REAL:
             if not Path(f"/usr/include/{name}").exists():
                 reasons.append(f"{name} is not installed: apt-get install lib{name}-dev")
                 continue
             path = builder.hipcc(HERE / f"real/{name}.c", f"real-{name}", f"-l{name}")
-            found.append(Program(name, [path], strict))
+            found.append(Program(name, [path], STRICT))
         for major in (5, 6):
-            found.append(Program(f"compiled-{major}", [builder.compiled(major)], strict))
+            found.append(Program(f"compiled-{major}", [builder.compiled(major)], STRICT))
     else:
         reasons.append("AMD's compiler and libraries: hipcc is not installed: apt-get install hipcc")
     return found, reasons

@@ -41,6 +41,7 @@ pub(crate) fn run(root: &Path) -> bool {
         ("CUDA ladder's tests", "testing/cuda/test_ladder.py"),
         ("co-location's tests", "benches/cuda/test_coloc.py"),
         ("benchmarks' tests", "benches/cuda/test_conduct.py"),
+        ("HIP benchmark's tests", "benches/hip/test_bench.py"),
         ("AMD kit's tests", "testing/hip/kit/test_kit.py"),
     ] {
         run.step(name, |r| r.python(&["-m", "unittest", "-q", script].map(Into::into)));
@@ -126,7 +127,8 @@ impl Run {
     fn python(&self, args: &[std::ffi::OsString]) -> Verdict {
         let mut command = Command::new("python3");
         command.args(args).current_dir(&self.root).env("PYTHONDONTWRITEBYTECODE", "1");
-        command.env("XSCHED_BIN", target_folder(&self.root).join("release"));
+        let target = target_folder(&self.root);
+        command.env("XSCHED_BIN", target.join("release")).env("HIP_RUNTIME", target.join("hip-runtime"));
         // Exit code 3 of our scripts: nothing could run here; they have said why.
         verdict(&mut command, &[3])
     }
