@@ -1,6 +1,7 @@
 //! Inheritance: whoever waits for a group of lower rank lends it its own priority until the wait ends.
 
 use core::sync::atomic::Ordering::*;
+use std::sync::OnceLock;
 
 use crate::group::Group;
 use crate::runtime::Runtime;
@@ -52,10 +53,25 @@ fn goes_behind(rt: &Runtime, group: &Group, rank: i32) -> bool {
     rank == group.rank.load(Relaxed) && group.slot(rt).system.load(Relaxed) == 0 && rt.has_system_group()
 }
 
+/// Whether the calling thread holds a lock that every other thread of the program needs to go on.
+pub type HoldsAll = fn() -> bool;
+
+static HOLDS_ALL: OnceLock<HoldsAll> = OnceLock::new();
+
+/// Whom to ask, before a thread of a process with several groups waits at a closed gate. The first one stays.
+pub fn ask_before_waiting(holds_all: HoldsAll) {
+    let _ = HOLDS_ALL.set(holds_all);
+}
+
 /// For a thread that waits at the gate of `group` (see [`thread::start_waiting`]): what it launched to elsewhere
-/// waits with it.
+/// waits with it. With a lock in hand that all others need, so does whatever they launch to.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
-    if let Some(rank) = thread::rank(rt).filter(|rank| pays(rt, group, *rank)) {
+    let highest = rt.highest_rank();
+    if !pays(rt, group, highest) {
+        return;
+    }
+    let rank = if HOLDS_ALL.get().is_some_and(|holds_all| holds_all()) { Some(highest) } else { thread::rank(rt) };
+    if let Some(rank) = rank.filter(|rank| pays(rt, group, *rank)) {
         thread::lend_while_waiting(rt, group, rank);
     }
 }

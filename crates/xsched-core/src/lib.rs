@@ -24,7 +24,7 @@ pub mod thread;
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::{Group, Registration, wake_all};
-pub use inherit::Lend;
+pub use inherit::{HoldsAll, Lend, ask_before_waiting};
 pub use queue::{Admission, Mark, Waiting, Work, XQueue};
 pub use runtime::{QueueSpec, Runtime};
 

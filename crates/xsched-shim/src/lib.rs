@@ -15,5 +15,6 @@ pub mod interpose;
 mod lock;
 pub mod platform;
 pub mod process;
+mod python;
 pub mod scheduler;
 mod stats;

@@ -8,7 +8,7 @@ use xsched_core::{Runtime, thread};
 use xsched_proto::wire::Described;
 
 use crate::interpose::resolve;
-use crate::{domain, platform, stats};
+use crate::{domain, platform, python, stats};
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 static STAGE: AtomicU32 = AtomicU32::new(UNTOUCHED);
@@ -56,6 +56,7 @@ fn start() -> Option<&'static Runtime> {
             return None;
         }
         domain::start();
+        xsched_core::ask_before_waiting(python::holds_the_lock);
         let host = Host { platforms: platform::PLATFORMS, describe };
         match xsched_agent::start(Settings::read(|name| std::env::var(name).ok()), host) {
             Ok(rt) => Some(rt),

@@ -152,6 +152,11 @@ pub fn next(name: &CStr) -> *mut c_void {
 /// The first definition in the global scope, if it comes before this library: then nobody reaches us by that name, and
 /// nobody shall.
 pub(super) fn before_us(name: &CStr) -> *mut c_void {
+    in_global_scope(name)
+}
+
+/// The first definition in the global scope, unless that is ours.
+pub fn in_global_scope(name: &CStr) -> *mut c_void {
     // SAFETY: the real dlsym; this library's scope is the global one.
     unless_ours(unsafe { real_dlsym()(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
