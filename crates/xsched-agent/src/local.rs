@@ -38,7 +38,9 @@ impl Local {
 
     /// Takes a message that a daemon would get.
     pub(crate) fn take(&mut self, rt: &Runtime, message: &ClientMsg) {
-        let ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, levels, .. } = message else { return };
+        let ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, levels, .. } = message else {
+            return;
+        };
         let base = self.options.priority.unwrap_or(0);
         let spec = GroupSpec {
             id: GroupId(u64::from(*slot)),

@@ -216,12 +216,15 @@ pub(crate) fn main(args: Args) -> Result {
 /// Whether the daemon asks a scheduler: one that was there already may not, and another's may be another.
 fn decides_by_scheduler(socket: &Path) -> Result<()> {
     let answer = crate::client::ask(Some(socket), xsched_proto::wire::Request::Ps)?;
-    let external = answer.iter().any(|m| matches!(m, xsched_proto::wire::DaemonMsg::Daemon(d) if d.policy == "external"));
+    let external =
+        answer.iter().any(|m| matches!(m, xsched_proto::wire::DaemonMsg::Daemon(d) if d.policy == "external"));
     if external {
         return Ok(());
     }
     let shown = socket.display();
-    Err(Failure::environment(format!("a daemon runs at {shown} already, without this scheduler: end it, or use --socket")))
+    Err(Failure::environment(format!(
+        "a daemon runs at {shown} already, without this scheduler: end it, or use --socket"
+    )))
 }
 
 /// The kill switch.
