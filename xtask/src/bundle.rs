@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::hip_runtime;
+
 /// More than this and it is no longer quickly carried to another machine.
 const LIMIT_BYTES: u64 = 40 << 20;
 /// Newest glibc that the programs in a bundle may ask for.
@@ -22,13 +24,16 @@ pub(crate) struct Contents {
     carried: &'static [&'static str],
     /// Files at the top: their names and what they hold. Those that end in `.sh` can be started.
     top: &'static [(&'static str, &'static str)],
+    /// The software HIP runtime as well, and what is built against it.
+    hip_runtime: bool,
 }
 
 /// For NVIDIA GPUs.
 pub(crate) const CUDA: Contents = Contents {
     compiled: &["benches/cuda", "testing/cuda/programs"],
-    carried: &["benches/cuda", "testing/cuda", "testing/lib"],
-    top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("README.txt", README)],
+    carried: &["benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
+    top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
+    hip_runtime: true,
 };
 
 /// For AMD GPUs.
@@ -49,6 +54,7 @@ pub(crate) const HIP: Contents = Contents {
             "An AMD GPU, ROCm, Python 3.11 or newer: ./kit.sh --quick, then ./kit.sh; see docs/amd-kit.md.\n",
         ),
     ],
+    hip_runtime: false,
 };
 
 const BENCH: &str = "#!/bin/sh
@@ -65,6 +71,14 @@ exec python3 \"$here/testing/cuda/ladder.py\" --bin \"$here/bin\" --work \"$here
     --json \"$here/results/ladder.json\" \"$@\"
 ";
 
+const HIP_BENCH: &str = "#!/bin/sh
+# HIP programs on the software HIP runtime, on this machine's CUDA driver: the compatibility ladder, then co-location.
+# Results go to results/hip.jsonl. See benches/hip/bench.py --help.
+here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
+exec python3 \"$here/benches/hip/bench.py\" all --bin \"$here/bin\" --runtime \"$here/hip\" --backend cuda \\
+    --out \"$here/results/hip.jsonl\" --deadline 440 \"$@\"
+";
+
 const README: &str = "xsched, to be measured and tried on this machine.
 
 Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transformers for the workloads; glibc 2.34 or newer.
@@ -74,6 +88,7 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
   ./bench.sh --gpus 4 --part K/N the same on four GPUs at a time: N of 4 is enough
   ./bench.sh --only coloc        one of them; ./bench.sh --help has the names
   ./compat.sh --part K/N         real programs, bare and under xsched, compared
+  ./hip.sh --quick, ./hip.sh     HIP programs on a software HIP runtime over this machine's driver, under 8 minutes
   python3 benches/cuda/report.py results
                                  everything measured so far, as JSON, Markdown and plots
 
@@ -81,6 +96,7 @@ A command that ends with exit status 75 ran out of its time: the same command go
 already is not measured again. Nothing is installed, and no setting of a GPU is touched; MPS is run from a private folder.
 
 bin/      xsched, libxsched.so and the C programs        benches/, testing/    what uses them
+hip/      the software HIP runtime and its programs
 results/  what was measured                              COMMIT                the sources' commit
 ";
 
@@ -89,7 +105,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     refuse_foreign(folder)?;
     build(root)?;
     let bin = folder.join("bin");
-    for old in ["bin", "benches", "docs", "testing"] {
+    for old in ["bin", "benches", "docs", "hip", "testing"] {
         remove(&folder.join(old))?;
     }
     create(&bin)?;
@@ -97,7 +113,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     for name in ["xsched", "libxsched.so"] {
         let to = bin.join(name);
         copy(&release.join(name), &to)?;
-        quietly(Command::new("strip").arg("--strip-unneeded").arg(&to), "apt-get install binutils")?;
+        strip(&to)?;
     }
     for path in contents.carried {
         let (from, to) = (root.join(path), folder.join(path));
@@ -111,7 +127,11 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     for source in contents.compiled.iter().flat_map(|f| c_files(&root.join(f))) {
         compile(&source, &bin)?;
     }
-    for file in files(&bin)? {
+    let mut binaries = files(&bin)?;
+    if contents.hip_runtime {
+        binaries.extend(lay_out_hip(root, &folder.join("hip"))?);
+    }
+    for file in binaries {
         glibc_is_old_enough(&file)?;
     }
     for (name, text) in contents.top {
@@ -147,6 +167,25 @@ fn build(root: &Path) -> Result<(), String> {
         Ok(status) => Err(format!("cargo build: {status}")),
         Err(error) => Err(format!("cargo: {error}")),
     }
+}
+
+/// The software HIP runtime, and what is run on it: `benches/hip/place.py` knows what that is. Gives the runtime's files
+/// and the benchmark's.
+fn lay_out_hip(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    hip_runtime::run(root, folder)?;
+    // There is one in `bin` already.
+    fs::remove_file(folder.join("xsched")).map_err(|e| format!("{}/xsched: {e}", folder.display()))?;
+    for file in files(folder)? {
+        strip(&file)?;
+    }
+    let mut build = Command::new("python3");
+    build.arg(root.join("benches/hip/place.py")).arg(folder).env("PYTHONDONTWRITEBYTECODE", "1");
+    quietly(&mut build, "apt-get install python3")?;
+    files(folder)
+}
+
+fn strip(file: &Path) -> Result<(), String> {
+    quietly(Command::new("strip").arg("--strip-unneeded").arg(file), "apt-get install binutils")
 }
 
 fn compile(source: &Path, bin: &Path) -> Result<(), String> {
