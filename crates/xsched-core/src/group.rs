@@ -104,9 +104,11 @@ impl Group {
         rt.launches_of(self)
     }
 
-    /// Whether somebody must look for its completions.
+    /// Whether somebody must look for its completions, or at the group itself since it has no queue left that could tell
+    /// of any.
     pub fn is_polled(&self, rt: &Runtime) -> bool {
-        rt.queues_of(self).any(|q| !q.platform(rt).reports_completion())
+        let mut queues = rt.queues_of(self).peekable();
+        queues.peek().is_none() || queues.any(|q| !q.platform(rt).reports_completion())
     }
 
     /// Announces that the group wants the device, if the daemon does not know yet.

@@ -730,9 +730,8 @@ impl XQueue {
             }
         }
         group.syncing.fetch_sub(1, AcqRel);
-        if complete {
-            group.settle(rt);
-        }
+        // Also if it failed, or waited for something else: the agent may have looked meanwhile and left it for us.
+        group.settle(rt);
     }
 
     /// A mark for the end of what was tracked so far, if no mark follows it yet. The caller places it, as a marker

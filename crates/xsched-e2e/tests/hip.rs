@@ -295,6 +295,29 @@ fn streams_of_each_priority_are_groups_of_their_own() {
 }
 
 #[test]
+fn a_group_whose_last_stream_is_destroyed_while_it_works_becomes_idle() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    // Company, or nobody would look at what is in flight.
+    let mut neighbour = gpu.run(&[], &gpu.program("priorities", 7), &[]);
+    neighbour.expect("ready");
+    let mut program = gpu.run(&["--priority", "high"], &gpu.program("destroys", 7), &[]);
+    let pid = program.pid();
+    program.expect("destroyed");
+    let mut groups = Vec::new();
+    until("both groups are idle", || {
+        groups = gpu.place.program(pid).map_or(Vec::new(), |p| p["groups"].as_array().cloned().unwrap_or_default());
+        groups.len() == 2 && groups.iter().all(|g| g["state"] == "idle")
+    });
+    assert!(groups.iter().any(|g| g["queues"].as_array().is_some_and(Vec::is_empty)), "{groups:?}");
+    program.tell("end");
+    assert_eq!(program.finish(), ["ok the default stream goes on"]);
+    gpu.assert_counts(pid);
+    neighbour.tell("end");
+    neighbour.finish();
+}
+
+#[test]
 fn hooks_of_hip_alone_count_each_launch_once() {
     let mut gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
