@@ -19,6 +19,7 @@ use super::objects::{self, Object};
 use super::rules::{self, Verdict};
 use super::walk;
 use crate::lock::Lock;
+use crate::process;
 
 /// Call sites that a thread remembers.
 const DIRECT: usize = 256;
@@ -128,7 +129,7 @@ impl Sites {
     #[cold]
     #[inline(never)]
     fn make(thread: &Thread) -> &'static Sites {
-        crate::process::watch_thread();
+        process::watch_thread();
         let sites: &'static Sites = Box::leak(Box::new(Sites {
             generation: Cell::new(GENERATION.load(Acquire)),
             pushed: Cell::new(0),
@@ -211,7 +212,9 @@ impl Sites {
     #[cold]
     #[inline(never)]
     fn find(&self, caller: usize, place: &Cell<Direct>) -> Option<&'static Tally> {
-        let tally = objects::of(caller).map(|object| self.tally(object));
+        // Nothing around a launch on the short way catches a panic.
+        let found = || objects::of(caller).map(|object| self.tally(object));
+        let tally = process::guarded("when a call site is looked up", found).flatten();
         place.set(Direct { caller, tally });
         tally
     }
@@ -232,14 +235,14 @@ impl Sites {
                 }
             }
         }
-        let Some(found) = walk::caller_beyond(caller) else { return runtime };
-        let (start, end) = (found.object.start, found.object.end);
-        let tally = self.tally(found.object);
+        let walked = || walk::caller_beyond(caller).map(|f| (f.at, f.object.start, f.object.end, self.tally(f.object)));
+        let found = process::guarded("when a caller is looked up", walked).flatten();
+        let Some((at, start, end, tally)) = found else { return runtime };
         // On a stack that is not the thread's own nothing can be looked up safely.
-        if here >= self.stack.0 && found.at < self.stack.1 && found.at > here {
+        if here >= self.stack.0 && at < self.stack.1 && at > here {
             let free = places.clone().find(|p| p.get().caller == 0).or_else(|| places.clone().next());
             if let Some(place) = free {
-                place.set(Through { caller, offset: found.at - here, start, end, tally: Some(tally) });
+                place.set(Through { caller, offset: at - here, start, end, tally: Some(tally) });
             }
         }
         tally
@@ -295,7 +298,7 @@ fn look_closer(thread: &Thread, sites: &Sites) -> Origin {
     tally.launches.store(tally.launches.load(Relaxed).wrapping_add(1), Relaxed);
     let passes = rules::passes(tally.verdict, thread.binding.get());
     if passes && !tally.said.load(Relaxed) && !tally.said.swap(true, Relaxed) {
-        rules::say_hit(&tally.object.file, tally.verdict);
+        process::guarded("when a rule is hit", || rules::say_hit(&tally.object.file, tally.verdict));
     }
     let explicit = pushed.unwrap_or_else(|| decode(tally.explicit.load(Relaxed)));
     Origin { passes, explicit, detected: tally.detected }
