@@ -39,6 +39,8 @@ pub struct Thread {
     /// What it lends to that group meanwhile, plus [`RANK`]; 0 = nothing.
     lends: Cell<i32>,
     entries: [Cell<Entry>; ENTRIES],
+    /// The most urgent of those that had to make room, and its key.
+    displaced: Cell<(usize, Option<&'static XQueue>)>,
     /// The preload library's own: what it knows of this thread's call sites.
     pub sites: Cell<usize>,
     /// The launch under way was looked at, see [`crate::inspect`].
@@ -255,7 +257,9 @@ fn slot_of(key: usize) -> usize {
 pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static Counter) {
     let generation = queue.generation.load(Acquire);
     let group = queue.group(rt);
-    current().entries[slot_of(key)].set(Entry {
+    let thread = current();
+    displace(rt, thread, thread.entries[slot_of(key)].get(), key);
+    thread.entries[slot_of(key)].set(Entry {
         key,
         generation,
         queue: Some(queue),
@@ -264,10 +268,24 @@ pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counte
     });
 }
 
+/// An entry makes room for `key`. That its queue was used still matters, see [`rank`].
+fn displace(rt: &Runtime, thread: &Thread, old: Entry, key: usize) {
+    let (before, after) = (thread.displaced.get(), (old.key, old.queue));
+    if old.key != key && rank_of(rt, after) > rank_of(rt, before) {
+        thread.displaced.set(after);
+    }
+}
+
+/// Rank of a queue's group, unless it is gone.
+fn rank_of(rt: &Runtime, (key, queue): (usize, Option<&'static XQueue>)) -> Option<i32> {
+    queue.filter(|q| q.key() == key && q.slot(rt).group.load(Relaxed) != 0).map(|q| q.group(rt).rank.load(Relaxed))
+}
+
 /// Highest rank of the groups of the queues this thread used lately, if it used any. A queue may have moved since.
 pub(crate) fn rank(rt: &Runtime) -> Option<i32> {
-    let used = current().entries.iter().filter_map(|e| e.get().queue.filter(|q| q.key() == e.get().key));
-    used.map(|q| q.group(rt).rank.load(Relaxed)).max()
+    let thread = current();
+    let remembered = thread.entries.iter().map(|e| (e.get().key, e.get().queue));
+    remembered.chain([thread.displaced.get()]).filter_map(|used| rank_of(rt, used)).max()
 }
 
 /// The slow way must be taken once, so that what the left frames would have undone is undone.
@@ -283,6 +301,7 @@ fn forget_queues(thread: &Thread) {
     for entry in &thread.entries {
         entry.set(Entry { key: 0, generation: 0, queue: None, slot: None, counter: None });
     }
+    thread.displaced.set((0, None));
 }
 
 /// The calling thread waits on behalf of a group, which is not idle meanwhile.

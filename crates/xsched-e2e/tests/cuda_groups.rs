@@ -1,8 +1,10 @@
 //! Streams of different priority in one CUDA program, on the software driver: the less urgent are held for the more
 //! urgent, whoever waits lends its priority, and nobody waits for ever.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use xsched_e2e::{Gpu, Process, now_ns, until};
 
 /// Between a program's least and its most urgent streams.
@@ -45,10 +47,14 @@ fn threads_with_streams_of_their_own_come_in_the_order_of_their_priorities() {
 fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let mut rival = steady(&gpu, &MIDDLE);
     let mut process = gpu.run(&[], &gpu.program("groups"), &["one"]);
+    process.expect("ready");
+    let mut rival = steady(&gpu, &MIDDLE);
+    let begin = Instant::now();
+    process.tell("go on");
     // What it does last on its least urgent stream is done although the rival never pauses.
     process.expect("ok one thread, three streams");
+    println!("{:?}", begin.elapsed());
     rival.progress_after(now_ns());
     let pid = process.pid();
     let groups = gpu.place.program(pid).unwrap()["groups"].as_array().unwrap().clone();
@@ -58,6 +64,7 @@ fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
     process.tell("end");
     process.finish();
     gpu.assert_counts(pid);
+    rival.progress_after(now_ns());
     end(&gpu, rival);
 }
 
@@ -74,12 +81,30 @@ fn events_in_a_cycle_across_groups_end_under_every_policy() {
 }
 
 #[test]
-fn kernels_of_two_groups_that_wait_for_each_other_end_under_every_policy() {
+fn kernels_of_two_groups_that_wait_for_each_other_end() {
     let gpu = Gpu::new();
+    let spin = |rival: Option<&[&str]>| {
+        let mut process = gpu.run(&[], &gpu.program("groups"), &["spin"]);
+        process.expect("ready");
+        // It comes now, lest the least urgent group is held from the beginning.
+        let rival = rival.map(|options| steady(&gpu, options));
+        let begin = Instant::now();
+        process.tell("go on");
+        let pid = process.pid();
+        assert_eq!(process.finish(), ["ok told to go on", "ok kernels that wait for each other"]);
+        let took = begin.elapsed();
+        println!("{took:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        gpu.assert_counts(pid);
+        rival.into_iter().for_each(|rival| end(&gpu, rival));
+    };
     for policy in ["hpf", "pup", "chaos"] {
         let _daemon = gpu.place.daemon(&["--policy", policy]);
-        assert_eq!(ends_well(&gpu, &[], "spin"), ["ok kernels that wait for each other"], "{policy}");
+        spin(None);
     }
+    // One of the two groups is less urgent than the rival.
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    spin(Some(&MIDDLE));
 }
 
 #[test]
@@ -232,11 +257,86 @@ fn a_lock_that_a_held_thread_has_comes_when_its_group_may_run() {
     gpu.assert_counts(pid);
 }
 
+/// States of both ranks' groups.
+fn states(gpu: &Gpu, ranks: &[u32]) -> Vec<String> {
+    let state = |pid: &u32| gpu.place.group(*pid).map(|g| g["state"].as_str().unwrap().to_owned());
+    ranks.iter().filter_map(state).collect()
+}
+
 #[test]
-fn ranks_of_a_job_are_held_together() {
+fn ranks_of_a_job_that_wait_for_each_other_end_beside_a_rival_of_one_of_them() {
+    let gpu = Gpu::with_devices(2);
+    for policy in ["pup", "up", "chaos"] {
+        let _daemon = gpu.place.daemon(&["--policy", policy]);
+        // On the first device.
+        let rival = steady(&gpu, &[]);
+        let begin = Instant::now();
+        let program = gpu.run(&["--job", "ranks"], &gpu.program("groups_ranks"), &["200"]);
+        let lines = program.finish();
+        println!("{policy}: {:?}", begin.elapsed());
+        assert_eq!(lines.last().map(String::as_str), Some("ok ranks that wait for each other"), "{policy}");
+        let ranks = lines.iter().filter_map(|line| line.strip_prefix("pid ")).map(|pid| pid.parse().unwrap());
+        ranks.for_each(|pid| gpu.assert_counts(pid));
+        end(&gpu, rival);
+    }
+}
+
+#[test]
+fn ranks_of_a_job_are_held_all_or_none() {
     let gpu = Gpu::with_devices(2);
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let program = gpu.run(&["--job", "ranks"], &gpu.program("groups_ranks"), &["200"]);
-    let lines = program.finish();
-    assert_eq!(lines.last().map(String::as_str), Some("ok ranks that wait for each other"));
+    let mut program = gpu.run(&["--job", "ranks"], &gpu.program("groups_ranks"), &["2000"]);
+    let ranks = [0, 1].map(|_| program.line().strip_prefix("pid ").unwrap().parse::<u32>().unwrap());
+    while !program.line().starts_with("rank ") {}
+    let mut rival = steady(&gpu, &["--priority", "high"]);
+    // Nobody competes for the second device, yet what runs there would wait for the first.
+    until("both are held", || {
+        rival.progress_after(now_ns());
+        let given = |pid: &u32| gpu.place.group(*pid).unwrap()["launches"].as_u64();
+        let before = ranks.each_ref().map(given);
+        rival.progress_after(now_ns());
+        rival.progress_after(now_ns());
+        ranks.each_ref().map(given) == before
+    });
+    println!("{:?}", states(&gpu, &ranks));
+    end(&gpu, rival);
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok ranks that wait for each other"));
+    ranks.iter().for_each(|pid| gpu.assert_counts(*pid));
+}
+
+/// How often the urgent thread of a Python program came round.
+fn rounds(python: &mut Process) -> u64 {
+    python.tell("count");
+    let line: Value = serde_json::from_str(&python.line()).unwrap();
+    println!("{line}");
+    line["high"].as_u64().unwrap()
+}
+
+/// Waits until it has come round 100 times more.
+fn goes_on(python: &mut Process) {
+    let begin = (Instant::now(), rounds(python));
+    until("the urgent thread goes on", || {
+        std::thread::sleep(Duration::from_millis(50));
+        rounds(python) >= begin.1 + 100
+    });
+    println!("100 rounds in {:?}", begin.0.elapsed());
+}
+
+#[test]
+fn threads_that_launch_with_pythons_lock_in_hand_stop_nobody() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/cuda/gil.py");
+    let mut python = gpu.run(&[], Path::new("python3"), &[script.to_str().unwrap()]);
+    python.expect("ready");
+    goes_on(&mut python);
+    // The less urgent thread alone would be held while the rival works.
+    let mut rival = steady(&gpu, &MIDDLE);
+    goes_on(&mut python);
+    rival.progress_after(now_ns());
+    end(&gpu, rival);
+    let pid = python.pid();
+    python.tell("end");
+    assert_eq!(python.finish().last().map(String::as_str), Some("ok"));
+    gpu.assert_counts(pid);
 }

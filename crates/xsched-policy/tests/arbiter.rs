@@ -154,6 +154,25 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
 }
 
 #[test]
+fn whom_a_stale_group_of_the_same_process_may_wait_for_goes_before_others() {
+    let mut w = World::new("hpf");
+    let urgent = || GroupSpec { program: ProgramId(1), ..g(2, 20) };
+    w.add(g(1, 0), 0);
+    w.add(urgent(), 0);
+    w.add(g(3, 10), 0);
+    w.add(g(4, 30), 0);
+    [1, 2, 3].into_iter().for_each(|id| w.ready(id));
+    assert_eq!(w.open(), [2, 4]);
+    w.send(Event::Stale(GroupId(2)));
+    assert_eq!(w.open(), [1, 2, 4], "before the rival of middle priority");
+    w.ready(4);
+    assert_eq!(w.open(), [4], "but not before those more urgent than both");
+    w.idle(4);
+    w.send(Event::Progress(GroupId(2)));
+    assert_eq!(w.open(), [2, 4]);
+}
+
+#[test]
 fn a_stale_group_that_lost_its_turn_is_believed_again_when_it_waits_or_after_a_while() {
     for waits in [false, true] {
         let mut w = World::new("up");

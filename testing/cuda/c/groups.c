@@ -1,13 +1,13 @@
 /* Streams of three priorities in one process: groups order | cycle | spin | mix | one.
  * order: a thread for each, all as busy as they can; tells by the device's own clock who came when.
  * cycle: each stream waits for what the one before it did last, round and round, beside another busy thread.
- * spin: two streams that wait on the device for words that the other one writes.
+ * spin: two streams that wait on the device for words that the other one writes, once it is told.
  * mix: everything that orders commands, from a thread for each; the lines are the same on every device.
- * one: one thread serves all three. */
+ * one: one thread serves all three, and many more of the least priority, when it is told, and ends when it is told. */
 #include "cu.h"
 #include <stdatomic.h>
 
-enum { STREAMS = 3, BATCHES = 60, BATCH = 4, US = 200, LAPS = 20, SPINS = 10, ROUNDS = 40, N = 256 };
+enum { STREAMS = 3, BATCHES = 60, BATCH = 4, US = 200, LAPS = 20, SPINS = 10, ROUNDS = 40, MORE = 24, N = 256 };
 
 static CUstream streams[STREAMS]; /* the least urgent first */
 static CUdeviceptr page;
@@ -215,12 +215,24 @@ static void mix(void)
     }
 }
 
-/* The program lives on until it is told, so that it can be looked at. */
-static void one(void)
+/* Waits for a line, so that a rival can come, or somebody look. */
+static void told(void)
 {
     char line[8];
+    puts("ready");
+    fflush(stdout);
+    CHECK("told to go on", fgets(line, sizeof line, stdin) != NULL);
+}
+
+static void one(void)
+{
     CUdeviceptr x;
+    CUstream more[MORE];
     float sum;
+    for (int i = 0; i < MORE; i++) {
+        OK(cuStreamCreateWithPriority(&more[i], NON_BLOCKING, 0));
+    }
+    told();
     OK(cuMemAlloc_v2(&x, 4));
     OK(launch_fill(streams[0], x, 1, 1));
     for (int i = 0; i < ROUNDS; i++) {
@@ -228,13 +240,16 @@ static void one(void)
             OK(launch_spin(streams[which], US));
             OK(launch(empty, streams[which], NULL));
         }
+        for (int which = 0; which < MORE; which++) {
+            OK(launch(empty, more[which], NULL));
+        }
     }
     for (int which = 0; which < STREAMS; which++) {
         OK(cuStreamSynchronize(streams[which]));
     }
     OK(cuMemcpyDtoH_v2(&sum, x, 4));
     CHECK("one thread, three streams", sum == 1);
-    CHECK("told to end", fgets(line, sizeof line, stdin) != NULL);
+    told();
 }
 
 int main(int argc, char **argv)
@@ -248,6 +263,7 @@ int main(int argc, char **argv)
     } else if (!strcmp(mode, "cycle")) {
         cycle();
     } else if (!strcmp(mode, "spin")) {
+        told();
         run_threads(2, rank);
         CHECK("kernels that wait for each other", words[0] == SPINS && words[1] == SPINS);
     } else if (!strcmp(mode, "mix")) {

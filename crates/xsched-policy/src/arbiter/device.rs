@@ -210,6 +210,7 @@ impl Device {
         let space = self.members.iter().all(|m| m.side_by_side);
         self.view.extend(self.members.iter().map(|m| Group {
             ready: m.wants() && !behind(m),
+            priority: m.group.priority.max(lent_by_the_stale(&self.members, m)),
             side_by_side: space && !m.too_long,
             ..m.group.clone()
         }));
@@ -340,6 +341,13 @@ fn goes_behind(members: &[Member], m: &Member) -> bool {
         && members.iter().any(|o| {
             o.system && o.wants() && o.group.program == m.group.program && o.group.priority == m.group.priority
         })
+}
+
+/// A group that has the device and gets nowhere may wait, on the device, for another of its process: that one then goes
+/// before all that it would go before itself.
+fn lent_by_the_stale(members: &[Member], m: &Member) -> i32 {
+    let stale = members.iter().filter(|o| o.stale && o.group.granted && o.group.program == m.group.program);
+    stale.map(|o| o.group.priority).max().unwrap_or(i32::MIN)
 }
 
 fn earlier(a: Option<Micros>, b: Option<Micros>) -> Option<Micros> {
