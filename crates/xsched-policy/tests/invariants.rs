@@ -35,20 +35,19 @@ fn step(jobs: bool) -> impl Strategy<Value = Step> {
 
 /// One rule or none for each class; all guarantees together stay below the whole.
 fn class_rules() -> impl Strategy<Value = Vec<ClassRule>> {
-    let rule = proptest::option::of((1_000..=20_000u64, any::<bool>(), 0..=18u32));
-    proptest::collection::vec(rule, 5).prop_map(|rules| {
-        let ranges = [(-255, -1), (0, 127), (128, 191), (192, 254), (255, 255)];
-        let rule = |((lowest, highest), rule): ((i32, i32), Option<(u64, bool, u32)>)| {
-            rule.map(|(quantum_us, preemptible, guarantee_percent)| ClassRule {
+    let ranges = [(-255, -1), (0, 127), (128, 191), (192, 254), (255, 255)];
+    let rules = ranges.map(|(lowest, highest)| {
+        proptest::option::of((1_000..=20_000u64, any::<bool>(), 0..=18u32).prop_map(
+            move |(quantum_us, preemptible, guarantee_percent)| ClassRule {
                 lowest,
                 highest,
                 quantum_us,
                 preemptible,
                 guarantee_percent,
-            })
-        };
-        ranges.into_iter().zip(rules).filter_map(rule).collect()
-    })
+            },
+        ))
+    });
+    rules.prop_map(|rules| rules.into_iter().flatten().collect())
 }
 
 /// Everybody who wants it gets the device sooner or later once those who were served have left.
