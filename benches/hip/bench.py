@@ -183,7 +183,7 @@ class Bench:
         self.place = place.Place(args.bin, args.runtime, args.backend, args.driver, site.work)
         self.where, self.digest = self.place.label(), self.place.digest()
         self.rounds = 1 if args.quick else args.rounds
-        self.started, self.wrong, self.kernel = 0, [], None
+        self.started, self.kernel = 0, None
 
     def ps(self, system):
         daemon = self.site.daemons.get(system)
@@ -208,7 +208,9 @@ class Bench:
         try:
             found = json.loads(worker.expect("RESULT", START_S))
         finally:
-            worker.end()
+            status = worker.end()
+        if status != 0:
+            raise Trouble(f"calibrate ended with {status}: {worker.last_words()}")
         record = {"bench": "hip-kernel", "digest": self.digest, **found}
         records.append(self.args.out, record)
         return record
@@ -247,6 +249,9 @@ class Bench:
                 )
             for system, one in sets.items():
                 self.check(bench, what, system, one)
+        except (Trouble, RuntimeError, OSError) as error:
+            # The other mixes and kinds are measured all the same.
+            self.unit.troubles.append(f"{what}: {error}")
         finally:
             for one in sets.values():
                 one.close()
@@ -255,7 +260,16 @@ class Bench:
         found, wrong = one.check()
         record = {"bench": f"{bench}-check", "build": self.unit.build, **self.about(what, system)}
         records.append(self.args.out, record | {"programs": found, "wrong": wrong})
-        self.wrong += [f"{what}: {line}" for line in wrong]
+
+    def wrong(self):
+        """What checks and the ladder found, of this build here, also in runs before."""
+        found, mine = [], (self.unit.build, self.digest, self.where)
+        for record in records.load(self.args.out):
+            if (record.get("build"), record.get("digest"), record.get("where")) == mine:
+                found += [f"{record['what']}: {line}" for line in record.get("wrong", [])]
+                failed = [e for e in record.get("results", []) if not e["ok"]]
+                found += [f"ladder, {e['mode']}, {e['program']}: {e.get('problem')}" for e in failed]
+        return found
 
     def ladder(self):
         """Every program of the compatibility ladder on this back end, bare and scheduled."""
@@ -273,13 +287,6 @@ class Bench:
             return {"where": self.where, "digest": self.digest, "modes": by_mode(said["results"])} | said
 
         self.unit.run("hip-ladder", f"{self.where}, {self.digest}", 0, LADDER_S, body)
-        for record in records.load(args.out):
-            if record["bench"] == "hip-ladder" and (record["build"], record["digest"]) == (
-                self.unit.build,
-                self.digest,
-            ):
-                failed = [entry for entry in record["results"] if not entry["ok"] and record["where"] == self.where]
-                self.wrong += [f"ladder, {f['mode']}, {f['program']}: {f.get('problem')}" for f in failed]
 
     def coloc(self):
         names = [s for s in SYSTEMS if s in self.args.systems]
@@ -344,39 +351,75 @@ def newest(found):
     return [r for r in found if (r["build"], r["digest"]) == (found[-1]["build"], found[-1]["digest"])] if found else []
 
 
-def group_rows(found):
-    """Rows of one kind of groups: P50 and P99 of each group by system, all rounds together."""
-    pools = {}
-    for record in found:
-        for group, values in record["latency_ms"].items():
-            pools.setdefault((record["system"], group), []).extend(values)
-    rows, alone = [], records.latencies(pools[("alone", "alone")]) if ("alone", "alone") in pools else None
-    for system in SYSTEMS:
-        for group in ("alone", "high", "middle", "low"):
-            if values := pools.get((system, group)):
-                row = records.latencies(values)
-                ratio = round(row["p99"] / alone["p99"], 2) if alone else None
-                rows.append((system, group, row["p50"], row["p99"], row["max"], row["n"], ratio))
+def by_round(found, values_of):
+    """P99 of each round, by round; `values_of(record)` are a record's latencies."""
+    return {r["round"]: records.percentile(values_of(r), 0.99) for r in found if values_of(r)}
+
+
+def relative_rounds(mine, alone):
+    """Median and range of the rounds' P99, each relative to the same round of `alone`: a round in which the machine stood
+    still counts as one of them."""
+    ratios = [mine[r] / alone[r] for r in mine if r in alone]
+    return f"{records.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else None
+
+
+def row_of(values, rounds, alone):
+    """What both tables say of latencies in ms: all rounds together, and the rounds' P99s."""
+    found = records.latencies(values)
+    median = round(records.median(rounds.values()), 2)
+    return *(round(found[k], 2) for k in ("p50", "p90", "p99")), median, relative_rounds(rounds, alone), found["n"]
+
+
+LATENCY_HEAD = ("P50 ms", "P90 ms", "P99 ms", "P99 ms, median of rounds", "to alone, by round (range)", "n")
+MIX_HEAD = ("system", *LATENCY_HEAD, "best effort per s", "of the time left")
+GROUP_HEAD = ("system", "group", *LATENCY_HEAD)
+
+
+def mix_rows(found):
+    """Rows of one mix, by system."""
+    summed, rows = coloc.summary(found)["systems"], []
+    rounds = {s: by_round([r for r in found if r["system"] == s], lambda r: coloc.pooled([r])) for s in SYSTEMS}
+    for system in [s for s in SYSTEMS if s in summed]:
+        values = coloc.pooled([r for r in found if r["system"] == system])
+        latency = row_of(values, rounds[system], rounds["alone"]) if values else (None,) * len(LATENCY_HEAD)
+        per_s, left = summed[system].get("best_effort_per_s", {}).get("be"), None
+        if system not in ONLY and "best_effort_of_time_left" in summed[system]:
+            left = f"{100 * summed[system]['best_effort_of_time_left']:.1f} %"
+        rows.append((system, *latency, per_s, left))
     return rows
 
 
-GROUP_HEAD = ("system", "group", "P50 ms", "P99 ms", "max ms", "n", "P99 to alone")
+def group_rows(found):
+    """Rows of one kind of groups, by system and group."""
+    rows, alone = [], by_round(found, lambda r: r["latency_ms"].get("alone"))
+    for system in SYSTEMS:
+        mine = [r for r in found if r["system"] == system]
+        for group in ("alone", "high", "middle", "low"):
+            values = [v for r in mine for v in r["latency_ms"].get(group, [])]
+            if values:
+                rounds = by_round(mine, lambda r, group=group: r["latency_ms"].get(group))
+                rows.append((system, group, *row_of(values, rounds, alone)))
+    return rows
+
+
 CHECK_HEAD = ("system", "programs", "commands", "scheduled", "passed by the rule", "CUDA's", "wrong")
 
 
 def check_rows(found):
-    """Rows of the checks of one mix or kind, the last of each system: sums over its programs."""
+    """Rows of the checks of one mix or kind: sums over each system's programs, which a run that was continued started
+    more than once."""
     rows = []
-    for system, record in {r["system"]: r for r in found}.items():
-        programs = record["programs"]
+    for system in dict.fromkeys(r["system"] for r in found):
+        mine = [r for r in found if r["system"] == system]
+        programs, wrong = [p for r in mine for p in r["programs"]], sum(len(r["wrong"]) for r in mine)
         commands = sum(p["commands"] for p in programs)
         if not any("counted" in p for p in programs):
-            rows.append((system, len(programs), commands, None, None, None, len(record["wrong"])))
+            rows.append((system, len(programs), commands, None, None, None, wrong))
             continue
         lines = [line for p in programs for line in p["counted"]]
         passing = sum(line["unscheduled"]["passthrough"] for line in lines)
         launches, cuda = sum(line["launches"] for line in lines), sum(p["platforms"].get("cuda", 0) for p in programs)
-        rows.append((system, len(programs), commands, launches - passing, passing, cuda, len(record["wrong"])))
+        rows.append((system, len(programs), commands, launches - passing, passing, cuda, wrong))
     return rows
 
 
@@ -406,7 +449,7 @@ def markdown(path):
         checks = newest([r for r in mine if r["bench"] == f"{bench}-check"])
         title = f"{what} ({where})" if bench == "hip-coloc" else f"three groups of two, {what} ({where})"
         if bench == "hip-coloc":
-            figures = coloc.table(coloc.summary(windows))
+            figures = records.table(MIX_HEAD, mix_rows(windows))
         else:
             figures = records.table(GROUP_HEAD, group_rows(windows))
         parts.append(f"### {title}\n\n{figures}\n\n{records.table(CHECK_HEAD, check_rows(checks))}\n")
@@ -430,6 +473,8 @@ def arguments(words=None):
         setattr(args, name, getattr(args, name).split(","))
         if unknown := [word for word in getattr(args, name) if word not in known]:
             parser.error(f"--{name}: {unknown[0]!r} is unknown: use {', '.join(known)}")
+    if args.quick:
+        args.out = args.out.parent / "quick" / args.out.name  # never among the others
     if args.driver and args.backend != "cuda":
         parser.error("--driver is for --backend cuda")
     return args
@@ -445,7 +490,7 @@ def measure_all(args):
             for name in STEPS if args.what == "all" else (args.what,):
                 getattr(bench, name)()
         finally:
-            wrong.extend(bench.wrong)
+            wrong.extend(bench.wrong())
 
     try:
         status = units.conduct(args, body, VARIANTS)

@@ -8,6 +8,7 @@ In a bundle everything is there already, in `hip/`; elsewhere it is built when i
 """
 
 import hashlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -53,9 +54,10 @@ class Place:
         prebuilt = self.runtime / "load"
         self.load = prebuilt if prebuilt.exists() else build(self.runtime, Path(work) / "built")
         self.simulated = backend == "cpu" or driver is not None
-        folders = [self.runtime, *([Path(driver).resolve()] if driver else [])]
+        # Behind them what was there: the machine's driver may be found by it.
+        folders = [self.runtime, driver and Path(driver).resolve(), os.environ.get("LD_LIBRARY_PATH")]
         self.env = {
-            "LD_LIBRARY_PATH": ":".join(map(str, folders)),
+            "LD_LIBRARY_PATH": ":".join(str(folder) for folder in folders if folder),
             "FAKEHIP_BACKEND": backend,
             # The device of this run alone; where the device is real, nobody asks for it.
             "SIMDEV_SOCKET": str(Path(work) / "device"),

@@ -84,13 +84,27 @@ class Figures(unittest.TestCase):
 
     def test_groups_are_pooled_over_rounds_and_compared_with_one_alone(self):
         found = [
-            {"system": "alone", "latency_ms": {"alone": [2.0] * 100}},
-            {"system": "xsched", "latency_ms": {"high": [2.0] * 50, "low": [8.0]}},
-            {"system": "xsched", "latency_ms": {"high": [3.0] * 50, "low": [8.0]}},
+            {"system": "alone", "round": 0, "latency_ms": {"alone": [2.0] * 100}},
+            {"system": "alone", "round": 1, "latency_ms": {"alone": [4.0] * 100}},
+            {"system": "xsched", "round": 0, "latency_ms": {"high": [2.0] * 50, "low": [8.0]}},
+            {"system": "xsched", "round": 1, "latency_ms": {"high": [6.0] * 50, "low": [8.0]}},
         ]
         rows = {row[:2]: row[2:] for row in bench.group_rows(found)}
-        self.assertEqual(rows[("xsched", "high")], (3.0, 3.0, 3.0, 100, 1.5))
-        self.assertEqual(rows[("xsched", "low")][-1], 4.0)
+        self.assertEqual(rows[("xsched", "high")], (6.0, 6.0, 6.0, 4.0, "1.25 (1.00–1.50)", 100))
+        self.assertEqual(rows[("xsched", "low")], (8.0, 8.0, 8.0, 8.0, "3.00 (2.00–4.00)", 2))
+
+    def test_mixes_say_what_is_left_for_best_effort(self):
+        def window(system, number, *said):
+            return {"system": system, "round": number, "roles": list(said)}
+
+        def lc(ms):
+            return {"role": "lc", "rate": 50.0, "latency_ms": [ms] * 10}
+
+        found = [window("alone", 0, lc(2.0)), window("best-effort", 0, {"role": "be", "per_s": 1000.0})]
+        found += [window("xsched", r, lc(3.0), {"role": "be", "per_s": 810.0}) for r in (0, 1)]
+        rows = {row[0]: row[1:] for row in bench.mix_rows(found)}
+        self.assertEqual(rows["xsched"], (3.0, 3.0, 3.0, 3.0, "1.50 (1.50–1.50)", 20, 810.0, "90.0 %"))
+        self.assertEqual(rows["best-effort"], (None,) * 6 + (1000.0, None))
 
     def test_only_what_was_measured_last_is_reported(self):
         found = [{"build": b, "digest": d} for b, d in (("1", "a"), ("2", "a"), ("2", "b"), ("2", "b"))]
@@ -128,7 +142,7 @@ class Conducting(unittest.TestCase):
             for _ in range(2):
                 done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=300)
                 self.assertEqual(done.returncode, 0, done.stderr)
-            found = records.load(out)
+            found = records.load(out.parent / "quick" / out.name)
             windows = [(r["what"], r["system"]) for r in found if r["bench"] == "hip-coloc"]
             self.assertEqual(sorted(windows), sorted((m, s) for m in bench.MIXES for s in bench.SYSTEMS))
             checks = [r for r in found if r["bench"] == "hip-coloc-check"]

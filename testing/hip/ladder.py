@@ -143,11 +143,13 @@ def environment(options, socket):
     """The environment of all programs: the software runtime, and a simulated device that is this ladder's own."""
     dropped = ("XSCHED_", "FAKEHIP_", "FAKECUDA_", "SIMDEV_", "LD_PRELOAD", "HIP_", "ROCR_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    folders = [options.runtime]
     if options.backend == "cuda":
         # What is counted then is HIP's alone: calls of the driver's would come on top.
         env |= {"FAKEHIP_BACKEND": "cuda", "XSCHED_PLATFORMS": "hip"}
+        folders += [options.driver, env.get("LD_LIBRARY_PATH")]
     return env | {
-        "LD_LIBRARY_PATH": ":".join(str(folder) for folder in (options.runtime, options.driver) if folder),
+        "LD_LIBRARY_PATH": ":".join(str(folder) for folder in folders if folder),
         "SIMDEV_SOCKET": str(socket),
         "SIMDEV_SERVER": str(options.bin / "xsched"),
         "LC_ALL": "C.UTF-8",
