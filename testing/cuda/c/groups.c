@@ -1,9 +1,10 @@
-/* Streams of three priorities in one process: groups order | cycle | spin | mix | one.
+/* Streams of three priorities in one process: groups order | cycle | spin | mix | one | late.
  * order: a thread for each, all as busy as they can; tells by the device's own clock who came when.
  * cycle: each stream waits for what the one before it did last, round and round, beside another busy thread.
  * spin: two streams that wait on the device for words that the other one writes, once it is told.
  * mix: everything that orders commands, from a thread for each; the lines are the same on every device.
- * one: one thread serves all three, and many more of the least priority, when it is told, and ends when it is told. */
+ * one: one thread serves all three, and many more of the least priority, when it is told, and ends when it is told.
+ * late: a second group comes when it is told, and waits for what the first one gave before. */
 #include "cu.h"
 #include <stdatomic.h>
 
@@ -68,8 +69,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A line for each stream, the least urgent first: how many of its batches ended while each of the others was at work, and
- * the device time from batch to batch, median and 99th percentile, in us. */
+/* A line for each stream, the least urgent first: how many of its batches ended while each of the others was at work,
+ * and the device time from batch to batch, median and 99th percentile, in us. */
 static void order(void)
 {
     run_threads(STREAMS, batches);
@@ -252,11 +253,51 @@ static void one(void)
     told();
 }
 
+static CUevent reached;
+
+static void *gives(void *unused)
+{
+    OK(cuCtxSetCurrent(context));
+    for (int i = 1; !atomic_load(&over); i++) {
+        OK(launch_spin(streams[0], 100));
+        OK(cuEventRecord(reached, streams[0]));
+        if (i % 64 == 0) {
+            OK(cuStreamSynchronize(streams[0]));
+        }
+    }
+    return unused;
+}
+
+/* While there is one group, what the driver has may be held on the device; then another one comes and waits for it. */
+static void late(void)
+{
+    pthread_t thread;
+    OK(cuEventCreate(&reached, DISABLE_TIMING));
+    OK(cuStreamCreateWithPriority(&streams[0], NON_BLOCKING, 0));
+    pthread_create(&thread, NULL, gives, NULL);
+    told();
+    OK(cuStreamCreateWithPriority(&streams[1], NON_BLOCKING, -2));
+    OK(cuStreamWaitEvent(streams[1], reached, 0));
+    OK(launch(empty, streams[1], NULL));
+    OK(cuStreamSynchronize(streams[1]));
+    CHECK("an urgent stream behind what was held", 1);
+    OK(cuEventSynchronize(reached));
+    OK(cuCtxSynchronize());
+    CHECK("a thread that waits for it", 1);
+    atomic_store(&over, 1);
+    told();
+    pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "mix";
     cu_start();
     words = pinned(sizeof ends, &page);
+    if (!strcmp(mode, "late")) {
+        late();
+        CHECKS_DONE;
+    }
     make_streams();
     if (!strcmp(mode, "order")) {
         order();
@@ -271,7 +312,7 @@ int main(int argc, char **argv)
     } else if (!strcmp(mode, "one")) {
         one();
     } else {
-        fprintf(stderr, "groups order | cycle | spin | mix | one\n");
+        fprintf(stderr, "groups order | cycle | spin | mix | one | late\n");
         return 2;
     }
     CHECKS_DONE;

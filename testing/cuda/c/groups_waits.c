@@ -1,6 +1,6 @@
 /* An urgent thread and one that is not, in one process, told what to do by lines on stdin.
- * The other thread gives kernels to a stream of the least priority, on and on ("low GIVEN" answers "count"). A line that
- * names something to wait for has the urgent thread do that once, with work of its own around it, and is answered by
+ * The other thread gives kernels to a stream of the least priority, on and on ("low GIVEN" answers "count"). A line
+ * that names something to wait for has the urgent thread do that once, with work of its own around it, and is answered by
  * "done NAME". "end", or the end of stdin, ends the program. */
 #include "cu.h"
 #include <stdatomic.h>
@@ -154,7 +154,7 @@ static void *helper(void *does)
     return NULL;
 }
 
-/* "other NAME": a thread that has used no stream does it, while this one works. "bare NAME": this one, without any work. */
+/* "other NAME": a thread that has used no stream does it, while this one works. "bare NAME": this one, without work. */
 static void one_more_thread(int i)
 {
     pthread_t thread;
