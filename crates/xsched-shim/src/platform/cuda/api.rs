@@ -15,6 +15,7 @@ use super::{capture, stream};
 use crate::interpose::resolve;
 use crate::platform::CUDA;
 use crate::platform::hip;
+use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
 
 macro_rules! api {
@@ -147,7 +148,15 @@ impl Api {
     #[cold]
     #[inline(never)]
     fn first(real: *mut c_void) -> Option<&'static Api> {
-        let api = Box::into_raw(Box::new(Api::load(real as usize)?));
+        static LACKING: Lacking = Lacking::new();
+        if LACKING.holds(real as usize) {
+            return None;
+        }
+        let Some(api) = Api::load(real as usize) else {
+            LACKING.note(CUDA, real as usize);
+            return None;
+        };
+        let api = Box::into_raw(Box::new(api));
         API.store(api, Release);
         // SAFETY: leaked above, never freed.
         unsafe { api.as_ref() }

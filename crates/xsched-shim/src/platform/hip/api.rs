@@ -14,6 +14,7 @@ use super::types::*;
 use super::{capture, stream};
 use crate::interpose::{BINDINGS, resolve};
 use crate::platform::HIP;
+use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
 use crate::process;
 
@@ -156,8 +157,15 @@ impl Api {
             return Some(known);
         }
         static LOADING: Mutex<()> = Mutex::new(());
+        static LACKING: Lacking = Lacking::new();
+        if LACKING.holds(real) {
+            return None;
+        }
         let index = copies().count();
-        let api = Api::load(index, real)?;
+        let Some(api) = Api::load(index, real) else {
+            LACKING.note(HIP, real);
+            return None;
+        };
         resolve::keep(real);
         // Not before: the loader has locks of its own.
         let loading = LOADING.lock().unwrap_or_else(|e| e.into_inner());

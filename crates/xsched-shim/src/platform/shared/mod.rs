@@ -6,6 +6,7 @@
 //! - [`Driver`] is what these ask of one copy of a vendor's library.
 
 pub(super) mod capture;
+pub(super) mod lacking;
 pub(super) mod lifetime;
 pub(super) mod lookup;
 pub(super) mod path;
