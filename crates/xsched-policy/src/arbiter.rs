@@ -305,7 +305,7 @@ impl Arbiter {
         self.device_of.insert(id, at);
         self.dirty.push(at);
         self.inherit(id);
-        self.jobs = jobs::spanning(&self.devices);
+        self.jobs = jobs::spanning(&mut self.devices);
     }
 
     fn remove(&mut self, now: Micros, id: GroupId) {
@@ -323,7 +323,7 @@ impl Arbiter {
         } else {
             self.dirty.push(at);
         }
-        self.jobs = jobs::spanning(&self.devices);
+        self.jobs = jobs::spanning(&mut self.devices);
         let relative = self.devices.iter().flat_map(|d| &d.members).find(|m| Some(m.group.program) == program);
         if let Some(relative) = relative.map(|m| m.group.id) {
             self.inherit(relative);
@@ -400,7 +400,7 @@ impl Arbiter {
             jobs::reconcile(now, &self.jobs, &mut self.devices, &|| (policy.make)(params));
         }
         for &at in &dirty {
-            self.devices[at].close(actions);
+            self.devices[at].close(now, actions);
         }
         for &at in &dirty {
             self.devices[at].open(now, actions);

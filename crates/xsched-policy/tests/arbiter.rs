@@ -173,6 +173,25 @@ fn whom_a_stale_group_of_the_same_process_may_wait_for_goes_before_others() {
 }
 
 #[test]
+fn a_closed_group_that_waits_for_the_rest_of_its_job_is_not_charged_for_ever() {
+    for job in [None, Some("ranks".to_owned())] {
+        let mut w = World::new("hpf");
+        w.add(GroupSpec { job: job.clone(), ..g(1, 0) }, u64::MAX / 2);
+        w.add(GroupSpec { job: job.clone(), ..spec(2, "d1") }, 0);
+        w.add(g(3, 10), 0);
+        [1, 2, 3].into_iter().for_each(|id| w.ready(id));
+        assert_eq!(w.open().contains(&2), job.is_none(), "all or none");
+        let used = |w: &World| w.arbiter.status(w.now, GroupId(1)).unwrap().used_us;
+        w.now += 10_000;
+        assert_eq!(used(&w), 5_000.0, "half of the device, as long as its last commands may run");
+        w.now += 10_000;
+        w.ready(3);
+        w.now += 100_000;
+        assert_eq!(used(&w), if job.is_some() { 10_000.0 } else { 60_000.0 });
+    }
+}
+
+#[test]
 fn a_stale_group_that_lost_its_turn_is_believed_again_when_it_waits_or_after_a_while() {
     for waits in [false, true] {
         let mut w = World::new("up");

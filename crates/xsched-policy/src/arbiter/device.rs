@@ -8,6 +8,9 @@ use crate::{Group, GroupId, Micros, Policy, Verdict};
 const STARVATION_US: u64 = 1_000_000;
 /// A group that was closed while it counted as idle though it said it was ready is believed again after this long.
 const DOUBT_US: u64 = 100_000;
+/// A group of a job on several devices that is closed and has still something on the device after this long waits there
+/// for the rest of its job, which is closed, too: it is charged no more, or it might never be its turn again.
+const WAITS_US: u64 = 20_000;
 
 pub(super) struct Member {
     /// What the policy sees, but for `ready`: see [`Member::wants`].
@@ -28,6 +31,9 @@ pub(super) struct Member {
     pub(super) refused: bool,
     pub(super) progress_at: Micros,
     pub(super) suspensions: u64,
+    /// Its job has groups on other devices, too.
+    pub(super) spans: bool,
+    closed_at: Micros,
     /// Closed while stale, since then.
     doubted_since: Option<Micros>,
     /// Lets others run until then.
@@ -66,6 +72,8 @@ impl Member {
             refused: false,
             progress_at: now,
             suspensions: 0,
+            spans: false,
+            closed_at: now,
             doubted_since: None,
             yields_until: None,
             bound: 0,
@@ -179,6 +187,7 @@ impl Device {
         self.charged_at = self.charged_at.max(now);
         for m in self.members.iter_mut().filter(|m| m.group.busy) {
             m.group.used_us += each;
+            m.group.busy = m.group.granted || !m.spans || now < m.closed_at + WAITS_US;
         }
     }
 
@@ -270,11 +279,12 @@ impl Device {
     }
 
     /// First half of carrying out the verdicts: what takes something away.
-    pub(super) fn close(&mut self, actions: &mut Vec<Action>) {
+    pub(super) fn close(&mut self, now: Micros, actions: &mut Vec<Action>) {
         for at in 0..self.members.len() {
             if self.members[at].group.granted && !self.runs(at) {
                 let m = &mut self.members[at];
                 m.group.granted = false;
+                m.closed_at = now;
                 m.running_since = None;
                 m.suspensions += 1;
                 actions.push(Action::Close(m.group.id));

@@ -13,8 +13,8 @@ pub(super) struct Job {
     name: String,
 }
 
-/// The jobs with groups on more than one device.
-pub(super) fn spanning(devices: &[Device]) -> Vec<Job> {
+/// The jobs with groups on more than one device, whose members are told.
+pub(super) fn spanning(devices: &mut [Device]) -> Vec<Job> {
     let mut seen: Vec<(&str, usize)> = Vec::new();
     for (at, device) in devices.iter().enumerate() {
         seen.extend(device.members.iter().filter_map(|m| Some((m.job.as_deref()?, at))));
@@ -26,6 +26,9 @@ pub(super) fn spanning(devices: &[Device]) -> Vec<Job> {
         if pair[0].0 == pair[1].0 && jobs.last().is_none_or(|j| j.name != pair[0].0) {
             jobs.push(Job { name: pair[0].0.to_owned() });
         }
+    }
+    for m in devices.iter_mut().flat_map(|d| &mut d.members) {
+        m.spans = jobs.iter().any(|j| j.owns(m.job.as_deref()));
     }
     jobs
 }
