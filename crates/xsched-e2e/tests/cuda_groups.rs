@@ -153,21 +153,19 @@ fn waiter(gpu: &Gpu) -> (Process, u32) {
     (program, pid)
 }
 
-/// Waits until the less urgent thread stands still, and sees it stand still while the rival works on.
+/// Sees the less urgent thread stand still while the rival works on.
 #[track_caller]
 fn assert_held(program: &mut Process, rival: &mut Process) {
-    let mut before = low(program);
-    until("the rival holds the less urgent thread", || {
-        rival.progress_after(now_ns());
-        let now = low(program);
-        std::mem::replace(&mut before, now) == now
-    });
-    // 20 batches of the rival's are 16 ms of the device; now and then its thread is late, and the device free.
-    for _ in 0..20 {
-        rival.progress_after(now_ns());
-    }
-    let passed = low(program) - before;
-    assert!(passed <= 4, "{passed} of about 160 passed");
+    // 20 batches of the rival's are 16 ms of the device, in which a thread that is not held comes round dozens of times.
+    // On a busy machine the rival is late now and then, and the device free; so it may be another 20.
+    let passed = |_| {
+        let before = low(program);
+        for _ in 0..20 {
+            rival.progress_after(now_ns());
+        }
+        low(program) - before
+    };
+    assert!((0..10).map(passed).any(|n| n <= 4), "the less urgent thread is not held");
 }
 
 /// Has the urgent thread do something.
