@@ -447,6 +447,11 @@ impl Worker {
             if word & gate::WATCHED == 0 {
                 continue;
             }
+            any_coarse = true;
+            if coarse {
+                rt.give_up_unfollowed(group);
+                group.settle(rt);
+            }
             match group.idle_due_ns(now) {
                 Some(0) if group.try_idle(rt, true).is_some() => {}
                 Some(0) => sooner(POLL_NS),

@@ -135,6 +135,8 @@ pub struct XQueue {
     last_late_ns: AtomicU64,
     /// When the completion word was last looked at.
     looked_at: AtomicU64,
+    /// Launches at the last of the agent's rare looks.
+    seen_launches: AtomicU64,
     marks: Mutex<VecDeque<Mark>>,
 }
 
@@ -163,6 +165,7 @@ impl XQueue {
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
+            seen_launches: AtomicU64::new(u64::MAX),
             marks: Mutex::new(VecDeque::new()),
         }
     }
@@ -178,6 +181,7 @@ impl XQueue {
         self.marked_ns.store(issued_ns, Relaxed);
         self.fast_done.store(0, Relaxed);
         self.fast_marked.store(0, Relaxed);
+        self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
         self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
     }
@@ -690,6 +694,24 @@ impl XQueue {
     pub fn is_held_on_device(&self, rt: &Runtime) -> bool {
         self.refresh(rt);
         self.gated.load(Relaxed) > self.done.load(Acquire)
+    }
+
+    /// Agent, rarely: takes for complete what no mark follows, once nothing was launched here since the last such look. A
+    /// program that uses a stream once and never waits for it would be busy for ever otherwise.
+    pub(crate) fn give_up_unfollowed(&self, rt: &Runtime) {
+        self.refresh(rt);
+        let (tracked, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
+        let fast = self.fast_launches(rt);
+        let launches = fast.wrapping_add(tracked);
+        let since = self.seen_launches.swap(launches, Relaxed);
+        if since != launches || self.marked.load(Acquire) > self.done.load(Acquire) {
+            return;
+        }
+        self.fast_done.fetch_max(fast, AcqRel);
+        if self.in_order() {
+            self.done_ns.fetch_max(issued_ns, AcqRel);
+            self.done.fetch_max(tracked, AcqRel);
+        }
     }
 
     /// To be called before a call that waits for this queue. Everything launched before is complete if it succeeds.

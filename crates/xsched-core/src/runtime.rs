@@ -430,6 +430,11 @@ impl Runtime {
         self.queues_of(group).fold(0, |n, q| n.wrapping_add(q.launches(self)))
     }
 
+    /// Agent, rarely: see [`XQueue::give_up_unfollowed`].
+    pub fn give_up_unfollowed(&self, group: &Group) {
+        self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
+    }
+
     pub(crate) fn refresh(&self, group: &Group) {
         self.queues_of(group).for_each(|q| q.refresh(self));
     }

@@ -147,6 +147,30 @@ fn held_on_the_device(level: &str) -> usize {
 }
 
 #[test]
+fn a_stream_that_nobody_ever_waits_for_does_not_keep_its_program_busy_for_ever() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = gpu.run(&["--priority", "high"], &gpu.program("forgets"), &[]);
+    program.expect("ready");
+    let pid = program.pid();
+    let mut rival = gpu.run(&["--priority", "low"], &gpu.program("steady"), &["100", "4"]);
+    rival.expect("ready");
+    rival.progress_after(0);
+    program.tell("go");
+    until("it is idle between its requests", || gpu.place.group(pid).is_some_and(|g| g["state"] == "idle"));
+    // Not only once.
+    for _ in 0..3 {
+        until("it works", || gpu.place.group(pid).is_some_and(|g| g["state"] != "idle"));
+        until("it is idle again", || gpu.place.group(pid).is_some_and(|g| g["state"] == "idle"));
+    }
+    program.tell("end");
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok it has worked"));
+    gpu.assert_counts(pid);
+    rival.tell("end");
+    rival.finish();
+}
+
+#[test]
 fn a_device_gate_holds_what_the_driver_has_already() {
     assert_eq!(held_on_the_device("1"), 0, "level 1 has no gate there");
     assert!(held_on_the_device("2") > 0, "level 2 has");
