@@ -13,8 +13,9 @@ use crate::runtime::Runtime;
 /// XQueues a thread finds without asking the [`Runtime`].
 const ENTRIES: usize = 8;
 
-/// All zero = unused.
+/// All zero = unused. A cache line of its own.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Entry {
     key: usize,
     generation: u32,
@@ -50,7 +51,7 @@ pub struct Thread {
 /// Added to ranks (-255..=255), so that 0 stays free.
 const RANK: i32 = 1000;
 
-const _: () = assert!(size_of::<Thread>() <= 512 && core::mem::offset_of!(Thread, binding) == 8);
+const _: () = assert!(size_of::<Thread>() <= 640 && core::mem::offset_of!(Thread, binding) == 8);
 
 // Initial-exec thread-local storage costs one load where the compiler's own (general-dynamic, in a shared library)
 // costs a call. A preloaded library is there from the start, so its block always finds room.
@@ -60,9 +61,9 @@ core::arch::global_asm!(
     ".hidden xsched_thread",
     ".globl xsched_thread",
     ".type xsched_thread, @object",
-    ".size xsched_thread, 512",
+    ".size xsched_thread, 640",
     ".balign 64",
-    "xsched_thread: .zero 512",
+    "xsched_thread: .zero 640",
     ".text",
 );
 

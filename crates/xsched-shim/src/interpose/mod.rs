@@ -70,6 +70,33 @@ compile_error!("interpose/mod.rs and interpose/dlsym.rs hold x86-64 stubs: write
 const _: () =
     assert!(std::mem::offset_of!(thread::Thread, caller) == 0 && std::mem::offset_of!(thread::Thread, binding) == 8);
 
+/// One of this library's own statics, found beside the code. The compiler looks such up in a table of addresses, whose lines
+/// are as cold as everything else when a program that does much between its launches comes by.
+macro_rules! near {
+    ($what:path) => {{
+        let at: usize;
+        // SAFETY: computes the address of a static of this library; touches no memory.
+        unsafe {
+            core::arch::asm!(
+                "lea {}, [rip + {}]",
+                out(reg) at,
+                sym $what,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        $crate::interpose::typed(at, || &$what)
+    }};
+}
+pub(crate) use near;
+
+/// The static at an address, whose type `like` tells.
+#[inline(always)]
+pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static T {
+    let _ = like;
+    // SAFETY: `near!`, the only caller, gives the address of the very static that `like` would return.
+    unsafe { &*(at as *const T) }
+}
+
 /// Declares the [`Hook`] and the stubs of functions: `hooks! { platform; name => implementation, … }`.
 /// Defines a slice `HOOKS` of all of them, and a module `hook` with one static each.
 macro_rules! hooks {

@@ -12,7 +12,7 @@ use xsched_proto::wire::SIDE_BY_SIDE;
 use super::timeslice;
 use super::types::*;
 use super::{capture, stream};
-use crate::interpose::resolve;
+use crate::interpose::{near, resolve};
 use crate::platform::CUDA;
 use crate::platform::hip;
 use crate::platform::shared::lacking::Lacking;
@@ -315,7 +315,7 @@ impl Driver for Api {
     /// There is one driver in a process.
     #[inline(always)]
     fn beside(real: *mut c_void) -> Option<&'static Api> {
-        let known = API.load(Acquire);
+        let known = near!(API).load(Acquire);
         if known.is_null() {
             return Api::first(real);
         }

@@ -3,7 +3,7 @@
 use super::api::Api;
 use super::types::*;
 use super::{real, sig};
-use crate::interpose::hooks;
+use crate::interpose::{hooks, near};
 use crate::platform::CUDA;
 use crate::platform::shared::Driver;
 use crate::platform::shared::capture::Captures;
@@ -13,7 +13,7 @@ pub(super) static CAPTURES: Captures = Captures::new();
 /// Whether what enters this stream now is only recorded.
 #[inline(always)]
 pub(super) fn is_recording(api: &Api, stream: CUstream) -> bool {
-    CAPTURES.is_active() && asks(api, stream)
+    near!(CAPTURES).is_active() && asks(api, stream)
 }
 
 #[cold]

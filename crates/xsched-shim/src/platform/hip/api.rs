@@ -12,7 +12,7 @@ use xsched_proto::segment::{SEGMENT_BYTES, gate};
 
 use super::types::*;
 use super::{capture, stream};
-use crate::interpose::{BINDINGS, resolve};
+use crate::interpose::{BINDINGS, near, resolve};
 use crate::platform::HIP;
 use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
@@ -345,8 +345,9 @@ impl Driver for Api {
 
     #[inline(always)]
     fn beside(real: *mut c_void) -> Option<&'static Api> {
+        let known = near!(COPIES)[0].load(Acquire);
         // SAFETY: leaked when published, never freed.
-        match unsafe { COPIES[0].load(Acquire).as_ref() } {
+        match unsafe { known.as_ref() } {
             Some(first) if first.holds(real as usize) => Some(first),
             _ => Api::other(real as usize),
         }

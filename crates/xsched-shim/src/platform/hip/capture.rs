@@ -4,7 +4,7 @@ use super::api::Api;
 use super::stream::named;
 use super::types::*;
 use super::{real, sig};
-use crate::interpose::hooks;
+use crate::interpose::{hooks, near};
 use crate::platform::HIP;
 use crate::platform::shared::capture::Captures;
 use crate::platform::shared::{Driver, Flavour, Which};
@@ -14,7 +14,7 @@ pub(super) static CAPTURES: Captures = Captures::new();
 /// Whether what enters this stream now is only recorded.
 #[inline(always)]
 pub(super) fn is_recording(api: &Api, stream: hipStream_t, flavour: Flavour) -> bool {
-    CAPTURES.is_active() && asks(api, named(stream, flavour))
+    near!(CAPTURES).is_active() && asks(api, named(stream, flavour))
 }
 
 #[cold]

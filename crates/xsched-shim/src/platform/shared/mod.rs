@@ -107,7 +107,7 @@ fn elsewhere(hook: &'static Hook) -> *mut c_void {
 /// Needs the platform's `hook`, `sig` and `NOT_INITIALIZED` in scope.
 macro_rules! real {
     ($name:ident) => {{
-        let real = $crate::platform::shared::behind(&hook::$name);
+        let real = $crate::platform::shared::behind($crate::interpose::near!(hook::$name));
         if real.is_null() {
             return NOT_INITIALIZED;
         }
