@@ -84,10 +84,14 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
             queues.map(|q| q["id"].as_str().unwrap().to_owned()).collect()
         };
         let begin = Instant::now();
-        until("it has a queue", || !queues().is_empty());
+        let mut found = Vec::new();
+        until("it has a queue", || {
+            found = queues();
+            !found.is_empty()
+        });
         // Above the rival, level with it, below it.
         let priority = ["20", "10", "-5", "0"][round % 4];
-        place.ask(&["hint", "--queue", &queues()[0], "--priority", priority]);
+        place.ask(&["hint", "--queue", &found[0], "--priority", priority]);
         if round % 4 == 0 {
             program.progress_after(now_ns());
         }
