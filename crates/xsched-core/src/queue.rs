@@ -472,10 +472,14 @@ impl XQueue {
     }
 
     /// Whether a command gets a gate, where there are any. Not each, unless asked for: a gate costs what a short kernel
-    /// takes.
+    /// takes. Queues of the group that have work share what may run ungated, down to the length of a long command each.
     fn is_gated(&self, rt: &Runtime, bound_ns: u64, estimate_ns: u64) -> bool {
-        let ungated_ns = || self.issued_ns.load(Relaxed).saturating_sub(self.gated_ns.load(Relaxed));
-        rt.forced_level().is_some() || estimate_ns >= LONG_NS || ungated_ns() + estimate_ns > bound_ns
+        if rt.forced_level().is_some() || estimate_ns >= LONG_NS {
+            return true;
+        }
+        let ungated_ns = self.issued_ns.load(Relaxed).saturating_sub(self.gated_ns.load(Relaxed)) + estimate_ns;
+        let others = || rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().0 > 0).count();
+        ungated_ns > bound_ns || ungated_ns > LONG_NS && ungated_ns > bound_ns / (1 + others() as u64)
     }
 
     /// When the next mark should be reached, in ns from now; negative = that time has passed.

@@ -36,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) asked_timeslice_us: Option<u64>,
     /// The hardware's time slice that its contexts have, as far as is known, in µs.
     pub(crate) told_timeslice_us: Option<u64>,
+    /// When it was last told to set it again, ns.
+    pub(crate) reasserted_ns: u64,
     /// Forced level.
     pub(crate) level: Option<u8>,
     /// Commands in flight while watched; 0 = automatic.
@@ -131,6 +133,7 @@ impl Client {
             asked_timeslice_us: options.timeslice_us,
             // What it chose itself when it made its context.
             told_timeslice_us: options.timeslice_us.or(Some(class::hardware_timeslice_us(Class::of(priority), false))),
+            reasserted_ns: 0,
             level: options.level,
             threshold: options.threshold.unwrap_or(0),
             // Programs of different users are never one job.

@@ -84,6 +84,10 @@ impl Server {
             }
         }
         self.actions = actions;
+        // Messages, which take their time: after all gates.
+        while let Some(id) = self.reassert.pop() {
+            self.reassert_timeslice(id);
+        }
     }
 
     fn carry_out(&mut self, actions: &mut Vec<Action>) {
@@ -140,7 +144,7 @@ impl Server {
         } else if whole && !interrupts && gated {
             // All but what runs just now is held on the device.
             self.cut_off.extend(at_it.then_some(id));
-            self.reassert_timeslice(id);
+            self.reassert.push(id);
         }
     }
 
@@ -159,7 +163,7 @@ impl Server {
         let word = &group.words().gate;
         word.fetch_or(gate::GRANTED, SeqCst);
         wake(word);
-        self.reassert_timeslice(id);
+        self.reassert.push(id);
     }
 
     /// Tells a group's client what level it is at: not to use gates on the device where the policy wants none.

@@ -57,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) actions: Vec<Action>,
     /// Groups that were just interrupted.
     pub(crate) cut_off: Vec<xsched_policy::GroupId>,
+    /// Whose slices are to be set again, see [`Server::reassert_timeslice`].
+    pub(crate) reassert: Vec<xsched_policy::GroupId>,
     pub(crate) conns: HashMap<u64, Conn>,
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
@@ -161,6 +163,7 @@ impl Server {
             arbiter,
             actions: Vec::with_capacity(64),
             cut_off: Vec::new(),
+            reassert: Vec::new(),
             conns: HashMap::new(),
             groups: HashMap::new(),
             heartbeat,
