@@ -54,6 +54,18 @@ impl Process {
         self.child.id()
     }
 
+    /// Commands given, and of them done, of a `steady` program; also while its launches are held.
+    #[track_caller]
+    pub fn count(&mut self) -> (u64, u64) {
+        self.tell("count");
+        loop {
+            if let Some(rest) = self.line().strip_prefix("given ") {
+                let (given, done) = rest.split_once(" done ").expect("two counts");
+                return (given.parse().expect("a number"), done.parse().expect("a number"));
+            }
+        }
+    }
+
     /// What it wrote to stderr so far.
     pub fn errors(&self) -> String {
         self.errors.lock().unwrap_or_else(|e| e.into_inner()).clone()

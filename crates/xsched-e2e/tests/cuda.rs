@@ -67,17 +67,6 @@ fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
     assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
 }
 
-/// Commands given, and of them done, of a `steady` program; also while its launches are held.
-fn count(program: &mut Process) -> (u64, u64) {
-    program.tell("count");
-    loop {
-        if let Some(rest) = program.line().strip_prefix("given ") {
-            let (given, done) = rest.split_once(" done ").unwrap();
-            return (given.parse().unwrap(), done.parse().unwrap());
-        }
-    }
-}
-
 fn end(gpu: &Gpu, mut program: Process) {
     let pid = program.pid();
     program.tell("end");
@@ -97,12 +86,12 @@ fn a_closed_gate_holds_a_program_alone() {
     for _ in 0..5 {
         gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
         gpu.place.await_state(pid, "suspended");
-        let mut held = count(&mut program);
+        let mut held = program.count();
         until("what it gave is done", || {
-            held = count(&mut program);
+            held = program.count();
             held.0 == held.1
         });
-        let again = count(&mut program);
+        let again = program.count();
         assert_eq!(again, held, "held");
         gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
         program.progress_after(now_ns());
@@ -130,9 +119,9 @@ fn held_on_the_device(level: &str) -> usize {
         for _ in 0..3 {
             rival.progress_after(now_ns());
         }
-        let held = count(&mut program);
+        let held = program.count();
         rival.progress_after(now_ns());
-        assert_eq!(count(&mut program), held, "nothing of it runs");
+        assert_eq!(program.count(), held, "nothing of it runs");
         times += usize::from(held.0 > held.1);
         gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
         program.progress_after(now_ns());
@@ -230,10 +219,10 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
         light.expect("ready");
         heavy.expect("ready");
         // From when both are there: the first may have run alone for a while.
-        let begin = [count(&mut light).1, count(&mut heavy).1];
+        let begin = [light.count().1, heavy.count().1];
         let mut done = [0, 0];
         until("both have done enough to compare", || {
-            done = [count(&mut light).1 - begin[0], count(&mut heavy).1 - begin[1]];
+            done = [light.count().1 - begin[0], heavy.count().1 - begin[1]];
             done[0] + done[1] >= 10_000
         });
         let share = done[0] as f64 / (done[0] + done[1]) as f64;

@@ -195,17 +195,6 @@ fn programs_print_the_same_beside_a_rival() {
     }
 }
 
-/// Commands given, and of them done, of a `steady` program; also while its launches are held.
-fn count(program: &mut Process) -> (u64, u64) {
-    program.tell("count");
-    loop {
-        if let Some(rest) = program.line().strip_prefix("given ") {
-            let (given, done) = rest.split_once(" done ").unwrap();
-            return (given.parse().unwrap(), done.parse().unwrap());
-        }
-    }
-}
-
 fn end(gpu: &Gpu, mut program: Process) {
     let pid = program.pid();
     program.tell("end");
@@ -225,12 +214,12 @@ fn a_closed_gate_holds_a_program_alone() {
     for _ in 0..5 {
         gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
         gpu.place.await_state(pid, "suspended");
-        let mut held = count(&mut program);
+        let mut held = program.count();
         until("what it gave is done", || {
-            held = count(&mut program);
+            held = program.count();
             held.0 == held.1
         });
-        assert_eq!(count(&mut program), held, "held");
+        assert_eq!(program.count(), held, "held");
         gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
         program.progress_after(now_ns());
     }

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../lib/checks.h"
+
 typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
@@ -255,46 +257,6 @@ static const char KERNELS[] =
     "membar.sys;\nDONE: ret; }\n"
     ".visible .entry crash() {\n"
     ".reg .b32 %r<2>; .reg .b64 %d<2>;\nmov.u64 %d1, 64; mov.u32 %r1, 1; st.global.u32 [%d1], %r1; ret; }\n";
-
-static int checks_failed;
-
-__attribute__((format(printf, 2, 3), unused)) static void check_that(int holds, const char *what, ...)
-{
-    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-    va_list arguments;
-    va_start(arguments, what);
-    pthread_mutex_lock(&turn);
-    fputs(holds ? "ok " : "FAIL ", stdout);
-    vprintf(what, arguments);
-    puts("");
-    fflush(stdout);
-    checks_failed |= !holds;
-    pthread_mutex_unlock(&turn);
-    va_end(arguments);
-}
-
-/* A check of its own line. */
-#define CHECK(what, condition) check_that(condition, "%s", what)
-/* A call that must give this result. */
-#define GIVES(what, wanted, call)                                                                                      \
-    do {                                                                                                               \
-        CUresult got_ = (call);                                                                                        \
-        if (got_ == (wanted)) {                                                                                        \
-            check_that(1, "%s", what);                                                                                 \
-        } else {                                                                                                       \
-            check_that(0, "%s: %s gave %d instead of %d (line %d)", what, #call, got_, (int)(wanted), __LINE__);       \
-        }                                                                                                              \
-    } while (0)
-/* A call without which nothing else makes sense. */
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        CUresult got_ = (call);                                                                                        \
-        if (got_ != SUCCESS) {                                                                                         \
-            check_that(0, "%s gave %d (%s:%d)", #call, got_, __FILE__, __LINE__);                                      \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-#define CHECKS_DONE return checks_failed
 
 static CUdevice device;
 static CUcontext context;

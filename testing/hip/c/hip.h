@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../lib/checks.h"
+
 typedef int hipError_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
@@ -145,46 +147,6 @@ hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *, hipGraph_t, const hipGrap
 hipError_t hipGraphInstantiate(hipGraphExec_t *, hipGraph_t, hipGraphNode_t *, char *, size_t);
 hipError_t hipGraphExecDestroy(hipGraphExec_t);
 hipError_t hipGraphLaunch(hipGraphExec_t, hipStream_t);
-
-static int checks_failed;
-
-__attribute__((format(printf, 2, 3), unused)) static void check_that(int holds, const char *what, ...)
-{
-    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-    va_list arguments;
-    va_start(arguments, what);
-    pthread_mutex_lock(&turn);
-    fputs(holds ? "ok " : "FAIL ", stdout);
-    vprintf(what, arguments);
-    puts("");
-    fflush(stdout);
-    checks_failed |= !holds;
-    pthread_mutex_unlock(&turn);
-    va_end(arguments);
-}
-
-/* A check of its own line. */
-#define CHECK(what, condition) check_that(condition, "%s", what)
-/* A call that must give this result. */
-#define GIVES(what, wanted, call)                                                                                      \
-    do {                                                                                                               \
-        hipError_t got_ = (call);                                                                                      \
-        if (got_ == (wanted)) {                                                                                        \
-            check_that(1, "%s", what);                                                                                 \
-        } else {                                                                                                       \
-            check_that(0, "%s: %s gave %d instead of %d (line %d)", what, #call, got_, (int)(wanted), __LINE__);       \
-        }                                                                                                              \
-    } while (0)
-/* A call without which nothing else makes sense. */
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        hipError_t got_ = (call);                                                                                      \
-        if (got_ != SUCCESS) {                                                                                         \
-            printf("FAIL %s: %d (%s:%d)\n", #call, got_, __FILE__, __LINE__);                                          \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-#define CHECKS_DONE return checks_failed
 
 /* The kernels: what a launch names is the address of a variable each. */
 static const char kernel_names[] = "fakehip kernels: axpy fill reduce copy gemm conv2d spin stamp empty nobody";
