@@ -97,6 +97,105 @@ fn a_guarantee_holds_against_a_class_that_is_not_preemptible() {
 }
 
 #[test]
+fn where_a_quantum_ends_exactly_nothing_of_the_next_is_kept() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    for quanta in [1, 3] {
+        w.ready(1);
+        w.run(w.now + quanta * LOW.quantum_us);
+        w.ready(2);
+        assert_eq!(w.open(), [2], "after {quanta} quanta");
+        w.idle(2);
+        w.idle(1);
+    }
+}
+
+#[test]
+fn a_turn_by_guarantee_of_a_class_that_is_not_preemptible_lasts_one_quantum() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { preemptible: false, guarantee_percent: 20, ..LOW }]);
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    w.ready(2);
+    w.ready(1);
+    while w.open() != [1] {
+        w.run(w.arbiter.next_timer().unwrap());
+    }
+    let begin = w.now;
+    w.run(begin + LOW.quantum_us - 1);
+    assert_eq!(w.open(), [1]);
+    w.run(begin + LOW.quantum_us);
+    assert_eq!(w.open(), [2]);
+}
+
+#[test]
+fn a_group_that_goes_behind_its_system_sibling_is_not_kept_instead_of_anybody() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);
+    w.add(GroupSpec { program: ProgramId(7), ..g(1, -1) }, 0);
+    w.add(GroupSpec { program: ProgramId(7), system: true, ..g(2, -1) }, 0);
+    w.add(g(3, 0), 0);
+    w.ready(1);
+    w.run(w.now + 500);
+    w.ready(3);
+    assert_eq!(w.open(), [1], "within its quantum");
+    w.ready(2);
+    assert_eq!(w.open(), [3], "its quantum is over when its sibling wants the device");
+}
+
+/// A rank of a job; its other one is on another device.
+fn rank(id: u64, device: &str, priority: i32) -> GroupSpec {
+    GroupSpec { priority, job: Some("j".into()), ..spec(id, device) }
+}
+
+#[test]
+fn where_a_job_waits_for_another_device_a_quantum_is_not_cut_short_either() {
+    let mut w = World::new("hpf");
+    w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);
+    w.add(rank(1, "d0", -128), 0);
+    w.add(rank(2, "d1", 10), 0);
+    w.add(g(3, -128), 0);
+    w.add(g(4, 10), 0);
+    w.add(GroupSpec { priority: 128, ..spec(5, "d1") }, 0);
+    let begin = w.now;
+    [1, 2, 3].into_iter().for_each(|id| w.ready(id));
+    assert_eq!(w.open(), [1, 2, 3, 5], "beside each other, being equals");
+    w.run(begin + 500);
+    w.ready(4);
+    assert_eq!(w.open(), [1, 2, 3, 5], "both are within their quantum");
+    w.ready(5);
+    assert_eq!(w.open(), [3, 5], "the job goes as a whole, who was beside it stays");
+    w.run(begin + 1_999);
+    assert_eq!(w.open(), [3, 5]);
+    w.run(begin + 2_000);
+    assert_eq!(w.open(), [4, 5]);
+}
+
+#[test]
+fn a_guarantee_holds_beside_that_of_a_job_that_waits_for_another_device() {
+    let mut w = World::new("hpf");
+    let normal = ClassRule { lowest: 0, highest: 127, ..LOW };
+    w.set_classes([LOW, normal].map(|rule| ClassRule { guarantee_percent: 20, ..rule }).into());
+    w.add(rank(1, "d0", 0), 0);
+    w.add(rank(2, "d1", 128), 0);
+    w.add(g(3, -128), 0);
+    w.add(g(4, 128), 0);
+    w.add(GroupSpec { priority: 200, ..spec(5, "d1") }, 0);
+    (1..=5).for_each(|id| w.ready(id));
+    w.run(2_001_000);
+    assert_eq!((w.used(1), w.used(2)), (0.0, 0.0), "kept from d1, where its class has no guarantee");
+    let share = 100.0 * w.used(3) / (w.used(3) + w.used(4));
+    assert!((share - 20.0).abs() < 1.0, "20 % promised, {share} % had");
+    w.idle(5);
+    let (low, job) = (w.used(3), w.used(1));
+    w.run(4_001_000);
+    let shares = [w.used(3) - low, w.used(1) - job].map(|used| used / 20_000.0);
+    assert!(shares.iter().all(|s| (s - 20.0).abs() < 2.0), "20 % promised to each, {shares:?} had");
+}
+
+#[test]
 fn the_other_classes_are_preempted_at_once() {
     let mut w = World::new("hpf");
     w.set_classes(vec![ClassRule { preemptible: false, ..LOW }]);

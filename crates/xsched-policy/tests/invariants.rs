@@ -119,9 +119,12 @@ proptest! {
     #[test]
     fn jobs_run_on_all_their_devices_or_on_none(
         policy in prop_oneof![Just("hpf"), Just("up"), Just("pup"), Just("chaos")],
+        rules in class_rules(),
         steps in proptest::collection::vec(step(true), 1..60),
     ) {
-        play(&mut World::new(policy), &steps, World::assert_jobs);
+        let mut w = World::new(policy);
+        w.set_classes(rules);
+        play(&mut w, &steps, World::assert_jobs);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The groups of one device: accounting, the question to the policy, and what follows from its answer.
 
-use super::classes::Fairness;
+use super::classes::{Claims, Fairness};
 use super::{Action, GroupSpec};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
@@ -133,6 +133,13 @@ pub(super) struct Device {
     waited_since: Option<Micros>,
 }
 
+/// See [`Device::decision`].
+pub(super) struct Decision {
+    verdicts: Vec<Verdict>,
+    next: Option<Micros>,
+    meanwhile: Claims,
+}
+
 impl Device {
     pub(super) fn new(name: String, policy: Box<dyn Policy>, now: Micros) -> Device {
         Device {
@@ -209,16 +216,27 @@ impl Device {
     pub(super) fn decide_without_refused(&mut self, now: Micros, make: &dyn Fn() -> Box<dyn Policy>) {
         self.look();
         let asked = self.filler.get_or_insert_with(make).decide(now, &self.view, &mut self.verdicts);
-        self.next = earlier(self.next, asked);
+        let claimed = self.fairness.apply_meanwhile(now, &self.members, &mut self.verdicts);
+        self.next = earlier(self.next, earlier(asked, claimed));
+    }
+
+    /// What was decided, to be put back by [`Self::put_back`].
+    pub(super) fn decision(&self) -> Decision {
+        Decision { verdicts: self.verdicts.clone(), next: self.next, meanwhile: self.fairness.meanwhile() }
+    }
+
+    pub(super) fn put_back(&mut self, decision: Decision) {
+        self.verdicts = decision.verdicts;
+        self.next = decision.next;
+        self.fairness.put_back(decision.meanwhile);
     }
 
     fn look(&mut self) {
         self.view.clear();
-        let behind = |m: &Member| goes_behind(&self.members, m);
         // Whoever came another way shares the time with all of those who run side by side.
         let space = self.members.iter().all(|m| m.side_by_side);
         self.view.extend(self.members.iter().map(|m| Group {
-            ready: m.wants() && !behind(m),
+            ready: may_run(&self.members, m),
             priority: m.group.priority.max(lent_by_the_stale(&self.members, m)),
             side_by_side: space && !m.too_long,
             ..m.group.clone()
@@ -341,6 +359,11 @@ impl Device {
             m.doubted_since.get_or_insert(now);
         }
     }
+}
+
+/// Whether a group wants the device and waits for nobody of its own process.
+pub(super) fn may_run(members: &[Member], m: &Member) -> bool {
+    m.wants() && !goes_behind(members, m)
 }
 
 /// Whether a group waits because one of the system domain of its own process, of the same priority, wants the device.

@@ -84,15 +84,13 @@ pub(super) fn reconcile(now: Micros, jobs: &[Job], devices: &mut [Device], make:
     // One that gave way to another that had to give way itself may come back, if all others can stay.
     for at in (0..order.len()).rev().filter(|&at| order[at].2).collect::<Vec<_>>() {
         let job = &jobs[order[at].1];
-        let before: Vec<_> = devices.iter().map(|d| (d.verdicts.clone(), d.next)).collect();
+        let before: Vec<_> = devices.iter().map(Device::decision).collect();
         order[at].2 = false;
         job.refuse(false, now, devices, make);
         if order.iter().any(|&(_, j, refused)| !refused && jobs[j].unserved(devices)) {
             order[at].2 = true;
             job.mark(true, devices);
-            for (device, (verdicts, next)) in devices.iter_mut().zip(before) {
-                (device.verdicts, device.next) = (verdicts, next);
-            }
+            devices.iter_mut().zip(before).for_each(|(device, decision)| device.put_back(decision));
         }
     }
 }
