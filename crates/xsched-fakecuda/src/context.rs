@@ -154,7 +154,8 @@ impl Ctx {
     }
 }
 
-fn find(handle: usize) -> Result<Arc<Ctx>> {
+/// The context named.
+pub(crate) fn find(handle: usize) -> Result<Arc<Ctx>> {
     let found = driver()?.contexts.get(handle);
     known("context", handle, found)
         .map_err(|_| if handle == 0 { Error::INVALID_CONTEXT } else { Error::CONTEXT_IS_DESTROYED })

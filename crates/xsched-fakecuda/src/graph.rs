@@ -1,16 +1,17 @@
-//! Graphs. A launch gives the nodes to its stream one after the other, in an order that their edges allow.
+//! Graphs and their nodes. What is launched is made of them in [`crate::exec`].
 
-use crate::context::current;
-use crate::edge::{In, Null, Out};
-use crate::launch::{Launch, check_shape};
-use crate::module::find_function;
+use crate::context;
+use crate::edge::{In, Out};
+use crate::launch::Launch;
+use crate::memops;
+use crate::memory;
 use crate::op::{Argument, HostFunction, Op};
 use crate::process::{driver, known};
 use crate::result::{Error, Result};
-use crate::stats::{COUNTERS, Counters};
-use crate::stream;
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use xsched_sim::client::lock;
 
@@ -20,25 +21,29 @@ pub(crate) struct Graph {
     nodes: Mutex<Vec<Node>>,
 }
 
+/// A node.
 #[derive(Clone)]
-struct Node {
-    op: Op,
+pub(crate) struct Node {
+    /// No other has it.
+    pub(crate) id: u64,
+    /// The node that it was cloned from; 0 = none.
+    origin: u64,
+    pub(crate) op: Op,
     /// Nodes that it waits for.
-    after: Vec<usize>,
+    pub(crate) after: Vec<usize>,
     /// Its `CUgraphNode`, once somebody asked; 0 before.
     handle: usize,
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
 }
 
 /// What a `CUgraphNode` names.
 pub(crate) struct NodeHandle {
     graph: Weak<Graph>,
     index: usize,
-}
-
-/// A graph made ready to be launched.
-pub(crate) struct Exec {
-    handle: usize,
-    ops: Mutex<Vec<Op>>,
 }
 
 impl Graph {
@@ -50,7 +55,7 @@ impl Graph {
     /// Adds a node after others.
     pub(crate) fn add(&self, op: Op, after: Vec<usize>) -> usize {
         let mut nodes = lock(&self.nodes);
-        nodes.push(Node { op, after, handle: 0 });
+        nodes.push(Node { id: next_id(), origin: 0, op, after, handle: 0 });
         nodes.len() - 1
     }
 
@@ -66,21 +71,25 @@ impl Graph {
         found
     }
 
-    /// Its commands in an order that the edges allow; none if they go in a circle.
-    fn ordered(&self) -> Result<Vec<Op>> {
-        let nodes = lock(&self.nodes);
-        let (mut done, mut order) = (vec![false; nodes.len()], Vec::with_capacity(nodes.len()));
-        while order.len() < nodes.len() {
-            let ready = |i: &usize| !done[*i] && nodes[*i].after.iter().all(|&before| done[before]);
-            let next = (0..nodes.len()).find(ready).ok_or(Error::INVALID_VALUE)?;
-            done[next] = true;
-            order.push(nodes[next].op.clone());
-        }
-        Ok(order)
+    /// Its nodes, as they are.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        lock(&self.nodes).clone()
     }
 }
 
-fn find(handle: usize) -> Result<Arc<Graph>> {
+/// Places of nodes in an order that the edges allow; none if they go in a circle.
+pub(crate) fn order(nodes: &[Node]) -> Result<Vec<usize>> {
+    let (mut done, mut order) = (vec![false; nodes.len()], Vec::with_capacity(nodes.len()));
+    while order.len() < nodes.len() {
+        let ready = |i: &usize| !done[*i] && nodes[*i].after.iter().all(|&before| done[before]);
+        let next = (0..nodes.len()).find(ready).ok_or(Error::INVALID_VALUE)?;
+        done[next] = true;
+        order.push(next);
+    }
+    Ok(order)
+}
+
+pub(crate) fn find(handle: usize) -> Result<Arc<Graph>> {
     known("graph", handle, driver()?.graphs.get(handle))
 }
 
@@ -104,7 +113,7 @@ pub(crate) fn node_index(graph: &Arc<Graph>, handle: usize) -> Result<usize> {
     if node.graph.as_ptr() == Arc::as_ptr(graph) { Ok(node.index) } else { Err(Error::INVALID_VALUE) }
 }
 
-fn find_node(handle: usize) -> Result<(Arc<Graph>, usize)> {
+pub(crate) fn find_node(handle: usize) -> Result<(Arc<Graph>, usize)> {
     let node = known("graph node", handle, driver()?.nodes.get(handle))?;
     Ok((node.graph.upgrade().ok_or(Error::INVALID_HANDLE)?, node.index))
 }
@@ -123,18 +132,32 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
 }
 
 pub(crate) fn clone(out: Out<usize>, handle: usize) -> Result<()> {
-    let (out, from) = (out.required()?, find(handle)?);
-    let nodes = lock(&from.nodes).iter().map(|node| Node { handle: 0, ..node.clone() }).collect();
+    let (out, from) = (out.required()?, find(handle)?.nodes());
+    // So cuda.h says, without the result.
+    if from.iter().any(|node| matches!(node.op, Op::Memory(_))) {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    let cloned = |node: Node| Node { id: next_id(), origin: node.id, handle: 0, ..node };
     let graph = Graph::add_new()?;
-    *lock(&graph.nodes) = nodes;
+    *lock(&graph.nodes) = from.into_iter().map(cloned).collect();
     out.put(graph.handle)
+}
+
+pub(crate) fn find_in_clone(out: Out<usize>, node: usize, clone: usize) -> Result<()> {
+    let ((graph, index), clone) = (find_node(node)?, find(clone)?);
+    let id = lock(&graph.nodes)[index].id;
+    let found = lock(&clone.nodes).iter().position(|node| node.origin == id).ok_or(Error::INVALID_VALUE)?;
+    out.put(node_handle(&clone, found)?)
 }
 
 fn add_node(out: Out<usize>, graph: usize, after: In<usize>, count: usize, op: Op) -> Result<()> {
     let (out, graph) = (out.required()?, find(graph)?);
     let after = if count == 0 { Vec::new() } else { after.list(count)? };
-    let after: Result<Vec<usize>> = after.into_iter().map(|node| node_index(&graph, node)).collect();
-    let node = graph.add(op, after?);
+    let after = after.into_iter().map(|node| node_index(&graph, node)).collect::<Result<Vec<usize>>>()?;
+    if after.iter().collect::<BTreeSet<_>>().len() != after.len() {
+        return Err(Error::INVALID_VALUE);
+    }
+    let node = graph.add(op, after);
     out.put(node_handle(&graph, node)?)
 }
 
@@ -159,11 +182,28 @@ pub(crate) struct KernelParamsV2 {
     ctx: usize,
 }
 
-fn kernel_op(params: KernelParams, kernel: usize) -> Result<Op> {
-    let KernelParams { function, grid, block, shared, params, extra } = params;
-    check_shape(grid, block, shared)?;
-    let function = find_function(if function == 0 { kernel } else { function })?;
-    Ok(Op::Kernel(Launch::new(function.kernel, params, extra)?))
+impl KernelParams {
+    pub(crate) fn op(self, kernel: usize) -> Result<Op> {
+        let Self { function, grid: [gx, gy, gz], block: [bx, by, bz], shared, params, extra } = self;
+        let function = if function == 0 { kernel } else { function };
+        Ok(Op::Kernel(Launch::new(function, [gx, gy, gz, bx, by, bz, shared], params, extra)?))
+    }
+}
+
+impl KernelParamsV2 {
+    pub(crate) fn op(self) -> Result<Op> {
+        self.first.op(self.kernel)
+    }
+}
+
+/// Without the arguments, which this driver has not kept as they were given.
+pub(crate) fn kernel_params_v2(node: usize, out: Out<KernelParamsV2>) -> Result<()> {
+    let (graph, index) = find_node(node)?;
+    let Op::Kernel(launch) = lock(&graph.nodes)[index].op else { return Err(Error::INVALID_VALUE) };
+    let ([gx, gy, gz, bx, by, bz, shared], function) = (launch.shape, launch.function);
+    let (params, extra) = (In::NOTHING, In::NOTHING);
+    let first = KernelParams { function, grid: [gx, gy, gz], block: [bx, by, bz], shared, params, extra };
+    out.required()?.put(KernelParamsV2 { first, kernel: 0, ctx: 0 })
 }
 
 pub(crate) fn add_kernel(
@@ -173,7 +213,7 @@ pub(crate) fn add_kernel(
     count: usize,
     params: In<KernelParams>,
 ) -> Result<()> {
-    add_node(out, graph, after, count, kernel_op(params.get()?, 0)?)
+    add_node(out, graph, after, count, params.get()?.op(0)?)
 }
 
 pub(crate) fn add_kernel_v2(
@@ -183,8 +223,7 @@ pub(crate) fn add_kernel_v2(
     count: usize,
     params: In<KernelParamsV2>,
 ) -> Result<()> {
-    let KernelParamsV2 { first, kernel, .. } = params.get()?;
-    add_node(out, graph, after, count, kernel_op(first, kernel)?)
+    add_node(out, graph, after, count, params.get()?.op()?)
 }
 
 pub(crate) fn add_empty(out: Out<usize>, graph: usize, after: In<usize>, count: usize) -> Result<()> {
@@ -206,22 +245,110 @@ pub(crate) fn add_host(
     count: usize,
     params: In<HostParams>,
 ) -> Result<()> {
-    let HostParams { function, argument } = params.get()?;
-    let op = Op::Host(function.ok_or(Error::INVALID_VALUE)?, Argument(argument));
-    add_node(out, graph, after, count, op)
+    add_node(out, graph, after, count, params.get()?.op()?)
+}
+
+impl HostParams {
+    pub(crate) fn op(self) -> Result<Op> {
+        Ok(Op::Host(self.function.ok_or(Error::INVALID_VALUE)?, Argument(self.argument)))
+    }
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct BatchParams {
+    ctx: usize,
+    count: c_uint,
+    params: In<memops::Params>,
+    flags: c_uint,
+}
+
+impl BatchParams {
+    pub(crate) fn op(self) -> Result<Op> {
+        let ops = memops::parse(self.count, self.params, self.flags)?;
+        memops::check(&ops, &context::find(self.ctx)?)?;
+        Ok(Op::MemOps(ops))
+    }
+}
+
+pub(crate) fn add_batch(
+    out: Out<usize>,
+    graph: usize,
+    after: In<usize>,
+    count: usize,
+    params: In<BatchParams>,
+) -> Result<()> {
+    add_node(out, graph, after, count, params.get()?.op()?)
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct AllocParams {
+    pool: [u64; 11],
+    access: usize,
+    access_count: usize,
+    bytes: usize,
+    address: u64,
+}
+
+/// The memory is there from now on, rather than from when the node has run.
+pub(crate) fn add_alloc(
+    out: Out<usize>,
+    graph: usize,
+    after: In<usize>,
+    count: usize,
+    params: Out<AllocParams>,
+) -> Result<()> {
+    let mut given = params.read()?;
+    given.address = memory::allocated(given.bytes)?;
+    params.put(given)?;
+    add_node(out, graph, after, count, Op::Memory(10))
+}
+
+pub(crate) fn add_free(out: Out<usize>, graph: usize, after: In<usize>, count: usize, _address: u64) -> Result<()> {
+    add_node(out, graph, after, count, Op::Memory(11))
 }
 
 pub(crate) fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: usize, child: usize) -> Result<()> {
-    add_node(out, graph, after, count, Op::Child(find(child)?.ordered()?))
+    let nodes = find(child)?.nodes();
+    let ops = order(&nodes)?.into_iter().map(|place| nodes[place].op.clone()).collect();
+    add_node(out, graph, after, count, Op::Child(ops))
 }
 
 pub(crate) fn add_dependencies(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Result<()> {
     let graph = find(graph)?;
     for index in 0..count {
         let (from, to) = (node_index(&graph, from.at(index)?)?, node_index(&graph, to.at(index)?)?);
-        lock(&graph.nodes)[to].after.push(from);
+        let nodes = &mut lock(&graph.nodes);
+        if nodes[to].after.contains(&from) {
+            return Err(Error::INVALID_VALUE);
+        }
+        nodes[to].after.push(from);
     }
     Ok(())
+}
+
+pub(crate) fn remove_dependencies(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Result<()> {
+    let graph = find(graph)?;
+    for index in 0..count {
+        let (from, to) = (node_index(&graph, from.at(index)?)?, node_index(&graph, to.at(index)?)?);
+        let after = &mut lock(&graph.nodes)[to].after;
+        let place = after.iter().position(|&node| node == from).ok_or(Error::INVALID_VALUE)?;
+        after.remove(place);
+    }
+    Ok(())
+}
+
+pub(crate) fn remove_dependencies_v2(
+    graph: usize,
+    from: In<usize>,
+    to: In<usize>,
+    _: In<u8>,
+    count: usize,
+) -> Result<()> {
+    remove_dependencies(graph, from, to, count)
 }
 
 pub(crate) fn add_dependencies_v2(graph: usize, from: In<usize>, to: In<usize>, _: In<u8>, count: usize) -> Result<()> {
@@ -296,9 +423,8 @@ pub(crate) fn get_edges_v2(
 }
 
 /// CUgraphNodeType.
-pub(crate) fn node_type(node: usize, out: Out<c_int>) -> Result<()> {
-    let (graph, index) = find_node(node)?;
-    let kind = match lock(&graph.nodes)[index].op {
+pub(crate) fn kind(op: &Op) -> c_int {
+    match op {
         Op::Kernel(_) => 0,
         Op::Copy(_) => 1,
         Op::Set(_) => 2,
@@ -307,96 +433,12 @@ pub(crate) fn node_type(node: usize, out: Out<c_int>) -> Result<()> {
         Op::Empty => 5,
         Op::Wait(_) => 6,
         Op::Record(_) => 7,
+        Op::Memory(kind) => *kind,
         Op::MemOps(_) => 12,
-    };
-    out.put(kind)
-}
-
-fn instantiated(out: Out<usize>, graph: usize) -> Result<()> {
-    let out = out.required()?;
-    current()?;
-    let ops = Mutex::new(find(graph)?.ordered()?);
-    out.put(driver()?.execs.add(|handle| Arc::new(Exec { handle, ops })).handle)
-}
-
-pub(crate) fn instantiate(
-    out: Out<usize>,
-    graph: usize,
-    node: Out<usize>,
-    log: Out<c_char>,
-    room: usize,
-) -> Result<()> {
-    node.maybe(0);
-    if room > 0 {
-        log.maybe(0);
     }
-    instantiated(out, graph)
 }
 
-pub(crate) fn instantiate_with_flags(out: Out<usize>, graph: usize, _: u64) -> Result<()> {
-    instantiated(out, graph)
-}
-
-pub(crate) fn exec_destroy(handle: usize) -> Result<()> {
-    known("executable graph", handle, driver()?.execs.remove(handle)).map(drop)
-}
-
-fn find_exec(handle: usize) -> Result<Arc<Exec>> {
-    known("executable graph", handle, driver()?.execs.get(handle))
-}
-
-pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
-    let (exec, stream) = (find_exec(exec)?, stream::find(null, stream)?);
-    let ops = lock(&exec.ops).clone();
-    // So driver 580 answers.
-    if let Some(capture) = stream.capture() {
-        capture.invalidate();
-        return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
-    }
-    stream.issue_all(&ops)?;
-    Counters::add(&COUNTERS.graph_launches);
-    Ok(())
-}
-
-/// Nothing has to go to the device before the launch.
-pub(crate) fn upload(null: Null, exec: usize, stream: usize) -> Result<()> {
-    find_exec(exec)?;
-    stream::find(null, stream).map(drop)
-}
-
-/// Takes over another graph's parameters if it has the same nodes.
-fn update(exec: usize, graph: usize) -> Result<()> {
-    let (exec, ops) = (find_exec(exec)?, find(graph)?.ordered()?);
-    let mut own = lock(&exec.ops);
-    let same = own.len() == ops.len()
-        && own.iter().zip(&ops).all(|(a, b)| std::mem::discriminant(a) == std::mem::discriminant(b));
-    if !same {
-        // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
-        return Err(Error(910));
-    }
-    *own = ops;
-    Ok(())
-}
-
-pub(crate) fn exec_update(exec: usize, graph: usize, node: Out<usize>, result: Out<c_int>) -> Result<()> {
-    node.maybe(0);
-    let updated = update(exec, graph);
-    // CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
-    result.maybe(if updated.is_ok() { 0 } else { 2 });
-    updated
-}
-
-/// `CUgraphExecUpdateResultInfo`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct UpdateResult {
-    result: c_int,
-    node: usize,
-    from: usize,
-}
-
-pub(crate) fn exec_update_v2(exec: usize, graph: usize, info: Out<UpdateResult>) -> Result<()> {
-    let updated = update(exec, graph);
-    info.maybe(UpdateResult { result: if updated.is_ok() { 0 } else { 2 }, node: 0, from: 0 });
-    updated
+pub(crate) fn node_type(node: usize, out: Out<c_int>) -> Result<()> {
+    let (graph, index) = find_node(node)?;
+    out.put(kind(&lock(&graph.nodes)[index].op))
 }

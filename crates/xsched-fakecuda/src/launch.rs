@@ -21,13 +21,19 @@ const BASE_NS: u64 = 2_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
     kernel: Kernel,
+    /// The handle that the program gave, and grid, block and bytes of shared memory.
+    pub(crate) function: usize,
+    pub(crate) shape: [c_uint; 7],
     /// In order, each in the low bits.
     arguments: [u64; PARAMETERS],
 }
 
 impl Launch {
     /// Takes the arguments from where a launch has them.
-    pub(crate) fn new(kernel: Kernel, params: In<In<u8>>, extra: In<usize>) -> Result<Self> {
+    pub(crate) fn new(function: usize, shape: [c_uint; 7], params: In<In<u8>>, extra: In<usize>) -> Result<Self> {
+        let [gx, gy, gz, bx, by, bz, shared] = shape;
+        check_shape([gx, gy, gz], [bx, by, bz], shared)?;
+        let kernel = find_function(function)?.kernel;
         let mut arguments = [0; PARAMETERS];
         let packed = if params.is_null() && !kernel.parameters().is_empty() { Some(buffer(extra)?) } else { None };
         for (index, (&size, offset)) in kernel.parameters().iter().zip(kernel.offsets()).enumerate() {
@@ -41,7 +47,7 @@ impl Launch {
             }
             arguments[index] = u64::from_le_bytes(bytes);
         }
-        Ok(Self { kernel, arguments })
+        Ok(Self { kernel, function, shape, arguments })
     }
 
     /// What it asks of the device. A kernel that reaches outside the context's memory faults.
@@ -117,7 +123,7 @@ fn buffer(extra: In<usize>) -> Result<In<u8>> {
 }
 
 /// The grid must be one that a device has room for.
-pub(crate) fn check_shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Result<()> {
+fn check_shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Result<()> {
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
     let fits = grid.iter().all(|&n| n > 0)
         && grid[0] <= 0x7fff_ffff
@@ -148,10 +154,10 @@ pub(crate) fn kernel(
     params: In<In<u8>>,
     extra: In<usize>,
 ) -> Result<()> {
-    let (function, stream) = (find_function(function)?, stream::find(null, stream)?);
-    check_context(&function, &stream.context()?)?;
-    check_shape([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared)?;
-    let launch = Launch::new(function.kernel, params, extra)?;
+    let stream = stream::find(null, stream)?;
+    check_context(&*find_function(function)?, &stream.context()?)?;
+    let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared];
+    let launch = Launch::new(function, shape, params, extra)?;
     stream.issue(Op::Kernel(launch)).map(drop)
 }
 

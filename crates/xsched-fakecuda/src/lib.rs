@@ -26,6 +26,7 @@ mod copy;
 mod device;
 mod edge;
 mod event;
+mod exec;
 mod graph;
 mod launch;
 mod lookup;

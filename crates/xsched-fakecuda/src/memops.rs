@@ -65,10 +65,7 @@ impl MemOp {
 fn issue(null: Null, stream: usize, ops: Vec<MemOp>) -> Result<()> {
     let stream = stream::find(null, stream)?;
     let ctx = stream.context()?;
-    for op in &ops {
-        let (MemOp::Wait { address, width, .. } | MemOp::Write { address, width, .. }) = *op;
-        memory::place(&ctx, address, width as usize)?;
-    }
+    check(&ops, &ctx)?;
     capture::no_implicit(&stream, &ctx)?;
     stream.issue(Op::MemOps(ops)).map(drop)
 }
@@ -103,7 +100,8 @@ pub(crate) struct Params {
     rest: u64,
 }
 
-pub(crate) fn batch(null: Null, stream: usize, count: c_uint, params: In<Params>, flags: c_uint) -> Result<()> {
+/// Operations given at once.
+pub(crate) fn parse(count: c_uint, params: In<Params>, flags: c_uint) -> Result<Vec<MemOp>> {
     // CU_STREAM_BATCH_MEM_OP_...: at most 256 at once.
     if flags != 0 || count > 256 {
         return Err(Error::INVALID_VALUE);
@@ -121,5 +119,18 @@ pub(crate) fn batch(null: Null, stream: usize, count: c_uint, params: In<Params>
             _ => return Err(Error::NOT_SUPPORTED),
         }
     }
-    issue(null, stream, ops)
+    Ok(ops)
+}
+
+pub(crate) fn batch(null: Null, stream: usize, count: c_uint, params: In<Params>, flags: c_uint) -> Result<()> {
+    issue(null, stream, parse(count, params, flags)?)
+}
+
+/// Every word must be known to the context.
+pub(crate) fn check(ops: &[MemOp], ctx: &Arc<Ctx>) -> Result<()> {
+    for op in ops {
+        let (MemOp::Wait { address, width, .. } | MemOp::Write { address, width, .. }) = *op;
+        memory::place(ctx, address, width as usize)?;
+    }
+    Ok(())
 }

@@ -132,10 +132,15 @@ fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
 }
 
+/// Device memory of the calling thread's context.
+pub(crate) fn allocated(bytes: usize) -> Result<u64> {
+    alloc_device(&*current()?, bytes)
+}
+
 pub(crate) fn alloc(out: Out<u64>, bytes: usize) -> Result<()> {
-    let (out, ctx) = (out.required()?, current()?);
+    let out = out.required()?;
     potentially_unsafe()?;
-    out.put(alloc_device(&ctx, bytes)?)
+    out.put(allocated(bytes)?)
 }
 
 pub(crate) fn alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, rows: usize, unit: c_uint) -> Result<()> {

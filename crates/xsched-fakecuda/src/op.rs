@@ -48,6 +48,9 @@ pub(crate) enum Op {
     Wait(Arc<Event>),
     MemOps(Vec<MemOp>),
     Empty,
+    /// A node of this kind (CUgraphNodeType) that allocates or frees memory: that was allocated when the node was made,
+    /// and lasts as long as its context.
+    Memory(c_int),
     /// A graph in a graph: its commands in order.
     Child(Vec<Op>),
 }
@@ -119,7 +122,7 @@ impl Op {
                 ops.iter().try_for_each(|op| give(ctx, slot, op.action(ctx)?).map(drop))?;
                 Ok(ctx.sim.end(slot)?)
             }
-            Self::Empty => Ok(ctx.sim.end(slot)?),
+            Self::Empty | Self::Memory(_) => Ok(ctx.sim.end(slot)?),
             Self::Child(ops) => {
                 ops.iter().try_for_each(|op| op.run(ctx, slot, graph).map(drop))?;
                 Ok(ctx.sim.end(slot)?)

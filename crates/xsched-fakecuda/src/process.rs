@@ -2,7 +2,8 @@
 
 use crate::context::{Ctx, Primary};
 use crate::event::Event;
-use crate::graph::{Exec, Graph, NodeHandle};
+use crate::exec::Exec;
+use crate::graph::{Graph, NodeHandle};
 use crate::module::{Function, Module};
 use crate::result::{Error, Result};
 use crate::slab::Slab;

@@ -7,7 +7,7 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, op, process, stream,
+    capture, context, copy, device, event, exec, graph, launch, lookup, memops, memory, module, op, process, stream,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::atomic::AtomicU64;
@@ -413,14 +413,40 @@ functions! {
         graph: Graph, from: Out<Node>, to: Out<Node>, edges: Out<u8>, count: graph::InOutCount)
         => graph::get_edges_v2;
     driver cuGraphNodeGetType(node: Node, out: Out<c_int>) => graph::node_type;
+    driver cuGraphNodeFindInClone(out: Out<Node>, node: Node, clone: Graph) => graph::find_in_clone;
+    driver cuGraphKernelNodeGetParams_v2(node: Node, out: Out<graph::KernelParamsV2>) => graph::kernel_params_v2;
+    driver cuGraphAddBatchMemOpNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::BatchParams>)
+        => graph::add_batch;
+    driver cuGraphAddMemAllocNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: Out<graph::AllocParams>)
+        => graph::add_alloc;
+    driver cuGraphAddMemFreeNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize, at: u64)
+        => graph::add_free;
+    driver cuGraphRemoveDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
+        => graph::remove_dependencies;
+    driver cuGraphRemoveDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, edges: In<u8>, count: usize)
+        => graph::remove_dependencies_v2;
+
     driver cuGraphInstantiate(out: Out<Exec>, graph: Graph, node: Out<Node>, log: Out<c_char>, room: usize)
-        => graph::instantiate;
+        => exec::instantiate;
     driver cuGraphInstantiate_v2(out: Out<Exec>, graph: Graph, node: Out<Node>, log: Out<c_char>, room: usize)
-        => graph::instantiate;
-    driver cuGraphInstantiateWithFlags(out: Out<Exec>, graph: Graph, flags: u64) => graph::instantiate_with_flags;
-    driver cuGraphExecDestroy(exec: Exec) => graph::exec_destroy;
-    driver cuGraphExecUpdate(exec: Exec, graph: Graph, node: Out<Node>, result: Out<c_int>) => graph::exec_update;
-    driver cuGraphExecUpdate_v2(exec: Exec, graph: Graph, info: Out<graph::UpdateResult>) => graph::exec_update_v2;
-    driver cuGraphLaunch / cuGraphLaunch_ptsz(exec: Exec, stream: Stream) => graph::launch;
-    driver cuGraphUpload / cuGraphUpload_ptsz(exec: Exec, stream: Stream) => graph::upload;
+        => exec::instantiate;
+    driver cuGraphInstantiateWithFlags(out: Out<Exec>, graph: Graph, flags: u64) => exec::instantiate_with_flags;
+    driver cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz(
+        out: Out<Exec>, graph: Graph, params: Out<exec::Params>) => exec::instantiate_with_params;
+    driver cuGraphExecDestroy(exec: Exec) => exec::destroy;
+    driver cuGraphExecGetFlags(exec: Exec, out: Out<u64>) => exec::get_flags;
+    driver cuGraphExecUpdate(exec: Exec, graph: Graph, node: Out<Node>, result: Out<c_int>) => exec::exec_update;
+    driver cuGraphExecUpdate_v2(exec: Exec, graph: Graph, info: Out<exec::Outcome>) => exec::exec_update_v2;
+    driver cuGraphExecKernelNodeSetParams(exec: Exec, node: Node, params: In<graph::KernelParams>) => exec::set_kernel;
+    driver cuGraphExecKernelNodeSetParams_v2(exec: Exec, node: Node, params: In<graph::KernelParamsV2>)
+        => exec::set_kernel_v2;
+    driver cuGraphExecHostNodeSetParams(exec: Exec, node: Node, params: In<graph::HostParams>) => exec::set_host;
+    driver cuGraphExecBatchMemOpNodeSetParams(exec: Exec, node: Node, params: In<graph::BatchParams>)
+        => exec::set_batch;
+    driver cuGraphNodeSetEnabled(exec: Exec, node: Node, enabled: c_uint) => exec::set_enabled;
+    driver cuGraphNodeGetEnabled(exec: Exec, node: Node, out: Out<c_uint>) => exec::get_enabled;
+    driver cuGraphLaunch / cuGraphLaunch_ptsz(exec: Exec, stream: Stream) => exec::launch;
+    driver cuGraphUpload / cuGraphUpload_ptsz(exec: Exec, stream: Stream) => exec::upload;
 }

@@ -133,7 +133,7 @@ macro_rules! programs {
 }
 
 programs! {
-    basics: 0, streams: 0, events: 0, memops: 1, hostfuncs: 1, capture: 0, graphs: 0, errors: 1, contexts: 0,
+    basics: 0, streams: 0, events: 0, memops: 1, hostfuncs: 1, capture: 0, graphs: 0, graph_nodes: 0, errors: 1, contexts: 0,
     multithread: 0,
 }
 

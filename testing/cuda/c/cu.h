@@ -46,7 +46,7 @@ enum {
     ILLEGAL_ADDRESS = 700, CONTEXT_IS_DESTROYED = 709, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
     NOT_PERMITTED = 800, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_MERGE = 902,
     CAPTURE_UNMATCHED = 903, CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905, CAPTURE_IMPLICIT = 906,
-    CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908
+    CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908, GRAPH_UPDATE_FAILURE = 910
 };
 enum { NON_BLOCKING = 1 };                                        /* stream flags */
 enum { DISABLE_TIMING = 2 };                                      /* event flags */
@@ -87,6 +87,26 @@ typedef struct {
     CUhostFn fn;
     void *userData;
 } CUDA_HOST_NODE_PARAMS;
+
+typedef struct {
+    int allocType, handleTypes, locationType, locationId; /* 1 = pinned, 0 = none; 1 = on the device of this number */
+    uint64_t rest[9];
+    const void *accessDescs;
+    size_t accessDescCount, bytesize;
+    CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+    uint64_t flags;
+    CUstream hUploadStream;
+    CUgraphNode hErrNode_out;
+    int result_out;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+
+typedef struct {
+    int result; /* 0 = success, 2 = other topology, 3 = another type of node */
+    CUgraphNode errorNode, errorFromNode;
+} CUgraphExecUpdateResultInfo;
 
 /* One operation of a batch; type 1, 2 = wait, write 32 bits; 4, 5 = 64 bits. */
 typedef struct {
@@ -206,8 +226,18 @@ typedef struct {
     F(cuGraphAddChildGraphNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph))                        \
     F(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                             \
     F(cuGraphNodeGetType, (CUgraphNode, int *))                                                                        \
+    F(cuGraphAddMemAllocNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *))     \
+    F(cuGraphAddMemFreeNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                       \
     F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, uint64_t))                                                 \
+    F(cuGraphInstantiateWithParams, (CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *))                         \
     F(cuGraphExecDestroy, (CUgraphExec))                                                                               \
+    F(cuGraphExecGetFlags, (CUgraphExec, uint64_t *))                                                                  \
+    F(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))                  \
+    F(cuGraphExecHostNodeSetParams, (CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS *))                         \
+    F(cuGraphExecUpdate_v2, (CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *))                                     \
+    F(cuGraphNodeSetEnabled, (CUgraphExec, CUgraphNode, unsigned))                                                     \
+    F(cuGraphNodeGetEnabled, (CUgraphExec, CUgraphNode, unsigned *))                                                   \
+    F(cuGraphUpload, (CUgraphExec, CUstream))                                                                          \
     F(cuGraphLaunch, (CUgraphExec, CUstream))
 
 #define CU_DECLARE(name, args) __attribute__((unused)) static CUresult(*name) args;

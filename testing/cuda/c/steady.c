@@ -1,7 +1,7 @@
-/* Goes on and on: steady [US] [BATCH]. Batches of kernels of US microseconds, back to back: each batch is given before
- * the one before it is complete, so that the device always has something to do. After each batch a line with the time of
- * CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M" also while launches are held; "end",
- * or the end of stdin, ends it: the result is checked. */
+/* Goes on and on: steady [US] [BATCH] [graph]. Batches of kernels of US microseconds, back to back, each a graph if so
+ * asked: each batch is given before the one before it is complete, so that the device always has something to do. After
+ * each batch a line with the time of CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M" also
+ * while launches are held; "exit" exits at once; "end", or the end of stdin, ends it: the result is checked. */
 #include "cu.h"
 #include <stdatomic.h>
 
@@ -18,9 +18,23 @@ static void *listens(void *unused)
             printf("given %ld done %ld\n", g, (long)*done);
             fflush(stdout);
         }
+        if (!strcmp(line, "exit\n")) {
+            exit(0);
+        }
     }
     atomic_store(&ending, 1);
     return unused;
+}
+
+static CUdeviceptr at;
+
+static void give(CUstream s, uint64_t us, long batch, long counted)
+{
+    for (long i = 0; i < batch; i++) {
+        OK(launch_spin(s, us));
+        OK(launch_axpy(s, at, at + 4, 1, 1));
+        atomic_fetch_add(&given, counted);
+    }
 }
 
 int main(int argc, char **argv)
@@ -30,7 +44,8 @@ int main(int argc, char **argv)
     cu_start();
     CUstream s;
     CUevent reached[2];
-    CUdeviceptr at;
+    CUgraph graph;
+    CUgraphExec exec = NULL;
     pthread_t listener;
     float *cells = pinned(2 * sizeof *cells, &at);
     done = cells;
@@ -38,14 +53,22 @@ int main(int argc, char **argv)
     OK(cuStreamCreate(&s, NON_BLOCKING));
     OK(cuEventCreate(&reached[0], DISABLE_TIMING));
     OK(cuEventCreate(&reached[1], DISABLE_TIMING));
+    if (argc > 3) {
+        OK(cuStreamBeginCapture_v2(s, CAPTURE_THREAD_LOCAL));
+        give(s, us, batch, 0);
+        OK(cuStreamEndCapture(s, &graph));
+        OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+        OK(cuGraphDestroy(graph));
+    }
     puts("ready");
     fflush(stdout);
     pthread_create(&listener, NULL, listens, NULL);
     for (long n = 0; !atomic_load(&ending); n++) {
-        for (long i = 0; i < batch; i++) {
-            OK(launch_spin(s, us));
-            OK(launch_axpy(s, at, at + 4, 1, 1));
-            atomic_fetch_add(&given, 1);
+        if (exec) {
+            OK(cuGraphLaunch(exec, s));
+            atomic_fetch_add(&given, batch);
+        } else {
+            give(s, us, batch, 1);
         }
         OK(cuEventRecord(reached[n % 2], s));
         if (n > 0) {
