@@ -5,7 +5,8 @@ faults.
   faults.py [--bin DIR] [--out FILE] [--quick] [NAME ...]
 
 Names:
-  daemon    in each mix of coloc.py: the daemon killed, a new one started, that one stopped for 3 s
+  daemon    in each mix of coloc.py: the daemon killed, a new one started, that one stopped for 3 s; results are as
+            before, and no program holds more descriptors than before
   kills     clients killed at random, 200 times, beside one that must go on and keep its results
   stopped   a best-effort program stopped (SIGSTOP) for 3 s while it has the device, then an urgent one
   gate      programs suspended for two minutes at every level, then resumed
@@ -63,6 +64,11 @@ def footprint(pid):
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         "rss_kib": next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")),
     }
+
+
+def programs_hold(programs):
+    """Descriptors of each program of a set."""
+    return [footprint(worker.process.pid)["descriptors"] for worker in programs.workers]
 
 
 def wait_until(holds, seconds, why):
@@ -143,6 +149,7 @@ class Faults:
             before = programs.window(2 * step)
             attached = len(self.site.seen(system))
             require(attached == len(programs.workers), f"{attached} of {len(programs.workers)} programs are attached")
+            held = programs_hold(programs)
             events = []
 
             def happens(what):
@@ -173,8 +180,11 @@ class Faults:
             meanwhile = [json.loads(w.expect("RESULT", 5 * step + 60)) for w in programs.workers]
             wait_until(lambda: len(self.site.seen(system)) == len(programs.workers), 10, "all attached in the end")
             after = programs.window(2 * step)
+            holding = programs_hold(programs)
         finally:
             programs.close()
+        more = [f"{a['role']}: {x} to {y}" for a, x, y in zip(after, held, holding) if y > x]
+        require(not more, f"descriptors grew with the new daemon: {', '.join(more)}")
         for a, b, c in zip(before, meanwhile, after):
             # Within what a library's own order of additions may change; the compatibility ladder compares bit for bit.
             require(
@@ -185,6 +195,7 @@ class Faults:
         return {
             "mix": mix,
             "events": events,
+            "descriptors": holding,
             "before": coloc.brief(before),
             "meanwhile": coloc.brief(meanwhile),
             "after": coloc.brief(after),

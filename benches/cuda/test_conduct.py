@@ -159,6 +159,14 @@ class Scripts(unittest.TestCase):
         self.assertTrue(all(r["beside_per_s"] > 0 for r in found if r["kernel"] != "none"))
         self.assertTrue(all(len(r["seen"]) >= 1 for r in found if r["system"] == "1"))
 
+    def test_preemption_latency_ends_when_time_is_up(self):
+        command = [self.bin / "preempt", "run", "--count", "100000", "--secs", "0.2", "--period-us", "1000"]
+        env = {"LD_LIBRARY_PATH": str(self.driver)}
+        done = subprocess.run(command, env=env, input="go\n", capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout.splitlines()[-1])["latency_us"]
+        self.assertTrue(0 < len(found) < 100_000 and min(found) > 0, found[:5])
+
     def test_programs_in_a_mix_are_scheduled_and_seen(self):
         worker = ["--worker", HERE / "standin/worker.py"]
         systems_ = ["--systems", "alone,native,xsched,level1", "--variant", "level1=--level 1"]

@@ -281,9 +281,13 @@ class Bench:
 
         def body():
             done = harness.run(command, timeout=LADDER_S)
-            if done.status not in (0, 1) or not out.exists():
+            if not out.exists() or not (done.timed_out or done.status in (0, 1)):
                 raise Trouble(f"the ladder ends with {done.status}: {(done.stdout + done.stderr)[-500:]}")
             said = json.loads(out.read_text())
+            if done.timed_out:  # what it had finished counts
+                last = (done.stdout.splitlines() or ["nothing"])[-1]
+                problem = f"did not end within {LADDER_S} s, after: {last}"
+                said["results"].append({"program": "(all)", "mode": "left", "ok": False, "problem": problem})
             return {"where": self.where, "digest": self.digest, "modes": by_mode(said["results"])} | said
 
         self.unit.run("hip-ladder", f"{self.where}, {self.digest}", 0, LADDER_S, body)

@@ -67,7 +67,9 @@ class Tools:
         carried = self.binaries / name
         if carried.exists():
             return carried
-        return harness.compile_c(HERE / "programs" / f"{name}.c", self.built / name, "-ldl", "-lpthread")
+        sources = [folder / f"{name}.c" for folder in (HERE / "programs", HERE / "c")]
+        source = next((file for file in sources if file.exists()), sources[0])
+        return harness.compile_c(source, self.built / name, "-ldl", "-lpthread", "-lm")
 
     def counting(self):
         """Environment that counts by CUPTI, or None and the reason."""

@@ -18,7 +18,7 @@ const GLIBC: (u32, u32) = (2, 36);
 
 /// What goes into a bundle beside the command and the library.
 pub(crate) struct Contents {
-    /// Folders of C programs; each `*.c` becomes one program.
+    /// C programs, or folders of them, each `*.c` of which becomes one program.
     compiled: &'static [&'static str],
     /// What is carried as it is.
     carried: &'static [&'static str],
@@ -30,7 +30,21 @@ pub(crate) struct Contents {
 
 /// For NVIDIA GPUs.
 pub(crate) const CUDA: Contents = Contents {
-    compiled: &["benches/cuda", "testing/cuda/programs"],
+    compiled: &[
+        "benches/cuda",
+        "testing/cuda/programs",
+        // What the ladder runs of them.
+        "testing/cuda/c/basics.c",
+        "testing/cuda/c/capture.c",
+        "testing/cuda/c/contexts.c",
+        "testing/cuda/c/errors.c",
+        "testing/cuda/c/events.c",
+        "testing/cuda/c/graphs.c",
+        "testing/cuda/c/hostfuncs.c",
+        "testing/cuda/c/memops.c",
+        "testing/cuda/c/multithread.c",
+        "testing/cuda/c/streams.c",
+    ],
     carried: &["benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
     top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
     hip_runtime: true,
@@ -243,8 +257,12 @@ fn quietly(command: &mut Command, cure: &str) -> Result<(), String> {
     }
 }
 
-fn c_files(folder: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = files(folder).unwrap_or_default();
+/// A C file, or those directly in a folder.
+fn c_files(place: &Path) -> Vec<PathBuf> {
+    if place.is_file() {
+        return vec![place.to_owned()];
+    }
+    let mut found: Vec<PathBuf> = files(place).unwrap_or_default();
     found.retain(|f| f.extension() == Some(OsStr::new("c")));
     found.sort();
     found

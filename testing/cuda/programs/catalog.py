@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+OWN = HERE.parent / "c"  # programs of the shim's own tests, each a list of checks
 
 
 def exact(text):
@@ -42,9 +43,12 @@ class Program:
         stems = [Path(str(word)).stem for word in self.command if "/" in str(word)]
         names = [f"{stem}{kind}" for stem in stems for kind in (".py", ".c")]
         digest = hashlib.sha256(" ".join(stems + list(map(str, self.command[2:]))).encode())
-        for name in [*names, "checks.py", "cu.py", "cuda_driver.h"]:
-            if (HERE / name).exists():
-                digest.update((HERE / name).read_bytes())
+        files = [folder / name for folder in (HERE, OWN) for name in names]
+        files += [HERE / name for name in ("checks.py", "cu.py", "cuda_driver.h")]
+        files += [OWN / "cu.h"] if any((OWN / name).exists() for name in names) else []
+        for file in files:
+            if file.exists():
+                digest.update(file.read_bytes())
         return digest.hexdigest()[:12]
 
 
@@ -72,6 +76,11 @@ def tool(name, seconds, binaries, *options):
     return Program(name, command, seconds, counted=False, reports=False, modes=modes, stdout=tool_lines, refusable=True)
 
 
+# Those of `OWN` that are written for any driver.
+CHECKED = (
+    "basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"
+)  # fmt: skip
+
 # Chosen by measuring, JAX's algorithms would differ from run to run.
 JAX = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -90,6 +99,7 @@ def programs(binaries):
         python("sticky", 5),
         Program("streamkinds", [str(binaries("streamkinds"))], 2),
         Program("steps", [str(binaries("steps")), "2000"], 2),
+        *(Program(f"c_{name}", [str(binaries(name))], 3, timeout=60) for name in CHECKED),
         python("torch_basic", 12),
         python("torch_vision", 15),
         python("torch_text", 20),
