@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::runtime::Runtime;
+
 const SLOTS: usize = 2048;
 const PROBES: usize = 8;
 
@@ -95,6 +97,13 @@ impl Estimates {
         if old == 0 || most < old {
             self.times[at].store(most, Relaxed);
         }
+    }
+}
+
+impl Runtime {
+    /// Expected device time of a kind of command (see [`crate::Work::key`]) in ns, if it was ever measured.
+    pub fn expected_ns(&self, key: u64) -> Option<u64> {
+        self.estimates.get(key)
     }
 }
 

@@ -3,7 +3,9 @@
 
 use crate::context::current;
 use crate::edge::{In, Null, Out};
-use crate::graph::{BatchParams, HostParams, KernelParams, KernelParamsV2, Node, find, find_node, kind, node_handle, order};
+use crate::graph::{
+    BatchParams, HostParams, KernelParams, KernelParamsV2, Node, find, find_node, kind, node_handle, order,
+};
 use crate::op::Op;
 use crate::process::{driver, known};
 use crate::result::{Error, Result};
@@ -92,10 +94,12 @@ pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
     Ok(())
 }
 
-/// Nothing has to go to the device before the launch.
+/// Nothing has to go to the device before the launch. It counts as the copy that it is elsewhere.
 pub(crate) fn upload(null: Null, exec: usize, stream: usize) -> Result<()> {
     find_exec(exec)?;
-    stream::find(null, stream).map(drop)
+    stream::find(null, stream)?;
+    Counters::add(&COUNTERS.copies);
+    Ok(())
 }
 
 pub(crate) fn get_flags(exec: usize, out: Out<u64>) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use crate::platform::cuda;
 use crate::{domain, process};
 
 /// Marker commands placed to follow completions, see the OpenCL platform.
@@ -27,6 +28,17 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     )
 }
 
+/// CUDA graphs with gates inside, and without though they should have some, as another member; empty where there are none.
+fn graphs() -> String {
+    match cuda::graphs::counts() {
+        (0, 0, _) => String::new(),
+        (gated, plain, why) => {
+            let why = why.map(|why| format!(",\"why\":\"{why}\"")).unwrap_or_default();
+            format!(",\"graphs\":{{\"gated\":{gated},\"plain\":{plain}{why}}}")
+        }
+    }
+}
+
 /// At exit: appends one line of JSON to the file that `XSCHED_STATS` names.
 pub(crate) extern "C" fn write() {
     let _ = std::panic::catch_unwind(|| {
@@ -38,10 +50,11 @@ pub(crate) extern "C" fn write() {
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
              \"error\":{error}}},\"gate_waits\":{},\"bound_escapes\":{bound_escapes},\
-             \"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}}}\n",
+             \"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
-            added.join(",")
+            added.join(","),
+            graphs()
         );
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
             let _ = file.write_all(line.as_bytes());

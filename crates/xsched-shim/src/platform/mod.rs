@@ -46,6 +46,8 @@ pub enum Class {
     Capture,
     /// Records one command to be enqueued later. Not hooked: what was recorded is scheduled when it is enqueued.
     Record,
+    /// Changes what was recorded, or asks about it.
+    Recorded,
     /// Makes a queue or a context.
     Create,
     /// Destroys a queue or a context, or decides when it will be.

@@ -259,7 +259,7 @@ impl Api {
     }
 
     /// Where the calling thread's context sees an address of the segment.
-    fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
+    pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
         let context = self.context();
         let segment = std::ptr::from_ref(rt.segment()) as usize;
         let base = {

@@ -85,8 +85,6 @@ macro_rules! orders {
 enqueues! {
     fn cuFabricCpyBatchAsync(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream) [Legacy hStream, transfer(0)];
     fn cuFabricCpyBatchAsync_ptsz(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream) [PerThread hStream, transfer(0)];
-    fn cuGraphLaunch(hGraphExec: CUgraphExec, hStream: CUstream) [Legacy hStream, kernel(hGraphExec, &[])];
-    fn cuGraphLaunch_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) [PerThread hStream, kernel(hGraphExec, &[])];
     fn cuGraphUpload(hGraphExec: CUgraphExec, hStream: CUstream) [Legacy hStream, transfer(0)];
     fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) [PerThread hStream, transfer(0)];
     fn cuGraphicsMapResources(count: c_uint, resources: *mut c_void, hStream: CUstream) [Legacy hStream, transfer(count as usize)];
@@ -281,8 +279,6 @@ hooks! { CUDA;
     cuEventRecord_ptsz => super::cuEventRecord_ptsz,
     cuFabricCpyBatchAsync => super::cuFabricCpyBatchAsync,
     cuFabricCpyBatchAsync_ptsz => super::cuFabricCpyBatchAsync_ptsz,
-    cuGraphLaunch => super::cuGraphLaunch,
-    cuGraphLaunch_ptsz => super::cuGraphLaunch_ptsz,
     cuGraphUpload => super::cuGraphUpload,
     cuGraphUpload_ptsz => super::cuGraphUpload_ptsz,
     cuGraphicsMapResources => super::cuGraphicsMapResources,

@@ -5,6 +5,7 @@
 //!   streams that come and go; [`lookup`]: `cuGetProcAddress`.
 //! - [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded. The way of a command into the
 //!   driver is [`super::shared`] with HIP.
+//! - [`graphs`]: graphs made ready, changed and launched; [`gate_nodes`]: gates inside them.
 //! - [`api`]: the few driver functions that we call ourselves.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
@@ -16,6 +17,9 @@ mod api;
 mod capture;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
+mod gate_nodes;
+#[allow(non_snake_case)] // vendor names
+pub(crate) mod graphs;
 #[allow(non_snake_case)] // vendor names
 mod lifetime;
 #[allow(non_snake_case)] // vendor names
@@ -38,7 +42,8 @@ use crate::platform::shared::real;
 pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 
 /// Every hooked function.
-pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];
+pub(crate) static HOOKS: &[&[&Hook]] =
+    &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, graphs::HOOKS, lifetime::HOOKS, lookup::HOOKS];
 
 /// Typed pointers to every function, named like it.
 #[allow(non_camel_case_types, dead_code)]
@@ -64,6 +69,7 @@ pub fn signature_names() -> Vec<&'static str> {
 pub(crate) fn forget_all() {
     api::forget_all();
     capture::CAPTURES.forget_all();
+    graphs::forget_all();
     timeslice::forget_all();
 }
 

@@ -13,6 +13,7 @@ pub(super) type CUevent = *mut c_void;
 pub(super) type CUfunction = *mut c_void;
 pub(super) type CUgraph = *mut c_void;
 pub(super) type CUgraphExec = *mut c_void;
+pub(super) type CUgraphNode = *mut c_void;
 
 pub(super) use crate::platform::shared::SUCCESS;
 /// What a call answers when there is no driver behind us.

@@ -95,12 +95,6 @@ lends! {
     fn cuCtxSetLimit(limit: c_uint, value: usize);
     fn cuDeviceGraphMemTrim(device: CUdevice);
     fn cuFuncLoad(function: CUfunction);
-    fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
-    fn cuGraphInstantiate(phGraphExec: *mut c_void, hGraph: CUgraph, phErrorNode: *mut c_void, logBuffer: *mut c_void, bufferSize: usize);
-    fn cuGraphInstantiateWithFlags(phGraphExec: *mut c_void, hGraph: CUgraph, flags: u64);
-    fn cuGraphInstantiateWithParams(phGraphExec: *mut c_void, hGraph: CUgraph, instantiateParams: *mut c_void);
-    fn cuGraphInstantiateWithParams_ptsz(phGraphExec: *mut c_void, hGraph: CUgraph, instantiateParams: *mut c_void);
-    fn cuGraphInstantiate_v2(phGraphExec: *mut c_void, hGraph: CUgraph, phErrorNode: *mut c_void, logBuffer: *mut c_void, bufferSize: usize);
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
     fn cuKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void);
     fn cuLibraryGetModule(pMod: *mut c_void, library: *mut c_void);
@@ -146,12 +140,6 @@ hooks! { CUDA;
     cuDeviceGraphMemTrim => super::cuDeviceGraphMemTrim,
     cuEventSynchronize => super::cuEventSynchronize,
     cuFuncLoad => super::cuFuncLoad,
-    cuGraphExecDestroy => super::cuGraphExecDestroy,
-    cuGraphInstantiate => super::cuGraphInstantiate,
-    cuGraphInstantiateWithFlags => super::cuGraphInstantiateWithFlags,
-    cuGraphInstantiateWithParams => super::cuGraphInstantiateWithParams,
-    cuGraphInstantiateWithParams_ptsz => super::cuGraphInstantiateWithParams_ptsz,
-    cuGraphInstantiate_v2 => super::cuGraphInstantiate_v2,
     cuIpcCloseMemHandle => super::cuIpcCloseMemHandle,
     cuKernelGetFunction => super::cuKernelGetFunction,
     cuLibraryGetModule => super::cuLibraryGetModule,

@@ -1,0 +1,252 @@
+//! Gates inside CUDA graphs (level 2), with the software driver: a graph is held in its middle and goes on; programs that
+//! change their graphs notice nothing; what cannot have gates runs as it is.
+
+use serde_json::Value;
+use xsched_e2e::{Gpu, Process, now_ns, signal, until};
+
+/// Graphs with gates and graphs that should have some but could not, of a program that ended.
+fn graphs(gpu: &Gpu, pid: u32) -> (u64, u64) {
+    let stats = gpu.place.stats_of(pid);
+    let n = |name: &str| stats["graphs"][name].as_u64().unwrap_or(0);
+    (n("gated"), n("plain"))
+}
+
+/// Runs the program that changes its graphs; it must print the same as bare. What became of its graphs.
+fn changed_as_bare(policy: &str, options: &[&str]) -> (u64, u64) {
+    let gpu = Gpu::new();
+    let program = gpu.program("graph_nodes");
+    let bare = gpu.bare(&program, &[]).finish();
+    assert!(bare.len() > 30 && bare.iter().all(|line| line.starts_with("ok ")), "{bare:?}");
+    let _daemon = gpu.place.daemon(&["--policy", policy]);
+    let process = gpu.run(options, &program, &[]);
+    let pid = process.pid();
+    assert_eq!(process.finish(), bare, "{policy} {options:?}");
+    gpu.assert_counts(pid);
+    let driver = gpu.driver_stats(pid);
+    assert_eq!(driver["illegal"], 0, "{driver}");
+    let calls = |name: &str| driver["calls"][name].as_u64().unwrap_or(0);
+    let (gated, plain) = graphs(&gpu, pid);
+    println!("{policy} {options:?}: {gated} graphs with gates, {plain} without: {}", gpu.place.stats_of(pid)["graphs"]);
+    assert_eq!(calls("cuGraphAddBatchMemOpNode") > 0, gated > 0, "{driver}");
+    (gated, plain)
+}
+
+#[test]
+fn graphs_that_are_changed_are_as_without_gates() {
+    // A chain, branches, with parameters, for updates; not: launched by the device, with a graph in it, with memory in
+    // it. After a failed update none is tried any more.
+    for policy in ["hpf", "chaos"] {
+        assert_eq!(changed_as_bare(policy, &["--level", "2"]), (4, 3), "{policy}");
+    }
+}
+
+#[test]
+fn only_the_second_level_puts_gates_into_graphs() {
+    for level in ["1", "3", "auto"] {
+        assert_eq!(changed_as_bare("hpf", &["--level", level]), (0, 0), "level {level}");
+    }
+}
+
+#[test]
+fn gates_in_graphs_can_be_switched_off() {
+    let gpu = Gpu::new();
+    let program = gpu.program("graph_nodes");
+    let _daemon = gpu.place.daemon(&[]);
+    let mut command = gpu.place.run_command(&["--level", "2"], &program, &[]);
+    command.env("XSCHED_GRAPH_GATES", "0");
+    let process = gpu.with_driver(command);
+    let pid = process.pid();
+    process.finish();
+    assert_eq!(graphs(&gpu, pid), (0, 0));
+}
+
+const BATCH: u64 = 64;
+
+/// Suspends a program of long graphs until it is held inside of one, and shows that a rival goes on meanwhile.
+fn held_inside(gpu: &Gpu, program: &mut Process, rival: &mut Process) -> bool {
+    let pid = program.pid();
+    for _ in 0..10 {
+        program.progress_after(now_ns());
+        gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
+        gpu.place.await_state(pid, "suspended");
+        // What may run has run when the rival has got further, a good deal of work later.
+        for _ in 0..3 {
+            rival.progress_after(now_ns());
+        }
+        let held = program.count();
+        for _ in 0..3 {
+            rival.progress_after(now_ns());
+        }
+        assert_eq!(program.count(), held, "nothing of it runs");
+        if held.1 % BATCH != 0 {
+            return true;
+        }
+        gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
+    }
+    false
+}
+
+fn start(gpu: &Gpu, options: &[&str], args: &[&str]) -> Process {
+    let mut process = gpu.run(options, &gpu.program("steady"), args);
+    process.expect("ready");
+    process.progress_after(0);
+    process
+}
+
+fn end(gpu: &Gpu, mut process: Process) {
+    let pid = process.pid();
+    process.tell("end");
+    assert_eq!(process.finish().last().map(String::as_str), Some("ok every kernel has run once"));
+    gpu.assert_counts(pid);
+}
+
+/// A long graph at low priority, suspended beside a rival at high priority. Whether it stopped in its middle.
+fn stops_inside(options: &[&str]) -> bool {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = start(&gpu, &[options, &["--priority", "low"]].concat(), &["500", &BATCH.to_string(), "graph"]);
+    let mut rival = gpu.run(&["--priority", "high"], &gpu.program("steady"), &["200", "2"]);
+    rival.expect("ready");
+    rival.progress_after(0);
+    let pid = program.pid();
+    gpu.place.ask(&["suspend", "--pid", &rival.pid().to_string()]);
+    let mut inside = false;
+    // The rival is held at times, else the program would never get on.
+    for _ in 0..10 {
+        program.progress_after(now_ns());
+        gpu.place.ask(&["resume", "--pid", &rival.pid().to_string()]);
+        // Twice as much work as the graph is.
+        for _ in 0..200 {
+            rival.progress_after(now_ns());
+        }
+        let held = program.count();
+        for _ in 0..20 {
+            rival.progress_after(now_ns());
+        }
+        let later = program.count();
+        inside |= later == held && held.1 % BATCH != 0;
+        gpu.place.ask(&["suspend", "--pid", &rival.pid().to_string()]);
+        if inside {
+            program.progress_after(now_ns());
+            break;
+        }
+    }
+    gpu.place.ask(&["resume", "--pid", &rival.pid().to_string()]);
+    end(&gpu, rival);
+    end(&gpu, program);
+    println!("{options:?}: {:?}, held inside: {inside}", graphs(&gpu, pid));
+    inside
+}
+
+#[test]
+fn a_graph_is_preempted_in_its_middle_for_a_more_urgent_program() {
+    assert!(stops_inside(&["--level", "2"]), "level 2 holds it inside");
+    assert!(!stops_inside(&["--level", "1"]), "level 1 lets it end");
+}
+
+#[test]
+fn where_the_level_is_nobodys_wish_gates_are_rare() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady");
+    // Without its resource manager the driver has no time slices to be set.
+    let bare_driver = |args: &[&str]| {
+        let mut command = gpu.place.run_command(&[], &steady, args);
+        command.env("LD_LIBRARY_PATH", gpu.place.join("driver")).env("FAKECUDA_STATS", gpu.place.join("driver-stats"));
+        let mut process = Process::start(command);
+        process.expect("ready");
+        process.progress_after(0);
+        process
+    };
+    let mut rival = bare_driver(&["50", "4"]);
+    let mut program = bare_driver(&["200", &BATCH.to_string(), "graph"]);
+    let pid = program.pid();
+    assert_eq!(gpu.place.group(pid).unwrap()["level"], 2);
+    assert!(held_inside(&gpu, &mut program, &mut rival));
+    gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
+    end(&gpu, program);
+    end(&gpu, rival);
+    // Twice as many kernels, whose length is unknown: one for each ten.
+    assert_eq!(gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 2 * BATCH / 10);
+}
+
+#[test]
+fn a_graph_suspended_in_its_middle_goes_on_when_resumed_and_not_before() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut program = start(&gpu, &["--level", "2"], &["200", &BATCH.to_string(), "graph"]);
+    assert!(held_inside(&gpu, &mut program, &mut rival));
+    gpu.place.ask(&["resume", "--pid", &program.pid().to_string()]);
+    program.progress_after(now_ns());
+    let pid = program.pid();
+    end(&gpu, program);
+    assert_eq!(graphs(&gpu, pid), (1, 0));
+    end(&gpu, rival);
+}
+
+#[test]
+fn without_gates_inside_a_graph_that_runs_runs_to_its_end() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut program = start(&gpu, &["--level", "1"], &["200", &BATCH.to_string(), "graph"]);
+    let pid = program.pid();
+    gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
+    gpu.place.await_state(pid, "suspended");
+    until("whole graphs are done", || {
+        rival.progress_after(now_ns());
+        let (given, done) = program.count();
+        given == done
+    });
+    gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
+    end(&gpu, program);
+    end(&gpu, rival);
+}
+
+#[test]
+fn a_graph_held_in_its_middle_goes_on_when_the_daemon_is_killed() {
+    let gpu = Gpu::new();
+    let daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut program = start(&gpu, &["--level", "2"], &["200", &BATCH.to_string(), "graph"]);
+    assert!(held_inside(&gpu, &mut program, &mut rival));
+    signal(daemon.pid(), rustix::process::Signal::KILL);
+    program.progress_after(now_ns());
+    for mut process in [program, rival] {
+        process.tell("end");
+        let (code, lines, _) = process.wait();
+        assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok every kernel has run once")));
+    }
+}
+
+#[test]
+fn a_program_may_exit_while_its_graph_is_held_in_its_middle() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut program = start(&gpu, &["--level", "2"], &["200", &BATCH.to_string(), "graph"]);
+    assert!(held_inside(&gpu, &mut program, &mut rival));
+    program.tell("exit");
+    let (code, _, errors) = program.wait();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    end(&gpu, rival);
+}
+
+#[test]
+fn a_more_urgent_stream_is_not_held_by_gates_that_were_made_before_it() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = gpu.run(&["--priority", "normal", "--level", "2"], &gpu.program("graph_groups"), &["16"]);
+    program.expect("ready");
+    let pid = program.pid();
+    // Between the priorities of the program's streams, and never done: those of the first kind do not run.
+    let rival = start(&gpu, &["--priority", "5"], &["200", "8"]);
+    program.tell("go");
+    let lines = program.finish();
+    assert_eq!(lines, ["ok every kernel has run once"]);
+    assert_eq!(graphs(&gpu, pid), (1, 0));
+    let of = |name: &str| -> Value { gpu.driver_stats(pid)["calls"][name].clone() };
+    assert_eq!(of("cuGraphLaunch"), 21);
+    end(&gpu, rival);
+}

@@ -1,0 +1,383 @@
+//! Gates inside a graph: a clone of it in which nodes wait for the group's gate word.
+//!
+//! A gate goes before a kernel node and takes over what that node waits for: `a → k ← b` becomes `a → gate ← b` and
+//! `gate → k`. That orders nothing anew, whatever the graph looks like, and cannot close a circle.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use xsched_proto::segment::gate;
+
+use super::types::*;
+use crate::interpose::resolve;
+use crate::platform::shared::path::kernel;
+
+/// CUgraphNodeType: kernels, and what else may lie beside gates. A graph with others (graphs in it, memory nodes,
+/// conditions, what is newer) stays as it is.
+const KERNEL: c_int = 0;
+const KNOWN_TYPES: [c_int; 10] = [KERNEL, 1, 2, 3, 5, 6, 7, 8, 9, 12];
+/// CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, and the size of any attribute's value.
+const DEVICE_UPDATABLE: c_uint = 13;
+const ATTRIBUTE_WORDS: usize = 16;
+/// CU_STREAM_MEM_OP_WAIT_VALUE_32.
+const WAIT_VALUE_32: u32 = 1;
+/// Taken for a kernel of unknown length, in ns.
+const UNKNOWN_NS: u64 = 50_000;
+
+/// CUstreamBatchMemOpParams, for a wait.
+#[repr(C)]
+struct Wait {
+    operation: u32,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+    alias: CUdeviceptr,
+    rest: u64,
+}
+
+/// CUDA_BATCH_MEM_OP_NODE_PARAMS.
+#[repr(C)]
+struct Batch {
+    context: CUcontext,
+    count: c_uint,
+    operations: *mut Wait,
+    flags: c_uint,
+}
+
+/// CUDA_KERNEL_NODE_PARAMS_v2.
+#[repr(C)]
+struct Kernel {
+    function: CUfunction,
+    shape: [c_uint; 6],
+    shared_bytes: c_uint,
+    parameters: *mut c_void,
+    extra: *mut c_void,
+    kernel: *mut c_void,
+    context: CUcontext,
+}
+
+const _: () = assert!(size_of::<Wait>() == 48 && size_of::<Batch>() == 32 && size_of::<Kernel>() == 72);
+
+macro_rules! functions {
+    ($($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
+        /// Functions of the driver, signatures as in cuda.h. The newest is of CUDA 12.0.
+        pub(super) struct Functions {
+            $($field: unsafe extern "C" fn($($ty),*) -> CUresult,)*
+        }
+
+        impl Functions {
+            fn load(address: usize) -> Option<Functions> {
+                Some(Functions {
+                    $($field: {
+                        let found = resolve::in_scope_of(address, $symbol);
+                        if found.is_null() {
+                            return None;
+                        }
+                        // SAFETY: the driver's function of this name has cuda.h's signature.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(found)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    clone: c"cuGraphClone" (*mut CUgraph, CUgraph);
+    destroy: c"cuGraphDestroy" (CUgraph);
+    find_in_clone: c"cuGraphNodeFindInClone" (*mut CUgraphNode, CUgraphNode, CUgraph);
+    get_nodes: c"cuGraphGetNodes" (CUgraph, *mut CUgraphNode, *mut usize);
+    get_edges: c"cuGraphGetEdges" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut usize);
+    node_type: c"cuGraphNodeGetType" (CUgraphNode, *mut c_int);
+    kernel_parameters: c"cuGraphKernelNodeGetParams_v2" (CUgraphNode, *mut Kernel);
+    kernel_attribute: c"cuGraphKernelNodeGetAttribute" (CUgraphNode, c_uint, *mut [u32; ATTRIBUTE_WORDS]);
+    remove_edges: c"cuGraphRemoveDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
+    add_edges: c"cuGraphAddDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
+    add_batch: c"cuGraphAddBatchMemOpNode" (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Batch);
+}
+
+/// Why a graph stays as it is.
+pub(super) type Refusal = &'static str;
+
+fn check(rc: CUresult, otherwise: Refusal) -> Result<(), Refusal> {
+    if rc == SUCCESS { Ok(()) } else { Err(otherwise) }
+}
+
+impl Functions {
+    /// Of the driver whose function lies at `address`; there is one driver in a process.
+    pub(super) fn of(address: usize) -> Result<&'static Functions, Refusal> {
+        static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
+        FOUND.get_or_init(|| Functions::load(address)).as_ref().ok_or("the driver is older than CUDA 12.0")
+    }
+
+    fn nodes(&self, graph: CUgraph) -> Result<Vec<CUgraphNode>, Refusal> {
+        let mut count = 0;
+        // SAFETY: a null list asks for the number alone; then the list has room for that many.
+        unsafe {
+            check((self.get_nodes)(graph, std::ptr::null_mut(), &mut count), "its nodes are not told")?;
+            let mut nodes = vec![std::ptr::null_mut(); count];
+            check((self.get_nodes)(graph, nodes.as_mut_ptr(), &mut count), "its nodes are not told")?;
+            nodes.truncate(count);
+            Ok(nodes)
+        }
+    }
+
+    /// Edges between nodes by their place in `nodes`. Those that mean something else than "after" are not told.
+    fn edges(&self, graph: CUgraph, nodes: &[CUgraphNode]) -> Result<Vec<(usize, usize)>, Refusal> {
+        const REFUSED: Refusal = "some kernel of it begins before the one ahead ends";
+        let (mut count, none): (usize, *mut CUgraphNode) = (0, std::ptr::null_mut());
+        // SAFETY: null lists ask for the number alone; then the lists have room for that many.
+        let (from, to) = unsafe {
+            check((self.get_edges)(graph, none, none, &mut count), REFUSED)?;
+            let mut from: Vec<CUgraphNode> = vec![std::ptr::null_mut(); count];
+            let mut to = from.clone();
+            check((self.get_edges)(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut count), REFUSED)?;
+            (from, to)
+        };
+        let places: HashMap<CUgraphNode, usize> = nodes.iter().enumerate().map(|(i, node)| (*node, i)).collect();
+        let edges = from.iter().zip(&to).take(count);
+        edges.map(|(from, to)| Some((*places.get(from)?, *places.get(to)?))).collect::<Option<_>>().ok_or(REFUSED)
+    }
+
+    /// Expected length of a kernel node, in ns; `None` for another kind of node.
+    fn weight(&self, node: CUgraphNode, expected_ns: &dyn Fn(u64) -> Option<u64>) -> Result<Option<u64>, Refusal> {
+        let mut kind = -1;
+        // SAFETY: a node of the application's graph; pointer to a local.
+        check(unsafe { (self.node_type)(node, &mut kind) }, "its nodes are not told")?;
+        if !KNOWN_TYPES.contains(&kind) {
+            return Err("it has graphs, memory or conditions in it");
+        }
+        if kind != KERNEL {
+            return Ok(None);
+        }
+        let mut value = [0; ATTRIBUTE_WORDS];
+        // SAFETY: room for any attribute. A driver that does not know this one has no such nodes.
+        let asked = unsafe { (self.kernel_attribute)(node, DEVICE_UPDATABLE, &mut value) };
+        if asked == SUCCESS && value[0] != 0 {
+            return Err("the device itself changes it");
+        }
+        // SAFETY: all zeros is a value of this structure.
+        let mut found: Kernel = unsafe { std::mem::zeroed() };
+        // SAFETY: a kernel node; pointer to a local.
+        check(unsafe { (self.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
+        let function = if found.function.is_null() { found.kernel } else { found.function };
+        Ok(Some(expected_ns(kernel(function, &found.shape).key).unwrap_or(UNKNOWN_NS)))
+    }
+
+    fn found_in(&self, node: CUgraphNode, clone: &GraphClone) -> Result<CUgraphNode, Refusal> {
+        let mut found = std::ptr::null_mut();
+        // SAFETY: a node of a graph, and a clone of that graph; pointer to a local.
+        check(unsafe { (self.find_in_clone)(&mut found, node, clone.graph()) }, "its clone has other nodes")?;
+        Ok(found)
+    }
+}
+
+/// Where a gate's word is, as the device sees it, and in which context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gate {
+    pub(super) address: CUdeviceptr,
+    pub(super) context: usize,
+}
+
+/// A clone of an application's graph, destroyed on drop.
+pub(super) struct GraphClone {
+    graph: usize,
+    functions: &'static Functions,
+}
+
+impl GraphClone {
+    fn of(graph: CUgraph, functions: &'static Functions) -> Result<GraphClone, Refusal> {
+        let mut clone = std::ptr::null_mut();
+        // SAFETY: the application's graph; pointer to a local.
+        check(unsafe { (functions.clone)(&mut clone, graph) }, "it cannot be cloned")?;
+        Ok(GraphClone { graph: clone as usize, functions })
+    }
+
+    pub(super) fn graph(&self) -> CUgraph {
+        self.graph as CUgraph
+    }
+
+    /// The node of it that stands for one of the original; that one itself where there is none.
+    pub(super) fn translated(&self, node: CUgraphNode) -> CUgraphNode {
+        self.functions.found_in(node, self).unwrap_or(node)
+    }
+}
+
+impl Drop for GraphClone {
+    fn drop(&mut self) {
+        // SAFETY: made by us, and used by nobody else.
+        unsafe { (self.functions.destroy)(self.graph()) };
+    }
+}
+
+/// A graph with gates in it.
+pub(super) struct Gated {
+    pub(super) clone: GraphClone,
+    /// How many nodes the original has, and which of them, in the order in which the driver lists them, have gates.
+    nodes: usize,
+    places: Vec<usize>,
+    gate: Gate,
+}
+
+impl Gated {
+    /// Clones a graph and puts gates into the clone, so that no path has more than `limit_ns` of kernels without one (or
+    /// a single kernel). `None`: it needs none.
+    pub(super) fn of(
+        functions: &'static Functions,
+        graph: CUgraph,
+        gate: Gate,
+        limit_ns: u64,
+        expected_ns: &dyn Fn(u64) -> Option<u64>,
+    ) -> Result<Option<Gated>, Refusal> {
+        let nodes = functions.nodes(graph)?;
+        let weights: Vec<Option<u64>> =
+            nodes.iter().map(|node| functions.weight(*node, expected_ns)).collect::<Result<_, _>>()?;
+        let edges = functions.edges(graph, &nodes)?;
+        let places = places(&weights, &edges, limit_ns).ok_or("its edges go in a circle")?;
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let clone = GraphClone::of(graph, functions)?;
+        put(&clone, &nodes, &edges, &places, gate)?;
+        Ok(Some(Gated { clone, nodes: nodes.len(), places, gate }))
+    }
+
+    /// The same for a graph that is to take this one's place. Gates go before the same nodes.
+    pub(super) fn like(&self, graph: CUgraph) -> Result<Gated, Refusal> {
+        const OTHER: Refusal = "it is another graph";
+        let functions = self.clone.functions;
+        let nodes = functions.nodes(graph)?;
+        if nodes.len() != self.nodes {
+            return Err(OTHER);
+        }
+        let edges = functions.edges(graph, &nodes)?;
+        if self.places.iter().any(|place| !edges.iter().any(|(_, to)| to == place)) {
+            return Err(OTHER);
+        }
+        let clone = GraphClone::of(graph, functions)?;
+        put(&clone, &nodes, &edges, &self.places, self.gate)?;
+        Ok(Gated { clone, nodes: nodes.len(), places: self.places.clone(), gate: self.gate })
+    }
+}
+
+/// The original of a node of a clone; null if it is one of ours.
+pub(super) fn original(gated: &Gated, graph: CUgraph, node: CUgraphNode) -> CUgraphNode {
+    let functions = gated.clone.functions;
+    let mut nodes = functions.nodes(graph).unwrap_or_default().into_iter();
+    nodes.find(|n| functions.found_in(*n, &gated.clone) == Ok(node)).unwrap_or(std::ptr::null_mut())
+}
+
+/// Puts a gate before each node at `places`.
+fn put(
+    clone: &GraphClone,
+    nodes: &[CUgraphNode],
+    edges: &[(usize, usize)],
+    places: &[usize],
+    gate: Gate,
+) -> Result<(), Refusal> {
+    const REFUSED: Refusal = "the driver takes no gates in it";
+    let (functions, graph) = (clone.functions, clone.graph());
+    let twin = |place: usize| functions.found_in(nodes[place], clone);
+    let (mut gates, mut behind) = (Vec::new(), Vec::new());
+    for &place in places {
+        let node = twin(place)?;
+        let before: Vec<CUgraphNode> =
+            edges.iter().filter(|(_, to)| *to == place).map(|(from, _)| twin(*from)).collect::<Result<_, _>>()?;
+        let mut wait = Wait {
+            operation: WAIT_VALUE_32,
+            address: gate.address,
+            value: gate::INNER_OPEN_MASK.into(),
+            flags: WAIT_AND,
+            alias: 0,
+            rest: 0,
+        };
+        let batch = Batch { context: gate.context as CUcontext, count: 1, operations: &mut wait, flags: 0 };
+        let mut made = std::ptr::null_mut();
+        // SAFETY: nodes of our clone, as many as said; the driver copies the operation.
+        unsafe {
+            let to = vec![node; before.len()];
+            check((functions.remove_edges)(graph, before.as_ptr(), to.as_ptr(), before.len()), REFUSED)?;
+            check((functions.add_batch)(&mut made, graph, before.as_ptr(), before.len(), &batch), REFUSED)?;
+        }
+        gates.push(made);
+        behind.push(node);
+    }
+    // SAFETY: as above.
+    check(unsafe { (functions.add_edges)(graph, gates.as_ptr(), behind.as_ptr(), gates.len()) }, REFUSED)
+}
+
+/// Which nodes get a gate before them: kernels (those with a weight) that something comes before, so that no path has
+/// more than `limit` without one, or a single kernel. `None`: the edges go in a circle.
+fn places(weights: &[Option<u64>], edges: &[(usize, usize)], limit: u64) -> Option<Vec<usize>> {
+    let mut after = vec![Vec::new(); weights.len()];
+    let mut missing = vec![0usize; weights.len()];
+    for &(from, to) in edges {
+        after[from].push(to);
+        missing[to] += 1;
+    }
+    // What lies before each node since the last gates.
+    let (mut ungated, mut inner) = (vec![0u64; weights.len()], vec![false; weights.len()]);
+    let mut ready: Vec<usize> = (0..weights.len()).filter(|node| missing[*node] == 0).collect();
+    let (mut found, mut seen) = (Vec::new(), 0);
+    while let Some(node) = ready.pop() {
+        seen += 1;
+        let mut sum = ungated[node];
+        if let Some(weight) = weights[node] {
+            if inner[node] && sum > 0 && sum + weight > limit {
+                found.push(node);
+                sum = 0;
+            }
+            sum += weight.max(1);
+        }
+        for &next in &after[node] {
+            ungated[next] = ungated[next].max(sum);
+            inner[next] = true;
+            missing[next] -= 1;
+            if missing[next] == 0 {
+                ready.push(next);
+            }
+        }
+    }
+    found.sort_unstable();
+    (seen == weights.len()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::places;
+
+    fn chain(n: usize) -> Vec<(usize, usize)> {
+        (1..n).map(|i| (i - 1, i)).collect()
+    }
+
+    #[test]
+    fn a_chain_has_a_gate_for_each_limits_worth() {
+        let weights = vec![Some(100); 10];
+        assert_eq!(places(&weights, &chain(10), 300), Some(vec![3, 6, 9]));
+        assert_eq!(places(&weights, &chain(10), 0), Some((1..10).collect()), "before each but the first");
+        assert_eq!(places(&weights, &chain(10), 1000), Some(vec![]));
+        assert_eq!(places(&[Some(900); 3], &chain(3), 300), Some(vec![1, 2]), "long ones each");
+    }
+
+    #[test]
+    fn what_is_no_kernel_neither_counts_nor_gets_one() {
+        let weights = [None, Some(200), None, Some(200), None];
+        assert_eq!(places(&weights, &chain(5), 300), Some(vec![3]));
+        assert_eq!(places(&[None, Some(200)], &chain(2), 0), Some(vec![]), "no kernel comes before");
+    }
+
+    #[test]
+    fn every_path_counts_for_itself() {
+        // A long branch and a short one from the same fork to the same join.
+        let edges = [(0, 1), (1, 2), (2, 5), (0, 3), (3, 5), (5, 4)];
+        let weights = [Some(100), Some(150), Some(150), Some(10), Some(100), Some(100)];
+        assert_eq!(places(&weights, &edges, 250), Some(vec![2, 4]));
+    }
+
+    #[test]
+    fn a_circle_is_none_of_ours() {
+        assert_eq!(places(&[Some(1), Some(1)], &[(0, 1), (1, 0)], 0), None);
+    }
+}

@@ -1,0 +1,356 @@
+//! Graphs: made ready with gates inside where gates on the device are all that preempts (level 2), and from then on
+//! treated as if they were the application's own.
+//!
+//! What is launched is made of a clone (see [`super::gate_nodes`]) that lives as long. The application names nodes of its
+//! own graph, which stand for those of the clone. Whatever a driver does not take is made ready as it is.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, OnceLock};
+
+use xsched_core::{Runtime, thread};
+use xsched_proto::class::Class;
+use xsched_proto::segment::gate;
+use xsched_proto::wire;
+
+use super::api::Api;
+use super::gate_nodes::{Functions, Gate, Gated, Refusal, original};
+use super::types::*;
+use super::{real, sig};
+use crate::interpose::{hooks, near};
+use crate::lock::Lock;
+use crate::platform::CUDA;
+use crate::platform::shared::Driver;
+use crate::platform::shared::Which::{Legacy, PerThread};
+use crate::platform::shared::path::{enqueue, kernel};
+use crate::platform::shared::waits::lending_call;
+use crate::process;
+
+/// CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.
+const DEVICE_LAUNCH: u64 = 4;
+/// A gate comes for so many ns of kernels, unless a level is asked for by number: the default of the bound.
+const LIMIT_NS: u64 = 500_000;
+/// CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, …_NODE_TYPE_CHANGED.
+const OTHER_SHAPE: [c_int; 2] = [2, 3];
+
+/// Whether some graph of this process ever got gates.
+static SOME: AtomicBool = AtomicBool::new(false);
+/// Whether gates made an update fail that perhaps would not have without.
+static SPOILT: AtomicBool = AtomicBool::new(false);
+/// Graphs that got gates, and that should have but could not.
+static GATED: AtomicU64 = AtomicU64::new(0);
+static PLAIN: AtomicU64 = AtomicU64::new(0);
+/// Why the first of those could not.
+static REFUSAL: OnceLock<Refusal> = OnceLock::new();
+
+/// What the executable graphs with gates are made of.
+static READY: Lock<HashMap<usize, Arc<Gated>>> = Lock::new();
+
+/// Graphs made ready with gates inside, graphs that could not be, and why the first could not.
+pub(crate) fn counts() -> (u64, u64, Option<&'static str>) {
+    (GATED.load(Relaxed), PLAIN.load(Relaxed), REFUSAL.get().copied())
+}
+
+/// In a forked child there are none.
+pub(super) fn forget_all() {
+    READY.forget();
+    SOME.store(false, Relaxed);
+    GATED.store(0, Relaxed);
+    PLAIN.store(0, Relaxed);
+}
+
+fn of(exec: CUgraphExec) -> Option<Arc<Gated>> {
+    if !near!(SOME).load(Acquire) {
+        return None;
+    }
+    READY.lock().get(&(exec as usize)).cloned()
+}
+
+fn switched_off() -> bool {
+    std::env::var_os("XSCHED_GRAPH_GATES").is_some_and(|v| v == "0")
+}
+
+/// The gate of a graph that is made ready now and how much may come between two, in ns. `None`: it needs none.
+fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
+    // With several groups there are gates on the host only; with one, it is the first.
+    if !rt.has_one_group() || !api.has_one_context() || SPOILT.load(Relaxed) {
+        return None;
+    }
+    let (device, platform) = rt.device_of(0)?;
+    let slot = &rt.segment().groups[0];
+    let forced = rt.forced_level().is_some();
+    let held = slot.level.load(Relaxed) == 2 && (forced || Class::of(rt.own_priority()).is_best_effort());
+    if !held || switched_off() || platform.kind() != wire::Platform::Cuda || api.current_device_key()? != device {
+        return None;
+    }
+    let context = api.context() as usize;
+    let address = api.seen(rt, slot.gate.as_ptr() as usize)?;
+    Some((Gate { address, context }, if forced { 0 } else { LIMIT_NS }))
+}
+
+fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Gated>, Refusal> {
+    if Api::is_below_another(thread::current().caller.get()) {
+        return Ok(None);
+    }
+    let (Some(rt), Some(api)) = (process::running(), Api::beside(real)) else { return Ok(None) };
+    let Some((gate, limit_ns)) = wanted(rt, api) else { return Ok(None) };
+    if flags & DEVICE_LAUNCH != 0 {
+        return Err("the device launches it");
+    }
+    Gated::of(Functions::of(real as usize)?, graph, gate, limit_ns, &|key| rt.expected_ns(key))
+}
+
+fn refused(why: Refusal) {
+    PLAIN.fetch_add(1, Relaxed);
+    let _ = REFUSAL.set(why);
+}
+
+/// Makes a graph ready by `call`, with gates inside if it is to have some and the driver agrees. `place` is where the
+/// driver puts the handle.
+fn instantiated(
+    real: *mut c_void,
+    place: *mut c_void,
+    graph: CUgraph,
+    flags: impl FnOnce() -> u64,
+    call: impl Fn(CUgraph) -> CUresult,
+) -> CUresult {
+    let made = process::guarded("before a graph is made ready", || {
+        with_gates(real, graph, flags()).unwrap_or_else(|why| {
+            refused(why);
+            None
+        })
+    });
+    let Some(Some(gated)) = made else { return call(graph) };
+    if call(gated.clone.graph()) != SUCCESS || place.is_null() {
+        // So that the application is told of its own graph.
+        drop(gated);
+        refused("the driver does not make it ready with gates");
+        return call(graph);
+    }
+    // SAFETY: the caller's own place for the handle, which the driver just wrote.
+    let exec = unsafe { *place.cast::<CUgraphExec>() } as usize;
+    GATED.fetch_add(1, Relaxed);
+    READY.lock().insert(exec, Arc::new(gated));
+    SOME.store(true, Release);
+    SUCCESS
+}
+
+/// Start of CUDA_GRAPH_INSTANTIATE_PARAMS.
+fn flags_of(parameters: *mut c_void) -> u64 {
+    // SAFETY: null, or the caller's own structure, whose first member this is.
+    unsafe { parameters.cast::<u64>().as_ref() }.map_or(0, |flags| *flags)
+}
+
+macro_rules! instantiates {
+    ($(fn $name:ident($graph:ident $(, $arg:ident: $ty:ty)*) [$flags:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name(place: *mut c_void, $graph: CUgraph $(, $arg: $ty)*) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments, or a clone of its graph.
+                let call = |graph| unsafe { function(place, graph $(, $arg)*) };
+                lending_call::<Api, _>(real, || instantiated(real, place, $graph, || $flags, call))
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+instantiates! {
+    fn cuGraphInstantiate(graph, error: *mut c_void, log: *mut c_void, room: usize) [0];
+    fn cuGraphInstantiate_v2(graph, error: *mut c_void, log: *mut c_void, room: usize) [0];
+    fn cuGraphInstantiateWithFlags(graph, flags: u64) [flags];
+    fn cuGraphInstantiateWithParams(graph, parameters: *mut c_void) [flags_of(parameters)];
+    fn cuGraphInstantiateWithParams_ptsz(graph, parameters: *mut c_void) [flags_of(parameters)];
+}
+
+unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
+    let (real, function) = real!(cuGraphExecDestroy);
+    // Before its handle may come back.
+    let gated = of(exec).and_then(|_| READY.lock().remove(&(exec as usize)));
+    // SAFETY: the caller's own argument.
+    let rc = lending_call::<Api, _>(real, || unsafe { function(exec) });
+    drop(gated);
+    rc
+}
+const _: sig::cuGraphExecDestroy = cuGraphExecDestroy;
+
+/// Before a graph is launched: gates inside are for a process of one group that has gates on the device.
+#[inline(always)]
+fn before_launch() {
+    if near!(SOME).load(Relaxed) {
+        set_gates();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn set_gates() {
+    let Some(rt) = process::running() else { return };
+    let slot = &rt.segment().groups[0];
+    let loose = !rt.has_one_group() || slot.level.load(Relaxed) < 2;
+    if loose == (slot.gate.load(Relaxed) & gate::LOOSE != 0) {
+        return;
+    }
+    if loose {
+        slot.gate.fetch_or(gate::LOOSE, AcqRel);
+    } else {
+        slot.gate.fetch_and(!gate::LOOSE, AcqRel);
+    }
+}
+
+macro_rules! launches {
+    ($(fn $name:ident [$flavour:ident];)*) => {
+        $(
+            unsafe extern "C" fn $name(exec: CUgraphExec, stream: CUstream) -> CUresult {
+                let (real, function) = real!($name);
+                before_launch();
+                // SAFETY: the caller's own arguments.
+                enqueue::<Api>(real, stream, $flavour, || kernel(exec, &[]), move || unsafe { function(exec, stream) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+launches! {
+    fn cuGraphLaunch [Legacy];
+    fn cuGraphLaunch_ptsz [PerThread];
+}
+
+/// CUgraphExecUpdateResultInfo.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Outcome {
+    result: c_int,
+    node: CUgraphNode,
+    from: CUgraphNode,
+}
+
+/// Updates a graph that has gates by another one, by `call`, which is given what to take instead and says what came of
+/// it. A graph that is too different is left to the driver as it is: it will refuse it.
+fn updated(gated: &Gated, graph: CUgraph, call: impl Fn(CUgraph) -> (CUresult, Outcome)) -> (CUresult, Outcome) {
+    let Ok(next) = gated.like(graph) else { return call(graph) };
+    let (rc, mut outcome) = call(next.clone.graph());
+    if rc != SUCCESS {
+        if OTHER_SHAPE.contains(&outcome.result) {
+            // Its nodes are as many, so it may be that ours alone are in the way. The application will make it ready
+            // anew, and had better not fail each time.
+            SPOILT.store(true, Relaxed);
+        }
+        for node in [&mut outcome.node, &mut outcome.from] {
+            if !node.is_null() {
+                *node = original(&next, graph, *node);
+            }
+        }
+    }
+    (rc, outcome)
+}
+
+/// Nothing is known yet.
+const NO_OUTCOME: Outcome = Outcome { result: 0, node: std::ptr::null_mut(), from: std::ptr::null_mut() };
+
+unsafe extern "C" fn cuGraphExecUpdate(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    node: *mut c_void,
+    result: *mut c_void,
+) -> CUresult {
+    let (_, function) = real!(cuGraphExecUpdate);
+    let Some(gated) = of(exec).filter(|_| !node.is_null() && !result.is_null()) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { function(exec, graph, node, result) };
+    };
+    let (rc, outcome) = updated(&gated, graph, |graph| {
+        let mut outcome = NO_OUTCOME;
+        let (node, result) = (std::ptr::from_mut(&mut outcome.node), std::ptr::from_mut(&mut outcome.result));
+        // SAFETY: the caller's executable graph, and its graph or a clone; pointers to locals.
+        (unsafe { function(exec, graph, node.cast(), result.cast()) }, outcome)
+    });
+    // SAFETY: the caller's own places.
+    unsafe {
+        *node.cast::<CUgraphNode>() = outcome.node;
+        *result.cast::<c_int>() = outcome.result;
+    }
+    rc
+}
+const _: sig::cuGraphExecUpdate = cuGraphExecUpdate;
+
+unsafe extern "C" fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut c_void) -> CUresult {
+    let (_, function) = real!(cuGraphExecUpdate_v2);
+    let Some(gated) = of(exec).filter(|_| !info.is_null()) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { function(exec, graph, info) };
+    };
+    let (rc, outcome) = updated(&gated, graph, |graph| {
+        let mut outcome = NO_OUTCOME;
+        // SAFETY: the caller's executable graph, and its graph or a clone; pointer to a local.
+        (unsafe { function(exec, graph, std::ptr::from_mut(&mut outcome).cast()) }, outcome)
+    });
+    // SAFETY: the caller's own place.
+    unsafe { *info.cast::<Outcome>() = outcome };
+    rc
+}
+const _: sig::cuGraphExecUpdate_v2 = cuGraphExecUpdate_v2;
+
+/// The node that the driver knows by one of the application's graph.
+#[inline]
+fn node_in(exec: CUgraphExec, node: *mut c_void) -> *mut c_void {
+    of(exec).map_or(node, |gated| gated.clone.translated(node))
+}
+
+macro_rules! names_nodes {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name(exec: CUgraphExec, node: *mut c_void, $($arg: $ty),*) -> CUresult {
+                let (_, function) = real!($name);
+                // SAFETY: the caller's own arguments, or a node that stands for its own.
+                unsafe { function(exec, node_in(exec, node), $($arg),*) }
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+names_nodes! {
+    fn cuGraphExecBatchMemOpNodeSetParams(parameters: *mut c_void);
+    fn cuGraphExecChildGraphNodeSetParams(child: CUgraph);
+    fn cuGraphExecEventRecordNodeSetEvent(event: CUevent);
+    fn cuGraphExecEventWaitNodeSetEvent(event: CUevent);
+    fn cuGraphExecExternalSemaphoresSignalNodeSetParams(parameters: *mut c_void);
+    fn cuGraphExecExternalSemaphoresWaitNodeSetParams(parameters: *mut c_void);
+    fn cuGraphExecHostNodeSetParams(parameters: *mut c_void);
+    fn cuGraphExecKernelNodeSetParams(parameters: *mut c_void);
+    fn cuGraphExecKernelNodeSetParams_v2(parameters: *mut c_void);
+    fn cuGraphExecMemcpyNodeSetParams(parameters: *mut c_void, context: CUcontext);
+    fn cuGraphExecMemsetNodeSetParams(parameters: *mut c_void, context: CUcontext);
+    fn cuGraphExecNodeSetParams(parameters: *mut c_void);
+    fn cuGraphNodeGetEnabled(enabled: *mut c_void);
+    fn cuGraphNodeSetEnabled(enabled: c_uint);
+}
+
+hooks! { CUDA;
+    cuGraphExecBatchMemOpNodeSetParams => super::cuGraphExecBatchMemOpNodeSetParams,
+    cuGraphExecChildGraphNodeSetParams => super::cuGraphExecChildGraphNodeSetParams,
+    cuGraphExecDestroy => super::cuGraphExecDestroy,
+    cuGraphExecEventRecordNodeSetEvent => super::cuGraphExecEventRecordNodeSetEvent,
+    cuGraphExecEventWaitNodeSetEvent => super::cuGraphExecEventWaitNodeSetEvent,
+    cuGraphExecExternalSemaphoresSignalNodeSetParams => super::cuGraphExecExternalSemaphoresSignalNodeSetParams,
+    cuGraphExecExternalSemaphoresWaitNodeSetParams => super::cuGraphExecExternalSemaphoresWaitNodeSetParams,
+    cuGraphExecHostNodeSetParams => super::cuGraphExecHostNodeSetParams,
+    cuGraphExecKernelNodeSetParams => super::cuGraphExecKernelNodeSetParams,
+    cuGraphExecKernelNodeSetParams_v2 => super::cuGraphExecKernelNodeSetParams_v2,
+    cuGraphExecMemcpyNodeSetParams => super::cuGraphExecMemcpyNodeSetParams,
+    cuGraphExecMemsetNodeSetParams => super::cuGraphExecMemsetNodeSetParams,
+    cuGraphExecNodeSetParams => super::cuGraphExecNodeSetParams,
+    cuGraphExecUpdate => super::cuGraphExecUpdate,
+    cuGraphExecUpdate_v2 => super::cuGraphExecUpdate_v2,
+    cuGraphInstantiate => super::cuGraphInstantiate,
+    cuGraphInstantiateWithFlags => super::cuGraphInstantiateWithFlags,
+    cuGraphInstantiateWithParams => super::cuGraphInstantiateWithParams,
+    cuGraphInstantiateWithParams_ptsz => super::cuGraphInstantiateWithParams_ptsz,
+    cuGraphInstantiate_v2 => super::cuGraphInstantiate_v2,
+    cuGraphLaunch => super::cuGraphLaunch,
+    cuGraphLaunch_ptsz => super::cuGraphLaunch_ptsz,
+    cuGraphNodeGetEnabled => super::cuGraphNodeGetEnabled,
+    cuGraphNodeSetEnabled => super::cuGraphNodeSetEnabled,
+}
