@@ -110,6 +110,11 @@ int hipDeviceSynchronize(void)
     return said("hipDeviceSynchronize", SUCCESS);
 }
 
+int hipDeviceReset(void)
+{
+    return said("hipDeviceReset", SUCCESS);
+}
+
 int hipMalloc(void **at, size_t size)
 {
     *at = calloc(1, size);

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+enum { INVALID_FUNCTION = 98 };
 static const char *folder;
 typedef int (*work_fn)(void);
 typedef int (*launch_fn)(const void *, struct dim3, struct dim3, void **, size_t, void *);
@@ -135,6 +138,49 @@ static int threads(void)
     return failures;
 }
 
+/* What takes the preload library's locks: functions looked up, queues first used, registrations forgotten. */
+static int touches(void *runtime)
+{
+    void *found;
+    int failures = launch((launch_fn)find(runtime, "hipLaunchKernel"), &folder, NULL) != INVALID_FUNCTION;
+    failures += ((look_up_fn)find(runtime, "hipGetProcAddress"))("hipLaunchKernel", &found, 60300000, 0, NULL) != 0;
+    return failures + ((work_fn)find(runtime, "hipDeviceReset"))() != 0;
+}
+
+static void *touches_for_ever(void *runtime)
+{
+    for (;;)
+        touches(runtime);
+    return NULL;
+}
+
+/* A child is forked while other threads are anywhere; nobody is left there to let go of a lock. */
+static int forks(void)
+{
+    void *runtime = load("hip2/libamdhip64.so", RTLD_NOW | RTLD_LOCAL);
+    pthread_t thread;
+    int failures = 0, status;
+    if (!freopen("/dev/null", "w", stdout))
+        abort();
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&thread, NULL, touches_for_ever, runtime))
+            abort();
+    for (int i = 0; i < 500 && !failures; i++) {
+        pid_t child = fork();
+        if (!child) {
+            alarm(20);
+            _exit(touches(runtime));
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+            abort();
+        if (status) {
+            fprintf(stderr, "child %d ended with %#x\n", i, status);
+            failures++;
+        }
+    }
+    return failures;
+}
+
 #ifdef LINKED
 int hip_work(void);
 
@@ -166,6 +212,7 @@ int main(int count, char **words)
         {"looked_up", looked_up},
         {"mixed", mixed},
         {"threads", threads},
+        {"forks", forks},
     };
     if (count != 3)
         return 2;

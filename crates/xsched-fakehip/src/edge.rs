@@ -53,9 +53,13 @@ pub(crate) fn gave() {
     GAVE.set(true);
 }
 
-/// The error that stays until it is asked for.
+/// The result of the thread's last call, until it is asked for; in HIP 7 the last error instead, whatever succeeded since.
 pub(crate) fn last_error(clear: bool) -> c_int {
     if clear { LAST_ERROR.replace(0) } else { LAST_ERROR.get() }
+}
+
+fn keeps_errors() -> bool {
+    crate::lookup::major() >= 7
 }
 
 /// Runs the body of an entry point. A panic here is a defect of ours, but must not cross into C.
@@ -83,10 +87,13 @@ pub(crate) fn edge(need: Need, counts: &Counts, name: &str, body: impl FnOnce() 
                 counts.commands.fetch_add(1, Relaxed);
                 stats::add(&stats::COUNTERS.commands);
             }
+            if !keeps_errors() {
+                LAST_ERROR.set(0);
+            }
             0
         }
         Err(error) => {
-            if error != Error::NOT_READY {
+            if error != Error::NOT_READY || !keeps_errors() {
                 LAST_ERROR.set(error.0);
             }
             error.0

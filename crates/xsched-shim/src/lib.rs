@@ -7,7 +7,8 @@
 //!   the core must be told about each.
 //! - [`process`] is the one runtime of this process: started at the first device call, forgotten after `fork`.
 //!
-//! Until the first device call nothing happens here: no thread, no socket, no output. There is no constructor.
+//! Until the first device call nothing happens here: no thread, no socket, no output. The one constructor tells the
+//! C library whom to call in a forked child.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod domain;

@@ -1,7 +1,7 @@
 //! A lock for what is looked at before and after a `fork`.
 
 use std::sync::atomic::{AtomicPtr, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Begun anew in a forked child: another thread of the parent may have held it, and never lets go there.
 pub(crate) struct Lock<T>(AtomicPtr<Mutex<T>>);
@@ -37,6 +37,18 @@ impl<T: Default> Lock<T> {
     pub(crate) fn forget(&self) {
         self.0.store(std::ptr::null_mut(), Release);
     }
+
+    /// In a forked child: as [`Self::forget`] if another thread of the parent held it, which is answered. Else what there
+    /// was stays.
+    pub(crate) fn forget_if_held(&self) -> bool {
+        // SAFETY: leaked when set, never freed.
+        let known = unsafe { self.0.load(Acquire).as_ref() };
+        let held = known.is_some_and(|known| matches!(known.try_lock(), Err(TryLockError::WouldBlock)));
+        if held {
+            self.forget();
+        }
+        held
+    }
 }
 
 #[cfg(test)]
@@ -52,5 +64,17 @@ mod tests {
         LOCK.forget();
         assert!(LOCK.lock().is_empty());
         held.push(2);
+    }
+
+    #[test]
+    fn what_nobody_held_stays() {
+        static LOCK: Lock<Vec<u8>> = Lock::new();
+        assert!(!LOCK.forget_if_held(), "untouched");
+        LOCK.lock().push(1);
+        assert!(!LOCK.forget_if_held());
+        let held = LOCK.lock();
+        assert_eq!(*held, [1]);
+        assert!(LOCK.forget_if_held());
+        assert!(LOCK.lock().is_empty());
     }
 }

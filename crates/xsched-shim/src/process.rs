@@ -77,10 +77,21 @@ fn start() -> Option<&'static Runtime> {
     Some(rt)
 }
 
+/// When this library is loaded, since a handler that is registered while another thread forks does not act in that child:
+/// what a thread of ours locked or began meanwhile would stay so there.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static WATCH_FORKS: extern "C" fn() = {
+    extern "C" fn watch_forks() {
+        // SAFETY: a handler that only touches atomics, this thread's own plain data, and locks nobody else can hold there.
+        unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
+    }
+    watch_forks
+};
+
 fn register_handlers() {
     // SAFETY: handlers that only touch atomics and this thread's own plain data.
     unsafe {
-        libc::pthread_atfork(None, None, Some(in_forked_child));
         let mut key: libc::pthread_key_t = 0;
         if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
             THREAD_KEY.store(key, Release);
@@ -110,6 +121,8 @@ unsafe extern "C" fn in_forked_child() {
     platform::hip::forget_all();
     platform::hsa::forget_all();
     platform::sim::forget_all_registrations();
+    platform::opencl::forget_if_held();
+    resolve::forget_if_held();
     RUNTIME.store(std::ptr::null_mut(), Release);
     STAGE.store(UNTOUCHED, Release);
 }

@@ -399,6 +399,16 @@ fn hip_functions_that_were_looked_up() {
     hip("hip_main", "looked_up");
 }
 
+/// A lock that another thread held at the fork would never be let go of in the child.
+#[test]
+fn children_forked_while_other_threads_are_within_this_library() {
+    let path = folder().join("hip1");
+    for preload in [vec![], vec![library()]] {
+        let run = run("hip_main", "forks", &preload, &[("LD_LIBRARY_PATH", path.to_str().expect("path"))]);
+        assert_eq!(run.status, 0, "{preload:?}: {}", run.err);
+    }
+}
+
 /// The errors that were reported with another scheduler, made by mixing two copies (see docs/hip-errors.md): here it is
 /// the program that mixes them, so that they come with or without us.
 #[test]

@@ -4,6 +4,14 @@
 #define N 1000
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
+static void *ends(void *stream)
+{
+    hipGraph_t graph = 0;
+    GIVES("another thread's capture", CAPTURE_WRONG_THREAD, hipStreamEndCapture(stream, &graph));
+    GIVES("that is the last error there", CAPTURE_WRONG_THREAD, hipGetLastError());
+    return 0;
+}
+
 int main(void)
 {
     need_device();
@@ -62,6 +70,7 @@ int main(void)
     CHECK("a synchronous copy is not allowed", hipMemcpy(host, y, 4, DEVICE_TO_HOST) != SUCCESS);
     graph = (hipGraph_t)&more;
     CHECK("and spoils it", hipStreamEndCapture(stream, &graph) == CAPTURE_INVALIDATED && graph == 0);
+    GIVES("which is the last error", CAPTURE_INVALIDATED, hipGetLastError());
     OK(hipStreamBeginCapture(stream, GLOBAL));
     int mode = RELAXED;
     OK(hipThreadExchangeStreamCaptureMode(&mode));
@@ -72,7 +81,21 @@ int main(void)
     OK(hipStreamBeginCapture(stream, RELAXED));
     CHECK("waiting for a captured stream is an error", hipStreamSynchronize(stream) == CAPTURE_UNSUPPORTED);
     CHECK("and spoils it", hipStreamEndCapture(stream, &graph) == CAPTURE_INVALIDATED);
+    GIVES("which is the last error again", CAPTURE_INVALIDATED, hipGetLastError());
     GIVES("the stream goes on after", SUCCESS, run_fill(y, N, 1, stream));
     OK(hipStreamSynchronize(stream));
+
+    pthread_t thread;
+    OK(hipStreamBeginCapture(stream, GLOBAL));
+    CHECK("another thread", pthread_create(&thread, 0, ends, stream) == 0 && pthread_join(thread, 0) == 0);
+    OK(hipStreamIsCapturing(stream, &status));
+    CHECK("may not end it", status != 0);
+    /* AMD's runtime lets it go on, a CUDA driver does not. */
+    int ended = hipStreamEndCapture(stream, &graph);
+    CHECK("it ends on its own thread", ended == SUCCESS || ended == CAPTURE_INVALIDATED);
+    GIVES("and commands run again", SUCCESS, run_fill(y, N, 5, stream));
+    OK(hipStreamSynchronize(stream));
+    OK(hipMemcpy(host, y, sizeof host, DEVICE_TO_HOST));
+    CHECK("as ever", all_are(host, N, 5));
     CHECKS_DONE;
 }

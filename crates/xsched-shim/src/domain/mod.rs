@@ -17,11 +17,10 @@ mod walk;
 
 pub use api::NAMES;
 
-use std::sync::Once;
-
 use xsched_agent::say;
 use xsched_core::inspect::{self, Inspector};
 
+use crate::lock::Lock;
 use crate::process;
 
 static INSPECTOR: Inspector = Inspector { launch: sites::launch, maker: sites::maker };
@@ -40,20 +39,25 @@ pub(crate) fn start() {
     }
 }
 
+static ARE_READ: Lock<bool> = Lock::new();
+static LOOKS: Lock<bool> = Lock::new();
+
 /// Before anything is remembered of a library: that it was named is part of it.
 fn read_rules() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| rules::read().iter().for_each(|complaint| say(complaint)));
+    let mut are_read = ARE_READ.lock();
+    if !std::mem::replace(&mut *are_read, true) {
+        rules::read().iter().for_each(|complaint| say(complaint));
+    }
 }
 
 /// Begins to look at launches.
 fn look() {
-    static ONCE: Once = Once::new();
     read_rules();
-    ONCE.call_once(|| {
+    let mut looks = LOOKS.lock();
+    if !std::mem::replace(&mut *looks, true) {
         inspect::install(&INSPECTOR);
         inspect::start(process::running());
-    });
+    }
 }
 
 /// A thread ends: what it counted is kept.
@@ -66,6 +70,8 @@ pub(crate) fn forget_all() {
     sites::forget_all();
     objects::forget_all();
     rules::forget_all();
+    ARE_READ.forget_if_held();
+    LOOKS.forget_if_held();
 }
 
 /// Launches by library, most first; `None` = nobody looked.

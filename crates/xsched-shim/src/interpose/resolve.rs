@@ -8,13 +8,14 @@
 //! No lock of ours is held while the loader is asked: it has locks of its own, which a caller may hold (constructors).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
-use std::sync::{Mutex, MutexGuard, Once};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::{MutexGuard, Once};
 
 use xsched_core::thread;
 
 use super::objects::Objects;
 use super::{AnyFn, BINDINGS, Hook, elf, sites};
+use crate::lock::Lock;
 use crate::platform;
 
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -22,7 +23,7 @@ type DlvsymFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) 
 type DlcloseFn = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
 /// A vendor library behind a binding.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Behind {
     /// Load address; 0 = free.
     base: usize,
@@ -31,10 +32,13 @@ struct Behind {
 }
 
 /// The vendor library behind each binding but 0.
-static COPIES: Mutex<[Behind; BINDINGS - 1]> = Mutex::new([Behind { base: 0, given: 0 }; BINDINGS - 1]);
+type Copies = [Behind; BINDINGS - 1];
+static COPIES: Lock<Copies> = Lock::new();
+/// They were lost in a fork.
+static LOST: AtomicBool = AtomicBool::new(false);
 
 /// How each function was found, for `xsched doctor --pid`.
-static FOUND: Mutex<Vec<Found>> = Mutex::new(Vec::new());
+static FOUND: Lock<Vec<Found>> = Lock::new();
 
 /// One function that was found.
 #[derive(Clone)]
@@ -47,17 +51,42 @@ pub struct Found {
     pub via: &'static str,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
+/// In a forked child: what another thread of the parent was changing is forgotten.
+pub(crate) fn forget_if_held() {
+    FOUND.forget_if_held();
+    if COPIES.forget_if_held() {
+        LOST.store(true, Release);
+    }
+}
+
+fn copies() -> MutexGuard<'static, Copies> {
+    // The loader is asked before we lock.
+    let bound = LOST.load(Acquire).then(bound_copies);
+    let mut copies = COPIES.lock();
+    if let Some(bound) = bound
+        && LOST.swap(false, AcqRel)
+    {
+        *copies = bound;
+    }
+    copies
+}
+
+/// The copies, by the functions that are bound to them.
+fn bound_copies() -> Copies {
+    std::array::from_fn(|at| {
+        let mut real = platform::hooks().map(|hook| hook.real[at + 1].load(Acquire) as usize);
+        let base = real.find(|real| *real != 0).and_then(base_of).unwrap_or(0);
+        Behind { base, given: 0 }
+    })
 }
 
 /// Every function found so far.
 pub fn found() -> Vec<Found> {
-    locked(&FOUND).clone()
+    FOUND.lock().clone()
 }
 
 fn note(hook: &'static Hook, address: *mut c_void, via: &'static str) {
-    let mut found = locked(&FOUND);
+    let mut found = FOUND.lock();
     let address = address as usize;
     if !found.iter().any(|f| std::ptr::eq(f.hook, hook) && f.address == address) {
         found.push(Found { hook, address, via });
@@ -333,7 +362,7 @@ pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
         return pointer(hook.exported);
     }
     let Some((base, file)) = object_of(real as usize) else { return real };
-    let mut copies = locked(&COPIES);
+    let mut copies = copies();
     for binding in 1..BINDINGS {
         let copy = &mut copies[binding - 1];
         if copy.base == 0 {
@@ -381,12 +410,12 @@ pub fn stub_for_given(hook: &'static Hook, given: *mut c_void, giver: *mut c_voi
 pub(super) fn close(handle: *mut c_void) -> c_int {
     // SAFETY: the caller's own handle.
     let rc = sites::forget_after(|| unsafe { real_dlclose()(handle) });
-    let before = *locked(&COPIES);
+    let before = *copies();
     for (at, copy) in before.iter().enumerate() {
         if copy.base == 0 || base_of(copy.base) == Some(copy.base) {
             continue;
         }
-        let mut copies = locked(&COPIES);
+        let mut copies = copies();
         // Unless it was given out meanwhile: something new has been loaded there.
         if copies[at] == *copy {
             for hook in platform::hooks() {

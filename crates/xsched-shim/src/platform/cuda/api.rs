@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
@@ -13,6 +13,7 @@ use super::timeslice;
 use super::types::*;
 use super::{capture, stream};
 use crate::interpose::{near, resolve};
+use crate::lock::Lock;
 use crate::platform::CUDA;
 use crate::platform::hip;
 use crate::platform::shared::lacking::Lacking;
@@ -84,10 +85,10 @@ struct Known {
 /// Whether the context that was asked last cannot reach the segment.
 static NO_MARKS: AtomicBool = AtomicBool::new(false);
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static KNOWN: Lock<Option<Known>> = Lock::new();
 
 fn known() -> MutexGuard<'static, Option<Known>> {
-    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
+    KNOWN.lock()
 }
 
 /// Levels of a device by its key.
@@ -100,12 +101,9 @@ pub(super) fn levels(key: &str) -> u8 {
     if timeslice::available() { base } else { base & !0b100 }
 }
 
-/// In a forked child nothing is registered. A lock that another thread of the parent held is left alone: the driver does
-/// not work in such a child anyway.
+/// In a forked child nothing is registered.
 pub(super) fn forget_all() {
-    if let Ok(mut known) = KNOWN.try_lock() {
-        *known = None;
-    }
+    KNOWN.forget();
 }
 
 /// Some context is gone (`None` = one without queues of its own), and with it what it knew; the others are asked again.

@@ -7,13 +7,14 @@
 //! Layouts and numbers: NVIDIA's open kernel modules, `nvos.h` (NVOS54_PARAMETERS, NVOS64_PARAMETERS), `ctrla06c.h` (MIT).
 
 use std::ffi::{c_int, c_ulong, c_void};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::Runtime;
 use xsched_proto::class::{Class, hardware_timeslice_us};
 
 use crate::interpose::ioctl::{IoctlFn, real};
+use crate::lock::Lock;
 use crate::process;
 
 /// `_IOWR('F', 0x2a, NVOS54_PARAMETERS)`.
@@ -68,7 +69,7 @@ struct Group {
 /// Channel groups remembered; no process has so many contexts at a time.
 const GROUPS_MOST: usize = 64;
 
-static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+static GROUPS: Lock<Vec<Group>> = Lock::new();
 /// Slice that the next context gets, in µs; 0 = as the driver likes.
 static WANTED_US: AtomicU64 = AtomicU64::new(0);
 /// What became of the first attempt.
@@ -79,14 +80,12 @@ const WORKS: u64 = 1;
 const REFUSED: u64 = 2;
 
 fn groups() -> MutexGuard<'static, Vec<Group>> {
-    GROUPS.lock().unwrap_or_else(|e| e.into_inner())
+    GROUPS.lock()
 }
 
-/// In a forked child nothing was made. (Locks: see [`super::api::forget_all`].)
+/// In a forked child nothing was made.
 pub(super) fn forget_all() {
-    if let Ok(mut groups) = GROUPS.try_lock() {
-        groups.clear();
-    }
+    GROUPS.forget();
     OUTCOME.store(UNTRIED, Relaxed);
 }
 

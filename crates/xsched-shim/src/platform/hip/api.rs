@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
-use std::sync::{Mutex, MutexGuard, Once};
+use std::sync::{MutexGuard, Once};
 
 use xsched_agent::{Log, say_once};
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue, thread};
@@ -13,6 +13,7 @@ use xsched_proto::segment::{SEGMENT_BYTES, gate};
 use super::types::*;
 use super::{capture, stream};
 use crate::interpose::{BINDINGS, near, resolve};
+use crate::lock::Lock;
 use crate::platform::HIP;
 use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
@@ -36,7 +37,7 @@ macro_rules! api {
             announced: AtomicU64,
             /// Whether the device that was asked last cannot reach the segment.
             no_marks: AtomicBool,
-            known: Mutex<Known>,
+            known: Lock<Known>,
             $(pub(super) $field: unsafe extern "C" fn($($ty),*) -> hipError_t,)*
             $(pub(super) $other: Option<unsafe extern "C" fn($($arg),*) -> hipError_t>,)*
         }
@@ -58,7 +59,7 @@ macro_rules! api {
                     devices: AtomicI32::new(-1),
                     announced: AtomicU64::new(0),
                     no_marks: AtomicBool::new(false),
-                    known: Mutex::default(),
+                    known: Lock::new(),
                     $(
                         // SAFETY: the runtime's function of this name has the header's signature.
                         $field: unsafe {
@@ -127,13 +128,14 @@ pub(super) fn gates_are_safe(key: &str) -> Option<bool> {
     copies().find_map(|api| api.known().devices.values().find(|(name, _)| name == key).map(|(_, safe)| *safe))
 }
 
-/// In a forked child nothing is registered. A lock that another thread of the parent held is left alone: the runtime does
-/// not work in such a child anyway.
+/// One at a time makes a copy known.
+static LOADING: Lock<()> = Lock::new();
+
+/// In a forked child nothing is registered.
 pub(super) fn forget_all() {
+    LOADING.forget();
     for api in copies() {
-        if let Ok(mut known) = api.known.try_lock() {
-            known.segments.clear();
-        }
+        api.known.forget();
         api.announced.store(0, Relaxed);
     }
 }
@@ -156,7 +158,6 @@ impl Api {
         if let Some(known) = copies().find(|api| api.holds(real)) {
             return Some(known);
         }
-        static LOADING: Mutex<()> = Mutex::new(());
         static LACKING: Lacking = Lacking::new();
         if LACKING.holds(real) {
             return None;
@@ -168,7 +169,7 @@ impl Api {
         };
         resolve::keep(real);
         // Not before: the loader has locks of its own.
-        let loading = LOADING.lock().unwrap_or_else(|e| e.into_inner());
+        let loading = LOADING.lock();
         if let Some(known) = copies().find(|api| api.holds(real)) {
             return Some(known);
         }
@@ -203,11 +204,11 @@ impl Api {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(|e| e.into_inner())
+        self.known.lock()
     }
 
     /// A call of ours, whose failure the application's hipGetLastError shall not tell.
-    fn quietly(&self, call: impl FnOnce() -> hipError_t) -> bool {
+    pub(super) fn quietly(&self, call: impl FnOnce() -> hipError_t) -> bool {
         // SAFETY: no arguments.
         let pending = unsafe { (self.peek_error)() };
         let rc = call();

@@ -7,7 +7,7 @@ use super::{real, sig};
 use crate::interpose::{hooks, near};
 use crate::platform::HIP;
 use crate::platform::shared::capture::Captures;
-use crate::platform::shared::{Driver, Flavour, Which};
+use crate::platform::shared::{Flavour, Which};
 
 pub(super) static CAPTURES: Captures = Captures::new();
 
@@ -24,8 +24,12 @@ fn asks(api: &Api, stream: hipStream_t) -> bool {
     let mut status = CAPTURE_NONE;
     // SAFETY: the caller's own stream; pointer to a local. On the null stream the question is an error while a stream
     // that synchronises with it captures; so would be any command there.
-    let rc = unsafe { is_capturing(stream, &mut status) };
-    rc != SUCCESS || status != CAPTURE_NONE
+    let answered = api.quietly(|| unsafe { is_capturing(stream, &mut status) });
+    if answered && status == CAPTURE_NONE {
+        CAPTURES.found_none(stream);
+        return false;
+    }
+    true
 }
 
 fn began(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
@@ -35,11 +39,14 @@ fn began(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
     rc
 }
 
-/// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
-fn ended(real: *mut c_void, rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
-    let stream = named(stream, flavour);
-    if Api::beside(real).is_none_or(|api| !asks(api, stream)) {
-        CAPTURES.forget(stream);
+/// An attempt to end a capture may be refused (from the wrong thread) and leave it going. Whether it does is asked before
+/// the stream's next command: a question now would take the place of what hipGetLastError is to tell (before HIP 7, the
+/// result of the last call).
+fn ended(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
+    if rc == SUCCESS {
+        CAPTURES.forget(named(stream, flavour));
+    } else {
+        CAPTURES.doubt();
     }
     rc
 }
@@ -61,9 +68,9 @@ macro_rules! ends {
     ($(fn $name:ident($flavour:ident);)*) => {
         $(
             unsafe extern "C" fn $name(stream: hipStream_t, graph: *mut c_void) -> hipError_t {
-                let (real, function) = real!($name);
+                let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                ended(real, unsafe { function(stream, graph) }, stream, Which::$flavour)
+                ended(unsafe { function(stream, graph) }, stream, Which::$flavour)
             }
             const _: sig::$name = $name;
         )*

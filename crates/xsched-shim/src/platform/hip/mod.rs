@@ -86,6 +86,8 @@ pub fn outside_names() -> Vec<&'static str> {
 pub(crate) fn forget_all() {
     api::forget_all();
     capture::CAPTURES.forget_all();
+    // CUDA's functions are among them.
+    super::shared::lookup::forget_if_held();
 }
 
 /// Whether an address lies in a HIP runtime that is scheduled, whatever that runtime stands on.

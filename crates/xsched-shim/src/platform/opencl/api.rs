@@ -1,8 +1,8 @@
 //! The vendor functions that we call ourselves, from the same copy of the library that the application calls.
 
 use std::ffi::CStr;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
 
 use xsched_core::XQueue;
 use xsched_proto::segment::QUEUES;
@@ -10,6 +10,7 @@ use xsched_proto::segment::QUEUES;
 use super::sig;
 use super::types::*;
 use crate::interpose::{Hook, resolve};
+use crate::lock::Lock;
 use crate::process;
 
 /// Functions of one copy of the OpenCL library.
@@ -29,7 +30,7 @@ pub(super) struct Api {
 }
 
 /// By the load address of the library; none for one that lacks what we need.
-static KNOWN: Mutex<Vec<(usize, Option<&'static Api>)>> = Mutex::new(Vec::new());
+static KNOWN: Lock<Vec<(usize, Option<&'static Api>)>> = Lock::new();
 /// By the slot of the XQueue.
 static OF_QUEUE: [AtomicPtr<Api>; QUEUES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; QUEUES];
 
@@ -94,7 +95,12 @@ fn find(address: usize, name: &CStr) -> Option<*mut c_void> {
 }
 
 fn known() -> MutexGuard<'static, Vec<(usize, Option<&'static Api>)>> {
-    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
+    KNOWN.lock()
+}
+
+/// In a forked child.
+pub(super) fn forget_if_held() {
+    KNOWN.forget_if_held();
 }
 
 /// The function for a call from where its name means nothing, through a pointer that was taken elsewhere: where there

@@ -23,6 +23,13 @@ use xsched_proto::wire;
 
 use crate::interpose::Hook;
 
+/// In a forked child: what another thread of the parent was changing is forgotten.
+pub(crate) fn forget_if_held() {
+    api::forget_if_held();
+    others::forget_if_held();
+    path::forget_if_held();
+}
+
 /// Every hooked function.
 pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, others::HOOKS];
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
-use std::sync::Mutex;
+use std::sync::MutexGuard;
 
 use xsched_core::{Waiting, XQueue};
 
@@ -11,11 +11,12 @@ use super::api::{self, Api};
 use super::types::*;
 use super::{path, queue, sig};
 use crate::interpose::{hooks, resolve};
+use crate::lock::Lock;
 use crate::platform::{self, OPENCL};
 use crate::process;
 
 /// The queue each command buffer was recorded for.
-static COMMAND_BUFFERS: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
+static COMMAND_BUFFERS: Lock<HashMap<usize, usize>> = Lock::new();
 
 macro_rules! real {
     ($name:ident, $missing:expr) => {
@@ -184,11 +185,18 @@ unsafe extern "C-unwind" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl
     unsafe { function(queue) }
 }
 
+static REFERENCES: Lock<HashMap<usize, u32>> = Lock::new();
+
 /// The application's own references to the queues it made. The driver's count is of no use: it holds the references
 /// of unreleased events too (PoCL).
-fn references() -> std::sync::MutexGuard<'static, HashMap<usize, u32>> {
-    static COUNTS: std::sync::LazyLock<Mutex<HashMap<usize, u32>>> = std::sync::LazyLock::new(Mutex::default);
-    COUNTS.lock().unwrap_or_else(|e| e.into_inner())
+fn references() -> MutexGuard<'static, HashMap<usize, u32>> {
+    REFERENCES.lock()
+}
+
+/// In a forked child.
+pub(super) fn forget_if_held() {
+    COMMAND_BUFFERS.forget_if_held();
+    REFERENCES.forget_if_held();
 }
 
 unsafe extern "C-unwind" fn clCreateUserEvent(context: cl_context, error: *mut cl_int) -> cl_event {
@@ -223,16 +231,14 @@ unsafe extern "C-unwind" fn clCreateCommandBufferKHR(
     if !buffer.is_null() && count > 0 && !queues.is_null() {
         // SAFETY: the driver accepted at least one queue.
         let queue = unsafe { *queues };
-        let mut known = COMMAND_BUFFERS.lock().unwrap_or_else(|e| e.into_inner());
-        known.get_or_insert_default().insert(buffer as usize, queue as usize);
+        COMMAND_BUFFERS.lock().insert(buffer as usize, queue as usize);
     }
     buffer
 }
 
 /// The queue a command buffer was recorded for, or null.
 pub(super) fn queue_of_command_buffer(buffer: cl_command_buffer_khr) -> cl_command_queue {
-    let known = COMMAND_BUFFERS.lock().unwrap_or_else(|e| e.into_inner());
-    known.as_ref().and_then(|k| k.get(&(buffer as usize))).map_or(std::ptr::null_mut(), |q| *q as cl_command_queue)
+    COMMAND_BUFFERS.lock().get(&(buffer as usize)).map_or(std::ptr::null_mut(), |q| *q as cl_command_queue)
 }
 
 /// What to hand out for an extension function that the driver found, asked by its function `giver`.

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::mem::ManuallyDrop;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use xsched_core::thread::{self, Entered, Inside, Place};
@@ -13,11 +12,12 @@ use super::api::{self, Api};
 use super::queue::{self, info};
 use super::types::*;
 use crate::interpose::resolve;
+use crate::lock::Lock;
 use crate::platform::OPENCL;
 use crate::{process, stats};
 
 /// User events that the application made and has not completed yet.
-static USER_EVENTS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+static USER_EVENTS: Lock<HashSet<usize>> = Lock::new();
 static OPEN_USER_EVENTS: AtomicU32 = AtomicU32::new(0);
 /// Queues with a command that may wait for a user event.
 static HELD: [AtomicBool; QUEUES] = [const { AtomicBool::new(false) }; QUEUES];
@@ -247,17 +247,24 @@ fn waits_on_user_event(xqueue: &XQueue, waits: (cl_uint, *const cl_event)) -> bo
 
 /// The application made a user event.
 pub(super) fn user_event_made(event: cl_event) {
-    let mut events = USER_EVENTS.lock().unwrap_or_else(|e| e.into_inner());
-    if events.get_or_insert_default().insert(event as usize) {
+    let mut events = USER_EVENTS.lock();
+    if events.insert(event as usize) {
         OPEN_USER_EVENTS.fetch_add(1, Release);
     }
 }
 
 /// The application completed a user event.
 pub(super) fn user_event_set(event: cl_event) {
-    let mut events = USER_EVENTS.lock().unwrap_or_else(|e| e.into_inner());
-    if events.get_or_insert_default().remove(&(event as usize)) {
+    let mut events = USER_EVENTS.lock();
+    if events.remove(&(event as usize)) {
         OPEN_USER_EVENTS.fetch_sub(1, Release);
+    }
+}
+
+/// In a forked child.
+pub(super) fn forget_if_held() {
+    if USER_EVENTS.forget_if_held() {
+        OPEN_USER_EVENTS.store(0, Release);
     }
 }
 

@@ -4,28 +4,33 @@
 //! Only while some capture is active are streams asked whether they take part in it: a capture spreads to other streams
 //! through events.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use super::Stream;
+use crate::lock::Lock;
 
 /// The captures of one platform.
 pub(crate) struct Captures {
     /// Streams on which a capture began and has not ended.
-    origins: Mutex<Vec<usize>>,
+    origins: Lock<Vec<usize>>,
     active: AtomicUsize,
+    /// An attempt to end one failed, and nobody has asked since whether it goes on.
+    doubt: AtomicBool,
 }
 
 impl Captures {
     /// None.
     pub(crate) const fn new() -> Captures {
-        Captures { origins: Mutex::new(Vec::new()), active: AtomicUsize::new(0) }
+        Captures { origins: Lock::new(), active: AtomicUsize::new(0), doubt: AtomicBool::new(false) }
     }
 
     fn change(&self, what: impl FnOnce(&mut Vec<usize>)) {
-        let mut origins = self.origins.lock().unwrap_or_else(|e| e.into_inner());
+        let mut origins = self.origins.lock();
         what(&mut origins);
         self.active.store(origins.len(), Release);
+        if origins.is_empty() {
+            self.doubt.store(false, Release);
+        }
     }
 
     /// Whether there is any.
@@ -39,6 +44,18 @@ impl Captures {
         self.change(|origins| origins.push(stream as usize));
     }
 
+    /// An attempt to end the capture on some stream failed: it may go on.
+    pub(crate) fn doubt(&self) {
+        self.doubt.store(true, Release);
+    }
+
+    /// The driver says that a stream captures nothing.
+    pub(crate) fn found_none(&self, stream: Stream) {
+        if self.doubt.load(Acquire) {
+            self.forget(stream);
+        }
+    }
+
     /// A stream that is destroyed captures no more.
     pub(crate) fn forget(&self, stream: Stream) {
         if self.active.load(Acquire) != 0 {
@@ -46,11 +63,9 @@ impl Captures {
         }
     }
 
-    /// In a forked child nothing captures. A lock that another thread of the parent held is left alone.
+    /// In a forked child nothing captures.
     pub(crate) fn forget_all(&self) {
-        if let Ok(mut origins) = self.origins.try_lock() {
-            origins.clear();
-        }
+        self.origins.forget();
         self.active.store(0, Release);
     }
 }

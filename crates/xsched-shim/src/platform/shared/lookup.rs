@@ -4,15 +4,15 @@
 //! up by address.
 
 use std::ffi::c_void;
-use std::sync::Mutex;
 
 use crate::interpose::{Hook, resolve};
+use crate::lock::Lock;
 use crate::process;
 
 /// The hooked functions of one copy of a library: its load address, and the address of each.
 type Copy = (usize, Vec<(usize, &'static Hook)>);
 
-static COPIES: Mutex<Vec<Copy>> = Mutex::new(Vec::new());
+static COPIES: Lock<Vec<Copy>> = Lock::new();
 
 /// A platform's hooks.
 type Hooks = &'static [&'static [&'static Hook]];
@@ -24,7 +24,7 @@ fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
         let (_, functions) = copies.iter().find(|(at, _)| *at == base)?;
         Some(functions.binary_search_by_key(&given, |(address, _)| *address).ok().map(|at| functions[at].1))
     };
-    if let Some(known) = find(&COPIES.lock().unwrap_or_else(|e| e.into_inner())) {
+    if let Some(known) = find(&COPIES.lock()) {
         return known;
     }
     // Not under our lock: the loader has locks of its own.
@@ -36,9 +36,14 @@ fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
         .filter(|(address, _)| *address != 0)
         .collect();
     functions.sort_by_key(|(address, _)| *address);
-    let mut copies = COPIES.lock().unwrap_or_else(|e| e.into_inner());
+    let mut copies = COPIES.lock();
     copies.push((base, functions));
     find(&copies)?
+}
+
+/// In a forked child.
+pub(crate) fn forget_if_held() {
+    COPIES.forget_if_held();
 }
 
 /// `giver`, a function of the platform, succeeded and wrote its answer to `found`.

@@ -1,7 +1,6 @@
 //! The simulated device's functions that we call ourselves.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
@@ -9,6 +8,7 @@ use xsched_proto::segment::{SEGMENT_BYTES, gate};
 use xsched_proto::wire::Platform;
 
 use crate::interpose::resolve;
+use crate::lock::Lock;
 use crate::platform::SIM;
 
 /// simWaitAnd of simdev.h.
@@ -26,7 +26,7 @@ pub(super) struct Api {
 
 static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
 /// Devices whose context knows our segment. A reset forgets it.
-static REGISTERED: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+static REGISTERED: Lock<Vec<c_int>> = Lock::new();
 
 impl Api {
     /// The functions beside `real`. There is one such library; the first copy seen serves.
@@ -83,7 +83,7 @@ impl Api {
     /// Describes a stream to the core, and lets its context reach the segment.
     pub(super) fn describe(&self, rt: &Runtime, stream: *mut c_void) -> Option<QueueSpec> {
         let device = self.device()?;
-        let mut registered = REGISTERED.lock().unwrap_or_else(|e| e.into_inner());
+        let mut registered = REGISTERED.lock();
         if !registered.contains(&device) {
             let segment = std::ptr::from_ref(rt.segment()).cast_mut().cast();
             // SAFETY: the whole segment, mapped until the process ends.
@@ -133,13 +133,10 @@ pub(super) fn set_runnable(device: c_int, on: bool) {
 
 /// After a reset of the calling thread's device: its context is new and knows nothing.
 pub(super) fn forget_registration(device: c_int) {
-    REGISTERED.lock().unwrap_or_else(|e| e.into_inner()).retain(|d| *d != device);
+    REGISTERED.lock().retain(|d| *d != device);
 }
 
 /// In a forked child nothing is registered.
 pub(crate) fn forget_all_registrations() {
-    // Another thread of the parent may have held the lock for good.
-    if let Ok(mut registered) = REGISTERED.try_lock() {
-        registered.clear();
-    }
+    REGISTERED.forget();
 }
