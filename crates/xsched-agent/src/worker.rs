@@ -142,7 +142,8 @@ impl Worker {
                 // we looked is seen now.
                 self.rt.agent_sleeps_until(now_ns() + ns);
                 let now = now_ns();
-                timeout = self.rt.groups().filter_map(|g| g.idle_due_ns(now)).min().into_iter().chain([ns]).min();
+                let due = self.rt.groups().filter(|g| g.is_watched(self.rt)).filter_map(|g| g.idle_due_ns(now)).min();
+                timeout = due.into_iter().chain([ns]).min();
             }
             if !self.wait(timeout) {
                 // The application closed our descriptors: it goes on without us, and we leave theirs alone.

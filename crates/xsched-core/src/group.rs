@@ -140,14 +140,19 @@ impl Group {
         self.grace_ns.store(next.clamp(GRACE_NS.0, GRACE_NS.1), Relaxed);
     }
 
-    /// Called when a completion or the end of a synchronising call may have emptied the group.
+    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody wants
+    /// to know at once: the agent's rare looks are enough, and cost the program nothing.
     pub fn settle(&self, rt: &Runtime) {
-        if !rt.is_quiet(self) {
-            return;
+        if self.slot(rt).gate.load(Acquire) & gate::WATCHED != 0 {
+            self.settle_alone(rt);
         }
+    }
+
+    /// The same, rivals or not.
+    pub(crate) fn settle_alone(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         let word = slot.gate.load(Acquire);
-        if word & gate::QUIET != 0 {
+        if word & gate::QUIET != 0 || !rt.is_quiet(self) {
             return;
         }
         if word & gate::OPEN_MASK == 0 && self.waiting.load(Acquire) > 0 {
@@ -172,6 +177,11 @@ impl Group {
         now.saturating_sub(self.waits_since.load(Relaxed)) < DRAIN_NS
             && slot.gate.load(Acquire) & gate::OPEN_MASK == 0
             && slot.state.load(Acquire) != state::DRAINED
+    }
+
+    /// Whether somebody else shares the device.
+    pub fn is_watched(&self, rt: &Runtime) -> bool {
+        self.slot(rt).gate.load(Acquire) & gate::WATCHED != 0
     }
 
     /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.

@@ -128,6 +128,8 @@ pub struct XQueue {
     marked_ns: AtomicU64,
     /// Untracked commands that some mark follows.
     fast_marked: AtomicU64,
+    /// Untracked commands when a command was last tracked.
+    fast_seen: AtomicU64,
     /// Number of the last mark.
     mark_number: AtomicU32,
     last_done_at: AtomicU64,
@@ -161,6 +163,7 @@ impl XQueue {
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
             fast_marked: AtomicU64::new(0),
+            fast_seen: AtomicU64::new(0),
             mark_number: AtomicU32::new(0),
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
@@ -181,6 +184,7 @@ impl XQueue {
         self.marked_ns.store(issued_ns, Relaxed);
         self.fast_done.store(0, Relaxed);
         self.fast_marked.store(0, Relaxed);
+        self.fast_seen.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
         self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
@@ -311,8 +315,9 @@ impl XQueue {
             return self.untracked(group, &work);
         }
         counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
+        let before = counter.total();
         let estimate = rt.estimates.get(work.key);
-        let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
+        let mut estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
         let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         loop {
@@ -331,6 +336,13 @@ impl XQueue {
             word = slot.gate.load(Acquire);
         }
         let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
+        let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
+        if is_unbounded && self.in_order() {
+            // It stands for those that went by unfollowed.
+            let fast = self.fast_launches(rt);
+            let since = fast.wrapping_sub(self.fast_seen.swap(fast, Relaxed));
+            estimate_ns *= 1 + since.min(thread::FOLLOWED_EVERY - 1);
+        }
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
         if device_gate {
@@ -358,6 +370,7 @@ impl XQueue {
             && (!self.in_order()
                 || seq.saturating_sub(self.marked.load(Relaxed)) >= every
                 || samples
+                || is_unbounded && !thread::is_beginning(before) && thread::is_followed(before)
                 || bound_ns != 0
                     && (estimate.is_none() || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
         Admission {
@@ -527,6 +540,8 @@ impl XQueue {
             return None;
         }
         let issued_ns = self.issued_ns.load(Relaxed);
+        let tracked = admission.seq.saturating_sub(self.marked.fetch_max(admission.seq, Relaxed));
+        let (fast_upto, fast) = self.mark_all_fast(rt);
         let mark = Mark {
             queue: self.index,
             generation: self.generation.load(Relaxed),
@@ -534,8 +549,8 @@ impl XQueue {
             seq: admission.seq,
             issued_ns,
             estimate_ns: admission.estimate_ns,
-            fast_upto: self.all_fast_marked(rt),
-            commands: admission.seq.saturating_sub(self.marked.fetch_max(admission.seq, Relaxed)),
+            fast_upto,
+            commands: tracked + fast,
             key: admission.key,
             at: now_ns(),
             group: admission.group,
@@ -555,11 +570,10 @@ impl XQueue {
         self.mark_number.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// A mark follows all untracked commands so far: how many.
-    fn all_fast_marked(&self, rt: &Runtime) -> u64 {
+    /// A mark follows all untracked commands so far: how many, and how many no mark had followed.
+    fn mark_all_fast(&self, rt: &Runtime) -> (u64, u64) {
         let fast = self.fast_launches(rt);
-        self.fast_marked.fetch_max(fast, Relaxed);
-        fast
+        (fast, fast.saturating_sub(self.fast_marked.fetch_max(fast, Relaxed)))
     }
 
     /// A command that was admitted but that the driver refused: as if it had never been.
@@ -787,7 +801,7 @@ impl XQueue {
             seq,
             issued_ns,
             estimate_ns: 0,
-            fast_upto: self.all_fast_marked(rt),
+            fast_upto: self.mark_all_fast(rt).0,
             commands: commands + 1,
             key: 0,
             at: now_ns(),

@@ -411,7 +411,7 @@ impl Runtime {
             group.announce(self);
             group.disarm();
         } else {
-            group.settle(self);
+            group.settle_alone(self);
             if group.idle_due_ns(now_ns()) == Some(0) {
                 group.try_idle(self, true);
             }
@@ -605,7 +605,7 @@ impl Runtime {
 
     /// Whether some group shares its device with another.
     pub fn is_watched(&self) -> bool {
-        self.groups().any(|g| g.slot(self).gate.load(Acquire) & gate::WATCHED != 0)
+        self.groups().any(|g| g.is_watched(self))
     }
 
     /// Whether [`Runtime::detach`] was called since the last [`Runtime::attach`].

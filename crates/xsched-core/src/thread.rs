@@ -220,14 +220,45 @@ pub fn enter(key: usize) -> Entered {
     if word == gate::GRANTED {
         return Entered::Fast(Counted(counter));
     }
+    less_plainly(word, queue, slot, counter)
+}
+
+/// The gate does not stand plainly open: is there anything that this launch needs?
+#[inline(never)]
+fn less_plainly(word: u32, queue: &'static XQueue, slot: &GroupSlot, counter: &'static Counter) -> Entered {
     if word & gate::INSPECT != 0 {
         return inspected(word, queue, slot, counter);
+    }
+    // Counted already, see above.
+    if is_open_unbounded(word, slot) && queue.in_order() && !is_followed(counter.total().wrapping_sub(1)) {
+        return Entered::Fast(Counted(counter));
     }
     Entered::Careful(queue, counter)
 }
 
+/// Whether a gate stands open for as much as anybody launches, beside rivals or not.
+fn is_open_unbounded(word: u32, slot: &GroupSlot) -> bool {
+    word & !(gate::WATCHED | gate::SOLO) == gate::GRANTED
+        && slot.bound_us.load(Relaxed) == 0
+        && slot.bound_commands.load(Relaxed) == 0
+}
+
+/// Which launches of a counter are followed where nothing bounds them, by how many came before: a beginning, by which its
+/// kernels become known, then as many as it takes to see that it progresses, and some two in a row, which tell how long
+/// the second one took.
+pub(crate) fn is_followed(before: u64) -> bool {
+    is_beginning(before) || before % FOLLOWED_EVERY == 0 || before % 128 == 1
+}
+
+/// One launch in so many is followed where nothing bounds them.
+pub(crate) const FOLLOWED_EVERY: u64 = 32;
+
+/// The first launches of a counter.
+pub(crate) fn is_beginning(before: u64) -> bool {
+    before < 256
+}
+
 /// The same where call sites are looked at.
-#[inline(never)]
 fn inspected(word: u32, queue: &'static XQueue, slot: &GroupSlot, counter: &'static Counter) -> Entered {
     let passes = inspect::launch(slot, counter);
     if passes || word & !gate::INSPECT == gate::GRANTED {
