@@ -247,7 +247,7 @@ fn is_open_unbounded(word: u32, slot: &GroupSlot) -> bool {
 /// kernels become known, then as many as it takes to see that it progresses, and some two in a row, which tell how long
 /// the second one took.
 pub(crate) fn is_followed(before: u64) -> bool {
-    is_beginning(before) || before % FOLLOWED_EVERY == 0 || before % 128 == 1
+    is_beginning(before) || before.is_multiple_of(FOLLOWED_EVERY) || before % 128 == 1
 }
 
 /// One launch in so many is followed where nothing bounds them.

@@ -1,4 +1,4 @@
-//! The race between a launch and the decision that its group is idle.
+//! When a group is idle, who is told so, and the race between a launch and that decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -21,11 +21,88 @@ impl Platform for Nothing {
         None
     }
     fn reports_completion(&self) -> bool {
-        true
+        false
     }
 }
 
 static PLATFORMS: &[&dyn Platform] = &[&Nothing];
+
+/// A runtime whose daemon lets its only group go, with these bits of the gate besides.
+fn granted(bits: u32) -> (&'static Runtime, &'static XQueue) {
+    let rt = runtime();
+    let queue = rt.queue(16, spec).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    rt.segment().groups[0].gate.fetch_or(gate::GRANTED | bits, SeqCst);
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    rt.remember(16, spec).expect("a queue");
+    (rt, queue)
+}
+
+/// Launches once. Gives whether it took the careful way.
+fn is_careful(rt: &'static Runtime) -> bool {
+    match thread::enter(16) {
+        Entered::Fast(counted) => {
+            counted.done(true);
+            false
+        }
+        Entered::Careful(queue, counter) => {
+            let admission = queue.admit(rt, Work::default(), counter);
+            queue.commit(rt, &admission, true, counter);
+            true
+        }
+        Entered::Unknown => panic!("the queue was remembered"),
+    }
+}
+
+/// Launches some and waits for them, so many times. Gives how often the agent was woken.
+fn work(rt: &'static Runtime, queue: &'static XQueue, times: u32) -> u64 {
+    let woken = || {
+        let mut count = [0; 8];
+        let event = rt.agent_event().get().expect("an eventfd");
+        rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    };
+    is_careful(rt);
+    woken();
+    for _ in 0..times {
+        (0..10).for_each(|_| _ = is_careful(rt));
+        let waiting = queue.sync_begin(rt);
+        queue.sync_end(rt, waiting, true);
+    }
+    woken()
+}
+
+/// Waiting must cost a program that has the device to itself nothing: its agent once woke at each wait and then ran on.
+#[test]
+fn waits_of_a_program_that_is_alone_wake_nobody() {
+    let (rt, queue) = granted(0);
+    assert_eq!(work(rt, queue, 100), 0);
+    assert_eq!(rt.groups().next().expect("its group").idle_due_ns(xsched_core::now_ns()), None);
+}
+
+/// With a rival it must be known soon that the device is free.
+#[test]
+fn waits_beside_a_rival_lead_to_a_decision() {
+    let (rt, queue) = granted(gate::WATCHED);
+    assert!(work(rt, queue, 1) > 0);
+    assert!(rt.groups().next().expect("its group").idle_due_ns(xsched_core::now_ns()).is_some());
+}
+
+/// After its beginning, a program that nothing bounds is followed by one command in 32 and one more in 128.
+#[test]
+fn who_is_not_held_is_followed_now_and_then() {
+    let (rt, _) = granted(gate::WATCHED);
+    assert!((0..256).all(|_| is_careful(rt)));
+    assert_eq!((0..1280).filter(|_| is_careful(rt)).count(), 40 + 10);
+    assert_eq!(rt.groups().next().expect("its group").launches(rt), 256 + 1280);
+}
+
+/// Nobody who is bounded goes by uncounted.
+#[test]
+fn who_is_held_is_followed_command_by_command() {
+    let (rt, _) = granted(gate::WATCHED);
+    rt.segment().groups[0].bound_commands.store(1 << 20, SeqCst);
+    assert!((0..1000).all(|_| is_careful(rt)));
+}
 
 fn runtime() -> &'static Runtime {
     // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
