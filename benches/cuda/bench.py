@@ -53,7 +53,8 @@ class Job:
 def jobs():
     """All there is to do, the longest first in each kind."""
     found = [Job("coloc", mix, "coloc.py", [mix], 440, 60) for mix in coloc.MIXES]
-    long_kernels = {"1": 230, "2": 230, "mps": 230}  # those that may have to wait for the end of kernels of 100 ms
+    # Those that may have to wait for the end of kernels of 100 ms.
+    long_kernels = dict.fromkeys(("1", "2", "mps", "mps-prio", "xsched-spatial"), 160)
     for system in SYSTEMS:
         found.append(
             Job("preempt", system, "micro.py", ["--systems", system, "preempt"], long_kernels.get(system, 90), 25)
@@ -66,7 +67,7 @@ def jobs():
         Job("groups", "processes", "groups.py", ["--kinds", "processes"], 200, 60),
         Job("groups", "threads", "groups.py", ["--kinds", "threads"], 150, 50),
         *(Job("faults", f"daemon {mix}", "faults.py", ["--mixes", mix, "daemon"], 90, 50) for mix in coloc.MIXES),
-        Job("faults", "kills", "faults.py", ["kills"], 150, 20),
+        Job("faults", "kills", "faults.py", ["kills"], 250, 20),
         Job("faults", "gate", "faults.py", ["gate"], 150, 15),
         Job("faults", "rest", "faults.py", ["stopped", "ends"], 150, 80),
     ]

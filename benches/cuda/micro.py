@@ -4,12 +4,13 @@
   micro.py [--bin DIR] [--out FILE] [--systems A,B] [--quick] NAME [NAME ...]
 
 Names:
-  preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and a graph, by level
+  preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and graphs, by level
   launch    what a launch costs its thread: bare, alone under xsched, beside an idle program, beside a more urgent one
   shares    two flat-out programs under the fair policy, 75:25 and 30:70, beside what they do without xsched
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
 
---systems restricts preempt: native, mps, mps-prio, auto, 1, 2, 3 (the last four are xsched at that level).
+--systems restricts preempt: native, mps, mps-prio, xsched-spatial, auto, 1, 2, 3 (xsched at that level), 2-whole
+(level 2 without gates inside of graphs; beside graphs only). What those gates are good for: --systems 2,2-whole preempt.
 """
 
 import json
@@ -21,10 +22,13 @@ import records
 import units
 from systems import Trouble, Variant, Worker, end_all
 
-SYSTEMS = ("native", "mps", "mps-prio", "auto", "1", "2", "3")
+SYSTEMS = ("native", "mps", "mps-prio", "xsched-spatial", "auto", "1", "2", "3", "2-whole")
 LEVELS = ("auto", "1", "2", "3")
-KERNELS = {"none": 0, "10 us": 10, "100 us": 100, "1 ms": 1_000, "10 ms": 10_000, "100 ms": 100_000, "graph": 10}
-GRAPH = 1000  # kernels of the graph
+KERNELS = {"none": 0, "10 us": 10, "100 us": 100, "1 ms": 1_000, "10 ms": 10_000, "100 ms": 100_000}
+KERNELS |= {"graph": 10, "graph, 100 us": 100}
+GRAPHS = {"graph": 1000, "graph, 100 us": 100}  # kernels of each: 10 ms
+# What not every system is measured with.
+ONLY_FOR = {"none": ("native", "auto"), "graph, 100 us": ("native", "auto", "2", "2-whole")}
 CLASSES = ("system", "realtime", "high", "normal", "low")
 WEIGHTS = ((75, 25), (30, 70))
 TURNS_US = (1_000, 5_000, 20_000)
@@ -32,6 +36,7 @@ START_S = 60
 PREEMPT_S = 60  # of one case of preempt; beside long kernels it is left with fewer requests
 
 VARIANTS = {
+    "2-whole": Variant("XSCHED_GRAPH_GATES=0 --level 2"),
     **{level: Variant(f"--level {level}") for level in LEVELS},
     "pup": Variant("policy:pup"),
     "up": Variant("policy:up"),
@@ -66,9 +71,9 @@ class Bench:
         count = 30 if self.quick else 500
         for kernel, us in KERNELS.items():
             for system in only or SYSTEMS:
-                if kernel == "none" and system not in ("native", "auto"):
+                if not is_measured(system, kernel):
                     continue
-                seconds = 8 + min(PREEMPT_S, count * (0.012 + 2e-6 * us * (GRAPH if kernel == "graph" else 1)))
+                seconds = 8 + min(PREEMPT_S, count * (0.012 + 2e-6 * us * GRAPHS.get(kernel, 1)))
                 self.unit.run(
                     "preempt",
                     f"{system} / {kernel}",
@@ -81,7 +86,7 @@ class Bench:
         low, us = None, KERNELS[kernel]
         try:
             if us:
-                more = ["--graph", GRAPH] if kernel == "graph" else []
+                more = ["--graph", GRAPHS[kernel]] if kernel in GRAPHS else []
                 low = self.start(system, "be", ["flat", "run", *self.spin(us), *more])
                 low.expect('{"t"', START_S)
             urgent = ["preempt", "run", "--count", count, "--secs", PREEMPT_S, "--period-us", 12000]
@@ -265,6 +270,12 @@ class Bench:
 
     def suspensions(self):
         return sum(g["suspensions"] for p in self.site.seen("up") for g in p["groups"])
+
+
+def is_measured(system, kernel):
+    if system == "2-whole" and kernel not in GRAPHS:
+        return False
+    return system in ONLY_FOR.get(kernel, (system,))
 
 
 def own_cgroup(name):

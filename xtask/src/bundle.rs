@@ -20,6 +20,8 @@ const GLIBC: (u32, u32) = (2, 36);
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
     compiled: &'static [&'static str],
+    /// C libraries, and what they are called.
+    libraries: &'static [(&'static str, &'static str)],
     /// What is carried as it is.
     carried: &'static [&'static str],
     /// Files at the top: their names and what they hold. Those that end in `.sh` can be started.
@@ -45,6 +47,7 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/multithread.c",
         "testing/cuda/c/streams.c",
     ],
+    libraries: &[("testing/cuda/count/count.c", "count.so")],
     carried: &["benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
     top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
     hip_runtime: true,
@@ -53,6 +56,7 @@ pub(crate) const CUDA: Contents = Contents {
 /// For AMD GPUs.
 pub(crate) const HIP: Contents = Contents {
     compiled: &[],
+    libraries: &[],
     carried: &[
         "benches/cuda",
         "testing/cuda/programs",
@@ -139,7 +143,10 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         }
     }
     for source in contents.compiled.iter().flat_map(|f| c_files(&root.join(f))) {
-        compile(&source, &bin)?;
+        compile(&source, &bin.join(source.file_stem().unwrap_or_default()), &[])?;
+    }
+    for (source, name) in contents.libraries {
+        compile(&root.join(source), &bin.join(name), &["-shared", "-fPIC"])?;
     }
     let mut binaries = files(&bin)?;
     if contents.hip_runtime {
@@ -202,10 +209,9 @@ fn strip(file: &Path) -> Result<(), String> {
     quietly(Command::new("strip").arg("--strip-unneeded").arg(file), "apt-get install binutils")
 }
 
-fn compile(source: &Path, bin: &Path) -> Result<(), String> {
-    let output = bin.join(source.file_stem().unwrap_or_default());
+fn compile(source: &Path, output: &Path, flags: &[&str]) -> Result<(), String> {
     let mut command = Command::new("gcc");
-    command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output).arg(source);
+    command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(output).arg(source).args(flags);
     command.args(["-ldl", "-lpthread", "-lm"]);
     quietly(&mut command, "apt-get install gcc libc6-dev")
 }
