@@ -4,11 +4,16 @@
   alone.py [--bin DIR] [--out FILE] [--quick] [ROLE ...]
 
 For every role, pairs of processes are started, one bare and one under xsched (with a daemon of its own, so that it is
-alone there), and work in turns, one request after the other, while all others are idle. Reported are the medians'
-ratios. Between, all are left alone for five seconds: the processor time that each process and each daemon then uses.
+alone there), and work in turns of 0.12 s, one request after the other, on the same processor cores, while all others are
+idle. A neighbour on the host slows down one turn by more than xsched ever could: so what counts is the median of the ratios
+of turns that follow each other, with the range in which it lies in 95 of 100 resamplings. Afterwards all are left alone for
+five seconds: the processor time that each process and each daemon then uses.
 """
 
 import json
+import os
+import random
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -20,6 +25,10 @@ from systems import Variant, Worker
 
 ROLES = ("rn18", "bert-lc", "decode")
 PAIRS = 3
+BLOCKS = 5
+TURNS = 20  # of both systems in a block
+TURN_S = 0.12
+CORES = 4  # of each pair
 START_S = 300
 
 
@@ -40,6 +49,14 @@ def cpu_ticks(pid):
     return (int(fields[11]) + int(fields[12])) * 10_000_000
 
 
+def pinned(pair):
+    """Words before a command that keep it on the cores of its pair, where there are enough of them for that."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < CORES * PAIRS or not shutil.which("taskset"):
+        return []
+    return ["taskset", "-c", ",".join(map(str, cores[CORES * pair : CORES * (pair + 1)]))]
+
+
 def start(site, role, pairs, worker):
     """system -> its processes of this role."""
     found = {"native": [], "xsched": []}
@@ -47,7 +64,7 @@ def start(site, role, pairs, worker):
         for system in found:
             name = "native" if system == "native" else f"xsched {role} {pair}"
             site.variants.setdefault(name, Variant())
-            command, env = site.command(name, "lc", [sys.executable, *worker, role])
+            command, env = site.command(name, "lc", [*pinned(pair), sys.executable, *worker, role])
             log = site.work / f"{system}-{role}-{pair}.err"
             found[system].append((name, Worker(f"{role} ({system})", command, env, log)))
     return found
@@ -71,18 +88,40 @@ def idle(site, workers, seconds):
 
 
 def window(worker, seconds):
-    begin = time.monotonic() + 0.05
+    begin = time.monotonic() + 0.01
     worker.send(f"go closed {begin:.6f} {begin + seconds:.6f} 0")
     return json.loads(worker.expect("RESULT", seconds + 60))
 
 
+def block(pair, workers, turns, number):
+    """Latencies in ms of turns: [{system: [...]}, ...]. Who begins changes from turn to turn."""
+    found = []
+    for turn in range(turns):
+        order = ("native", "xsched") if (number + turn) % 2 == 0 else ("xsched", "native")
+        found.append({system: window(workers[system][pair][1], TURN_S)["latency_ms"] for system in order})
+    return found
+
+
+def ratios(turns, share=0.5):
+    """xsched to native of each turn."""
+    return [records.percentile(t["xsched"], share) / records.percentile(t["native"], share) for t in turns]
+
+
+def median_range(values, resamplings=2000):
+    """The median and the range that holds it in 95 of 100 resamplings."""
+    draw = random.Random(0)
+    medians = sorted(records.percentile(draw.choices(values, k=len(values)), 0.5) for _ in range(resamplings))
+    low, high = medians[int(0.025 * resamplings)], medians[int(0.975 * resamplings) - 1]
+    return {"median": round(records.percentile(values, 0.5), 5), "low": round(low, 5), "high": round(high, 5)}
+
+
 def measure(site, unit, role, args):
-    pairs, rounds, seconds = (1, 1, 0.5) if args.quick else (PAIRS, 6, 1.5)
-    todo = [(r, p) for r in range(rounds) for p in range(pairs) if unit.missing("alone", f"{role} {p}", r)]
+    pairs, blocks, turns = (1, 1, 2) if args.quick else (PAIRS, BLOCKS, TURNS)
+    todo = [(b, p) for b in range(blocks) for p in range(pairs) if unit.missing("alone", f"{role} {p}", b)]
     rest = unit.missing("idle", role)
     if not todo and not rest:
         return
-    if not unit.deadline.allows(60 + len(todo) * 2 * (seconds + 0.2)):
+    if not unit.deadline.allows(60 + len(todo) * turns * 2 * (TURN_S + 0.05)):
         unit.finished = False
         return
     workers = start(site, role, pairs, args.worker)
@@ -92,19 +131,17 @@ def measure(site, unit, role, args):
             worker.expect("IMPORTED", START_S)
         systems.warm(everyone, [w.name for w in everyone], START_S)
         for number, pair in todo:
-            order = ("native", "xsched") if (number + pair) % 2 == 0 else ("xsched", "native")
 
-            def body(pair=pair, order=order):
-                found = {system: window(workers[system][pair][1], seconds) for system in order}
+            def body(number=number, pair=pair):
+                found = block(pair, workers, turns, number)
                 site.require_seen(workers["xsched"][pair][0], [workers["xsched"][pair][1]])
                 seen = [g for p in site.seen(workers["xsched"][pair][0]) for g in p["groups"]]
-                medians = {s: records.percentile(f["latency_ms"], 0.5) for s, f in found.items()}
                 return {
                     "role": role,
                     "pair": pair,
-                    "ratio": round(medians["xsched"] / medians["native"], 5),
+                    "ratio": round(records.percentile(ratios(found), 0.5), 5),
                     "launches": sum(g["launches"] for g in seen),
-                    "latency_ms": {s: f["latency_ms"] for s, f in found.items()},
+                    "turns": found,
                 }
 
             unit.run("alone", f"{role} {pair}", number, 0, body)
@@ -114,20 +151,26 @@ def measure(site, unit, role, args):
 
 
 def summary(found):
-    """Role -> ratio of the medians of all latencies, its spread over rounds and pairs, idle processor time."""
+    """Role -> ratio of the medians of turns, and of their quickest tenths; its spread over pairs; idle processor time."""
     result = {}
     for role in dict.fromkeys(r["role"] for r in found):
         mine = [r for r in found if r["role"] == role and r["bench"] == "alone"]
         row = {}
         if mine:
-            pooled = {s: [v for r in mine for v in r["latency_ms"][s]] for s in ("native", "xsched")}
-            medians = {s: records.percentile(v, 0.5) for s, v in pooled.items()}
+            turns = [t for r in mine for t in r["turns"]]
+            pooled = {s: [v for t in turns for v in t[s]] for s in ("native", "xsched")}
+            by_pair = [
+                records.percentile(ratios([t for r in mine if r["pair"] == pair for t in r["turns"]]), 0.5)
+                for pair in sorted({r["pair"] for r in mine})
+            ]
             row = {
-                "native_ms": medians["native"],
-                "xsched_ms": medians["xsched"],
+                "native_ms": records.percentile(pooled["native"], 0.5),
+                "xsched_ms": records.percentile(pooled["xsched"], 0.5),
                 "n": len(pooled["xsched"]),
-                "ratio_of_medians": round(medians["xsched"] / medians["native"], 5),
-                "ratio_by_round": records.spread([r["ratio"] for r in mine]),
+                "turns": len(turns),
+                "ratio": median_range(ratios(turns)),
+                "ratio_of_quickest_tenths": median_range(ratios(turns, 0.1)),
+                "ratio_by_pair": records.spread(by_pair),
                 "launches_scheduled": max(r["launches"] for r in mine),
             }
         for record in found:

@@ -183,6 +183,11 @@ def launch_text(rows):
     return records.table(("case", "ns", "TSC cycles", "added ns", "to bare"), body)
 
 
+def ranged(ratio):
+    """A median and the range in which it lies."""
+    return ratio and f"{ratio['median']:.4f} ({ratio['low']:.4f}–{ratio['high']:.4f})"
+
+
 def alone_text(found):
     body = []
     for role, r in found.items():
@@ -192,13 +197,13 @@ def alone_text(found):
                 role,
                 r.get("native_ms"),
                 r.get("xsched_ms"),
-                r.get("ratio_of_medians"),
-                cell(r.get("ratio_by_round"), 4),
+                ranged(r.get("ratio")),
+                ranged(r.get("ratio_of_quickest_tenths")),
                 r.get("n"),
                 idle,
             )
         )
-    head = ("role", "bare P50 ms", "xsched P50 ms", "ratio", "by round", "n", "processor time while idle, ms in 5 s")
+    head = ("role", "bare P50 ms", "xsched P50 ms", "ratio (95 %)", "of the quickest tenths", "n", "processor time while idle, ms in 5 s")
     return records.table(head, body)
 
 

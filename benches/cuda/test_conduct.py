@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import alone  # noqa: E402
 import bench  # noqa: E402
 import micro  # noqa: E402
 import records  # noqa: E402
@@ -154,7 +155,7 @@ class Scripts(unittest.TestCase):
 
     def test_preemption_latency_beside_every_kernel(self):
         found = self.measured("micro.py", "--quick", "--systems", "native,1", "preempt")
-        self.assertEqual(len(found), 13)
+        self.assertEqual(len(found), 14)
         self.assertTrue(all(len(r["latency_us"]) == 30 for r in found))
         self.assertTrue(all(r["beside_per_s"] > 0 for r in found if r["kernel"] != "none"))
         self.assertTrue(all(len(r["seen"]) >= 1 for r in found if r["system"] == "1"))
@@ -183,6 +184,15 @@ class Scripts(unittest.TestCase):
             [(f["system"], f["what"]) for f in found[1]["found"]],
             [("native", "program"), ("xsched", "program"), ("xsched", "daemon")],
         )
+
+    def test_cost_alone_is_the_median_of_neighbouring_turns(self):
+        def record(pair, *turns):
+            turns = [{"native": [n], "xsched": [x]} for n, x in turns]
+            return dict(bench="alone", role="rn18", pair=pair, launches=7, turns=turns)
+
+        row = alone.summary([record(0, (1.0, 1.01), (3.0, 3.03)), record(1, (2.0, 2.02), (1.0, 9.0))])["rn18"]
+        self.assertEqual((row["ratio"]["median"], row["ratio"]["low"], row["turns"], row["n"]), (1.01, 1.01, 4, 4))
+        self.assertEqual((row["ratio_by_pair"]["min"], row["ratio_by_pair"]["n"]), (1.01, 2))
 
     def test_groups_as_processes(self):
         words = ["--quick", "--kinds", "processes", "--batch", "1", "--worker", HERE / "standin/worker.py"]
