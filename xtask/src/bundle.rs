@@ -41,6 +41,7 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/contexts.c",
         "testing/cuda/c/errors.c",
         "testing/cuda/c/events.c",
+        "testing/cuda/c/graph_nodes.c",
         "testing/cuda/c/graphs.c",
         "testing/cuda/c/hostfuncs.c",
         "testing/cuda/c/memops.c",

@@ -1,7 +1,6 @@
 //! Gates inside CUDA graphs (level 2), with the software driver: a graph is held in its middle and goes on; programs that
 //! change their graphs notice nothing; what cannot have gates runs as it is.
 
-use serde_json::Value;
 use xsched_e2e::{Gpu, Process, now_ns, signal, until};
 
 /// Graphs with gates and graphs that should have some but could not, of a program that ended.
@@ -244,9 +243,11 @@ fn a_more_urgent_stream_is_not_held_by_gates_that_were_made_before_it() {
     let rival = start(&gpu, &["--priority", "5"], &["200", "8"]);
     program.tell("go");
     let lines = program.finish();
-    assert_eq!(lines, ["ok every kernel has run once"]);
+    // Who waits for a group of its own process is helped after 20 ms only.
+    let median_ms: f64 = lines[0].parse().expect("a time");
+    println!("median wait in the urgent stream: {median_ms} ms");
+    assert!(median_ms < 15.0, "{median_ms} ms");
+    assert_eq!(lines[1], "ok every kernel has run once");
     assert_eq!(graphs(&gpu, pid), (1, 0));
-    let of = |name: &str| -> Value { gpu.driver_stats(pid)["calls"][name].clone() };
-    assert_eq!(of("cuGraphLaunch"), 21);
     end(&gpu, rival);
 }

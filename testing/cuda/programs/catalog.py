@@ -78,7 +78,8 @@ def tool(name, seconds, binaries, *options):
 
 # Those of `OWN` that are written for any driver.
 CHECKED = (
-    "basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"
+    "basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "graph_nodes", "errors", "contexts",
+    "multithread",
 )  # fmt: skip
 
 # Chosen by measuring, JAX's algorithms would differ from run to run.

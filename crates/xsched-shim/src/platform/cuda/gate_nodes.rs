@@ -253,9 +253,6 @@ impl Gated {
             return Err(OTHER);
         }
         let edges = functions.edges(graph, &nodes)?;
-        if self.places.iter().any(|place| !edges.iter().any(|(_, to)| to == place)) {
-            return Err(OTHER);
-        }
         let clone = GraphClone::of(graph, functions)?;
         put(&clone, &nodes, &edges, &self.places, self.gate)?;
         Ok(Gated { clone, nodes: nodes.len(), places: self.places.clone(), gate: self.gate })
@@ -278,13 +275,19 @@ fn put(
     gate: Gate,
 ) -> Result<(), Refusal> {
     const REFUSED: Refusal = "the driver takes no gates in it";
+    let mut ahead = vec![Vec::new(); nodes.len()];
+    for &(from, to) in edges {
+        ahead[to].push(from);
+    }
     let (functions, graph) = (clone.functions, clone.graph());
     let twin = |place: usize| functions.found_in(nodes[place], clone);
     let (mut gates, mut behind) = (Vec::new(), Vec::new());
     for &place in places {
         let node = twin(place)?;
-        let before: Vec<CUgraphNode> =
-            edges.iter().filter(|(_, to)| *to == place).map(|(from, _)| twin(*from)).collect::<Result<_, _>>()?;
+        let before: Vec<CUgraphNode> = ahead[place].iter().map(|from| twin(*from)).collect::<Result<_, _>>()?;
+        if before.is_empty() {
+            return Err("nothing comes before a node that is to have a gate");
+        }
         let mut wait = Wait {
             operation: WAIT_VALUE_32,
             address: gate.address,

@@ -30,8 +30,8 @@ use crate::process;
 const DEVICE_LAUNCH: u64 = 4;
 /// A gate comes for so many ns of kernels, unless a level is asked for by number: the default of the bound.
 const LIMIT_NS: u64 = 500_000;
-/// CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, …_NODE_TYPE_CHANGED.
-const OTHER_SHAPE: [c_int; 2] = [2, 3];
+/// CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, …_NODE_TYPE_CHANGED, …_NOT_SUPPORTED.
+const OTHER_SHAPE: [c_int; 3] = [2, 3, 6];
 
 /// Whether some graph of this process ever got gates.
 static SOME: AtomicBool = AtomicBool::new(false);
@@ -229,7 +229,8 @@ struct Outcome {
 /// Updates a graph that has gates by another one, by `call`, which is given what to take instead and says what came of
 /// it. A graph that is too different is left to the driver as it is: it will refuse it.
 fn updated(gated: &Gated, graph: CUgraph, call: impl Fn(CUgraph) -> (CUresult, Outcome)) -> (CUresult, Outcome) {
-    let Ok(next) = gated.like(graph) else { return call(graph) };
+    let next = process::guarded("before a graph is updated", || gated.like(graph));
+    let Some(Ok(next)) = next else { return call(graph) };
     let (rc, mut outcome) = call(next.clone.graph());
     if rc != SUCCESS {
         if OTHER_SHAPE.contains(&outcome.result) {
@@ -237,11 +238,11 @@ fn updated(gated: &Gated, graph: CUgraph, call: impl Fn(CUgraph) -> (CUresult, O
             // anew, and had better not fail each time.
             SPOILT.store(true, Relaxed);
         }
-        for node in [&mut outcome.node, &mut outcome.from] {
-            if !node.is_null() {
+        process::guarded("after a graph was not updated", || {
+            for node in [&mut outcome.node, &mut outcome.from].into_iter().filter(|node| !node.is_null()) {
                 *node = original(&next, graph, *node);
             }
-        }
+        });
     }
     (rc, outcome)
 }
@@ -295,7 +296,8 @@ const _: sig::cuGraphExecUpdate_v2 = cuGraphExecUpdate_v2;
 /// The node that the driver knows by one of the application's graph.
 #[inline]
 fn node_in(exec: CUgraphExec, node: *mut c_void) -> *mut c_void {
-    of(exec).map_or(node, |gated| gated.clone.translated(node))
+    let Some(gated) = of(exec) else { return node };
+    process::guarded("before a node is named", || gated.clone.translated(node)).unwrap_or(node)
 }
 
 macro_rules! names_nodes {
