@@ -56,6 +56,12 @@ impl Gpu {
         self.with_driver(self.place.run_command(options, program, args))
     }
 
+    /// Ends a program `steady`, whose result and counts must be right.
+    #[track_caller]
+    pub fn end(&self, program: Process) {
+        self.assert_counts(program.end_steady());
+    }
+
     /// What the driver counted of a process.
     pub fn driver_stats(&self, pid: u32) -> Value {
         let text = std::fs::read_to_string(self.place.join("driver-stats")).unwrap();

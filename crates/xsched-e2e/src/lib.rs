@@ -5,10 +5,12 @@
 //! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.
 
 mod gpu;
+mod hip;
 mod place;
 mod process;
 
 pub use gpu::Gpu;
+pub use hip::HipGpu;
 pub use place::{Place, beside};
 pub use process::{Process, TIMEOUT, now_ns};
 

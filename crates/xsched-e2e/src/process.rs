@@ -152,6 +152,15 @@ impl Process {
         (code, self.lines.iter().collect(), self.errors())
     }
 
+    /// Ends a program `steady` of CUDA or HIP: every kernel must have run once. Returns its process id.
+    #[track_caller]
+    pub fn end_steady(mut self) -> u32 {
+        let pid = self.pid();
+        self.tell("end");
+        assert_eq!(self.finish().last().map(String::as_str), Some("ok every kernel has run once"));
+        pid
+    }
+
     /// Waits for its end, which must be a good one, with nothing on stderr. Returns the lines that it still printed.
     #[track_caller]
     pub fn finish(self) -> Vec<String> {

@@ -67,13 +67,6 @@ fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
     assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
 }
 
-fn end(gpu: &Gpu, mut program: Process) {
-    let pid = program.pid();
-    program.tell("end");
-    assert_eq!(program.finish().last().map(String::as_str), Some("ok every kernel has run once"));
-    gpu.assert_counts(pid);
-}
-
 #[test]
 fn a_closed_gate_holds_a_program_alone() {
     let gpu = Gpu::new();
@@ -96,7 +89,7 @@ fn a_closed_gate_holds_a_program_alone() {
         gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
         program.progress_after(now_ns());
     }
-    end(&gpu, program);
+    gpu.end(program);
 }
 
 /// Suspends a program beside a rival many times. Returns how often commands that the driver had already were held.
@@ -127,8 +120,8 @@ fn held_on_the_device(level: &str) -> usize {
         program.progress_after(now_ns());
     }
     let (low, high) = (program.pid(), rival.pid());
-    end(&gpu, program);
-    end(&gpu, rival);
+    gpu.end(program);
+    gpu.end(rival);
     let gates = [low, high].map(|pid| gpu.driver_stats(pid)["waits"].as_u64().unwrap());
     assert_eq!(gates.iter().any(|&n| n > 0), level != "1", "gates on the device: {gates:?}");
     println!("level {level}: held on the device {times} times of 20, gates {gates:?}");
@@ -228,7 +221,7 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
         let share = done[0] as f64 / (done[0] + done[1]) as f64;
         println!("{policy}: {done:?}, {:.1} % for a weight of 30 of 100", 100.0 * share);
         assert!((0.2..0.4).contains(&share), "{policy}: {done:?}");
-        end(&gpu, light);
-        end(&gpu, heavy);
+        gpu.end(light);
+        gpu.end(heavy);
     }
 }

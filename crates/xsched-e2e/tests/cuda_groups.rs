@@ -66,7 +66,7 @@ fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
     process.finish();
     gpu.assert_counts(pid);
     rival.progress_after(now_ns());
-    end(&gpu, rival);
+    gpu.end(rival);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn kernels_of_two_groups_that_wait_for_each_other_end() {
         println!("{took:?}");
         assert!(took < Duration::from_secs(5), "{took:?}");
         gpu.assert_counts(pid);
-        rival.into_iter().for_each(|rival| end(&gpu, rival));
+        rival.into_iter().for_each(|rival| gpu.end(rival));
     };
     for policy in ["hpf", "pup", "chaos"] {
         let _daemon = gpu.place.daemon(&["--policy", policy]);
@@ -125,13 +125,6 @@ fn steady(gpu: &Gpu, options: &[&str]) -> Process {
     rival.expect("ready");
     rival.progress_after(0);
     rival
-}
-
-fn end(gpu: &Gpu, mut program: Process) {
-    let pid = program.pid();
-    program.tell("end");
-    assert_eq!(program.finish().last().map(String::as_str), Some("ok every kernel has run once"));
-    gpu.assert_counts(pid);
 }
 
 /// How far the less urgent thread has come.
@@ -197,7 +190,7 @@ impl Inversion {
     }
 
     fn finish(self) {
-        end(&self.gpu, self.rival);
+        self.gpu.end(self.rival);
         let (pid, mut program) = (self.program.pid(), self.program);
         program.tell("end");
         program.finish();
@@ -229,7 +222,7 @@ fn what_was_held_on_the_device_before_there_were_several_groups_holds_no_urgent_
     process.expect("ok a thread that waits for it");
     println!("{:?}", begin.elapsed());
     rival.progress_after(now_ns());
-    end(&gpu, rival);
+    gpu.end(rival);
     let pid = process.pid();
     process.tell("end");
     process.finish();
@@ -271,7 +264,7 @@ fn a_lock_that_a_held_thread_has_comes_when_its_group_may_run() {
         rival.progress_after(now_ns());
     }
     // At the latest now: a documented limit.
-    end(&gpu, rival);
+    gpu.end(rival);
     program.expect("done lock");
     program.tell("end");
     program.finish();
@@ -298,7 +291,7 @@ fn ranks_of_a_job_that_wait_for_each_other_end_beside_a_rival_of_one_of_them() {
         assert_eq!(lines.last().map(String::as_str), Some("ok ranks that wait for each other"), "{policy}");
         let ranks = lines.iter().filter_map(|line| line.strip_prefix("pid ")).map(|pid| pid.parse().unwrap());
         ranks.for_each(|pid| gpu.assert_counts(pid));
-        end(&gpu, rival);
+        gpu.end(rival);
     }
 }
 
@@ -320,7 +313,7 @@ fn ranks_of_a_job_are_held_all_or_none() {
         ranks.each_ref().map(given) == before
     });
     println!("{:?}", states(&gpu, &ranks));
-    end(&gpu, rival);
+    gpu.end(rival);
     assert_eq!(program.finish().last().map(String::as_str), Some("ok ranks that wait for each other"));
     ranks.iter().for_each(|pid| gpu.assert_counts(*pid));
 }
@@ -355,7 +348,7 @@ fn threads_that_launch_with_pythons_lock_in_hand_stop_nobody() {
     let mut rival = steady(&gpu, &MIDDLE);
     goes_on(&mut python);
     rival.progress_after(now_ns());
-    end(&gpu, rival);
+    gpu.end(rival);
     let pid = python.pid();
     python.tell("end");
     assert_eq!(python.finish().last().map(String::as_str), Some("ok"));

@@ -1,11 +1,7 @@
 //! HIP programs under the scheduler, with the software runtime of `xsched-fakehip` as `libamdhip64`: results as without it,
 //! every launch counted, gates that hold, groups by stream priority. What AMD's hardware does with it is not shown here.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use serde_json::{Value, json};
-use xsched_e2e::{Place, Process, beside, now_ns, until};
+use xsched_e2e::{HipGpu, beside, now_ns, until};
 
 /// Majors of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
@@ -28,77 +24,8 @@ const PROGRAMS: [&str; 15] = [
     "streams",
 ];
 
-/// A place with a HIP device.
-struct Gpu {
-    place: Place,
-    runtime: PathBuf,
-    /// What programs get into their environment, beside what the runtime needs.
-    environment: Vec<(&'static str, String)>,
-}
-
-/// The folder that `cargo xtask hip-runtime` laid out.
-fn runtime() -> PathBuf {
-    let target = beside("libxsched.so").ancestors().nth(2).expect("a target folder").to_owned();
-    let folder = target.join("hip-runtime");
-    let there = folder.join("libamdhip64.so.5").is_file();
-    assert!(there, "{0} is missing: run `cargo xtask hip-runtime {0}` first", folder.display());
-    folder
-}
-
-impl Gpu {
-    fn new() -> Gpu {
-        let place = Place::new();
-        place.device();
-        Gpu { place, runtime: runtime(), environment: Vec::new() }
-    }
-
-    fn program(&self, name: &str, major: u32) -> PathBuf {
-        let library = self.runtime.join(format!("libamdhip64.so.{major}"));
-        let library = library.to_str().expect("text");
-        self.place.compile(&format!("hip/c/{name}.c"), &[library, "-lpthread", "-lm", "-ldl"])
-    }
-
-    fn with_runtime(&self, mut command: Command) -> Process {
-        command.env("LD_LIBRARY_PATH", &self.runtime).env("FAKEHIP_STATS", self.place.join("runtime-stats"));
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        Process::start(command)
-    }
-
-    fn bare(&self, program: &Path, args: &[&str]) -> Process {
-        self.with_runtime(self.place.command(program, args))
-    }
-
-    fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Process {
-        self.with_runtime(self.place.run_command(options, program, args))
-    }
-
-    /// What each copy of the runtime counted in a process.
-    fn copies_stats(&self, pid: u32) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.place.join("runtime-stats")).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.filter(|line| line["pid"] == pid).collect()
-    }
-
-    /// What the runtime counted in a process that has one.
-    #[track_caller]
-    fn runtime_stats(&self, pid: u32) -> Value {
-        let [one] = &self.copies_stats(pid)[..] else { panic!("not one line for {pid}") };
-        one.clone()
-    }
-
-    /// The scheduler's count of launches is the runtime's own: launch, copy and set functions that gave work to the
-    /// device. Nothing went by unscheduled.
-    #[track_caller]
-    fn assert_counts(&self, pid: u32) {
-        let (counted, runtime) = (self.place.stats_of(pid), self.copies_stats(pid));
-        let commands: u64 = runtime.iter().map(|copy| copy["commands"].as_u64().unwrap()).sum();
-        assert_eq!(counted["launches"], commands, "{counted} {runtime:?}");
-        assert_eq!(counted["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{counted}");
-    }
-}
-
 /// A program's lines bare and under the scheduler are the same, and every launch is counted.
-fn same(gpu: &Gpu, name: &str, major: u32, options: &[&str]) {
+fn same(gpu: &HipGpu, name: &str, major: u32, options: &[&str]) {
     if (name, major) == ("procaddress", 5) {
         // That release has no such function.
         return;
@@ -130,7 +57,7 @@ fn same(gpu: &Gpu, name: &str, major: u32, options: &[&str]) {
 
 #[test]
 fn programs_print_the_same_alone_under_the_scheduler() {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     for name in PROGRAMS {
         for major in MAJORS {
@@ -141,7 +68,7 @@ fn programs_print_the_same_alone_under_the_scheduler() {
 }
 
 fn same_under_chaos(level: &str) {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
     for (name, major) in PROGRAMS.into_iter().zip(MAJORS.into_iter().cycle()) {
         println!("{name}, HIP {major}, level {level}");
@@ -161,7 +88,7 @@ fn programs_print_the_same_under_chaos_at_level_2() {
 
 #[test]
 fn programs_print_the_same_beside_a_rival() {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let steady = gpu.program("steady", 6);
     for (own, rivals) in [("high", "low"), ("low", "normal")] {
@@ -177,7 +104,7 @@ fn programs_print_the_same_beside_a_rival() {
             let pid = behind.pid();
             until("it is known", || gpu.place.program(pid).is_some());
             rival.progress_after(now_ns());
-            end(&gpu, rival);
+            gpu.end(rival);
             let (code, lines, errors) = behind.wait();
             assert!(code == 0 && lines.iter().all(|l| l.starts_with("ok ")), "{lines:?} {errors}");
             gpu.assert_counts(pid);
@@ -190,21 +117,14 @@ fn programs_print_the_same_beside_a_rival() {
             Some(rival)
         };
         if let Some(rival) = ends {
-            end(&gpu, rival);
+            gpu.end(rival);
         }
     }
 }
 
-fn end(gpu: &Gpu, mut program: Process) {
-    let pid = program.pid();
-    program.tell("end");
-    assert_eq!(program.finish().last().map(String::as_str), Some("ok every kernel has run once"));
-    gpu.assert_counts(pid);
-}
-
 #[test]
 fn a_closed_gate_holds_a_program_alone() {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let steady = gpu.program("steady", 7);
     let mut program = gpu.run(&["--level", "1"], &steady, &["200", "4"]);
@@ -223,19 +143,19 @@ fn a_closed_gate_holds_a_program_alone() {
         gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
         program.progress_after(now_ns());
     }
-    end(&gpu, program);
+    gpu.end(program);
 }
 
 #[test]
 fn progress_is_told_by_the_device_while_somebody_shares_it() {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let steady = gpu.program("steady", 6);
     let mut alone = gpu.run(&[], &steady, &["100", "8"]);
     alone.expect("ready");
     alone.progress_after(0);
     let pid = alone.pid();
-    end(&gpu, alone);
+    gpu.end(alone);
     assert_eq!(gpu.runtime_stats(pid)["writes"], 0, "nothing is added to a program that is alone");
     let start = |class: &str| {
         let mut program = gpu.run(&["--priority", class, "--level", "1"], &steady, &["100", "8"]);
@@ -249,8 +169,8 @@ fn progress_is_told_by_the_device_while_somebody_shares_it() {
         let groups = pids.map(|pid| gpu.place.group(pid));
         groups.iter().any(|g| g.as_ref().is_some_and(|g| g["device_us"].as_u64() > Some(0)))
     });
-    end(&gpu, high);
-    end(&gpu, low);
+    gpu.end(high);
+    gpu.end(low);
     for pid in pids {
         let stats = gpu.runtime_stats(pid);
         assert_eq!(stats["waits"], 0, "level 1 has no gate on the device: {stats}");
@@ -260,7 +180,7 @@ fn progress_is_told_by_the_device_while_somebody_shares_it() {
 
 #[test]
 fn streams_of_each_priority_are_groups_of_their_own() {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     for major in MAJORS {
         let mut program = gpu.run(&["--priority", "high"], &gpu.program("priorities", major), &[]);
@@ -285,7 +205,7 @@ fn streams_of_each_priority_are_groups_of_their_own() {
 
 #[test]
 fn a_group_whose_last_stream_is_destroyed_while_it_works_becomes_idle() {
-    let gpu = Gpu::new();
+    let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     // Company, or nobody would look at what is in flight.
     let mut neighbour = gpu.run(&[], &gpu.program("priorities", 7), &[]);
@@ -308,7 +228,7 @@ fn a_group_whose_last_stream_is_destroyed_while_it_works_becomes_idle() {
 
 #[test]
 fn hooks_of_hip_alone_count_each_launch_once() {
-    let mut gpu = Gpu::new();
+    let mut gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     gpu.environment = vec![("XSCHED_PLATFORMS", "hip".into())];
     same(&gpu, "kernels", 6, &[]);
@@ -324,7 +244,7 @@ fn hooks_of_hip_alone_count_each_launch_once() {
 /// The runtime on a CUDA driver that comes by the same library: what it gives to that is no command of the program's.
 #[test]
 fn a_runtime_on_a_cuda_driver_is_counted_once_whichever_hooks_there_are() {
-    let mut gpu = Gpu::new();
+    let mut gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let driver = gpu.place.join("driver");
     std::fs::create_dir(&driver).unwrap();
@@ -355,7 +275,7 @@ fn a_runtime_on_a_cuda_driver_is_counted_once_whichever_hooks_there_are() {
 
 #[test]
 fn a_runtime_that_calls_its_own_exports_is_counted_once() {
-    let mut gpu = Gpu::new();
+    let mut gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     gpu.environment = vec![("FAKEHIP_REENTER", "1".into())];
     for (name, major) in ["kernels", "memory", "module", "streams"].into_iter().zip(MAJORS.into_iter().cycle()) {
@@ -365,7 +285,7 @@ fn a_runtime_that_calls_its_own_exports_is_counted_once() {
 
 /// Suspends a program beside a rival, a few times. Returns the waits for a gate that the device was given, and what the
 /// programs said on stderr.
-fn gates_of(gpu: &Gpu, options: &[&str]) -> (u64, String) {
+fn gates_of(gpu: &HipGpu, options: &[&str]) -> (u64, String) {
     let _daemon = gpu.place.daemon(&["--policy", "chaos"]);
     let steady = gpu.program("steady", 6);
     let start = || {
@@ -395,7 +315,7 @@ fn gates_of(gpu: &Gpu, options: &[&str]) -> (u64, String) {
 
 #[test]
 fn gates_on_the_device_are_for_devices_that_are_not_amds_unless_forced() {
-    let mut gpu = Gpu::new();
+    let mut gpu = HipGpu::new();
     let (waits, said) = gates_of(&gpu, &["--level", "2"]);
     assert!(waits > 0 && said.is_empty(), "{waits} {said}");
     gpu.environment = vec![("FAKEHIP_NAME", "AMD Instinct MI300X".into())];
