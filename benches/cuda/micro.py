@@ -10,7 +10,7 @@ Names:
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
 
 --systems restricts preempt: native, mps, mps-prio, xsched-spatial, auto, 1, 2, 3 (xsched at that level), 2-whole
-(level 2 without gates inside of graphs; beside graphs only). What those gates are good for: --systems 2,2-whole preempt.
+(level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
 """
 
 import json

@@ -461,7 +461,8 @@ impl Runtime {
         let _ = membarrier(MembarrierCommand::PrivateExpedited);
     }
 
-    pub(crate) fn await_registration(&self, group: &Group) {
+    /// Waits a moment for the daemon's word on a group, if that is still to come.
+    pub fn await_registration(&self, group: &Group) {
         group.wait_registered(group.attach_deadline.load(Relaxed));
     }
 

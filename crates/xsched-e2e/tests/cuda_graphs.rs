@@ -1,5 +1,5 @@
-//! Gates inside CUDA graphs (level 2), with the software driver: a graph is held in its middle and goes on; programs that
-//! change their graphs notice nothing; what cannot have gates runs as it is.
+//! Gates inside CUDA graphs (level 2), with the software driver: a graph is held in its middle and goes on; programs
+//! that change their graphs notice nothing; what cannot have gates runs as it is.
 
 use xsched_e2e::{Gpu, Process, now_ns, signal, until};
 
@@ -104,7 +104,7 @@ fn stops_inside(options: &[&str]) -> bool {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let mut program = start(&gpu, &[options, &["--priority", "low"]].concat(), &["500", &BATCH.to_string(), "graph"]);
-    let mut rival = gpu.run(&["--priority", "high"], &gpu.program("steady"), &["200", "2"]);
+    let mut rival = gpu.run(&["--priority", "high"], &gpu.program("steady"), &["200", "32"]);
     rival.expect("ready");
     rival.progress_after(0);
     let pid = program.pid();
@@ -115,15 +115,17 @@ fn stops_inside(options: &[&str]) -> bool {
         program.progress_after(now_ns());
         gpu.place.ask(&["resume", "--pid", &rival.pid().to_string()]);
         // Twice as much work as the graph is.
-        for _ in 0..200 {
+        for _ in 0..10 {
             rival.progress_after(now_ns());
         }
-        let held = program.count();
-        for _ in 0..20 {
-            rival.progress_after(now_ns());
+        // On a busy machine the rival may leave gaps, in which the program gets on.
+        for _ in 0..5 {
+            let held = program.count();
+            for _ in 0..2 {
+                rival.progress_after(now_ns());
+            }
+            inside |= program.count() == held && held.1 % BATCH != 0;
         }
-        let later = program.count();
-        inside |= later == held && held.1 % BATCH != 0;
         gpu.place.ask(&["suspend", "--pid", &rival.pid().to_string()]);
         if inside {
             program.progress_after(now_ns());
@@ -157,7 +159,7 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
         process.progress_after(0);
         process
     };
-    let mut rival = bare_driver(&["50", "4"]);
+    let mut rival = bare_driver(&["50", "64"]);
     let mut program = bare_driver(&["200", &BATCH.to_string(), "graph"]);
     let pid = program.pid();
     assert_eq!(gpu.place.group(pid).unwrap()["level"], 2);
@@ -173,7 +175,7 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
 fn a_graph_suspended_in_its_middle_goes_on_when_resumed_and_not_before() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut rival = start(&gpu, &[], &["50", "64"]);
     let mut program = start(&gpu, &["--level", "2"], &["200", &BATCH.to_string(), "graph"]);
     assert!(held_inside(&gpu, &mut program, &mut rival));
     gpu.place.ask(&["resume", "--pid", &program.pid().to_string()]);
@@ -188,7 +190,7 @@ fn a_graph_suspended_in_its_middle_goes_on_when_resumed_and_not_before() {
 fn without_gates_inside_a_graph_that_runs_runs_to_its_end() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut rival = start(&gpu, &[], &["50", "64"]);
     let mut program = start(&gpu, &["--level", "1"], &["200", &BATCH.to_string(), "graph"]);
     let pid = program.pid();
     gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
@@ -207,7 +209,7 @@ fn without_gates_inside_a_graph_that_runs_runs_to_its_end() {
 fn a_graph_held_in_its_middle_goes_on_when_the_daemon_is_killed() {
     let gpu = Gpu::new();
     let daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut rival = start(&gpu, &[], &["50", "64"]);
     let mut program = start(&gpu, &["--level", "2"], &["200", &BATCH.to_string(), "graph"]);
     assert!(held_inside(&gpu, &mut program, &mut rival));
     signal(daemon.pid(), rustix::process::Signal::KILL);
@@ -223,7 +225,7 @@ fn a_graph_held_in_its_middle_goes_on_when_the_daemon_is_killed() {
 fn a_program_may_exit_while_its_graph_is_held_in_its_middle() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let mut rival = start(&gpu, &[], &["50", "4"]);
+    let mut rival = start(&gpu, &[], &["50", "64"]);
     let mut program = start(&gpu, &["--level", "2"], &["200", &BATCH.to_string(), "graph"]);
     assert!(held_inside(&gpu, &mut program, &mut rival));
     program.tell("exit");

@@ -53,7 +53,7 @@ errors! {
     STREAM_CAPTURE_IMPLICIT = 906, "operation would make the legacy stream depend on a capturing blocking stream";
     CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
     STREAM_CAPTURE_WRONG_THREAD = 908, "attempt to terminate a thread-local capture sequence from another thread";
-    GRAPH_EXEC_UPDATE_FAILURE = 910, "the graph update was not performed because it included changes which violated constraints";
+    GRAPH_EXEC_UPDATE_FAILURE = 910, "the update of the executable graph was not performed";
     UNKNOWN = 999, "unknown error";
 }
 

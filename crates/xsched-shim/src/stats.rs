@@ -28,7 +28,7 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     )
 }
 
-/// CUDA graphs with gates inside, and without though they should have some, as another member; empty where there are none.
+/// CUDA graphs with gates inside, and those without that should have some, as another member; empty without any.
 fn graphs() -> String {
     match cuda::graphs::counts() {
         (0, 0, _) => String::new(),

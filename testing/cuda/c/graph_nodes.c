@@ -1,5 +1,5 @@
-/* Executable graphs that are changed after they were made ready: by the nodes of the graph that they were made of, and by
- * whole graphs; graphs that fork and join; graphs that cannot be cloned; every way to make one ready. Whoever changes
+/* Executable graphs that are changed after they were made ready: by the nodes of the graph that they were made of, and
+ * by whole graphs; graphs that fork and join; graphs that cannot be cloned; every way to make one ready. Whoever changes
  * graphs on their way into the driver must not be noticed here. */
 #include "cu.h"
 

@@ -1,7 +1,7 @@
 /* Goes on and on: steady [US] [BATCH] [graph]. Batches of kernels of US microseconds, back to back, each a graph if so
  * asked: each batch is given before the one before it is complete, so that the device always has something to do. After
- * each batch a line with the time of CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M" also
- * while launches are held; "exit" exits at once; "end", or the end of stdin, ends it: the result is checked. */
+ * each batch a line with the time of CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M",
+ * also while launches are held; "exit" exits at once; "end", or the end of stdin, ends it: the result is checked. */
 #include "cu.h"
 #include <stdatomic.h>
 

@@ -222,8 +222,8 @@ pub(super) struct Gated {
 }
 
 impl Gated {
-    /// Clones a graph and puts gates into the clone, so that no path has more than `limit_ns` of kernels without one (or
-    /// a single kernel). `None`: it needs none.
+    /// Clones a graph and puts gates into the clone, so that no path has more than `limit_ns` of kernels without one
+    /// (or a single kernel). `None`: it needs none.
     pub(super) fn of(
         functions: &'static Functions,
         graph: CUgraph,

@@ -1,8 +1,8 @@
 //! Graphs: made ready with gates inside where gates on the device are all that preempts (level 2), and from then on
 //! treated as if they were the application's own.
 //!
-//! What is launched is made of a clone (see [`super::gate_nodes`]) that lives as long. The application names nodes of its
-//! own graph, which stand for those of the clone. Whatever a driver does not take is made ready as it is.
+//! What is launched is made of a clone (see [`super::gate_nodes`]) that lives as long. The application names nodes of
+//! its own graph, which stand for those of the clone. Whatever a driver does not take is made ready as it is.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -15,6 +15,7 @@ use xsched_proto::wire;
 
 use super::api::Api;
 use super::gate_nodes::{Functions, Gate, Gated, Refusal, original};
+use super::stream::legacy_key;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::{hooks, near};
@@ -77,15 +78,17 @@ fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
         return None;
     }
     let (device, platform) = rt.device_of(0)?;
+    let context = api.context();
+    // What level it is at is the daemon's word; a program may come here right after it made its context.
+    rt.await_registration(rt.find(legacy_key(context as usize))?.group(rt));
     let slot = &rt.segment().groups[0];
     let forced = rt.forced_level().is_some();
     let held = slot.level.load(Relaxed) == 2 && (forced || Class::of(rt.own_priority()).is_best_effort());
     if !held || switched_off() || platform.kind() != wire::Platform::Cuda || api.current_device_key()? != device {
         return None;
     }
-    let context = api.context() as usize;
     let address = api.seen(rt, slot.gate.as_ptr() as usize)?;
-    Some((Gate { address, context }, if forced { 0 } else { LIMIT_NS }))
+    Some((Gate { address, context: context as usize }, if forced { 0 } else { LIMIT_NS }))
 }
 
 fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Gated>, Refusal> {
