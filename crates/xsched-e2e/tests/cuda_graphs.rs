@@ -77,7 +77,7 @@ fn held_inside(gpu: &Gpu, program: &mut Process, rival: &mut Process) -> bool {
             rival.progress_after(now_ns());
         }
         assert_eq!(program.count(), held, "nothing of it runs");
-        if held.1 % BATCH != 0 {
+        if !held.1.is_multiple_of(BATCH) {
             return true;
         }
         gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
@@ -124,7 +124,7 @@ fn stops_inside(options: &[&str]) -> bool {
             for _ in 0..2 {
                 rival.progress_after(now_ns());
             }
-            inside |= program.count() == held && held.1 % BATCH != 0;
+            inside |= program.count() == held && !held.1.is_multiple_of(BATCH);
         }
         gpu.place.ask(&["suspend", "--pid", &rival.pid().to_string()]);
         if inside {
