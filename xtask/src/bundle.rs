@@ -43,6 +43,7 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/events.c",
         "testing/cuda/c/graph_nodes.c",
         "testing/cuda/c/graphs.c",
+        "testing/cuda/c/groups.c",
         "testing/cuda/c/hostfuncs.c",
         "testing/cuda/c/memops.c",
         "testing/cuda/c/multithread.c",

@@ -101,6 +101,7 @@ def programs(binaries):
         Program("streamkinds", [str(binaries("streamkinds"))], 2),
         Program("steps", [str(binaries("steps")), "2000"], 2),
         *(Program(f"c_{name}", [str(binaries(name))], 3, timeout=60) for name in CHECKED),
+        *(Program(f"c_groups_{way}", [str(binaries("groups")), way], 5, timeout=60) for way in ("cycle", "mix")),
         python("torch_basic", 12),
         python("torch_vision", 15),
         python("torch_text", 20),
