@@ -1,5 +1,6 @@
 /* A vendor's runtime, as libcudart over libcuda: passes on what both programs and libraries ask for. With -DCUDA over
- * the driver, found as libcudart does; else over the simulated device. */
+ * the driver, found as libcudart does; with -DHIP, as part of a vendor's library, over HIP, which is such a runtime; else
+ * over the simulated device. */
 #include <stddef.h>
 #ifdef CUDA
 #include <dlfcn.h>
@@ -39,6 +40,23 @@ static int create(void **stream)
 {
     create_fn function = (create_fn)entry("cuStreamCreate");
     return function(stream, 1);
+}
+#elif defined HIP
+#include "../hip/c/hip.h"
+
+struct launch {
+    void *function, **arguments;
+};
+
+static int give(const void *kernel, void *stream)
+{
+    const struct launch *l = kernel;
+    return launch_as_compiled(l->function, 1, 32, stream, l->arguments);
+}
+
+static int create(void **stream)
+{
+    return hipStreamCreateWithFlags((hipStream_t *)stream, 1);
 }
 #else
 #include "simdev.h"

@@ -170,7 +170,9 @@ impl Server {
     pub(crate) fn publish_level(&self, id: GroupId) {
         let Some(group) = self.groups.get(&id) else { return };
         let forced = self.conns.get(&group.conn).and_then(|c| c.client()).is_some_and(|c| c.level.is_some());
-        let without = self.arbiter.policy().takes_turns && !group.platform.interrupts() && !forced;
+        // Who is interrupted leaves the device, whatever waits there.
+        let interrupted = group.level == 3 && group.platform.interrupts();
+        let without = self.arbiter.shares_time() && !interrupted && !forced;
         group.words().level.store(if without { 1 } else { group.level.into() }, Relaxed);
     }
 

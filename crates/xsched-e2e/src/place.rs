@@ -169,6 +169,23 @@ impl Place {
         self.program(pid)?["groups"].as_array()?.first().cloned()
     }
 
+    /// What the only group of a program has launched.
+    #[track_caller]
+    pub fn launches(&self, pid: u32) -> u64 {
+        self.group(pid).and_then(|g| g["launches"].as_u64()).expect("a group")
+    }
+
+    /// Checks that of two programs that want a device all the time one goes first: while it launches `n` commands, the
+    /// other launches less than a quarter as many. What was going on before counts for neither.
+    #[track_caller]
+    pub fn assert_ahead(&self, first: u32, second: u32, n: u64) {
+        until("the second is held once", || self.group(second).is_some_and(|g| g["state"] == "ready"));
+        let before = [first, second].map(|pid| self.launches(pid));
+        until("the first gets on", || self.launches(first) >= before[0] + n);
+        let made = [self.launches(first) - before[0], self.launches(second) - before[1]];
+        assert!(made[1] * 4 < made[0], "{made:?} launches");
+    }
+
     /// Waits until a program, suspended by hand or for another's sake (`state` tells), launches nothing any more.
     pub fn await_state(&self, pid: u32, state: &str) {
         let mut before = None;

@@ -1,7 +1,7 @@
 //! HIP programs under the scheduler, with the software runtime of `xsched-fakehip` as `libamdhip64`: results as without it,
 //! every launch counted, gates that hold, groups by stream priority. What AMD's hardware does with it is not shown here.
 
-use xsched_e2e::{HipGpu, beside, now_ns, until};
+use xsched_e2e::{HipGpu, Process, beside, now_ns, until};
 
 /// Majors of the runtime.
 const MAJORS: [u32; 3] = [5, 6, 7];
@@ -323,4 +323,24 @@ fn gates_on_the_device_are_for_devices_that_are_not_amds_unless_forced() {
     assert_eq!((waits, said.as_str()), (0, ""), "not by itself");
     let (waits, said) = gates_of(&gpu, &["--level", "2"]);
     assert!(waits > 0 && said.contains("a gate that waits is a kernel that spins"), "{waits} {said}");
+}
+
+/// What waits at a gate on the device would count as having its share of it.
+#[test]
+fn a_fair_policy_shares_the_device_between_programs_whose_level_nobody_forces() {
+    let gpu = HipGpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "up"]);
+    let steady = gpu.program("steady", 6);
+    let programs = ["high", "low"].map(|class| {
+        let mut program = gpu.run(&["--priority", class], &steady, &["100", "8"]);
+        program.expect("ready");
+        program
+    });
+    let pids = programs.each_ref().map(Process::pid);
+    until("both are known", || pids.iter().all(|pid| gpu.place.group(*pid).is_some()));
+    let before = pids.map(|pid| gpu.place.launches(pid));
+    until("both get on", || (0..2).all(|at| gpu.place.launches(pids[at]) >= before[at] + 2000));
+    let made = [0, 1].map(|at| gpu.place.launches(pids[at]) - before[at]);
+    assert!(made.iter().all(|n| n * 3 > made[0].max(made[1])), "{made:?} launches");
+    programs.into_iter().for_each(|program| gpu.end(program));
 }

@@ -251,6 +251,11 @@ impl Arbiter {
         self.decide(now, actions);
     }
 
+    /// Whether somebody's part of a device is measured in time: what waits at a gate on the device would count as having it.
+    pub fn shares_time(&self) -> bool {
+        self.policy.takes_turns || self.classes.iter().any(|c| c.guarantee_percent > 0)
+    }
+
     /// The policy in force.
     pub fn policy(&self) -> &'static Entry {
         self.policy

@@ -1,11 +1,12 @@
 //! A program, seven shared libraries, and the device: program → libext → libtorch_python → libtorch_hip → libwrapper →
-//! libhipblas → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device.
+//! libhipblas → libhipblaslt (named as a wheel's repair tool names it) → a vendor's runtime → the simulated device. Over HIP
+//! the last library calls the HIP runtime itself.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xsched_e2e::{Place, Process, beside};
+use xsched_e2e::{HipGpu, Place, Process, beside};
 
 /// File, function, the function it calls.
 const LINKS: [(&str, &str, &str); 6] = [
@@ -28,6 +29,55 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
+/// Compiles a file of `testing/domains`, with what it needs of the place and the device.
+fn build(place: &Place, output: &str, file: &str, flags: &[&str], needs: &[PathBuf]) -> PathBuf {
+    let simdev = beside("libsimdev.so");
+    let libraries = simdev.parent().expect("a folder");
+    let output = place.join(output);
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
+    cc.arg(source("testing/domains").join(file)).arg("-I").arg(source("include"));
+    cc.arg("-I").arg(source("crates/xsched-simdev/include")).args(flags).args(needs);
+    for folder in [libraries, &place.join("")] {
+        cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+        cc.arg(format!("-Wl,-rpath-link,{}", folder.display()));
+    }
+    let done = cc.output().expect("a C compiler");
+    assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+    output
+}
+
+/// The libraries of the chain. `below` is what the last of them needs, `extra` how it is compiled.
+fn links(place: &Place, below: &[PathBuf], extra: &[&str]) -> Vec<PathBuf> {
+    let (mut needs, mut all) = (below.to_vec(), Vec::new());
+    for (file, name, calls) in LINKS {
+        let (define, calls) = (format!("-DNAME={name}"), format!("-DNEXT={calls}"));
+        let soname = soname(file);
+        let mut flags = vec!["-shared", "-fPIC", &*define, &*calls, &*soname];
+        if name == "stage6" {
+            flags.push("-DVENDOR");
+            flags.extend(extra);
+        }
+        let made = build(place, file, "link.c", &flags, &needs);
+        needs = vec![made.clone()];
+        all.push(made);
+    }
+    all
+}
+
+fn soname(name: &str) -> String {
+    format!("-Wl,-soname,{name}")
+}
+
+/// The chain over the HIP runtime. Gives the program.
+pub fn over_hip(gpu: &HipGpu) -> PathBuf {
+    let runtime = gpu.library(6);
+    let mut all = links(&gpu.place, &[source("testing/domains/runtime.c"), runtime.clone()], &["-DHIP"]);
+    all.push(runtime);
+    let folder = format!("-Wl,-rpath-link,{}", gpu.runtime.display());
+    build(&gpu.place, "chain", "chain_hip.c", &["-lpthread", "-ldl", &folder], &all)
+}
+
 impl Chain {
     pub fn new() -> Chain {
         Chain::over("chain.c", RUNTIME, &["-lm"])
@@ -42,40 +92,13 @@ impl Chain {
         let place = Place::new();
         place.device();
         let simdev = beside("libsimdev.so");
-        let libraries = simdev.parent().expect("a folder");
-        let build = |output: &str, file: &str, flags: &[&str], needs: &[PathBuf]| {
-            let output = place.join(output);
-            let mut cc = Command::new("cc");
-            cc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
-            cc.arg(source("testing/domains").join(file)).arg("-I").arg(source("include"));
-            cc.arg("-I").arg(source("crates/xsched-simdev/include")).args(flags).args(needs);
-            for folder in [libraries, &place.join("")] {
-                cc.arg(format!("-Wl,-rpath,{}", folder.display()));
-                cc.arg(format!("-Wl,-rpath-link,{}", folder.display()));
-            }
-            let done = cc.output().expect("a C compiler");
-            assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
-            output
-        };
-        let soname = |name: &str| format!("-Wl,-soname,{name}");
         let cuda = extra.contains(&"-DCUDA");
         let named = soname(runtime_name);
         let flags = [&["-shared", "-fPIC", &*named], extra].concat();
-        let runtime = build(runtime_name, "runtime.c", &flags, std::slice::from_ref(&simdev));
-        let mut next = runtime.clone();
-        let mut all = vec![simdev.clone(), runtime.clone()];
-        for (file, name, calls) in LINKS {
-            let (define, calls) = (format!("-DNAME={name}"), format!("-DNEXT={calls}"));
-            let mut flags = vec!["-shared", "-fPIC", &*define, &*calls];
-            let soname = soname(file);
-            flags.push(&soname);
-            if name == "stage6" {
-                flags.push("-DVENDOR");
-            }
-            next = build(file, "link.c", &flags, &[next]);
-            all.push(next.clone());
-        }
-        let program = build("chain", program, extra, &all);
+        let runtime = build(&place, runtime_name, "runtime.c", &flags, std::slice::from_ref(&simdev));
+        let mut all = vec![simdev, runtime.clone()];
+        all.extend(links(&place, &[runtime], &[]));
+        let program = build(&place, "chain", program, extra, &all);
         if cuda {
             std::os::unix::fs::symlink(beside("libfakecuda.so"), place.join("libcuda.so.1")).expect("a link");
         }
