@@ -4,6 +4,7 @@ mod chain;
 
 use chain::{Chain, step};
 use serde_json::json;
+use xsched_e2e::{Place, Process, until};
 
 /// Launches of the program that are not kernels: one set at its start, one copy at its end.
 const OTHERS: u64 = 2;
@@ -108,4 +109,90 @@ fn the_same_holds_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": passing, "error": 0}), "{stats}");
         assert_eq!(stats["domains"], json!({"system": 31, "application": 20 + 25 + 3}), "{stats}");
     }
+}
+
+/// An OpenCL program whose kernels pass and whose copies do not.
+fn opencl(place: &Place, options: &[&str], apis: &str) -> Process {
+    let rules = place.join("rules.json");
+    std::fs::write(&rules, format!("{{\"apis\": [{apis}]}}")).unwrap();
+    let mut command = place.run_command(options, &place.opencl_program("passes_cl"), &[]);
+    let mut program = Process::start({
+        command.env("XSCHED_PASSTHROUGH_CONFIG", &rules);
+        command
+    });
+    program.expect("ready");
+    program
+}
+
+fn tell(program: &mut Process, what: &str) {
+    program.tell(what);
+    program.expect(what.split(' ').next().expect("a word"));
+}
+
+#[test]
+fn what_passes_on_opencl_keeps_its_place_among_what_does_not() {
+    let place = Place::new();
+    for policy in ["hpf", "chaos"] {
+        let _daemon = place.daemon(&["--policy", policy]);
+        let mut rival = opencl(&place, &["--priority", "high"], "");
+        let mut program = opencl(&place, &["--priority", "low", "--threshold", "2"], "\"clEnqueueNDRangeKernel\"");
+        for _ in 0..10 {
+            rival.tell("turns 20");
+            tell(&mut program, "kernels 5");
+            tell(&mut program, "turns 50");
+            rival.expect("turns");
+        }
+        let pid = program.pid();
+        for mut one in [program, rival] {
+            one.tell("end");
+            assert_eq!(one.finish(), ["ok"]);
+        }
+        let stats = place.stats_of(pid);
+        assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 10 * (5 + 50), "error": 0}), "{stats}");
+        // A fill and two reads beside.
+        assert_eq!(stats["launches"], 10 * (5 + 2 * 50) + 3, "{stats}");
+    }
+}
+
+#[test]
+fn what_passes_on_opencl_while_its_program_is_suspended_runs_and_what_follows_waits() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let mut program = opencl(&place, &[], "\"clEnqueueNDRangeKernel\"");
+    let pid = program.pid();
+    tell(&mut program, "turns 3");
+    tell(&mut program, "finish");
+    place.ask(&["suspend", "--pid", &pid.to_string()]);
+    tell(&mut program, "kernels 7");
+    tell(&mut program, "wait");
+    program.tell("turns 1");
+    place.await_state(pid, "suspended");
+    until("it waits", || place.group(pid).is_some_and(|g| g["unscheduled"]["passthrough"] == 3 + 7 + 1));
+    assert_eq!(program.line_within(std::time::Duration::from_millis(100)), None, "the copy is held");
+    place.ask(&["resume", "--pid", &pid.to_string()]);
+    program.expect("turns");
+    program.tell("end");
+    assert_eq!(program.finish(), ["ok"]);
+}
+
+/// Nobody bounds or holds it, but that it wants the device and when it is done is known.
+#[test]
+fn an_opencl_program_of_which_all_passes_is_seen_to_work_and_to_be_idle() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let mut rival = opencl(&place, &["--priority", "low"], "");
+    let mut program = opencl(&place, &["--priority", "high"], "\"clEnqueue*\"");
+    let pid = program.pid();
+    for wait in ["finish", "wait"] {
+        tell(&mut program, "turns 200");
+        tell(&mut program, wait);
+        until("it is idle", || place.group(pid).is_some_and(|g| g["state"] == "idle"));
+        tell(&mut rival, "turns 20");
+        tell(&mut rival, "finish");
+    }
+    for mut one in [program, rival] {
+        one.tell("end");
+        assert_eq!(one.finish(), ["ok"]);
+    }
+    assert_eq!(place.stats_of(pid)["unscheduled"]["passthrough"], 2 * 2 * 200 + 3);
 }
