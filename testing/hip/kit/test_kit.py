@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,6 +18,7 @@ sys.path.insert(0, str(HERE))
 import kit  # noqa: E402
 
 SYSFS = HERE.parent.parent / "kfd/sysfs"
+BIN, RUNTIME = (Path(os.environ[name]) if name in os.environ else None for name in ("XSCHED_BIN", "HIP_RUNTIME"))
 
 
 class KitTest(unittest.TestCase):
@@ -66,6 +69,95 @@ class KitTest(unittest.TestCase):
                 one.compare("program", ["program"])
             self.assertEqual([r["status"] for r in one.results], ["ok", "ok", "failed", "failed"])
             self.assertEqual(json.loads(json.dumps(one.results))[1]["launches"], 5)
+
+
+class WholeKitTest(unittest.TestCase):
+    """The command as its user runs it. The software HIP runtime takes the place of AMD's, and stand-ins that of hipBLAS,
+    MIOpen and PyTorch: what is shown is that the kit itself works."""
+
+    def setUp(self):
+        if not BIN or not (BIN / "xsched").exists():
+            self.skipTest("XSCHED_BIN: the folder of a built xsched")
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kit-")))
+        # Whoever has a GPU shall have the same results.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "HIP_", "LD_"))}
+        self.env |= {"PYTHONDONTWRITEBYTECODE": "1", "ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1"}
+
+    def kit(self, *words, env):
+        out = self.folder / "kit.json"
+        command = [HERE / "kit.sh", "--bin", BIN, "--out", out, *words]
+        done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, timeout=600)
+        return done, json.loads(out.read_text())["results"]
+
+    def test_without_a_gpu_each_step_is_left_out_by_name_and_the_status_is_3(self):
+        done, results = self.kit("--quick", env=self.env)
+        self.assertEqual((done.returncode, done.stderr), (3, ""), done.stdout)
+        self.assertEqual([r["name"] for r in results], list(kit.STEPS))
+        for result in results:
+            self.assertEqual(result["status"], "skipped", result)
+            self.assertTrue(result["why"].strip(), result)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), len(kit.STEPS) + 1)
+        self.assertTrue(lines[-1].startswith("0 ok, 0 failed, 6 skipped"), lines[-1])
+
+    def standins(self):
+        """Builds the stand-ins; the environment in which compilers and programs find them."""
+        folder, flags = self.folder, ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{HERE}/standin"]
+        runtime = RUNTIME / "libamdhip64.so.5"
+        for source, library in (("hipblas.c", "libhipblas.so"), ("miopen.c", "libMIOpen.so")):
+            command = ["gcc", *flags, "-o", folder / library, HERE / "standin" / source, runtime]
+            command.append(f"-Wl,-soname,{library}")
+            subprocess.run(list(map(str, command)), check=True)
+        found = {"CPATH": HERE / "standin", "LIBRARY_PATH": folder, "LD_LIBRARY_PATH": f"{RUNTIME}:{folder}"}
+        device = {"SIMDEV_SOCKET": folder / "device", "SIMDEV_SERVER": BIN / "xsched"}
+        env = {k: v for k, v in self.env.items() if "VISIBLE" not in k}
+        return env | {k: str(v) for k, v in (found | device).items()}
+
+    def test_its_programs_run_bare_and_scheduled_and_their_results_are_compared(self):
+        if not RUNTIME or not (RUNTIME / "libamdhip64.so.5").exists():
+            self.skipTest("HIP_RUNTIME: what `cargo xtask hip-runtime DIR` laid out")
+        if not shutil.which("hipcc"):
+            self.skipTest("hipcc is not installed")
+        done, results = self.kit("--only", "minimal,blas,conv", env=self.standins())
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        wanted = [f"{step} {mode}" for step in ("minimal", "blas", "conv") for mode in ("bare", *kit.MODES)]
+        self.assertEqual([(r["name"], r["status"]) for r in results], [(name, "ok") for name in wanted])
+        launches = {r["name"]: r["launches"] for r in results if "launches" in r}
+        # Each round of `blas` sets, multiplies and copies back; `conv` finds its algorithm by running it once.
+        self.assertEqual(launches["blas xsched"], 2 + 100 * 3)
+        self.assertEqual(launches["conv xsched"], 3 + 20 * 2 + 21 * (1 + 2 * 4 * (1 + 3 * 3)))
+        for step in ("minimal", "blas", "conv"):
+            self.assertEqual(len({launches[f"{step} {mode}"] for mode in kit.MODES}), 1, launches)
+
+    def test_the_steps_of_pytorch_run_what_there_is_and_take_in_its_figures(self):
+        if not RUNTIME or not (RUNTIME / "libamdhip64.so.5").exists():
+            self.skipTest("HIP_RUNTIME: what `cargo xtask hip-runtime DIR` laid out")
+        env, program = self.standins(), self.folder / "program"
+        source = HERE.parent / "c/minimal.c"
+        command = ["gcc", "-o", program, source, RUNTIME / "libamdhip64.so.5", "-lpthread", "-lm"]
+        subprocess.run(list(map(str, command)), check=True)
+        env["STANDIN_PROGRAM"] = str(program)
+        done, results = self.kit("--only", "torch,coloc", "--python", HERE / "standin/python3", env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        wanted = [f"{name} {mode}" for name in kit.TORCH for mode in ("bare", *kit.MODES)] + ["coloc"]
+        self.assertEqual([(r["name"], r["status"]) for r in results], [(name, "ok") for name in wanted])
+        for name in kit.TORCH:
+            self.assertTrue((kit.ROOT / f"testing/cuda/programs/{name}.py").is_file(), name)
+        windows = [w for w in results[-1]["windows"] if w.get("bench") == "coloc"]
+        systems = {"alone", "best-effort", "native", "xsched", *kit.VARIANTS}
+        self.assertEqual({(w["mix"], w["system"]) for w in windows}, {(m, s) for m in kit.MIXES for s in systems})
+
+    def test_a_wrong_product_is_found(self):
+        if not RUNTIME or not shutil.which("hipcc"):
+            self.skipTest("HIP_RUNTIME and hipcc")
+        env = self.standins()
+        command = ["gcc", "-shared", "-fPIC", "-DWRONG", f"-I{HERE}/standin", "-o", self.folder / "libhipblas.so"]
+        command += [HERE / "standin/hipblas.c", RUNTIME / "libamdhip64.so.5", "-Wl,-soname,libhipblas.so"]
+        subprocess.run(list(map(str, command)), check=True)
+        done, results = self.kit("--only", "blas", "--quick", env=env)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual([(r["name"], r["status"]) for r in results], [("blas bare", "failed")])
+        self.assertIn("FAIL sgemm rounds 100 wrong", results[0]["why"])
 
 
 if __name__ == "__main__":
