@@ -72,7 +72,7 @@ class KitTest(unittest.TestCase):
 
 
 class WholeKitTest(unittest.TestCase):
-    """The command as its user runs it. The software HIP runtime takes the place of AMD's, and stand-ins that of hipBLAS,
+    """The command as its user runs it. The software HIP runtime takes the place of AMD's and stand-ins that of hipBLAS,
     MIOpen and PyTorch: what is shown is that the kit itself works."""
 
     def setUp(self):
@@ -146,6 +146,22 @@ class WholeKitTest(unittest.TestCase):
         windows = [w for w in results[-1]["windows"] if w.get("bench") == "coloc"]
         systems = {"alone", "best-effort", "native", "xsched", *kit.VARIANTS}
         self.assertEqual({(w["mix"], w["system"]) for w in windows}, {(m, s) for m in kit.MIXES for s in systems})
+
+    def test_the_requests_for_suspension_are_made_on_the_pretended_driver(self):
+        if not shutil.which("hipcc"):
+            self.skipTest("hipcc is not installed")
+        driver, kfd = self.folder / "fakekfd.so", SYSFS.parent
+        command = ["gcc", "-shared", "-fPIC", f"-I{kfd}/include", "-o", driver, kfd / "fakekfd.c", kfd / "more.c"]
+        subprocess.run(list(map(str, [*command, "-ldl", "-lpthread"])), check=True)
+        env = {k: v for k, v in self.env.items() if "VISIBLE" not in k}
+        env |= {"XSCHED_SYSFS": str(SYSFS), "FAKEKFD_SYSFS": str(SYSFS)}
+        words = ["--only", "suspend", "--quick", "--requests-only", "--preload", driver]
+        done, results = self.kit(*words, env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        found = results[0]["figures"]["alone"]
+        self.assertEqual((found["rounds"], found["suspend_request_us"]["n"], found["resume_request_us"]["n"]), (20,) * 3)
+        self.assertGreater(found["queues"], 0)
+        self.assertEqual((found["stopped_us"], found["running_us"]), (None, None), "no kernel runs there")
 
     def test_a_wrong_product_is_found(self):
         if not RUNTIME or not shutil.which("hipcc"):
