@@ -26,6 +26,7 @@ import sys
 import time
 
 import coloc
+import machine
 import micro
 import records
 import systems
@@ -48,13 +49,25 @@ def require(holds, why):
         raise Failed(why)
 
 
-def xids():
-    """Lines of the kernel's log about GPU faults; None where it may not be read."""
+def address(gpus, visible):
+    """Address of the first visible GPU as the kernel's log has it, `0000:00:06`; None where it cannot be told."""
+    name = (visible or "0").split(",")[0]
+    found = [g for number, g in enumerate(gpus) if name in (g["uuid"], str(number))]
+    return found[0]["pci.bus_id"].lower()[-12:].rpartition(".")[0] if found else None
+
+
+def faults_of(log, where):
+    """Lines of a kernel's log about faults of the GPU at an address, or of any GPU."""
+    return [line for line in log.splitlines() if "NVRM: Xid" in line and f"(pci:{where or ''}" in line.lower()]
+
+
+def xids(where):
+    """The same of this machine's log; None where it may not be read."""
     try:
         done = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return [line for line in done.stdout.splitlines() if "NVRM: Xid" in line] if done.returncode == 0 else None
+    return faults_of(done.stdout, where) if done.returncode == 0 else None
 
 
 def footprint(pid):
@@ -83,17 +96,18 @@ class Faults:
     def __init__(self, site, unit, args):
         self.site, self.unit, self.args, self.quick = site, unit, args, args.quick
         self.bench = Bench(site, unit, args.quick)
+        self.where = address(machine.gpus(), site.env.get("CUDA_VISIBLE_DEVICES"))
 
     def check(self, name, case, seconds, body):
         """A unit that also records how the check came out, and faults of the GPU meanwhile."""
 
         def guarded():
-            before = xids()
+            before = xids(self.where)
             try:
                 found = body()
             except (Failed, Trouble) as why:
                 found = {"failed": str(why)}
-            after = xids()
+            after = xids(self.where)
             found["xids"] = "the kernel's log may not be read" if None in (before, after) else after[len(before) :]
             if isinstance(found["xids"], list) and found["xids"]:
                 found.setdefault("failed", f"the driver reports: {found['xids'][0]}")

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- the driver ------------------------------------------------------------------------------------------------- */
 
@@ -69,9 +70,12 @@ __attribute__((noreturn)) static void fail(const char *what, const char *why) {
     exit(3);
 }
 
+static volatile int leaving; /* exit() has begun on another thread */
+
 static void check(CUresult result, const char *what) {
     const char *name = "unknown error";
     if (result == 0) return;
+    while (leaving) pause();
     if (cuGetErrorName) cuGetErrorName(result, &name);
     fail(what, name);
 }

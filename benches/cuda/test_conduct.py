@@ -15,6 +15,7 @@ sys.path.insert(0, str(HERE))
 
 import alone  # noqa: E402
 import bench  # noqa: E402
+import faults  # noqa: E402
 import micro  # noqa: E402
 import records  # noqa: E402
 import report  # noqa: E402
@@ -200,6 +201,14 @@ class Scripts(unittest.TestCase):
         self.assertEqual([r["system"] for r in found], ["native", "xsched"])
         self.assertEqual(list(found[1]["latency_ms"]), ["high", "middle", "low"])
         self.assertEqual(sorted(p["priority"] for p in found[1]["seen"]), [-128, -128, 0, 0, 128, 128])
+
+    def test_faults_of_other_gpus_are_not_ours(self):
+        gpus = [{"uuid": "GPU-a", "pci.bus_id": "00000000:00:06.0"}, {"uuid": "GPU-b", "pci.bus_id": "00000000:C3:00.0"}]
+        log = "[1] NVRM: Xid (PCI:0000:00:06): 31, pid=7\n[2] NVRM: loaded\n[3] NVRM: Xid (PCI:0000:c3:00): 43, pid=8\n"
+        where = [faults.address(gpus, visible) for visible in (None, "1", "GPU-b", "GPU-a,GPU-b", "GPU-c")]
+        self.assertEqual(where, ["0000:00:06", "0000:c3:00", "0000:c3:00", "0000:00:06", None])
+        found = [[line[1] for line in faults.faults_of(log, w)] for w in ("0000:00:06", "0000:c3:00", None)]
+        self.assertEqual(found, [["1"], ["3"], ["1", "3"]])
 
     def test_faults(self):
         found = self.measured(

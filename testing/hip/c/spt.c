@@ -16,6 +16,9 @@ int main(void)
     volatile uint32_t *word = 0;
     OK(hipHostMalloc(&word, 64, 0));
     *word = 0;
+    /* A kernel's code may be loaded at its first launch, which waits for the device on some of them. */
+    OK(run_fill(x, N, 0, other));
+    OK(hipStreamSynchronize(other));
     OK(hipStreamWaitValue32(other, (void *)word, 1, WAIT_EQ, ~0u));
     GIVES("a launch", SUCCESS, hipLaunchKernel_spt(&fill, grid, block, ARGS(&n, &value, &x), 0, 0));
     GIVES("a wait", SUCCESS, hipStreamSynchronize_spt(0));
