@@ -111,7 +111,8 @@ impl Group {
         queues.peek().is_none() || queues.any(|q| !q.platform(rt).reports_completion())
     }
 
-    /// Announces that the group wants the device, if the daemon does not know yet.
+    /// Announces that the group wants the device, if the daemon does not know yet. The agent, who looks for completions, has
+    /// time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         if slot.gate.fetch_and(!gate::QUIET, AcqRel) & gate::QUIET == 0 {
@@ -120,7 +121,7 @@ impl Group {
         slot.ready_at_ns.store(now_ns(), Relaxed);
         slot.state.store(state::READY, Release);
         rt.notify_daemon();
-        rt.poke_agent();
+        rt.poke_due.store(true, Release);
     }
 
     /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
@@ -224,6 +225,7 @@ impl Group {
         if slot.gate.load(Acquire) & gate::OPEN_MASK != 0 {
             return Left::Open;
         }
+        rt.poke_if_due();
         flush();
         let began = now_ns();
         rt.gate_waits.fetch_add(1, Relaxed);

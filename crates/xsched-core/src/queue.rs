@@ -417,6 +417,7 @@ impl XQueue {
             slot.bound_escapes.fetch_add(1, Relaxed);
             return true;
         }
+        rt.poke_if_due();
         rt.flush(group);
         // What is in flight may simply be long.
         let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1).sum::<u64>();
@@ -520,6 +521,7 @@ impl XQueue {
         accepted: bool,
         counter: &Counter,
     ) -> Option<Mark> {
+        rt.poke_if_due();
         if !admission.tracked {
             if !accepted {
                 counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);

@@ -76,6 +76,7 @@ pub struct Runtime {
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
     agent_wakes_at: AtomicU64,
+    pub(crate) poke_due: AtomicBool,
     detached: AtomicBool,
     over: AtomicBool,
     daemon_event: Descriptor,
@@ -124,6 +125,7 @@ impl Runtime {
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
+            poke_due: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             over: AtomicBool::new(false),
             daemon_event: Descriptor::new(daemon_event),
@@ -474,6 +476,13 @@ impl Runtime {
     /// Wakes the agent thread.
     pub fn poke_agent(&self) {
         self.ring(&self.agent_event);
+    }
+
+    /// Wakes the agent thread if somebody announced himself since: after his launch, which the wake-up would have put off.
+    pub(crate) fn poke_if_due(&self) {
+        if self.poke_due.load(Relaxed) && self.poke_due.swap(false, AcqRel) {
+            self.poke_agent();
+        }
     }
 
     fn ring(&self, event: &Descriptor) {
