@@ -25,7 +25,7 @@ enum Wait {
 }
 
 /// The direction must be one; that it is the right one is only asked when strict.
-fn check_kind(dst: u64, src: u64, kind: c_int) -> Result<()> {
+pub(crate) fn check_kind(dst: u64, src: u64, kind: c_int) -> Result<()> {
     if !(0..=DEFAULT).contains(&kind) {
         return Err(Error::INVALID_MEMCPY_DIRECTION);
     }
@@ -242,6 +242,13 @@ impl Side {
     }
 }
 
+/// Gives a rectangle of `shape`, width and height, to a stream; both sides by address and pitch.
+pub(crate) fn rectangle(dst: (u64, usize), src: (u64, usize), shape: (usize, usize), real: usize) -> Result<()> {
+    let (width, height) = shape;
+    let copy = Copy2d { src: Side::linear(src.0, src.1), dst: Side::linear(dst.0, dst.1), width, height };
+    driver()?.copy_2d_async(&raw const copy, real)
+}
+
 fn rows(null: Null, copy: Copy2d, stream: usize, wait: Wait) -> Result<()> {
     let target = Target::find(null, stream)?;
     if copy.width == 0 || copy.height == 0 {
@@ -339,6 +346,17 @@ impl Pattern {
     }
 }
 
+/// What is set must lie in memory that is known.
+pub(crate) fn in_memory(address: u64, bytes: usize) -> Result<()> {
+    let Some(range) = memory::range_of(address) else {
+        if memory::was_freed(address) {
+            stats::misuse(&format!("set of {address:#x}, which was freed"));
+        }
+        return Err(Error::INVALID_VALUE);
+    };
+    if address + bytes as u64 > range.start + range.bytes { Err(Error::INVALID_VALUE) } else { Ok(()) }
+}
+
 /// `width` patterns in each of `rows`.
 fn set(null: Null, address: u64, pitch: usize, what: Pattern, width: usize, rows: usize, stream: usize) -> Result<()> {
     let target = Target::find(null, stream)?;
@@ -347,15 +365,7 @@ fn set(null: Null, address: u64, pitch: usize, what: Pattern, width: usize, rows
     }
     let bytes = width.checked_mul(what.bytes()).ok_or(Error::INVALID_VALUE)?;
     let extent = (rows - 1).checked_mul(pitch).and_then(|n| n.checked_add(bytes)).ok_or(Error::INVALID_VALUE)?;
-    let Some(range) = memory::range_of(address) else {
-        if memory::was_freed(address) {
-            stats::misuse(&format!("set of {address:#x}, which was freed"));
-        }
-        return Err(Error::INVALID_VALUE);
-    };
-    if address + extent as u64 > range.start + range.bytes {
-        return Err(Error::INVALID_VALUE);
-    }
+    in_memory(address, extent)?;
     let counted = || stats::add(&COUNTERS.sets);
     target.issue(counted, |real| {
         let driver = driver()?;

@@ -143,6 +143,8 @@ functions! {
     graph_node_type = "cuGraphNodeGetType"(node: usize, out: *mut c_int);
     graph_instantiate = "cuGraphInstantiateWithFlags"(out: *mut usize, graph: usize, flags: u64);
     graph_exec_destroy = "cuGraphExecDestroy"(exec: usize);
+    graph_exec_set_kernel = "cuGraphExecKernelNodeSetParams_v2"(exec: usize, node: usize,
+        params: *const crate::graph::DriverKernelParams);
     graph_exec_update = "cuGraphExecUpdate_v2"(exec: usize, graph: usize, info: *mut crate::graph::UpdateResult);
     graph_launch = "cuGraphLaunch"(exec: usize, stream: usize);
     graph_upload = "cuGraphUpload"(exec: usize, stream: usize);

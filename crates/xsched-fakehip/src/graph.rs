@@ -231,7 +231,17 @@ pub(crate) fn add_kernel(
     count: usize,
     params: In<KernelParams>,
 ) -> Result<()> {
-    let (out, graph, after, given) = (out.required()?, Graph::find(graph)?, real_nodes(after, count)?, params.get()?);
+    let (out, graph, after) = (out.required()?, Graph::find(graph)?, real_nodes(after, count)?);
+    let mut node = 0;
+    let has_code = with_kernel(params, |params| {
+        driver()?.graph_add_kernel(&raw mut node, graph.real, after.as_ptr(), after.len(), params)
+    })?;
+    graph.added(node, (!has_code).then_some(Note::StandIn), out)
+}
+
+/// Tells the driver of a kernel node, in its terms. Whether there is code for the kernel.
+fn with_kernel(params: In<KernelParams>, tell: impl FnOnce(*const DriverKernelParams) -> Result<()>) -> Result<bool> {
+    let given = params.get()?;
     let function = register::function(given.function)?;
     let (blocks, threads) = shape(given.grid, given.block)?;
     let mut arguments = Arguments::new(function.kernel, given.params, given.extra)?;
@@ -247,9 +257,23 @@ pub(crate) fn add_kernel(
         kernel: 0,
         context: 0,
     };
-    let mut node = 0;
-    driver()?.graph_add_kernel(&raw mut node, graph.real, after.as_ptr(), after.len(), &raw const params)?;
-    graph.added(node, function.kernel.is_none().then_some(Note::StandIn), out)
+    tell(&raw const params)?;
+    Ok(function.kernel.is_some())
+}
+
+/// Other parameters for the next launches; the graph that it was made of stays as it is. A kernel without code cannot take
+/// the place of one with code, nor the other way round, or the counts would be wrong.
+pub(crate) fn exec_set_kernel(exec: usize, handle: usize, params: In<KernelParams>) -> Result<()> {
+    let (exec, node) = (find_exec(exec)?, node(handle)?);
+    let graph = Graph::find(node.graph)?;
+    if graph.kind(node.real)? != KERNEL {
+        return Err(Error::INVALID_VALUE);
+    }
+    let has_code = !matches!(lock(&graph.notes).get(&node.real), Some(Note::StandIn));
+    if register::function(params.get()?.function)?.kernel.is_some() != has_code {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    with_kernel(params, |params| driver()?.graph_exec_set_kernel(exec.real, node.real, params)).map(|_| ())
 }
 
 /// A node of one command: the driver gets it as a graph of its own, recorded from a stream.

@@ -89,6 +89,46 @@ pub(crate) fn load_data_ex(
     load_data(out, image)
 }
 
+/// A library is a module whose kernels belong to no device; here there is but one way to load code.
+#[allow(clippy::too_many_arguments)] // the runtime's
+pub(crate) fn library_load_data(
+    out: Out<usize>,
+    image: *const c_void,
+    _: In<c_int>,
+    _: In<*mut c_void>,
+    _: c_uint,
+    _: In<c_int>,
+    _: In<*mut c_void>,
+    _: c_uint,
+) -> Result<()> {
+    load_data(out, image)
+}
+
+#[allow(clippy::too_many_arguments)] // the runtime's
+pub(crate) fn library_load(
+    out: Out<usize>,
+    path: Text,
+    _: In<c_int>,
+    _: In<*mut c_void>,
+    _: c_uint,
+    _: In<c_int>,
+    _: In<*mut c_void>,
+    _: c_uint,
+) -> Result<()> {
+    load(out, path)
+}
+
+/// A kernel's handle is its function's.
+pub(crate) fn of_kernel(out: Out<usize>, kernel: usize) -> Result<()> {
+    let out = out.required()?;
+    Ok(out.put(function(kernel)?.handle)?)
+}
+
+pub(crate) fn library_of_kernel(out: Out<usize>, kernel: usize) -> Result<()> {
+    let out = out.required()?;
+    Ok(out.put(function(kernel)?.module)?)
+}
+
 pub(crate) fn load(out: Out<usize>, path: Text) -> Result<()> {
     let out = out.required()?;
     let mut bytes = std::fs::read(path.get()?).map_err(|_| Error::FILE_NOT_FOUND)?;

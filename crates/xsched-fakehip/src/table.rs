@@ -8,7 +8,8 @@ use crate::driver::HostFunction;
 use crate::edge::{Counts, Need, Null, edge, last_error};
 use crate::memory::PointerAttributes;
 use crate::register::{self, Dim3, Wrapper};
-use crate::{capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, stream};
+use crate::volume::{Copy3d, Extent, Pitched};
+use crate::{capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, stream, volume};
 use fakecuda::{In, Out, Text};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -307,6 +308,13 @@ functions! {
     device hipMemsetD2D32Async(at: Address, pitch: usize, value: c_uint, w: usize, h: usize, stream: Stream)
         => copy::set_2d_32;
 
+    device hipMalloc3D(out: Out<Pitched>, extent: Extent) => volume::alloc;
+    device hipMemcpy3D / hipMemcpy3D_spt(copy: In<Copy3d>) => volume::copy;
+    device hipMemcpy3DAsync / hipMemcpy3DAsync_spt(copy: In<Copy3d>, stream: Stream) => volume::copy_async;
+    device hipMemset3D / hipMemset3D_spt(to: Pitched, value: c_int, extent: Extent) => volume::set;
+    device hipMemset3DAsync / hipMemset3DAsync_spt(to: Pitched, value: c_int, extent: Extent, stream: Stream)
+        => volume::set_async;
+
     device hipGetSymbolAddress(out: Out<Address>, symbol: Symbol) => register::symbol_address;
     device hipGetSymbolSize(out: Out<usize>, symbol: Symbol) => register::symbol_size;
     device hipGetFuncBySymbol(out: Out<Function>, symbol: Symbol) => register::by_symbol;
@@ -321,6 +329,17 @@ functions! {
     device hipModuleGetFunction(out: Out<Function>, module: Module, name: Text) => module::get_function;
     device hipModuleGetFunctionCount(out: Out<c_uint>, module: Module) => module::function_count;
     device hipModuleGetGlobal(out: Out<Address>, size: Out<usize>, module: Module, name: Text) => module::get_global;
+    device hipLibraryLoadData(
+        out: Out<Module>, image: *const c_void, options: In<c_int>, values: In<Pointer>, count: c_uint,
+        library_options: In<c_int>, library_values: In<Pointer>, library_count: c_uint) => module::library_load_data;
+    device hipLibraryLoadFromFile(
+        out: Out<Module>, path: Text, options: In<c_int>, values: In<Pointer>, count: c_uint,
+        library_options: In<c_int>, library_values: In<Pointer>, library_count: c_uint) => module::library_load;
+    device hipLibraryUnload(library: Module) => module::unload;
+    device hipLibraryGetKernel(out: Out<Function>, library: Module, name: Text) => module::get_function;
+    device hipLibraryGetKernelCount(out: Out<c_uint>, library: Module) => module::function_count;
+    device hipKernelGetFunction(out: Out<Function>, kernel: Function) => module::of_kernel;
+    device hipKernelGetLibrary(out: Out<Module>, kernel: Function) => module::library_of_kernel;
     device hipFuncGetAttribute(out: Out<c_int>, which: c_int, function: Function) => module::attribute;
     device hipFuncGetAttributes(out: Out<module::Attributes>, function: Symbol) => module::attributes;
     device hipFuncSetAttribute(function: Symbol, which: c_int, value: c_int) => module::set_attribute;
@@ -410,6 +429,8 @@ functions! {
         => graph::instantiate;
     device hipGraphInstantiateWithFlags(out: Out<Exec>, graph: Graph, flags: u64) => graph::instantiate_with_flags;
     device hipGraphExecDestroy(exec: Exec) => graph::exec_destroy;
+    device hipGraphExecKernelNodeSetParams(exec: Exec, node: Node, params: In<graph::KernelParams>)
+        => graph::exec_set_kernel;
     device hipGraphExecUpdate(exec: Exec, graph: Graph, node: Out<Node>, result: Out<c_int>) => graph::exec_update;
     device hipGraphLaunch / hipGraphLaunch_spt(exec: Exec, stream: Stream) => graph::launch;
     device hipGraphUpload(exec: Exec, stream: Stream) => graph::upload;

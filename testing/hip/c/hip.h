@@ -34,7 +34,7 @@ typedef void (*hipHostFn_t)(void *);
 #define PER_THREAD ((hipStream_t)2)
 
 enum {
-    SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, INVALID_SYMBOL = 13, INVALID_DIRECTION = 21,
+    SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, INVALID_PITCH = 12, INVALID_SYMBOL = 13, INVALID_DIRECTION = 21,
     INVALID_DEVICE_FUNCTION = 98, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500,
     NOT_READY = 600, CONTEXT_IS_DESTROYED = 709, HOST_NOT_REGISTERED = 713, NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_WRONG_THREAD = 908
@@ -85,6 +85,23 @@ hipError_t hipMemset_spt(void *, int, size_t);
 hipError_t hipMemsetAsync(void *, int, size_t, hipStream_t);
 hipError_t hipMemsetD32Async(void *, int, size_t, hipStream_t);
 hipError_t hipMemset2D(void *, size_t, int, size_t, size_t);
+typedef struct { size_t width, height, depth; } hipExtent;
+typedef struct { void *ptr; size_t pitch, xsize, ysize; } hipPitchedPtr;
+typedef struct { size_t x, y, z; } hipPos;
+typedef struct {
+    void *srcArray;
+    hipPos srcPos;
+    hipPitchedPtr srcPtr;
+    void *dstArray;
+    hipPos dstPos;
+    hipPitchedPtr dstPtr;
+    hipExtent extent;
+    int kind;
+} hipMemcpy3DParms;
+hipError_t hipMalloc3D(hipPitchedPtr *, hipExtent);
+hipError_t hipMemcpy3D(const hipMemcpy3DParms *);
+hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms *, hipStream_t);
+hipError_t hipMemset3DAsync(hipPitchedPtr, int, hipExtent, hipStream_t);
 hipError_t hipStreamCreate(hipStream_t *);
 hipError_t hipStreamCreateWithFlags(hipStream_t *, unsigned);
 hipError_t hipStreamCreateWithPriority(hipStream_t *, unsigned, int);
@@ -146,6 +163,8 @@ hipError_t hipGraphAddHostNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_
 hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, hipGraph_t);
 hipError_t hipGraphInstantiate(hipGraphExec_t *, hipGraph_t, hipGraphNode_t *, char *, size_t);
 hipError_t hipGraphExecDestroy(hipGraphExec_t);
+hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t, hipGraphNode_t, const void *);
+hipError_t hipGraphExecUpdate(hipGraphExec_t, hipGraph_t, hipGraphNode_t *, int *);
 hipError_t hipGraphLaunch(hipGraphExec_t, hipStream_t);
 
 /* The kernels: what a launch names is the address of a variable each. */

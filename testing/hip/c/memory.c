@@ -47,6 +47,43 @@ int main(void)
     }
     CHECK("rectangles", right);
 
+    enum { W = 6, H = 4, D = 3 };
+    char box[D][H][W], inside[2][2][3], filled[D][H][W];
+    for (int i = 0; i < W * H * D; i++) {
+        ((char *)box)[i] = i;
+    }
+    hipExtent all = {W, H, D}, part = {3, 2, 2};
+    hipPitchedPtr volume = {0};
+    hipStream_t side = 0;
+    OK(hipStreamCreate(&side));
+    GIVES("a box of memory", SUCCESS, hipMalloc3D(&volume, all));
+    CHECK("has rows and planes", volume.ptr && volume.pitch >= W && volume.ysize == H);
+    hipMemcpy3DParms in = {.srcPtr = {box, W, W, H}, .dstPtr = volume, .extent = all, .kind = HOST_TO_DEVICE};
+    GIVES("filled", SUCCESS, hipMemcpy3D(&in));
+    hipMemcpy3DParms from = {.srcPtr = volume, .srcPos = {2, 1, 1}, .dstPtr = {inside, 3, 3, 2}, .extent = part,
+                             .kind = DEVICE_TO_HOST};
+    GIVES("a part of it is read", SUCCESS, hipMemcpy3DAsync(&from, side));
+    OK(hipStreamSynchronize(side));
+    right = 1;
+    for (int z = 0; z < 2; z++)
+        for (int y = 0; y < 2; y++)
+            right &= !memcmp(inside[z][y], &box[z + 1][y + 1][2], 3);
+    CHECK("the right one", right);
+    GIVES("a part of it is set", SUCCESS, hipMemset3DAsync(volume, 0x55, part, side));
+    OK(hipStreamSynchronize(side));
+    hipMemcpy3DParms back3 = {.srcPtr = volume, .dstPtr = {filled, W, W, H}, .extent = all, .kind = DEVICE_TO_HOST};
+    OK(hipMemcpy3D(&back3));
+    right = 1;
+    for (int z = 0; z < D; z++)
+        for (int y = 0; y < H; y++)
+            for (int x = 0; x < W; x++)
+                right &= filled[z][y][x] == (z < 2 && y < 2 && x < 3 ? 0x55 : box[z][y][x]);
+    CHECK("and nothing else", right);
+    from.srcPtr.pitch = 4;
+    GIVES("rows that are too short", INVALID_PITCH, hipMemcpy3D(&from));
+    OK(hipStreamDestroy(side));
+    OK(hipFree(volume.ptr));
+
     __hipRegisterVar(fat_handle, variable, "variable", "variable", 0, sizeof variable, 0, 0);
     size_t size = 0;
     void *address = 0;

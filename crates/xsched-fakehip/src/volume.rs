@@ -1,0 +1,134 @@
+//! Copies and sets of boxes of memory: rows of planes, each with room between. No arrays.
+
+use crate::copy::{check_kind, in_memory, rectangle};
+use crate::edge::Null;
+use crate::memory;
+use crate::result::{Error, Result};
+use crate::runtime::driver;
+use crate::stats::{self, COUNTERS};
+use crate::stream::Target;
+use fakecuda::{In, Out};
+use std::ffi::c_int;
+
+/// `hipExtent`: of memory without an array, the width in bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// `hipPitchedPtr`: bytes from row to row, and how many rows there are in a plane.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Pitched {
+    address: u64,
+    pitch: usize,
+    width: usize,
+    rows: usize,
+}
+
+/// `hipPos`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Position {
+    x: usize,
+    y: usize,
+    z: usize,
+}
+
+/// `hipMemcpy3DParms`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Copy3d {
+    src_array: usize,
+    src_at: Position,
+    src: Pitched,
+    dst_array: usize,
+    dst_at: Position,
+    dst: Pitched,
+    extent: Extent,
+    kind: c_int,
+}
+
+const _: () = assert!(size_of::<Copy3d>() == 160 && std::mem::offset_of!(Copy3d, extent) == 128);
+
+impl Pitched {
+    /// Where a plane of the box begins.
+    fn plane(&self, at: Position, extent: Extent, z: usize) -> Result<u64> {
+        if self.address == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        if self.pitch < at.x.saturating_add(extent.width) {
+            return Err(Error::INVALID_PITCH_VALUE);
+        }
+        // Without a height, a plane is as high as the box.
+        let rows = if self.rows == 0 { at.y + extent.height } else { self.rows };
+        let row = (at.z + z).checked_mul(rows).and_then(|row| row.checked_add(at.y)).ok_or(Error::INVALID_VALUE)?;
+        row.checked_mul(self.pitch).map(|bytes| self.address + (bytes + at.x) as u64).ok_or(Error::INVALID_VALUE)
+    }
+}
+
+pub(crate) fn alloc(out: Out<Pitched>, extent: Extent) -> Result<()> {
+    let out = out.required()?;
+    let (mut address, mut pitch) = (0, 0);
+    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        return Ok(out.put(Pitched { address: 0, pitch: 0, width: extent.width, rows: extent.height })?);
+    }
+    let rows = extent.height.checked_mul(extent.depth).ok_or(Error::INVALID_VALUE)?;
+    memory::alloc_pitch(Out::to(&mut address), Out::to(&mut pitch), extent.width, rows)?;
+    Ok(out.put(Pitched { address, pitch, width: extent.width, rows: extent.height })?)
+}
+
+pub(crate) fn copy(null: Null, copy: In<Copy3d>) -> Result<()> {
+    given(null, copy, 0)?;
+    crate::stream::synchronize(null, 0)
+}
+
+pub(crate) fn copy_async(null: Null, copy: In<Copy3d>, stream: usize) -> Result<()> {
+    given(null, copy, stream)
+}
+
+fn given(null: Null, copy: In<Copy3d>, stream: usize) -> Result<()> {
+    let copy = copy.get()?;
+    let target = Target::find(null, stream)?;
+    if copy.src_array != 0 || copy.dst_array != 0 {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    let extent = copy.extent;
+    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        return Ok(());
+    }
+    let planes: Vec<(u64, u64)> = (0..extent.depth)
+        .map(|z| Ok((copy.dst.plane(copy.dst_at, extent, z)?, copy.src.plane(copy.src_at, extent, z)?)))
+        .collect::<Result<_>>()?;
+    check_kind(planes[0].0, planes[0].1, copy.kind)?;
+    let counted = || stats::add(&COUNTERS.copies);
+    target.issue(counted, |real| {
+        let shape = (extent.width, extent.height);
+        planes.iter().try_for_each(|&(dst, src)| rectangle((dst, copy.dst.pitch), (src, copy.src.pitch), shape, real))
+    })
+}
+
+pub(crate) fn set(null: Null, to: Pitched, value: c_int, extent: Extent) -> Result<()> {
+    set_async(null, to, value, extent, 0)
+}
+
+pub(crate) fn set_async(null: Null, to: Pitched, value: c_int, extent: Extent, stream: usize) -> Result<()> {
+    let target = Target::find(null, stream)?;
+    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        return Ok(());
+    }
+    let origin = Position { x: 0, y: 0, z: 0 };
+    let planes: Vec<u64> = (0..extent.depth).map(|z| to.plane(origin, extent, z)).collect::<Result<_>>()?;
+    let bytes = (extent.height - 1) * to.pitch + extent.width;
+    in_memory(planes[planes.len() - 1], bytes)?;
+    in_memory(planes[0], bytes)?;
+    let counted = || stats::add(&COUNTERS.sets);
+    target.issue(counted, |real| {
+        planes
+            .iter()
+            .try_for_each(|&at| driver()?.set_2d_8(at, to.pitch, value as u8, extent.width, extent.height, real))
+    })
+}
