@@ -2,6 +2,7 @@
  * -DLINKED: linked against copy 1, in the folder where the loader looks by itself. */
 #define _GNU_SOURCE
 #include "fakehip.h"
+#include "load.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,29 +12,10 @@
 #include <unistd.h>
 
 enum { INVALID_FUNCTION = 98 };
-static const char *folder;
 typedef int (*work_fn)(void);
 typedef int (*launch_fn)(const void *, struct dim3, struct dim3, void **, size_t, void *);
 typedef int (*stream_fn)(void *);
 typedef int (*look_up_fn)(const char *, void **, int, unsigned long long, int *);
-
-static void *load(const char *name, int flags)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    void *handle = dlopen(path, flags);
-    if (!handle)
-        printf("dlopen: %s\n", dlerror()), exit(1);
-    return handle;
-}
-
-static void *find(void *handle, const char *name)
-{
-    void *found = dlsym(handle, name);
-    if (!found)
-        printf("dlsym: %s\n", dlerror()), exit(1);
-    return found;
-}
 
 static int work(void *handle)
 {

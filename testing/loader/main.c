@@ -2,32 +2,13 @@
  * by the libraries themselves. -DLINKED: linked against copy 1 in the ordinary way. */
 #define _GNU_SOURCE
 #include "fakecl.h"
+#include "load.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *folder;
-
-static void *load(const char *name, int flags)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    void *handle = dlopen(path, flags);
-    if (!handle)
-        printf("dlopen: %s\n", dlerror()), exit(1);
-    return handle;
-}
-
-static void *find(void *handle, const char *name)
-{
-    void *found = dlsym(handle, name);
-    if (!found)
-        printf("dlsym: %s\n", dlerror()), exit(1);
-    return found;
-}
 
 struct plugin {
     void *handle, *queue;

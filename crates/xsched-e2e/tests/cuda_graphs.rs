@@ -92,13 +92,6 @@ fn start(gpu: &Gpu, options: &[&str], args: &[&str]) -> Process {
     process
 }
 
-fn end(gpu: &Gpu, mut process: Process) {
-    let pid = process.pid();
-    process.tell("end");
-    assert_eq!(process.finish().last().map(String::as_str), Some("ok every kernel has run once"));
-    gpu.assert_counts(pid);
-}
-
 /// A long graph at low priority, suspended beside a rival at high priority. Whether it stopped in its middle.
 fn stops_inside(options: &[&str]) -> bool {
     let gpu = Gpu::new();
@@ -133,8 +126,8 @@ fn stops_inside(options: &[&str]) -> bool {
         }
     }
     gpu.place.ask(&["resume", "--pid", &rival.pid().to_string()]);
-    end(&gpu, rival);
-    end(&gpu, program);
+    gpu.end(rival);
+    gpu.end(program);
     println!("{options:?}: {:?}, held inside: {inside}", graphs(&gpu, pid));
     inside
 }
@@ -165,8 +158,8 @@ fn where_the_level_is_nobodys_wish_gates_are_rare() {
     assert_eq!(gpu.place.group(pid).unwrap()["level"], 2);
     assert!(held_inside(&gpu, &mut program, &mut rival));
     gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
-    end(&gpu, program);
-    end(&gpu, rival);
+    gpu.end(program);
+    gpu.end(rival);
     // Twice as many kernels, whose length is unknown: one for each ten.
     assert_eq!(gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 2 * BATCH / 10);
 }
@@ -181,9 +174,9 @@ fn a_graph_suspended_in_its_middle_goes_on_when_resumed_and_not_before() {
     gpu.place.ask(&["resume", "--pid", &program.pid().to_string()]);
     program.progress_after(now_ns());
     let pid = program.pid();
-    end(&gpu, program);
+    gpu.end(program);
     assert_eq!(graphs(&gpu, pid), (1, 0));
-    end(&gpu, rival);
+    gpu.end(rival);
 }
 
 #[test]
@@ -201,8 +194,8 @@ fn without_gates_inside_a_graph_that_runs_runs_to_its_end() {
         given == done
     });
     gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
-    end(&gpu, program);
-    end(&gpu, rival);
+    gpu.end(program);
+    gpu.end(rival);
 }
 
 #[test]
@@ -231,7 +224,7 @@ fn a_program_may_exit_while_its_graph_is_held_in_its_middle() {
     program.tell("exit");
     let (code, _, errors) = program.wait();
     assert_eq!((code, errors.as_str()), (0, ""));
-    end(&gpu, rival);
+    gpu.end(rival);
 }
 
 #[test]
@@ -251,5 +244,5 @@ fn a_more_urgent_stream_is_not_held_by_gates_that_were_made_before_it() {
     assert!(median_ms < 15.0, "{median_ms} ms");
     assert_eq!(lines[1], "ok every kernel has run once");
     assert_eq!(graphs(&gpu, pid), (1, 0));
-    end(&gpu, rival);
+    gpu.end(rival);
 }

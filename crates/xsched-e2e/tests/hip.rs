@@ -130,20 +130,7 @@ fn a_closed_gate_holds_a_program_alone() {
     let steady = gpu.program("steady", 7);
     let mut program = gpu.run(&["--level", "1"], &steady, &["200", "4"]);
     program.expect("ready");
-    program.progress_after(0);
-    let pid = program.pid();
-    for _ in 0..5 {
-        gpu.place.ask(&["suspend", "--pid", &pid.to_string()]);
-        gpu.place.await_state(pid, "suspended");
-        let mut held = program.count();
-        until("what it gave is done", || {
-            held = program.count();
-            held.0 == held.1
-        });
-        assert_eq!(program.count(), held, "held");
-        gpu.place.ask(&["resume", "--pid", &pid.to_string()]);
-        program.progress_after(now_ns());
-    }
+    gpu.place.assert_held_while_suspended(&mut program);
     gpu.end(program);
 }
 

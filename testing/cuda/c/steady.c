@@ -3,28 +3,7 @@
  * each batch a line with the time of CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M",
  * also while launches are held; "exit" exits at once; "end", or the end of stdin, ends it: the result is checked. */
 #include "cu.h"
-#include <stdatomic.h>
-
-static atomic_long given;
-static atomic_int ending;
-static volatile float *done;
-
-static void *listens(void *unused)
-{
-    char line[32];
-    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {
-        if (!strcmp(line, "count\n")) {
-            long g = atomic_load(&given);
-            printf("given %ld done %ld\n", g, (long)*done);
-            fflush(stdout);
-        }
-        if (!strcmp(line, "exit\n")) {
-            exit(0);
-        }
-    }
-    atomic_store(&ending, 1);
-    return unused;
-}
+#include "../../lib/steady.h"
 
 static CUdeviceptr at;
 

@@ -3,28 +3,10 @@
  * CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M" also while launches are held; "end",
  * or the end of stdin, ends it: the result is checked. */
 #include "hip.h"
-#include <stdatomic.h>
+#include "../../lib/steady.h"
 #include <time.h>
 
 enum { NON_BLOCKING = 1, DISABLE_TIMING = 2, MAPPED = 2 };
-
-static atomic_long given;
-static atomic_int ending;
-static volatile float *done;
-
-static void *listens(void *unused)
-{
-    char line[32];
-    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {
-        if (!strcmp(line, "count\n")) {
-            long g = atomic_load(&given);
-            printf("given %ld done %ld\n", g, (long)*done);
-            fflush(stdout);
-        }
-    }
-    atomic_store(&ending, 1);
-    return unused;
-}
 
 static unsigned long long now_ns(void)
 {
