@@ -30,6 +30,13 @@ typedef struct { uint32_t x, y, z; } dim3;
 typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
 typedef void (*hipHostFn_t)(void *);
 
+/* Whether the runtime stands on a CUDA driver, which is laxer or stricter here and there. */
+static inline int on_cuda(void)
+{
+    const char *backend = getenv("FAKEHIP_BACKEND");
+    return backend && !strcmp(backend, "cuda");
+}
+
 #define LEGACY ((hipStream_t)1)
 #define PER_THREAD ((hipStream_t)2)
 
