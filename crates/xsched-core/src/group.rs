@@ -1,6 +1,6 @@
 //! The unit of suspension.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use core::time::Duration;
 
 use xsched_proto::segment::{GroupSlot, gate, state};
@@ -64,6 +64,8 @@ pub struct Group {
     pub(crate) grace_ns: AtomicU64,
     /// When a thread last began to wait at the closed gate while commands were in flight.
     waits_since: AtomicU64,
+    /// Gates inside recorded commands wait for its word.
+    holds_inside: AtomicBool,
     /// Priority by which [`crate::Lend`] compares groups of a process.
     pub(crate) rank: AtomicI32,
     pub(crate) lenders: std::sync::Mutex<Vec<i32>>,
@@ -85,6 +87,7 @@ impl Group {
             armed_at: AtomicU64::new(0),
             grace_ns: AtomicU64::new(200_000),
             waits_since: AtomicU64::new(0),
+            holds_inside: AtomicBool::new(false),
             rank: AtomicI32::new(0),
             lenders: std::sync::Mutex::new(Vec::new()),
         }
@@ -111,8 +114,8 @@ impl Group {
         queues.peek().is_none() || queues.any(|q| !q.platform(rt).reports_completion())
     }
 
-    /// Announces that the group wants the device, if the daemon does not know yet. The agent, who looks for completions, has
-    /// time until there is something to look for: see [`Runtime::poke_if_due`].
+    /// Announces that the group wants the device, if the daemon does not know yet. The agent, who looks for completions,
+    /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         if slot.gate.fetch_and(!gate::QUIET, AcqRel) & gate::QUIET == 0 {
@@ -141,8 +144,8 @@ impl Group {
         self.grace_ns.store(next.clamp(GRACE_NS.0, GRACE_NS.1), Relaxed);
     }
 
-    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody wants
-    /// to know at once: the agent's rare looks are enough, and cost the program nothing.
+    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
+    /// wants to know at once: the agent's rare looks are enough, and cost the program nothing.
     pub fn settle(&self, rt: &Runtime) {
         if self.slot(rt).gate.load(Acquire) & gate::WATCHED != 0 {
             self.settle_alone(rt);
@@ -282,6 +285,31 @@ impl Group {
                 futex::wait(&self.registration, futex::Flags::PRIVATE, 0, Some(&timeout))
             {
                 return Registration::Pending;
+            }
+        }
+    }
+
+    /// Before a recorded command is launched in which gates wait for this group's word.
+    pub fn hold_inside(&self, rt: &Runtime) {
+        if !self.holds_inside.load(Relaxed) {
+            self.holds_inside.store(true, Release);
+        }
+        self.set_inner_gates(rt);
+    }
+
+    /// Gates inside recorded commands are for a process of one group that has gates on the device. The agent looks too:
+    /// something may be held by them already when that ends.
+    pub fn set_inner_gates(&self, rt: &Runtime) {
+        let slot = self.slot(rt);
+        let mut word = slot.gate.load(Acquire);
+        loop {
+            let loose = self.holds_inside.load(Acquire) && (!rt.has_one_group() || slot.level.load(Relaxed) < 2);
+            if loose == (word & gate::LOOSE != 0) {
+                return;
+            }
+            match slot.gate.compare_exchange(word, word ^ gate::LOOSE, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => word = now,
             }
         }
     }

@@ -2,30 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use rustix::event::{EventfdFlags, eventfd};
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue};
-use xsched_proto::segment::{Segment, gate, state};
-use xsched_proto::wire;
+use xsched_core::{QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_proto::segment::{gate, state};
 
-struct Nothing;
+mod nothing;
 
-impl Platform for Nothing {
-    fn kind(&self) -> wire::Platform {
-        wire::Platform::Sim
-    }
-    fn levels(&self, _device: &str) -> u8 {
-        1
-    }
-    fn flusher(&self, _: &XQueue) -> Option<Box<dyn FnOnce()>> {
-        None
-    }
-    fn reports_completion(&self) -> bool {
-        false
-    }
-}
-
-static PLATFORMS: &[&dyn Platform] = &[&Nothing];
+use nothing::runtime;
 
 /// A runtime whose daemon lets its only group go, with these bits of the gate besides.
 fn granted(bits: u32) -> (&'static Runtime, &'static XQueue) {
@@ -104,15 +87,8 @@ fn who_is_held_is_followed_command_by_command() {
     assert!((0..1000).all(|_| is_careful(rt)));
 }
 
-fn runtime() -> &'static Runtime {
-    // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
-    let segment: &'static Segment = unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
-    let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, None, event(), event())))
-}
-
 fn spec() -> Option<QueueSpec> {
-    Some(QueueSpec { handle: 16, platform: 0, device: "sim:0".into(), priority_steps: 0, in_order: true })
+    nothing::spec(16, 0)
 }
 
 /// One thread launches, another declares the group idle again and again. A launch that went by the open gate and left

@@ -4,7 +4,7 @@
 //! `gate → k`. That orders nothing anew, whatever the graph looks like, and cannot close a circle.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_proto::segment::gate;
 
@@ -108,8 +108,14 @@ fn check(rc: CUresult, otherwise: Refusal) -> Result<(), Refusal> {
 impl Functions {
     /// Of the driver whose function lies at `address`; there is one driver in a process.
     pub(super) fn of(address: usize) -> Result<&'static Functions, Refusal> {
-        static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
-        FOUND.get_or_init(|| Functions::load(address)).as_ref().ok_or("the driver is older than CUDA 12.0")
+        static FOUND: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
+        if FOUND.load(Acquire).is_null() {
+            // Nobody waits for whoever asks the loader; two may ask.
+            let found = Functions::load(address).ok_or("the driver is older than CUDA 12.0")?;
+            FOUND.store(Box::into_raw(Box::new(found)), Release);
+        }
+        // SAFETY: leaked when stored, never freed.
+        Ok(unsafe { &*FOUND.load(Acquire) })
     }
 
     fn nodes(&self, graph: CUgraph) -> Result<Vec<CUgraphNode>, Refusal> {

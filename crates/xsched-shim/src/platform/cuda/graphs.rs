@@ -5,12 +5,11 @@
 //! its own graph, which stand for those of the clone. Whatever a driver does not take is made ready as it is.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Arc, OnceLock};
 
 use xsched_core::{Runtime, thread};
 use xsched_proto::class::Class;
-use xsched_proto::segment::gate;
 use xsched_proto::wire;
 
 use super::api::Api;
@@ -42,19 +41,20 @@ static SPOILT: AtomicBool = AtomicBool::new(false);
 static GATED: AtomicU64 = AtomicU64::new(0);
 static PLAIN: AtomicU64 = AtomicU64::new(0);
 /// Why the first of those could not.
-static REFUSAL: OnceLock<Refusal> = OnceLock::new();
+static REFUSAL: Lock<Option<Refusal>> = Lock::new();
 
 /// What the executable graphs with gates are made of.
 static READY: Lock<HashMap<usize, Arc<Gated>>> = Lock::new();
 
 /// Graphs made ready with gates inside, graphs that could not be, and why the first could not.
 pub(crate) fn counts() -> (u64, u64, Option<&'static str>) {
-    (GATED.load(Relaxed), PLAIN.load(Relaxed), REFUSAL.get().copied())
+    (GATED.load(Relaxed), PLAIN.load(Relaxed), *REFUSAL.lock())
 }
 
 /// In a forked child there are none.
 pub(super) fn forget_all() {
     READY.forget();
+    REFUSAL.forget();
     SOME.store(false, Relaxed);
     GATED.store(0, Relaxed);
     PLAIN.store(0, Relaxed);
@@ -105,7 +105,7 @@ fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Ga
 
 fn refused(why: Refusal) {
     PLAIN.fetch_add(1, Relaxed);
-    let _ = REFUSAL.set(why);
+    REFUSAL.lock().get_or_insert(why);
 }
 
 /// Makes a graph ready by `call`, with gates inside if it is to have some and the driver agrees. `place` is where the
@@ -123,19 +123,42 @@ fn instantiated(
             None
         })
     });
-    let Some(Some(gated)) = made else { return call(graph) };
-    if call(gated.clone.graph()) != SUCCESS || place.is_null() {
-        // So that the application is told of its own graph.
-        drop(gated);
-        refused("the driver does not make it ready with gates");
-        return call(graph);
+    let rc = match made.flatten() {
+        Some(gated) if call(gated.clone.graph()) == SUCCESS && !place.is_null() => {
+            // SAFETY: the caller's own place for the handle, which the driver just wrote.
+            remember(unsafe { *place.cast() }, Some(Arc::new(gated)));
+            GATED.fetch_add(1, Relaxed);
+            return SUCCESS;
+        }
+        Some(gated) => {
+            // So that the application is told of its own graph.
+            drop(gated);
+            refused("the driver does not make it ready with gates");
+            call(graph)
+        }
+        None => call(graph),
+    };
+    if rc == SUCCESS && SOME.load(Acquire) && !place.is_null() {
+        // SAFETY: as above.
+        remember(unsafe { *place.cast() }, None);
     }
-    // SAFETY: the caller's own place for the handle, which the driver just wrote.
-    let exec = unsafe { *place.cast::<CUgraphExec>() } as usize;
-    GATED.fetch_add(1, Relaxed);
-    READY.lock().insert(exec, Arc::new(gated));
-    SOME.store(true, Release);
-    SUCCESS
+    rc
+}
+
+/// What a new executable graph is made of. Its handle may be that of one that went with its context.
+fn remember(exec: CUgraphExec, gated: Option<Arc<Gated>>) {
+    let mut ready = READY.lock();
+    let is_gated = gated.is_some();
+    let before = match gated {
+        Some(gated) => ready.insert(exec as usize, gated),
+        None => ready.remove(&(exec as usize)),
+    };
+    // The driver is not called with our lock held.
+    drop(ready);
+    drop(before);
+    if is_gated {
+        SOME.store(true, Release);
+    }
 }
 
 /// Start of CUDA_GRAPH_INSTANTIATE_PARAMS.
@@ -177,7 +200,7 @@ unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
 }
 const _: sig::cuGraphExecDestroy = cuGraphExecDestroy;
 
-/// Before a graph is launched: gates inside are for a process of one group that has gates on the device.
+/// Before a graph is launched.
 #[inline(always)]
 fn before_launch() {
     if near!(SOME).load(Relaxed) {
@@ -188,16 +211,11 @@ fn before_launch() {
 #[cold]
 #[inline(never)]
 fn set_gates() {
-    let Some(rt) = process::running() else { return };
-    let slot = &rt.segment().groups[0];
-    let loose = !rt.has_one_group() || slot.level.load(Relaxed) < 2;
-    if loose == (slot.gate.load(Relaxed) & gate::LOOSE != 0) {
-        return;
-    }
-    if loose {
-        slot.gate.fetch_or(gate::LOOSE, AcqRel);
-    } else {
-        slot.gate.fetch_and(!gate::LOOSE, AcqRel);
+    // They wait for the first group's word, see [`wanted`].
+    if let Some(rt) = process::running()
+        && let Some(group) = rt.groups().next()
+    {
+        group.hold_inside(rt);
     }
 }
 

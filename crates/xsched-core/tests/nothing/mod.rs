@@ -1,0 +1,36 @@
+//! A runtime over a vendor interface that does nothing.
+
+use rustix::event::{EventfdFlags, eventfd};
+use xsched_core::{Platform, QueueSpec, Runtime, XQueue};
+use xsched_proto::segment::Segment;
+
+struct Nothing;
+
+impl Platform for Nothing {
+    fn kind(&self) -> xsched_proto::wire::Platform {
+        xsched_proto::wire::Platform::Sim
+    }
+    fn levels(&self, _device: &str) -> u8 {
+        1
+    }
+    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        None
+    }
+    fn reports_completion(&self) -> bool {
+        false
+    }
+}
+
+static PLATFORMS: &[&dyn Platform] = &[&Nothing];
+
+pub(crate) fn runtime() -> &'static Runtime {
+    // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
+    let segment: &'static Segment = unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
+    let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, None, event(), event())))
+}
+
+/// A queue of this handle and priority.
+pub(crate) fn spec(handle: usize, priority_steps: i32) -> Option<QueueSpec> {
+    Some(QueueSpec { handle, platform: 0, device: "sim:0".into(), priority_steps, in_order: true })
+}
