@@ -10,7 +10,7 @@ mod memory;
 mod settings;
 mod worker;
 
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use xsched_core::{Platform, Runtime};
 use xsched_proto::wire::Described;
@@ -48,10 +48,11 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String>
     Ok(runtime)
 }
 
-/// Says something on stderr at most once per `once`.
-pub fn say_once(once: &Once, log: Log, least: Log, text: &str) {
-    if log >= least {
-        once.call_once(|| say(text));
+/// Says something on stderr unless it was `said`. (No `Once`: if a thread is at it while another forks, nobody ends it in
+/// the child.)
+pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {
+    if log >= least && !said.swap(true, Relaxed) {
+        say(text);
     }
 }
 

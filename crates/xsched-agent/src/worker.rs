@@ -1,7 +1,6 @@
 //! The agent thread.
 
-use std::sync::Once;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xsched_core::{Registration, Runtime, now_ns};
@@ -60,8 +59,8 @@ struct Worker {
     coarse_at: u64,
     seen_launches: Vec<u64>,
     interrupted: Vec<u16>,
-    unscheduled_said: Once,
-    level_said: Once,
+    unscheduled_said: AtomicBool,
+    level_said: AtomicBool,
 }
 
 /// Starts the agent thread, with every signal blocked: handlers run on the application's own threads.
@@ -76,8 +75,8 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         coarse_at: 0,
         seen_launches: Vec::new(),
         interrupted: Vec::new(),
-        unscheduled_said: Once::new(),
-        level_said: Once::new(),
+        unscheduled_said: AtomicBool::new(false),
+        level_said: AtomicBool::new(false),
     };
     // SAFETY: sigset_t is plain data; the functions fill it and change this thread's mask only, which is restored.
     let mut old: libc::sigset_t = unsafe { core::mem::zeroed() };
@@ -130,7 +129,7 @@ impl Worker {
             },
         };
         if self.settings.told {
-            self.unscheduled_said.call_once(|| ());
+            self.unscheduled_said.store(true, Relaxed);
         }
         loop {
             let mut timeout = self.serve_master();
@@ -197,6 +196,7 @@ impl Worker {
             self.restore_interrupted();
             self.master = Master::Nobody;
         }
+        self.rt.groups().for_each(|group| group.set_inner_gates(self.rt));
         // Level 3 takes the whole context away: only where all of it is suspended together.
         if !self.rt.has_one_group() {
             self.restore_interrupted();
@@ -255,7 +255,7 @@ impl Worker {
                         self.master = Master::Daemon { connection };
                         if std::mem::take(&mut self.settings.told) {
                             // Should this one go, that is news.
-                            self.unscheduled_said = Once::new();
+                            self.unscheduled_said.store(false, Relaxed);
                         }
                         Some(0)
                     }

@@ -1,7 +1,6 @@
 //! The one runtime of this process.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use xsched_agent::{Host, Log, Settings, say, say_once};
 use xsched_core::{Runtime, thread};
@@ -70,20 +69,25 @@ fn start() -> Option<&'static Runtime> {
         STAGE.store(OFF, Release);
         return None;
     };
-    static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(register_handlers);
+    // One thread at a time comes here. (No `Once`: a fork meanwhile would leave one in the child that nobody ends.)
+    static HANDLERS: AtomicBool = AtomicBool::new(false);
+    if !HANDLERS.load(Acquire) {
+        register_handlers();
+        HANDLERS.store(true, Release);
+    }
     RUNTIME.store(std::ptr::from_ref(rt).cast_mut(), Release);
     STAGE.store(RUNNING, Release);
     Some(rt)
 }
 
-/// When this library is loaded, since a handler that is registered while another thread forks does not act in that child:
-/// what a thread of ours locked or began meanwhile would stay so there.
+/// When this library is loaded, since a handler that is registered while another thread forks does not act in that
+/// child: what a thread of ours locked or began meanwhile would stay so there.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static WATCH_FORKS: extern "C" fn() = {
     extern "C" fn watch_forks() {
-        // SAFETY: a handler that only touches atomics, this thread's own plain data, and locks nobody else can hold there.
+        // SAFETY: a handler that only touches atomics, this thread's own plain data, and locks that nobody else can
+        // hold there.
         unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
     }
     watch_forks
@@ -178,7 +182,7 @@ pub fn platform_enabled(platform: u8) -> bool {
 /// An error of ours: step aside. Gates open for good and the application goes on; said once.
 #[cold]
 pub fn step_aside(what: &str) {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
     STAGE.store(OFF, Release);
     if let Some(rt) = running() {
         rt.detach_for_good();

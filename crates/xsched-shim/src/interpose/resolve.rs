@@ -8,8 +8,8 @@
 //! No lock of ours is held while the loader is asked: it has locks of its own, which a caller may hold (constructors).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
-use std::sync::{MutexGuard, Once};
 
 use xsched_core::thread;
 
@@ -378,15 +378,15 @@ pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
         }
     }
     drop(copies);
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
         let most = BINDINGS - 1;
         xsched_agent::say(&format!(
             "more than {most} copies of device libraries are in use; calls to functions looked up in {} and further \
              ones are not scheduled",
             file.to_string_lossy()
         ));
-    });
+    }
     real
 }
 

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
-use std::sync::{MutexGuard, Once};
 
 use xsched_agent::{Log, say_once};
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue, thread};
@@ -402,7 +402,7 @@ impl Driver for Api {
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) {
-        static SAID: Once = Once::new();
+        static SAID: AtomicBool = AtomicBool::new(false);
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
         let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return };
@@ -429,7 +429,7 @@ impl Driver for Api {
 
 /// Whether gates on this device were asked for, and what they cost was said.
 pub(super) fn gates_are_forced() -> bool {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
     let forced = process::running().is_some_and(|rt| rt.forced_level() == Some(2));
     if forced {
         say_once(

@@ -1,9 +1,9 @@
 //! Queues that a program makes through AMD's runtime itself.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use xsched_agent::say;
+use xsched_agent::{Log, say_once};
 use xsched_core::{QueueSpec, XQueue, thread};
 
 use super::{kfd, topology};
@@ -121,8 +121,9 @@ fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     let insists = rt.forced_level().filter(|level| *level < 3);
     let insists = insists.map(|level| format!("level 3 is all there is, and the program insists on level {level}"));
     if let Some(why) = insists.or_else(|| kfd::hindrance(&device)) {
-        static SAID: std::sync::Once = std::sync::Once::new();
-        SAID.call_once(|| say(&format!("HSA queues on {device} run unscheduled: {why}")));
+        static SAID: AtomicBool = AtomicBool::new(false);
+        let text = format!("HSA queues on {device} run unscheduled: {why}");
+        say_once(&SAID, Log::Error, Log::Error, &text);
         return;
     }
     rt.remove_queue(queue as usize);

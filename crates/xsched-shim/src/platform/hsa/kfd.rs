@@ -11,10 +11,10 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
-use std::sync::{MutexGuard, Once};
 
-use xsched_agent::say;
+use xsched_agent::{Log, say, say_once};
 use xsched_core::{Descriptor, Runtime};
 use xsched_proto::class::Class;
 
@@ -122,14 +122,13 @@ pub(crate) fn interrupt(device: &str, on: bool) -> bool {
 
 /// Level 3 is over in this process; said once.
 fn give_up(error: c_int) {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
     if error != 0 {
         REFUSED.store(error, Relaxed);
     }
     let why = hindrance("").unwrap_or_default();
-    SAID.call_once(|| {
-        say(&format!("preemption level 3 is not available: {why}; going on with the next lower one, if any"))
-    });
+    let text = format!("preemption level 3 is not available: {why}; going on with the next lower one, if any");
+    say_once(&SAID, Log::Error, Log::Error, &text);
 }
 
 /// The program's priority is this from now on. Called on the agent thread.
@@ -295,12 +294,12 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
     }
     let priority = process::guarded("before a queue is made", || {
         let rt = process::runtime()?;
-        static AT_EXIT: Once = Once::new();
+        static AT_EXIT: AtomicBool = AtomicBool::new(false);
         // The runtime's own exit handler, which may wait for its queues, was set before this one: it runs after it.
-        AT_EXIT.call_once(|| {
+        if !AT_EXIT.swap(true, Relaxed) {
             // SAFETY: registers a function of ours.
             let _ = unsafe { libc::atexit(at_exit) };
-        });
+        }
         let told = TOLD.load(Relaxed);
         let class = class_for(rt, if told != 0 { told - PRIORITY } else { rt.own_priority() });
         let mut state = state();
