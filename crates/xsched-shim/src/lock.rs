@@ -1,10 +1,17 @@
 //! A lock for what is looked at before and after a `fork`.
 
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Begun anew in a forked child: another thread of the parent may have held it, and never lets go there.
 pub(crate) struct Lock<T>(AtomicPtr<Mutex<T>>);
+
+/// Whether any lock was ever locked in this process or before it was forked.
+pub(crate) fn any_locked() -> bool {
+    LOCKED.load(Acquire)
+}
+
+static LOCKED: AtomicBool = AtomicBool::new(false);
 
 impl<T: Default> Lock<T> {
     pub(crate) const fn new() -> Lock<T> {
@@ -19,6 +26,7 @@ impl<T: Default> Lock<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let mut known = self.0.load(Acquire);
         if known.is_null() {
+            LOCKED.store(true, Release);
             let fresh = Box::into_raw(Box::<Mutex<T>>::default());
             match self.0.compare_exchange(known, fresh, AcqRel, Acquire) {
                 Ok(_) => known = fresh,

@@ -7,7 +7,7 @@ use xsched_core::{Runtime, thread};
 use xsched_proto::wire::Described;
 
 use crate::interpose::resolve;
-use crate::{domain, platform, python, stats};
+use crate::{domain, lock, platform, python, stats};
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 static STAGE: AtomicU32 = AtomicU32::new(UNTOUCHED);
@@ -118,6 +118,10 @@ extern "C" fn at_exit() {
 
 /// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
 unsafe extern "C" fn in_forked_child() {
+    // Most programs that fork have nothing to do with us: their children are not to pay for what they never touched.
+    if STAGE.load(Acquire) == UNTOUCHED && !lock::any_locked() {
+        return;
+    }
     thread::forget_all();
     domain::forget_all();
     xsched_core::close_all_in_child();
