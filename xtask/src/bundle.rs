@@ -42,6 +42,7 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/errors.c",
         "testing/cuda/c/events.c",
         "testing/cuda/c/graph_nodes.c",
+        "testing/cuda/c/graph_threads.c",
         "testing/cuda/c/graphs.c",
         "testing/cuda/c/groups.c",
         "testing/cuda/c/hostfuncs.c",

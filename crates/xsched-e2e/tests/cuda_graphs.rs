@@ -40,6 +40,22 @@ fn graphs_that_are_changed_are_as_without_gates() {
 }
 
 #[test]
+fn threads_that_make_update_and_destroy_graphs_at_the_same_time_get_what_they_ask_for() {
+    let gpu = Gpu::new();
+    let program = gpu.program("graph_threads");
+    let bare = gpu.bare(&program, &[]).finish();
+    for policy in ["hpf", "chaos"] {
+        let _daemon = gpu.place.daemon(&["--policy", policy]);
+        let process = gpu.run(&["--level", "2"], &program, &[]);
+        let pid = process.pid();
+        assert_eq!(process.finish(), bare, "{policy}");
+        gpu.assert_counts(pid);
+        assert_eq!(gpu.driver_stats(pid)["illegal"], 0, "{policy}");
+        assert_eq!(graphs(&gpu, pid), (4 * 25, 0), "{policy}");
+    }
+}
+
+#[test]
 fn only_the_second_level_puts_gates_into_graphs() {
     for level in ["1", "3", "auto"] {
         assert_eq!(changed_as_bare("hpf", &["--level", level]), (0, 0), "level {level}");

@@ -79,7 +79,7 @@ def tool(name, seconds, binaries, *options):
 # Those of `OWN` that are written for any driver.
 CHECKED = (
     "basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "graph_nodes", "errors", "contexts",
-    "multithread",
+    "multithread", "graph_threads",
 )  # fmt: skip
 
 # Chosen by measuring, JAX's algorithms would differ from run to run.
