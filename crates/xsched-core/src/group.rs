@@ -147,7 +147,7 @@ impl Group {
     /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
     /// wants to know at once: the agent's rare looks are enough, and cost the program nothing.
     pub fn settle(&self, rt: &Runtime) {
-        if self.slot(rt).gate.load(Acquire) & gate::WATCHED != 0 {
+        if self.is_watched(rt) {
             self.settle_alone(rt);
         }
     }
