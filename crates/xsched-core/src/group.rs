@@ -10,7 +10,7 @@ use crate::runtime::Runtime;
 use crate::thread;
 
 /// Shortest and longest time without a launch after which a drained group counts as idle, in ns.
-const GRACE_NS: (u64, u64) = (20_000, 2_000_000);
+const GRACE_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
 /// Gaps up to this long are worth keeping the device for; in longer ones others get something done, in ns.
 const SHORT_GAP_NS: u64 = 500_000;
 /// A thread at a closed gate looks at the daemon's heartbeat this often, lest the agent, who looks more often, is no
