@@ -140,6 +140,7 @@ API cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &le
 API cuDevicePrimaryCtxReset_v2(int device) { return device; }
 API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { return *flags = 0, *active = 1, device; }
 API cuCtxSetCurrent(void *context) { return context != &legacy; }
+API cuDeviceGetCount(int *count) { return *count = 1, 0; }
 API cuCtxGetCurrent(void **context) { return *context = &legacy, 0; }
 API cuCtxGetDevice(int *device) { return *device = 0; }
 API cuCtxPushCurrent_v2(void *context) { return context != &legacy; }

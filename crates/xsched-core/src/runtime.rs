@@ -173,12 +173,18 @@ impl Runtime {
         slot.shared.tracked.store(0, Relaxed);
         slot.shared.system.store(0, Relaxed);
         slot.group.store(u32::from(group) + 1, Release);
-        queue.generation.fetch_add(1, Release);
+        self.outdate(queue, 1);
         tables.queues.insert(key, at);
         tables.outbox.push(ClientMsg::QueueAdd { slot: at, group });
         drop(tables);
         self.poke_agent();
         Some(queue)
+    }
+
+    /// Whatever threads remember of a queue is outdated.
+    fn outdate(&self, queue: &XQueue, by: u32) {
+        queue.generation.fetch_add(by, AcqRel);
+        self.counters_of(queue).for_each(|counter| _ = counter.stamp.fetch_add(1, AcqRel));
     }
 
     fn group_for(&self, tables: &mut Tables, key: GroupKey) -> Option<u16> {
@@ -225,7 +231,7 @@ impl Runtime {
         let mut tables = self.tables();
         let Some(at) = tables.queues.remove(&key) else { return };
         let queue = &self.queues[usize::from(at)];
-        queue.generation.fetch_add(1, AcqRel);
+        self.outdate(queue, 1);
         let launches = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.total()));
         let system = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.system.load(Relaxed)));
         let group = queue.group(self);
@@ -263,7 +269,7 @@ impl Runtime {
         self.groups[usize::from(group)].expect(self);
         queue.group.store(group, Release);
         queue.slot(self).group.store(u32::from(group) + 1, Release);
-        queue.generation.fetch_add(2, AcqRel);
+        self.outdate(queue, 2);
         tables.outbox.push(ClientMsg::QueueRemove { slot });
         tables.outbox.push(ClientMsg::QueueAdd { slot, group });
         drop(tables);

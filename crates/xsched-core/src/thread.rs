@@ -18,10 +18,16 @@ const ENTRIES: usize = 8;
 #[repr(align(64))]
 struct Entry {
     key: usize,
-    generation: u32,
-    queue: Option<&'static XQueue>,
-    slot: Option<&'static GroupSlot>,
-    counter: Option<&'static Counter>,
+    stamp: u64,
+    known: Option<Known>,
+}
+
+/// An XQueue, and what of it a launch touches.
+#[derive(Clone, Copy)]
+struct Known {
+    queue: &'static XQueue,
+    slot: &'static GroupSlot,
+    counter: &'static Counter,
 }
 
 /// State of one thread. Plain data, valid when zero and without a destructor, so that the C library need not know.
@@ -73,13 +79,14 @@ pub fn current() -> &'static Thread {
     #[cfg(target_arch = "x86_64")]
     {
         let at: *const Thread;
-        // SAFETY: computes an address; touches no memory but the linker's constant and the thread pointer.
+        // SAFETY: computes an address, the same each time on a thread; touches no memory but the linker's constant and the
+        // thread pointer, which nobody changes.
         unsafe {
             core::arch::asm!(
                 "mov {at}, qword ptr [rip + xsched_thread@GOTTPOFF]",
                 "add {at}, qword ptr fs:[0]",
                 at = out(reg) at,
-                options(nostack, readonly, pure)
+                options(nostack, nomem, pure)
             );
         }
         // SAFETY: this thread's zero-initialised block of sufficient size and alignment; not `Send`, and no reference
@@ -204,36 +211,57 @@ impl Counted {
     }
 }
 
-/// The fast path of a launch on the queue with this key: find it, count, one load of the gate word.
+/// Why a launch does not simply go on.
+#[derive(Clone, Copy)]
+pub enum Held {
+    /// This thread has not used the queue lately.
+    Unknown,
+    /// It is counted, but the gate does not stand plainly open.
+    Counted,
+}
+
+/// The fast path of a launch on the queue with this key: find it, count, one load of the gate word. Touches one line of the
+/// cache of the thread's own, one of its counter and one of the gate.
 #[inline(always)]
-pub fn enter(key: usize) -> Entered {
-    let e = current().entries[slot_of(key)].get();
-    let (Some(queue), Some(slot), Some(counter)) = (e.queue, e.slot, e.counter) else { return Entered::Unknown };
-    if e.key != key || queue.generation.load(Relaxed) != e.generation {
-        return Entered::Unknown;
+pub fn pass(key: usize) -> Result<Counted, Held> {
+    let entry = current().entries[slot_of(key)].get();
+    let Some(known) = entry.known else { return Err(Held::Unknown) };
+    if entry.key != key || known.counter.stamp.load(Relaxed) != entry.stamp {
+        return Err(Held::Unknown);
     }
     // Count, then look: whoever sets QUIET and issues a barrier either sees the count or is seen (see
     // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
-    counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Relaxed);
+    let launches = &known.counter.launches;
+    launches.store(launches.load(Relaxed).wrapping_add(1), Relaxed);
     compiler_fence(SeqCst);
-    let word = slot.gate.load(Relaxed);
-    if word == gate::GRANTED {
-        return Entered::Fast(Counted(counter));
-    }
-    less_plainly(word, queue, slot, counter)
+    if known.slot.gate.load(Relaxed) == gate::GRANTED { Ok(Counted(known.counter)) } else { Err(Held::Counted) }
 }
 
-/// The gate does not stand plainly open: is there anything that this launch needs?
-#[inline(never)]
-fn less_plainly(word: u32, queue: &'static XQueue, slot: &GroupSlot, counter: &'static Counter) -> Entered {
-    if word & gate::INSPECT != 0 {
-        return inspected(word, queue, slot, counter);
+impl Held {
+    /// A closer look, right after [`pass`]: is there anything that this launch needs?
+    #[inline(never)]
+    pub fn look(self, key: usize) -> Entered {
+        let known = current().entries[slot_of(key)].get().known;
+        let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
+        let word = slot.gate.load(Relaxed);
+        if word & gate::INSPECT != 0 {
+            return inspected(word, queue, slot, counter);
+        }
+        // Counted already, see above.
+        if is_open_unbounded(word, slot) && queue.in_order() && !is_followed(counter.total().wrapping_sub(1)) {
+            return Entered::Fast(Counted(counter));
+        }
+        Entered::Careful(queue, counter)
     }
-    // Counted already, see above.
-    if is_open_unbounded(word, slot) && queue.in_order() && !is_followed(counter.total().wrapping_sub(1)) {
-        return Entered::Fast(Counted(counter));
+}
+
+/// Both at once, for whom a few instructions do not matter.
+#[inline(always)]
+pub fn enter(key: usize) -> Entered {
+    match pass(key) {
+        Ok(counted) => Entered::Fast(counted),
+        Err(held) => held.look(key),
     }
-    Entered::Careful(queue, counter)
 }
 
 /// Whether a gate stands open for as much as anybody launches, beside rivals or not.
@@ -287,22 +315,16 @@ fn slot_of(key: usize) -> usize {
 
 /// Lets this thread find a queue by [`enter`].
 pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static Counter) {
-    let generation = queue.generation.load(Acquire);
+    let stamp = counter.stamp.load(Acquire);
     let group = queue.group(rt);
     let thread = current();
     displace(rt, thread, thread.entries[slot_of(key)].get(), key);
-    thread.entries[slot_of(key)].set(Entry {
-        key,
-        generation,
-        queue: Some(queue),
-        slot: Some(group.slot(rt)),
-        counter: Some(counter),
-    });
+    thread.entries[slot_of(key)].set(Entry { key, stamp, known: Some(Known { queue, slot: group.slot(rt), counter }) });
 }
 
 /// An entry makes room for `key`. That its queue was used still matters, see [`rank`].
 fn displace(rt: &Runtime, thread: &Thread, old: Entry, key: usize) {
-    let (before, after) = (thread.displaced.get(), (old.key, old.queue));
+    let (before, after) = (thread.displaced.get(), (old.key, old.known.map(|k| k.queue)));
     if old.key != key && rank_of(rt, after) > rank_of(rt, before) {
         thread.displaced.set(after);
     }
@@ -316,7 +338,7 @@ fn rank_of(rt: &Runtime, (key, queue): (usize, Option<&'static XQueue>)) -> Opti
 /// Highest rank of the groups of the queues this thread used lately, if it used any. A queue may have moved since.
 pub(crate) fn rank(rt: &Runtime) -> Option<i32> {
     let thread = current();
-    let remembered = thread.entries.iter().map(|e| (e.get().key, e.get().queue));
+    let remembered = thread.entries.iter().map(|e| (e.get().key, e.get().known.map(|k| k.queue)));
     remembered.chain([thread.displaced.get()]).filter_map(|used| rank_of(rt, used)).max()
 }
 
@@ -331,7 +353,7 @@ fn left_by_longjmp(thread: &Thread) {
 
 fn forget_queues(thread: &Thread) {
     for entry in &thread.entries {
-        entry.set(Entry { key: 0, generation: 0, queue: None, slot: None, counter: None });
+        entry.set(Entry { key: 0, stamp: 0, known: None });
     }
     thread.displaced.set((0, None));
 }

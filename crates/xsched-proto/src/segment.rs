@@ -133,6 +133,9 @@ pub struct Counter {
     pub tracked: AtomicU64,
     /// How many of both are of the system domain; counted only under [`gate::INSPECT`].
     pub system: AtomicU64,
+    /// The client's own: changes whenever what a thread remembers of the queue is outdated. It lies here since this line of
+    /// the cache is needed anyway.
+    pub stamp: AtomicU64,
 }
 
 impl Counter {

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
 use xsched_proto::wire::SIDE_BY_SIDE;
 
+use super::hot::hot;
 use super::timeslice;
 use super::types::*;
 use super::{capture, stream};
-use crate::interpose::{near, resolve};
+use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::CUDA;
 use crate::platform::hip;
@@ -53,6 +54,7 @@ api! {
     ctx_push: c"cuCtxPushCurrent_v2" (CUcontext);
     ctx_pop: c"cuCtxPopCurrent_v2" (*mut CUcontext);
     primary_state: c"cuDevicePrimaryCtxGetState" (CUdevice, *mut c_uint, *mut c_int);
+    device_count: c"cuDeviceGetCount" (*mut c_int);
     device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, CUdevice);
     device_name: c"cuDeviceGetName" (*mut c_char, c_int, CUdevice);
     device_pci: c"cuDeviceGetPCIBusId" (*mut c_char, c_int, CUdevice);
@@ -66,8 +68,6 @@ api! {
     wait_value: c"cuStreamWaitValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
     write_value: c"cuStreamWriteValue32_v2" (CUstream, CUdeviceptr, u32, c_uint);
 }
-
-static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What is known of contexts and devices.
 #[derive(Default)]
@@ -155,7 +155,7 @@ impl Api {
             return None;
         };
         let api = Box::into_raw(Box::new(api));
-        API.store(api, Release);
+        hot().api.store(api, Release);
         // SAFETY: leaked above, never freed.
         unsafe { api.as_ref() }
     }
@@ -163,7 +163,7 @@ impl Api {
     /// The functions, if some call came by already.
     pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked when published, never freed.
-        unsafe { API.load(Acquire).as_ref() }
+        unsafe { hot().api.load(Acquire).as_ref() }
     }
 
     /// The calling thread's context; null if it has none.
@@ -313,7 +313,7 @@ impl Driver for Api {
     /// There is one driver in a process.
     #[inline(always)]
     fn beside(real: *mut c_void) -> Option<&'static Api> {
-        let known = near!(API).load(Acquire);
+        let known = hot().api.load(Acquire);
         if known.is_null() {
             return Api::first(real);
         }

@@ -1,19 +1,17 @@
 //! Functions that begin and end captures.
 
 use super::api::Api;
+use super::hot::hot;
 use super::types::*;
 use super::{real, sig};
-use crate::interpose::{hooks, near};
+use crate::interpose::hooks;
 use crate::platform::CUDA;
 use crate::platform::shared::Driver;
-use crate::platform::shared::capture::Captures;
-
-pub(super) static CAPTURES: Captures = Captures::new();
 
 /// Whether what enters this stream now is only recorded.
 #[inline(always)]
 pub(super) fn is_recording(api: &Api, stream: CUstream) -> bool {
-    near!(CAPTURES).is_active() && asks(api, stream)
+    hot().captures.is_active() && asks(api, stream)
 }
 
 #[cold]
@@ -28,7 +26,7 @@ fn asks(api: &Api, stream: CUstream) -> bool {
 
 fn began(rc: CUresult, stream: CUstream) -> CUresult {
     if rc == SUCCESS {
-        CAPTURES.began(stream);
+        hot().captures.began(stream);
     }
     rc
 }
@@ -36,7 +34,7 @@ fn began(rc: CUresult, stream: CUstream) -> CUresult {
 /// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
 fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
     if Api::beside(real).is_none_or(|api| !asks(api, stream)) {
-        CAPTURES.forget(stream);
+        hot().captures.forget(stream);
     }
     rc
 }

@@ -61,7 +61,7 @@ macro_rules! enqueues {
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                enqueue::<Api>(real, $stream, $flavour, || -> Work { $work }, move || unsafe { function($($arg),*) })
+                enqueue::<Api>(real, $stream, $flavour, move || -> Work { $work }, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
         )*

@@ -3,9 +3,10 @@
 use xsched_core::{QueueSpec, thread};
 
 use super::api::{self, Api};
+use super::hot::{self, hot};
 use super::stream;
 use super::types::*;
-use super::{capture, real, sig, timeslice};
+use super::{real, sig, timeslice};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
 use crate::platform::shared::Driver;
@@ -21,6 +22,9 @@ fn makes(
     place: *mut c_void,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
+    if !is_primary {
+        hot::several();
+    }
     if !process::platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
         return call();
     }
@@ -61,12 +65,14 @@ fn ends(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce() -> bool,
 ) -> CUresult {
+    hot::changes();
     lifetime::ends(
         key,
         |queue| api::lies_in(queue, context),
         call,
         || {
             let ended = ended();
+            hot::changes();
             if ended {
                 api::forget_contexts(context);
             }
@@ -155,6 +161,15 @@ macro_rules! primary_released {
 
 primary_released! { cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 }
 
+/// A partition of a device as a context.
+unsafe extern "C" fn cuCtxFromGreenCtx(place: *mut c_void, context: *mut c_void) -> CUresult {
+    let (_, function) = real!(cuCtxFromGreenCtx);
+    hot::several();
+    // SAFETY: the caller's own arguments.
+    unsafe { function(place, context) }
+}
+const _: sig::cuCtxFromGreenCtx = cuCtxFromGreenCtx;
+
 /// A partition of a device has no queue of its own to forget but its streams, which come and go like others.
 unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
     let (_, function) = real!(cuGreenCtxDestroy);
@@ -193,7 +208,7 @@ macro_rules! streams_destroyed {
                 let (_, function) = real!($name);
                 if stream as usize > STREAM_PER_THREAD {
                     process::guarded("before the end of a stream", || {
-                        capture::CAPTURES.forget(stream);
+                        hot().captures.forget(stream);
                         process::running().map(|rt| rt.remove_queue(stream as usize));
                         api::forget_queue(stream as usize);
                     });
@@ -221,6 +236,7 @@ hooks! { CUDA;
     cuDevicePrimaryCtxReset => super::cuDevicePrimaryCtxReset,
     cuDevicePrimaryCtxReset_v2 => super::cuDevicePrimaryCtxReset_v2,
     cuDevicePrimaryCtxRetain => super::cuDevicePrimaryCtxRetain,
+    cuCtxFromGreenCtx => super::cuCtxFromGreenCtx,
     cuGreenCtxDestroy => super::cuGreenCtxDestroy,
     cuGreenCtxStreamCreate => super::cuGreenCtxStreamCreate,
     cuStreamCreate => super::cuStreamCreate,

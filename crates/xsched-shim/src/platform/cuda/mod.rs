@@ -20,6 +20,7 @@ mod enqueue;
 mod gate_nodes;
 #[allow(non_snake_case)] // vendor names
 pub(crate) mod graphs;
+mod hot;
 #[allow(non_snake_case)] // vendor names
 mod lifetime;
 #[allow(non_snake_case)] // vendor names
@@ -68,7 +69,7 @@ pub fn signature_names() -> Vec<&'static str> {
 /// What a forked child knows of its parent's contexts: nothing.
 pub(crate) fn forget_all() {
     api::forget_all();
-    capture::CAPTURES.forget_all();
+    hot::forget_all();
     graphs::forget_all();
     timeslice::forget_all();
 }

@@ -3,6 +3,7 @@
 use xsched_core::thread;
 
 use super::api::Api;
+use super::hot;
 use super::types::*;
 use crate::platform::shared::{Flavour, Handle, Which};
 
@@ -15,7 +16,7 @@ pub(super) fn handle(api: &Api, stream: CUstream, flavour: Flavour) -> Option<Ha
         STREAM_PER_THREAD => Which::PerThread,
         key => return Some(Handle { stream, which: Which::Own, key }),
     };
-    let context = api.context() as usize;
+    let context = hot::context(api);
     if context == 0 {
         return None;
     }

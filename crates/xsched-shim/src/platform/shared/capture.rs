@@ -10,10 +10,12 @@ use super::Stream;
 use crate::lock::Lock;
 
 /// The captures of one platform.
+#[repr(C)]
 pub(crate) struct Captures {
+    /// How many there are: first, for who looks at nothing else.
+    active: AtomicUsize,
     /// Streams on which a capture began and has not ended.
     origins: Lock<Vec<usize>>,
-    active: AtomicUsize,
     /// An attempt to end one failed, and nobody has asked since whether it goes on.
     doubt: AtomicBool,
 }

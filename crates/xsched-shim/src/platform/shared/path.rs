@@ -57,17 +57,33 @@ pub(crate) fn enqueue<D: Driver>(
         return enter();
     }
     let Some(handle) = api.handle(stream, flavour) else { return enter() };
-    match thread::enter(handle.key) {
+    match thread::pass(handle.key) {
+        Ok(counted) => {
+            let rc = enter();
+            counted.done(rc == SUCCESS);
+            rc
+        }
+        Err(held) => rest(api, held, handle, work, enter),
+    }
+}
+
+/// Whatever needs a closer look, out of the way of what does not.
+#[cold]
+#[inline(never)]
+fn rest<D: Driver>(
+    api: &D,
+    held: thread::Held,
+    handle: Handle,
+    work: impl FnOnce() -> Work,
+    enter: impl Fn() -> c_int,
+) -> c_int {
+    match held.look(handle.key) {
         Entered::Fast(counted) => {
             let rc = enter();
             counted.done(rc == SUCCESS);
             rc
         }
-        entered => {
-            #[allow(clippy::redundant_locals)] // A copy: only it has its address taken.
-            let enter = enter;
-            careful(entered, api, handle, work(), &enter)
-        }
+        entered => careful(entered, api, handle, work(), &enter),
     }
 }
 
