@@ -7,6 +7,7 @@ Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
   hip       the same per hipLaunchKernel: on a stream, on the null stream of one device, and of two
   cost      the same beside a look-up by dladdr at each call, with domains reported, and with pass-through rules
+  cold      cuLaunchKernel where caches are cold: after so many KiB of other data and code
   start     what the preload costs a program that never touches a device
   decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
   opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
@@ -128,6 +129,32 @@ class Bench:
                 counts[name, n] = int(re.search(r"^(?:summary|totals): (\d+)", found, re.M).group(1))
         each = {name: (counts[name, many] - counts[name, few]) / (many - few) for name in ("bare", "alone")}
         return round(each["alone"] - each["bare"], 1)
+
+    # ---- cold --------------------------------------------------------------------------------------------------
+
+    def cold(self):
+        """TSC cycles of one launch into a driver that does nothing, bare and alone under xsched, in turns. The median over
+        rounds of each round's figure; `added` = of the rounds' differences."""
+        folder = self.work / "cuda"
+        null = compile_c(ROOT / "benches/nullcuda.c", folder / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", shared=True)
+        program = compile_c(ROOT / "benches/cold.c", folder / "cold", str(null), f"-Wl,-rpath,{folder}")
+        rounds, result = (2 if self.quick else 15), {}
+        daemon = Daemon(self.xsched, self.work, "hpf")
+        try:
+            for kib, launches in ((0, 20_000), (512, 10_000), (2048, 3_000), (16384, 400)):
+                for stream, handle in (("own stream", "1230"), ("default stream", "0")):
+                    rows = {"bare": [], "alone": []}
+                    for _ in range(rounds):
+                        command = [program, launches // (10 if self.quick else 1), kib, handle]
+                        rows["bare"] += self.json_of(command)
+                        rows["alone"] += self.json_of([*self.under(daemon), *command])
+                    found = {name: {u: spread([r[u] for r in mine]) for u in mine[0]} for name, mine in rows.items()}
+                    pairs = list(zip(rows["alone"], rows["bare"]))
+                    found["added"] = {u: spread([a[u] - b[u] for a, b in pairs]) for u in rows["bare"][0]}
+                    result[f"{kib} KiB, {stream}"] = found
+        finally:
+            daemon.stop()
+        return result
 
     # ---- cost --------------------------------------------------------------------------------------------------
 
@@ -361,7 +388,7 @@ def main():
     parser.add_argument("--bin", default=ROOT / "target/release", help="folder of xsched, libxsched.so and libsimdev.so")
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:

@@ -43,7 +43,7 @@ pub(crate) fn enqueue<D: Driver>(
     real: *mut c_void,
     stream: Stream,
     flavour: Flavour,
-    work: impl FnOnce() -> Work,
+    work: impl Fn() -> Work + Copy,
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
     let place = Place::new();
@@ -63,7 +63,12 @@ pub(crate) fn enqueue<D: Driver>(
             counted.done(rc == SUCCESS);
             rc
         }
-        Err(held) => rest(api, held, handle, work, enter),
+        Err(held) => {
+            // Copies: only they have their addresses taken, so that the way above keeps its arguments in registers.
+            #[allow(clippy::redundant_locals)]
+            let (work, enter) = (work, enter);
+            rest(api, held, handle, &work, &enter)
+        }
     }
 }
 
@@ -74,8 +79,8 @@ fn rest<D: Driver>(
     api: &D,
     held: thread::Held,
     handle: Handle,
-    work: impl FnOnce() -> Work,
-    enter: impl Fn() -> c_int,
+    work: &impl Fn() -> Work,
+    enter: &impl Fn() -> c_int,
 ) -> c_int {
     match held.look(handle.key) {
         Entered::Fast(counted) => {
@@ -83,7 +88,7 @@ fn rest<D: Driver>(
             counted.done(rc == SUCCESS);
             rc
         }
-        entered => careful(entered, api, handle, work(), &enter),
+        entered => careful(entered, api, handle, work(), enter),
     }
 }
 

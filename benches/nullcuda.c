@@ -1,0 +1,38 @@
+/* A CUDA driver that does nothing: what an enqueue costs besides. One device, one context. Signatures as in cuda.h. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default"))) int
+
+static char context;
+
+API cuInit(unsigned flags) { return (int)flags; }
+API cuDeviceGetCount(int *count) { return *count = 1, 0; }
+API cuDeviceGetName(char *name, int length, int device) { return strncpy(name, "nothing", (size_t)length), device; }
+API cuDeviceGetPCIBusId(char *id, int length, int device) { return strncpy(id, "0000:00:01.0", (size_t)length), device; }
+API cuDeviceGetUuid_v2(void *uuid, int device) { return memset(uuid, 1, 16), device; }
+API cuDeviceGetAttribute(int *value, int attribute, int device) { return (void)attribute, *value = 0, device; }
+API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { return *flags = 0, *active = 1, device; }
+API cuDevicePrimaryCtxRetain(void **made, int device) { return *made = &context, device; }
+API cuCtxGetCurrent(void **current) { return *current = &context, 0; }
+API cuCtxGetDevice(int *device) { return *device = 0; }
+API cuCtxPushCurrent_v2(void *pushed) { return pushed != &context; }
+API cuCtxPopCurrent_v2(void **popped) { return *popped = &context, 0; }
+API cuStreamGetCtx(void *stream, void **of) { return (void)stream, *of = &context, 0; }
+API cuStreamGetPriority(void *stream, int *priority) { return (void)stream, *priority = 0; }
+API cuStreamIsCapturing(void *stream, int *status) { return (void)stream, *status = 0; }
+API cuThreadExchangeStreamCaptureMode(int *mode) { return (void)mode, 0; }
+API cuMemHostRegister_v2(void *from, size_t bytes, unsigned flags) { return (void)from, (void)bytes, (void)flags, 0; }
+API cuMemHostGetDevicePointer_v2(uint64_t *at, void *host, unsigned flags) { return *at = (uintptr_t)host, (void)flags, 0; }
+API cuStreamWaitValue32_v2(void *stream, uint64_t at, uint32_t value, unsigned flags) {
+    return (void)stream, (void)at, (void)value, (void)flags, 0;
+}
+API cuStreamWriteValue32_v2(void *stream, uint64_t at, uint32_t value, unsigned flags) {
+    return (void)stream, *(volatile uint32_t *)(uintptr_t)at = value, (int)(flags & 0);
+}
+API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **arguments, void **extra) {
+    return (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream,
+           (void)arguments, (void)extra, 0;
+}
