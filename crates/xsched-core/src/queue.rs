@@ -128,8 +128,6 @@ pub struct XQueue {
     marked_ns: AtomicU64,
     /// Untracked commands that some mark follows.
     fast_marked: AtomicU64,
-    /// Untracked commands when a command was last tracked.
-    fast_seen: AtomicU64,
     /// Number of the last mark.
     mark_number: AtomicU32,
     last_done_at: AtomicU64,
@@ -163,7 +161,6 @@ impl XQueue {
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
             fast_marked: AtomicU64::new(0),
-            fast_seen: AtomicU64::new(0),
             mark_number: AtomicU32::new(0),
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
@@ -184,7 +181,6 @@ impl XQueue {
         self.marked_ns.store(issued_ns, Relaxed);
         self.fast_done.store(0, Relaxed);
         self.fast_marked.store(0, Relaxed);
-        self.fast_seen.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
         self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
@@ -317,7 +313,7 @@ impl XQueue {
         counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
         let before = counter.total();
         let estimate = rt.estimates.get(work.key);
-        let mut estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
+        let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
         let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         loop {
@@ -337,12 +333,6 @@ impl XQueue {
         }
         let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
-        if is_unbounded && self.in_order() {
-            // It stands for those that went by unfollowed.
-            let fast = self.fast_launches(rt);
-            let since = fast.wrapping_sub(self.fast_seen.swap(fast, Relaxed));
-            estimate_ns *= 1 + since.min(thread::FOLLOWED_EVERY - 1);
-        }
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
         if device_gate {
@@ -666,19 +656,17 @@ impl XQueue {
     }
 
     fn finish(&self, rt: &Runtime, mark: &Mark) {
-        let (commands, ns) = if self.in_order() {
+        let commands = if self.in_order() {
             self.fast_done.fetch_max(mark.fast_upto, AcqRel);
-            let before_ns = self.done_ns.fetch_max(mark.issued_ns, AcqRel);
-            let before = self.done.fetch_max(mark.seq, AcqRel);
-            (mark.seq.saturating_sub(before), mark.issued_ns.saturating_sub(before_ns))
+            self.done_ns.fetch_max(mark.issued_ns, AcqRel);
+            mark.seq.saturating_sub(self.done.fetch_max(mark.seq, AcqRel))
         } else {
+            self.done_ns.fetch_add(mark.estimate_ns, AcqRel);
             self.done.fetch_add(1, AcqRel);
-            (1, mark.estimate_ns)
+            1
         };
         let group = &rt.groups[usize::from(mark.group)];
-        let slot = group.slot(rt);
-        slot.completed.fetch_add(commands, Relaxed);
-        slot.device_ns.fetch_add(ns, Relaxed);
+        group.slot(rt).completed.fetch_add(commands, Relaxed);
         group.progress.fetch_add(1, AcqRel);
         if group.progress_waiters.load(Acquire) != 0 {
             wake_all_private(&group.progress);
@@ -765,10 +753,9 @@ impl XQueue {
             self.fast_done.fetch_max(sync.fast, AcqRel);
             // Commands of an out-of-order queue are each followed by their own mark.
             if self.in_order() {
-                let ns = sync.issued_ns.saturating_sub(self.done_ns.fetch_max(sync.issued_ns, AcqRel));
+                self.done_ns.fetch_max(sync.issued_ns, AcqRel);
                 let commands = sync.tracked.saturating_sub(self.done.fetch_max(sync.tracked, AcqRel));
                 group.slot(rt).completed.fetch_add(commands, Relaxed);
-                group.slot(rt).device_ns.fetch_add(ns, Relaxed);
             }
         }
         group.syncing.fetch_sub(1, AcqRel);

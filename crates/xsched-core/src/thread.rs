@@ -266,20 +266,20 @@ pub fn enter(key: usize) -> Entered {
 
 /// Whether a gate stands open for as much as anybody launches, beside rivals or not.
 fn is_open_unbounded(word: u32, slot: &GroupSlot) -> bool {
-    word & !(gate::WATCHED | gate::SOLO) == gate::GRANTED
-        && slot.bound_us.load(Relaxed) == 0
-        && slot.bound_commands.load(Relaxed) == 0
+    // Who is watched by nobody is bounded by nothing.
+    let word = word & !(gate::SOLO | gate::LOOSE);
+    word == gate::GRANTED
+        || word == gate::GRANTED | gate::WATCHED
+            && slot.bound_us.load(Relaxed) == 0
+            && slot.bound_commands.load(Relaxed) == 0
 }
 
 /// Which launches of a counter are followed where nothing bounds them, by how many came before: a beginning, by which its
 /// kernels become known, then as many as it takes to see that it progresses, and some two in a row, which tell how long
 /// the second one took.
 pub(crate) fn is_followed(before: u64) -> bool {
-    is_beginning(before) || before.is_multiple_of(FOLLOWED_EVERY) || before % 128 == 1
+    is_beginning(before) || before.is_multiple_of(32) || before % 128 == 1
 }
-
-/// One launch in so many is followed where nothing bounds them.
-pub(crate) const FOLLOWED_EVERY: u64 = 32;
 
 /// The first launches of a counter.
 pub(crate) fn is_beginning(before: u64) -> bool {

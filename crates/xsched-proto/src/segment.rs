@@ -85,8 +85,8 @@ pub struct GroupSlot {
     pub lent_priority: AtomicI32,
     /// Launches known to be complete (sum over queues; exact only while watched).
     pub completed: AtomicU64,
-    /// Device time of completed launches as estimated by the client, in ns.
-    pub device_ns: AtomicU64,
+    /// CLOCK_MONOTONIC of the last change to READY, in ns.
+    pub ready_at_ns: AtomicU64,
     /// Time threads spent waiting at the closed gate, in ns.
     pub wait_ns: AtomicU64,
     /// Launches that reached the driver before the daemon's answer.
@@ -102,8 +102,6 @@ pub struct GroupSlot {
     pub bound_escapes: AtomicU64,
     /// Launches let through because a signal handler interrupted the wait.
     pub signal_escapes: AtomicU64,
-    /// CLOCK_MONOTONIC of the last change to READY, in ns.
-    pub ready_at_ns: AtomicU64,
     /// Launches of queues and counters that no longer exist.
     pub launches_retired: AtomicU64,
     /// The same of [`Counter::system`].

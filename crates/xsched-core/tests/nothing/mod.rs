@@ -4,7 +4,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use xsched_core::{Platform, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::Segment;
 
-struct Nothing;
+/// Whether it tells of completions.
+struct Nothing(bool);
 
 impl Platform for Nothing {
     fn kind(&self) -> xsched_proto::wire::Platform {
@@ -17,11 +18,12 @@ impl Platform for Nothing {
         None
     }
     fn reports_completion(&self) -> bool {
-        false
+        self.0
     }
 }
 
-static PLATFORMS: &[&dyn Platform] = &[&Nothing];
+/// The second one tells of completions.
+static PLATFORMS: &[&dyn Platform] = &[&Nothing(false), &Nothing(true)];
 
 pub(crate) fn runtime() -> &'static Runtime {
     // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.

@@ -259,6 +259,10 @@ impl Api {
     /// Where the calling thread's context sees an address of the segment.
     pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<CUdeviceptr> {
         let context = self.context();
+        if context.is_null() {
+            // The driver is about to refuse this thread's command.
+            return None;
+        }
         let segment = std::ptr::from_ref(rt.segment()) as usize;
         let base = {
             let mut known = known();

@@ -1,0 +1,34 @@
+//! Queues whose commands complete in any order.
+
+use std::sync::atomic::Ordering::*;
+
+use xsched_core::thread::{self, Entered};
+use xsched_core::{Mark, QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_proto::segment::gate;
+
+mod nothing;
+
+fn launch(rt: &'static Runtime) -> Mark {
+    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let admission = queue.admit(rt, Work::default(), counter);
+    queue.commit(rt, &admission, true, counter).expect("each command is followed")
+}
+
+/// What is complete no longer counts: the bound once took all that such a queue had ever been given for in flight.
+#[test]
+fn the_bound_leaves_room_for_several_commands_however_many_came_before() {
+    let rt = nothing::runtime();
+    rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { in_order: false, platform: 1, ..s })).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    let words = &rt.segment().groups[0];
+    // Room for ten commands of which nothing is known: 100 us each.
+    words.bound_us.store(1000, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    rt.remember(16, || None).expect("a queue");
+    for _ in 0..20 {
+        let marks: Vec<Mark> = (0..5).map(|_| launch(rt)).collect();
+        marks.iter().rev().for_each(|mark| XQueue::complete(rt, mark));
+    }
+    assert_eq!(words.bound_escapes.load(SeqCst), 0);
+}
