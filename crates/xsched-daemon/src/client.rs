@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use xsched_policy::{GroupId, ProgramId};
-use xsched_proto::class::{self, Class};
+use xsched_proto::class::{self, Class, Company};
 use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
 
@@ -36,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) asked_timeslice_us: Option<u64>,
     /// The hardware's time slice that its contexts have, as far as is known, in µs.
     pub(crate) told_timeslice_us: Option<u64>,
+    /// Whether it is one of several best-effort programs on its device.
+    pub(crate) crowded: bool,
     /// When it was last told to set it again, ns.
     pub(crate) reasserted_ns: u64,
     /// Forced level.
@@ -132,7 +134,10 @@ impl Client {
             timeslice_us: options.timeslice_us.or(class.quantum_us).unwrap_or(class::TIMESLICE_DEFAULT_US),
             asked_timeslice_us: options.timeslice_us,
             // What it chose itself when it made its context.
-            told_timeslice_us: options.timeslice_us.or(Some(class::hardware_timeslice_us(Class::of(priority), false))),
+            told_timeslice_us: options
+                .timeslice_us
+                .or(Some(class::hardware_timeslice_us(Class::of(priority), Company::None))),
+            crowded: false,
             reasserted_ns: 0,
             level: options.level,
             threshold: options.threshold.unwrap_or(0),

@@ -222,6 +222,34 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
 }
 
 #[test]
+fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands() {
+    let daemon = Daemon::start();
+    let cuda = |priority| {
+        let client = daemon.attach(priority);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, 0b111);
+        client
+    };
+    let (one, _two, high) = (cuda(-128), cuda(-128), cuda(128));
+    let told = |client: &Client| receive(&client.socket).unwrap().0;
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 300 }, "nothing is known yet");
+    one.ready(0);
+    // A change comes with the next turn; turns that follow closely may bring none.
+    let turns_until = |us| {
+        until("it is told so", || {
+            high.ready(0);
+            one.until_closed(0);
+            high.idle(0);
+            one.until_open(0);
+            one.unread() > 0 && told(&one) == DaemonMsg::Timeslice { slot: 0, us }
+        });
+    };
+    one.words(0).longest_us.store(40, SeqCst);
+    turns_until(1000);
+    one.words(0).longest_us.store(5_000, SeqCst);
+    turns_until(300);
+}
+
+#[test]
 fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
     let daemon = Daemon::start();
     let cuda = |priority| {

@@ -100,17 +100,34 @@ impl fmt::Display for Class {
     }
 }
 
+/// With whom a best-effort program shares a device, as far as its time slice goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// With no other best-effort program.
+    None,
+    /// With others. `short` = its commands are known to be short: gates hold them, and no slice need cut one.
+    Crowd {
+        /// See [`SHORT_US`].
+        short: bool,
+    },
+}
+
+/// Commands up to this long, in µs, leave nothing to be cut by a time slice.
+pub const SHORT_US: u64 = 200;
+
 /// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of
-/// others wait. 2048 is the default of NVIDIA's driver. `crowded` = several best-effort programs share the device: slices
-/// as short as a switch costs (about 100 µs on an H200) would leave them nothing, and long ones make a latency-critical
-/// program wait that leaves gaps between its kernels.
-pub fn hardware_timeslice_us(class: Class, crowded: bool) -> u64 {
-    match class {
-        Class::Low if crowded => 300,
-        Class::Low => 100,
-        Class::Normal | Class::High => 2_048,
-        Class::Realtime => 4_096,
-        Class::System => 8_192,
+/// others wait. 2048 is the default of NVIDIA's driver. With several best-effort programs slices as short as a switch costs
+/// (about 100 µs on an H200) would leave them nothing, and long ones make a latency-critical program wait that leaves gaps
+/// between its kernels, unless gates hold theirs. Measured on an H200 with knobs and earlier builds: two with long kernels
+/// did best with 300 µs; of five BERTs, 400 µs and less took a fifth of what 1000 µs let them do.
+pub fn hardware_timeslice_us(class: Class, company: Company) -> u64 {
+    match (class, company) {
+        (Class::Low, Company::Crowd { short: true }) => 1000,
+        (Class::Low, Company::Crowd { short: false }) => 300,
+        (Class::Low, Company::None) => 100,
+        (Class::Normal | Class::High, _) => 2_048,
+        (Class::Realtime, _) => 4_096,
+        (Class::System, _) => 8_192,
     }
 }
 

@@ -311,6 +311,11 @@ impl Client {
         until("its gate opens", || self.open(slot));
     }
 
+    /// Bytes of the next message that nobody has received yet; 0 = there is none.
+    pub fn unread(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.socket).unwrap()
+    }
+
     pub fn until_closed(&self, slot: u16) {
         until("its gate closes", || !self.open(slot));
     }

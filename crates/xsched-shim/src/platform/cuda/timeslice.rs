@@ -11,7 +11,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use xsched_core::Runtime;
-use xsched_proto::class::{Class, hardware_timeslice_us};
+use xsched_proto::class::{Class, Company, hardware_timeslice_us};
 
 use crate::interpose::ioctl::{IoctlFn, real};
 use crate::lock::Lock;
@@ -98,7 +98,9 @@ pub(super) fn available() -> bool {
 pub(super) fn prepare(rt: &'static Runtime) {
     let wanted = match rt.forced_level() {
         Some(1 | 2) => 0,
-        _ => rt.own_timeslice_us().unwrap_or_else(|| hardware_timeslice_us(Class::of(rt.own_priority()), false)),
+        _ => {
+            rt.own_timeslice_us().unwrap_or_else(|| hardware_timeslice_us(Class::of(rt.own_priority()), Company::None))
+        }
     };
     WANTED_US.store(wanted, Release);
 }
