@@ -234,7 +234,12 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
     let launches = &known.counter.launches;
     launches.store(launches.load(Relaxed).wrapping_add(1), Relaxed);
     compiler_fence(SeqCst);
-    if known.slot.gate.load(Relaxed) == gate::GRANTED { Ok(Counted(known.counter)) } else { Err(Held::Counted) }
+    let word = known.slot.gate.load(Relaxed);
+    if word == gate::GRANTED || word & gate::INSPECT != 0 && inspected(word, known.slot, known.counter) {
+        Ok(Counted(known.counter))
+    } else {
+        Err(Held::Counted)
+    }
 }
 
 impl Held {
@@ -243,12 +248,9 @@ impl Held {
     pub fn look(self, key: usize) -> Entered {
         let known = current().entries[slot_of(key)].get().known;
         let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
-        let word = slot.gate.load(Relaxed);
-        if word & gate::INSPECT != 0 {
-            return inspected(word, queue, slot, counter);
-        }
         // Counted already, see above.
-        if is_open_unbounded(word, slot) && queue.in_order() && !is_followed(counter.total().wrapping_sub(1)) {
+        if is_open_unbounded(slot) && queue.in_order() && !is_followed(counter.total().wrapping_sub(1)) {
+            take_inspected();
             return Entered::Fast(Counted(counter));
         }
         Entered::Careful(queue, counter)
@@ -265,9 +267,9 @@ pub fn enter(key: usize) -> Entered {
 }
 
 /// Whether a gate stands open for as much as anybody launches, beside rivals or not.
-fn is_open_unbounded(word: u32, slot: &GroupSlot) -> bool {
-    // Who is watched by nobody is bounded by nothing.
-    let word = word & !(gate::SOLO | gate::LOOSE);
+fn is_open_unbounded(slot: &GroupSlot) -> bool {
+    // Who is watched by nobody is bounded by nothing. Where call sites are looked at, that was done.
+    let word = slot.gate.load(Relaxed) & !(gate::SOLO | gate::LOOSE | gate::INSPECT);
     word == gate::GRANTED
         || word == gate::GRANTED | gate::WATCHED
             && slot.bound_us.load(Relaxed) == 0
@@ -286,14 +288,12 @@ pub(crate) fn is_beginning(before: u64) -> bool {
     before < 256
 }
 
-/// The same where call sites are looked at.
-fn inspected(word: u32, queue: &'static XQueue, slot: &GroupSlot, counter: &'static Counter) -> Entered {
-    let passes = inspect::launch(slot, counter);
-    if passes || word & !gate::INSPECT == gate::GRANTED {
-        return Entered::Fast(Counted(counter));
-    }
-    current().inspected.set(true);
-    Entered::Careful(queue, counter)
+/// Where call sites are looked at: whether the launch goes on at once.
+#[inline(never)]
+fn inspected(word: u32, slot: &GroupSlot, counter: &Counter) -> bool {
+    let goes_on = inspect::launch(slot, counter) || word & !gate::INSPECT == gate::GRANTED;
+    current().inspected.set(!goes_on);
+    goes_on
 }
 
 /// Whether the launch that goes the careful way was looked at already; asked once for each.

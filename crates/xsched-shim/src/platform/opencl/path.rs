@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use xsched_core::thread::{self, Entered, Inside, Place};
+use xsched_core::thread::{self, Entered, Held, Inside, Place};
 use xsched_core::{Lend, Mark, Runtime, Work, XQueue};
 use xsched_proto::segment::{Counter, QUEUES};
 
@@ -62,20 +62,41 @@ where
     // the application's. A mark left behind is recognised, as after longjmp.
     let place = Place::new();
     let Some(inside) = Inside::enter(&place, resolve::same_object).map(ManuallyDrop::new) else { return enter(event) };
-    let rc = match thread::enter(queue as usize) {
+    let rc = match thread::pass(queue as usize) {
+        Ok(counted) => {
+            let rc = enter(event);
+            counted.done(rc == CL_SUCCESS);
+            rc
+        }
+        Err(held) => {
+            // Copies: only they have their addresses taken.
+            #[allow(clippy::redundant_locals)]
+            let (enter, describe) = (enter, describe);
+            rest(held, queue as usize, event, &describe, &enter)
+        }
+    };
+    drop(ManuallyDrop::into_inner(inside));
+    rc
+}
+
+/// Whatever needs a closer look.
+#[cold]
+#[inline(never)]
+fn rest(
+    held: Held,
+    key: usize,
+    event: *mut cl_event,
+    describe: &(impl FnOnce() -> Call + Copy),
+    enter: &dyn Fn(*mut cl_event) -> cl_int,
+) -> cl_int {
+    match held.look(key) {
         Entered::Fast(counted) => {
             let rc = enter(event);
             counted.done(rc == CL_SUCCESS);
             rc
         }
-        entered => {
-            #[allow(clippy::redundant_locals)] // A copy: only it has its address taken.
-            let enter = enter;
-            careful(entered, &describe(), &enter)
-        }
-    };
-    drop(ManuallyDrop::into_inner(inside));
-    rc
+        entered => careful(entered, &describe(), enter),
+    }
 }
 
 #[cold]
