@@ -10,7 +10,9 @@ fn main() {
     for option in ["-soname,libcuda.so.1", "-z,nodelete"] {
         println!("cargo:rustc-cdylib-link-arg=-Wl,{option}");
     }
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Asked now, not when this was compiled: several checkouts may share a folder of artifacts.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let here = Path::new(&here);
     let read = |name: &str| {
         let path = here.join(name);
         println!("cargo:rerun-if-changed={}", path.display());
