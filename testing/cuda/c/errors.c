@@ -1,9 +1,8 @@
 /* Errors that a program may meet: before initialisation, bad arguments, no memory, a kernel that faults. */
 #include "cu.h"
 
-static void *without_context(void *unused)
+static void *without_context(void *of_others)
 {
-    (void)unused;
     CUdeviceptr p;
     CUstream s;
     CUcontext none = (CUcontext)1;
@@ -12,6 +11,8 @@ static void *without_context(void *unused)
     GIVES("so no memory", INVALID_CONTEXT, cuMemAlloc_v2(&p, 16));
     GIVES("and no stream", INVALID_CONTEXT, cuStreamCreate(&s, 0));
     GIVES("and nothing to synchronize", INVALID_CONTEXT, cuCtxSynchronize());
+    /* Though another thread has given work to its own already. */
+    GIVES("and no default stream", INVALID_CONTEXT, cuMemsetD32Async(*(CUdeviceptr *)of_others, 1, 4, NULL));
     return NULL;
 }
 
@@ -26,8 +27,15 @@ int main(void)
     cu_open();
     GIVES("before initialisation", NOT_INITIALIZED, cuDeviceGetCount(&count));
     cu_start();
-    pthread_create(&thread, NULL, without_context, NULL);
+    OK(cuMemAlloc_v2(&p, 16));
+    OK(cuMemsetD32Async(p, 7, 4, NULL));
+    OK(cuCtxSynchronize());
+    pthread_create(&thread, NULL, without_context, &p);
     pthread_join(thread, NULL);
+    unsigned words[4];
+    OK(cuMemcpyDtoH_v2(words, p, sizeof words));
+    CHECK("which changed nothing", words[0] == 7 && words[3] == 7);
+    OK(cuMemFree_v2(p));
 
     OK(cuGetErrorName(NOT_READY, &text));
     CHECK("an error's name", strcmp(text, "CUDA_ERROR_NOT_READY") == 0);
