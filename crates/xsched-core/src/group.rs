@@ -214,6 +214,9 @@ impl Group {
         }
         self.armed_at.store(0, Relaxed);
         slot.state.store(state::IDLE, Release);
+        if !exact && self.is_watched(rt) && !rt.is_quiet(self) {
+            rt.given_up.fetch_add(1, Relaxed);
+        }
         // The launch that saw QUIET may have announced READY just before this store: put it back.
         if slot.gate.load(Acquire) & gate::QUIET == 0 {
             slot.state.store(state::READY, Release);
@@ -230,6 +233,7 @@ impl Group {
         }
         rt.poke_if_due();
         flush();
+        rt.flush_elsewhere(self);
         let began = now_ns();
         rt.gate_waits.fetch_add(1, Relaxed);
         thread::start_waiting(rt, self);

@@ -4,7 +4,8 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use xsched_proto::segment::{Counter, QueueSlot, gate};
+use xsched_proto::class::SHORT_US;
+use xsched_proto::segment::{Counter, GroupSlot, QueueSlot, gate};
 
 use crate::estimate::UNKNOWN_NS;
 use crate::group::{Group, Left, wake_all_private};
@@ -333,6 +334,9 @@ impl XQueue {
         }
         let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
+        if bound_ns != 0 && work.key != 0 {
+            note_length(slot, estimate);
+        }
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
         if device_gate {
@@ -800,6 +804,13 @@ impl XQueue {
             marks.push_back(mark);
         }
         Some(mark)
+    }
+}
+
+/// Keeps account of when a command was last not known to be short: time slices go by that.
+fn note_length(slot: &GroupSlot, estimate: Option<u64>) {
+    if slot.long_at_ns.load(Relaxed) == 0 || estimate.is_none_or(|ns| ns > SHORT_US * 1000) {
+        slot.long_at_ns.store(now_ns(), Relaxed);
     }
 }
 

@@ -75,6 +75,7 @@ pub struct Runtime {
     timeslice_us: Option<u64>,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
+    pub(crate) given_up: AtomicU64,
     agent_wakes_at: AtomicU64,
     pub(crate) poke_due: AtomicBool,
     detached: AtomicBool,
@@ -124,6 +125,7 @@ impl Runtime {
             timeslice_us,
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
             poke_due: AtomicBool::new(false),
             detached: AtomicBool::new(false),
@@ -443,15 +445,35 @@ impl Runtime {
         self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
     }
 
+    /// How often a group with rivals was taken for idle only because it launched nothing for a while: nothing told of the
+    /// end of its last commands.
+    pub fn given_up(&self) -> u64 {
+        self.given_up.load(Relaxed)
+    }
+
     pub(crate) fn refresh(&self, group: &Group) {
         self.queues_of(group).for_each(|q| q.refresh(self));
     }
 
-    /// Makes what was enqueued on the group's queues begin. Their handles are pinned with our lock held, so that no
-    /// queue is destroyed meanwhile; the driver flushes without it.
+    /// Makes what was enqueued on the group's queues begin.
     pub(crate) fn flush(&self, group: &Group) {
+        self.flush_queues(self.queues_of(group));
+    }
+
+    /// The same, for a thread that is about to wait at the group's gate, with what it gave to other groups. Nobody waits for
+    /// that now, so its end would be seen late, and such a group seem to want the device, and have it, until then.
+    pub(crate) fn flush_elsewhere(&self, group: &Group) {
+        if !self.has_one_group() {
+            // What comes next on a default stream may wait for all others.
+            let elsewhere = |q: &&XQueue| q.group.load(Relaxed) != group.index && q.handle() > DEFAULT_HANDLES;
+            self.flush_queues(thread::used(self).filter(elsewhere));
+        }
+    }
+
+    /// Their handles are pinned with our lock held, so that no queue is destroyed meanwhile; the driver flushes without it.
+    fn flush_queues<'a>(&self, queues: impl Iterator<Item = &'a XQueue>) {
         let tables = self.tables();
-        let flushes: Vec<_> = self.queues_of(group).filter_map(|q| q.platform(self).flusher(q)).collect();
+        let flushes: Vec<_> = queues.filter_map(|q| q.platform(self).flusher(q)).collect();
         drop(tables);
         flushes.into_iter().for_each(|flush| flush());
     }

@@ -330,16 +330,26 @@ fn displace(rt: &Runtime, thread: &Thread, old: Entry, key: usize) {
     }
 }
 
-/// Rank of a queue's group, unless it is gone.
-fn rank_of(rt: &Runtime, (key, queue): (usize, Option<&'static XQueue>)) -> Option<i32> {
-    queue.filter(|q| q.key() == key && q.slot(rt).group.load(Relaxed) != 0).map(|q| q.group(rt).rank.load(Relaxed))
+/// A queue, unless it is gone.
+fn living(rt: &Runtime, (key, queue): (usize, Option<&'static XQueue>)) -> Option<&'static XQueue> {
+    queue.filter(|q| q.key() == key && q.slot(rt).group.load(Relaxed) != 0)
 }
 
-/// Highest rank of the groups of the queues this thread used lately, if it used any. A queue may have moved since.
-pub(crate) fn rank(rt: &Runtime) -> Option<i32> {
+/// Rank of a queue's group, unless it is gone.
+fn rank_of(rt: &Runtime, used: (usize, Option<&'static XQueue>)) -> Option<i32> {
+    living(rt, used).map(|q| q.group(rt).rank.load(Relaxed))
+}
+
+/// The queues this thread used lately. One may have moved to another group since.
+pub(crate) fn used(rt: &Runtime) -> impl Iterator<Item = &'static XQueue> {
     let thread = current();
     let remembered = thread.entries.iter().map(|e| (e.get().key, e.get().known.map(|k| k.queue)));
-    remembered.chain([thread.displaced.get()]).filter_map(|used| rank_of(rt, used)).max()
+    remembered.chain([thread.displaced.get()]).filter_map(|used| living(rt, used))
+}
+
+/// Highest rank of their groups, if it used any.
+pub(crate) fn rank(rt: &Runtime) -> Option<i32> {
+    used(rt).map(|q| q.group(rt).rank.load(Relaxed)).max()
 }
 
 /// The slow way must be taken once, so that what the left frames would have undone is undone.

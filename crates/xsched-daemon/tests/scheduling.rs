@@ -247,6 +247,11 @@ fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands
     turns_until(1000);
     one.words(0).longest_us.store(5_000, SeqCst);
     turns_until(300);
+    // Held to a bound, what it does now counts: nothing long for a second.
+    one.words(0).long_at_ns.store(1, SeqCst);
+    turns_until(1000);
+    one.words(0).long_at_ns.store(u64::MAX, SeqCst);
+    turns_until(300);
 }
 
 #[test]

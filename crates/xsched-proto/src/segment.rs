@@ -108,6 +108,9 @@ pub struct GroupSlot {
     pub system_retired: AtomicU64,
     /// 1 = of the system domain: before others of the same priority in its process.
     pub system: AtomicU32,
+    /// CLOCK_MONOTONIC of the last command under a bound whose time was unknown or expected to be over
+    /// [`crate::class::SHORT_US`], in ns; 0 = none was under a bound yet.
+    pub long_at_ns: AtomicU64,
 }
 
 /// One XQueue. 128 bytes.
