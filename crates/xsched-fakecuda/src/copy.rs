@@ -14,9 +14,12 @@ use xsched_sim::command::{Action, KernelOp, transfer_ns};
 
 /// Rows of memory, in any of its kinds.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
-    address: u64,
-    pitch: usize,
+pub(crate) struct Rows {
+    pub(crate) address: u64,
+    /// Bytes from row to row.
+    pub(crate) pitch: usize,
+    /// Bytes from plane to plane, where there are several.
+    pub(crate) plane: usize,
 }
 
 impl Rows {
@@ -25,13 +28,14 @@ impl Rows {
     }
 }
 
-/// A copy of rows.
+/// A copy of planes of rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
-    dst: Rows,
-    src: Rows,
-    bytes: usize,
-    rows: usize,
+    pub(crate) dst: Rows,
+    pub(crate) src: Rows,
+    pub(crate) bytes: usize,
+    pub(crate) rows: usize,
+    pub(crate) planes: usize,
 }
 
 /// How the device comes by one side of a copy.
@@ -47,7 +51,8 @@ enum Side {
 
 impl Copy {
     fn new(dst: u64, src: u64, bytes: usize) -> Self {
-        Self { dst: Rows { address: dst, pitch: bytes }, src: Rows { address: src, pitch: bytes }, bytes, rows: 1 }
+        let line = |address| Rows { address, pitch: bytes, plane: 0 };
+        Self { dst: line(dst), src: line(src), bytes, rows: 1, planes: 1 }
     }
 
     fn extent(&self, pitch: usize) -> usize {
@@ -78,6 +83,18 @@ impl Copy {
         if graph {
             Counters::add(&COUNTERS.graph_copies);
         }
+        for z in 1..self.planes {
+            self.plane(z - 1).run_plane(ctx, slot, graph)?.finish()?;
+        }
+        self.plane(self.planes - 1).run_plane(ctx, slot, graph)
+    }
+
+    fn plane(&self, z: usize) -> Self {
+        let of = |rows: Rows| Rows { address: rows.address + (z * rows.plane) as u64, ..rows };
+        Self { dst: of(self.dst), src: of(self.src), planes: 1, ..*self }
+    }
+
+    fn run_plane(&self, ctx: &Arc<Ctx>, slot: Slot, graph: bool) -> Result<Given> {
         let (copy, bytes, rows) = (*self, self.bytes as u64, self.rows as u64);
         let (dst_side, src_side) = (self.side(ctx, self.dst), self.side(ctx, self.src));
         let device = |dst: u64, dst_pitch: usize, src: u64, src_pitch: usize| {
@@ -87,7 +104,7 @@ impl Copy {
         let stage = || {
             let offset = ctx.memory.stage(ctx, self.bytes * self.rows)?;
             let address = ctx.sim.address(offset).expose_provenance() as u64;
-            Ok::<_, Error>((offset, Rows { address, pitch: self.bytes }))
+            Ok::<_, Error>((offset, Rows { address, pitch: self.bytes, plane: 0 }))
         };
         match (dst_side, src_side) {
             (Side::Arena(dst), Side::Arena(src)) => device(dst, self.dst.pitch, src, self.src.pitch).map(Given::from),
@@ -140,15 +157,24 @@ impl Copy {
 /// A set of rows to a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Set {
-    address: u64,
-    unit: u8,
-    pattern: u32,
-    bytes: usize,
-    rows: usize,
-    pitch: usize,
+    pub(crate) address: u64,
+    pub(crate) unit: u8,
+    pub(crate) pattern: u32,
+    pub(crate) bytes: usize,
+    pub(crate) rows: usize,
+    pub(crate) pitch: usize,
 }
 
 impl Set {
+    /// It must be aligned and in memory that the device has.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.address.is_multiple_of(self.unit.into()) || (self.rows > 1 && self.pitch < self.bytes) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let extent = self.rows.saturating_sub(1).saturating_mul(self.pitch).saturating_add(self.bytes);
+        check_device(self.address, extent)
+    }
+
     pub(crate) fn action(&self, ctx: &Ctx) -> Result<Action> {
         let extent = self.rows.saturating_sub(1).saturating_mul(self.pitch).saturating_add(self.bytes);
         let pointer = std::ptr::with_exposed_provenance::<c_void>(self.address as usize);
@@ -255,13 +281,13 @@ impl Side2d {
         if pitch < width || base == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        Ok(Rows { address: base + (self.y * pitch + self.x) as u64, pitch })
+        Ok(Rows { address: base + (self.y * pitch + self.x) as u64, pitch, plane: 0 })
     }
 }
 
 fn copy_2d(null: Null, copy: In<Copy2d>, stream: usize, wait: Wait) -> Result<()> {
     let Copy2d { src, dst, width, height } = copy.get()?;
-    let copy = Copy { dst: dst.rows(width)?, src: src.rows(width)?, bytes: width, rows: height };
+    let copy = Copy { dst: dst.rows(width)?, src: src.rows(width)?, bytes: width, rows: height, planes: 1 };
     for (side, rows) in [(src, copy.src), (dst, copy.dst)] {
         if side.kind == 2 {
             check_device(rows.address, if height == 0 { 0 } else { copy.extent(rows.pitch) })?;
@@ -342,11 +368,7 @@ fn set(null: Null, set: Set, stream: usize) -> Result<()> {
     if set.bytes == 0 || set.rows == 0 {
         return Ok(());
     }
-    if !set.address.is_multiple_of(set.unit.into()) || (set.rows > 1 && set.pitch < set.bytes) {
-        return Err(Error::INVALID_VALUE);
-    }
-    let extent = set.rows.saturating_sub(1).saturating_mul(set.pitch).saturating_add(set.bytes);
-    check_device(set.address, extent)?;
+    set.check()?;
     stream.issue(Op::Set(set)).map(drop)
 }
 

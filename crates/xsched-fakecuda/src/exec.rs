@@ -3,9 +3,7 @@
 
 use crate::context::current;
 use crate::edge::{In, Null, Out};
-use crate::graph::{
-    BatchParams, HostParams, KernelParams, KernelParamsV2, Node, find, find_node, kind, node_handle, order,
-};
+use crate::graph::{BatchParams, KernelParams, KernelParamsV2, Node, find, find_node, kind, node_handle, order};
 use crate::op::Op;
 use crate::process::{driver, known};
 use crate::result::{Error, Result};
@@ -188,9 +186,10 @@ fn with_node<T>(exec: usize, node: usize, body: impl FnOnce(&mut (Node, bool)) -
     body(nodes.iter_mut().find(|(node, _)| node.id == id).ok_or(Error::INVALID_VALUE)?)
 }
 
-fn set(exec: usize, node: usize, op: Op) -> Result<()> {
+/// Gives a node another command, if that may take the place of the one it has.
+pub(crate) fn replace(exec: usize, node: usize, op: Op, may: impl FnOnce(&Op) -> bool) -> Result<()> {
     with_node(exec, node, |(node, _)| {
-        if kind(&node.op) != kind(&op) {
+        if !may(&node.op) {
             return Err(Error::INVALID_VALUE);
         }
         node.op = op;
@@ -198,15 +197,16 @@ fn set(exec: usize, node: usize, op: Op) -> Result<()> {
     })
 }
 
+fn set(exec: usize, node: usize, op: Op) -> Result<()> {
+    let wanted = kind(&op);
+    replace(exec, node, op, |old| kind(old) == wanted)
+}
+
 pub(crate) fn set_kernel(exec: usize, node: usize, params: In<KernelParams>) -> Result<()> {
     set(exec, node, params.get()?.op(0)?)
 }
 
 pub(crate) fn set_kernel_v2(exec: usize, node: usize, params: In<KernelParamsV2>) -> Result<()> {
-    set(exec, node, params.get()?.op()?)
-}
-
-pub(crate) fn set_host(exec: usize, node: usize, params: In<HostParams>) -> Result<()> {
     set(exec, node, params.get()?.op()?)
 }
 

@@ -71,6 +71,16 @@ impl Graph {
         found
     }
 
+    /// Gives a node another command of the same kind.
+    pub(crate) fn replace(&self, index: usize, op: Op) -> Result<()> {
+        let own = &mut lock(&self.nodes)[index].op;
+        if kind(own) != kind(&op) {
+            return Err(Error::INVALID_VALUE);
+        }
+        *own = op;
+        Ok(())
+    }
+
     /// Its nodes, as they are.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         lock(&self.nodes).clone()
@@ -150,7 +160,7 @@ pub(crate) fn find_in_clone(out: Out<usize>, node: usize, clone: usize) -> Resul
     out.put(node_handle(&clone, found)?)
 }
 
-fn add_node(out: Out<usize>, graph: usize, after: In<usize>, count: usize, op: Op) -> Result<()> {
+pub(crate) fn add_node(out: Out<usize>, graph: usize, after: In<usize>, count: usize, op: Op) -> Result<()> {
     let (out, graph) = (out.required()?, find(graph)?);
     let after = if count == 0 { Vec::new() } else { after.list(count)? };
     let after = after.into_iter().map(|node| node_index(&graph, node)).collect::<Result<Vec<usize>>>()?;
@@ -249,6 +259,10 @@ pub(crate) fn add_host(
 }
 
 impl HostParams {
+    pub(crate) fn of(function: HostFunction, Argument(argument): Argument) -> Self {
+        Self { function: Some(function), argument }
+    }
+
     pub(crate) fn op(self) -> Result<Op> {
         Ok(Op::Host(self.function.ok_or(Error::INVALID_VALUE)?, Argument(self.argument)))
     }

@@ -33,6 +33,7 @@ mod lookup;
 mod memops;
 mod memory;
 mod module;
+mod nodes;
 mod op;
 mod process;
 mod result;

@@ -89,6 +89,11 @@ pub(crate) fn check_device(address: u64, bytes: usize) -> Result<()> {
     Err(Error::INVALID_VALUE)
 }
 
+/// Does this address lie in device memory?
+pub(crate) fn is_device(address: u64) -> bool {
+    owner(address, 1).is_some_and(|(_, offset)| offset < DEVICE_BYTES as u64)
+}
+
 /// Registered memory is read when the device gets there, other memory when the copy is given.
 pub(crate) fn is_registered(address: u64, bytes: usize) -> bool {
     let end = address.saturating_add(bytes as u64);

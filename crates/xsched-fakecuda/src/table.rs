@@ -7,7 +7,8 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    capture, context, copy, device, event, exec, graph, launch, lookup, memops, memory, module, op, process, stream,
+    capture, context, copy, device, event, exec, graph, launch, lookup, memops, memory, module, nodes, op, process,
+    stream,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::atomic::AtomicU64;
@@ -415,6 +416,24 @@ functions! {
     driver cuGraphNodeGetType(node: Node, out: Out<c_int>) => graph::node_type;
     driver cuGraphNodeFindInClone(out: Out<Node>, node: Node, clone: Graph) => graph::find_in_clone;
     driver cuGraphKernelNodeGetParams_v2(node: Node, out: Out<graph::KernelParamsV2>) => graph::kernel_params_v2;
+    driver cuGraphKernelNodeSetParams(node: Node, params: In<graph::KernelParams>) => nodes::set_kernel;
+    driver cuGraphKernelNodeSetParams_v2(node: Node, params: In<graph::KernelParamsV2>) => nodes::set_kernel_v2;
+    driver cuGraphAddMemcpyNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<nodes::CopyParams>, context: Context)
+        => nodes::add_copy;
+    driver cuGraphMemcpyNodeGetParams(node: Node, out: Out<nodes::CopyParams>) => nodes::get_copy;
+    driver cuGraphMemcpyNodeSetParams(node: Node, params: In<nodes::CopyParams>) => nodes::set_copy;
+    driver cuGraphExecMemcpyNodeSetParams(exec: Exec, node: Node, params: In<nodes::CopyParams>, context: Context)
+        => nodes::exec_set_copy;
+    driver cuGraphAddMemsetNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<nodes::SetParams>, context: Context)
+        => nodes::add_set;
+    driver cuGraphMemsetNodeGetParams(node: Node, out: Out<nodes::SetParams>) => nodes::get_set;
+    driver cuGraphMemsetNodeSetParams(node: Node, params: In<nodes::SetParams>) => nodes::set_set;
+    driver cuGraphExecMemsetNodeSetParams(exec: Exec, node: Node, params: In<nodes::SetParams>, context: Context)
+        => nodes::exec_set_set;
+    driver cuGraphHostNodeGetParams(node: Node, out: Out<graph::HostParams>) => nodes::get_host;
+    driver cuGraphHostNodeSetParams(node: Node, params: In<graph::HostParams>) => nodes::set_host;
     driver cuGraphAddBatchMemOpNode(
         out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::BatchParams>)
         => graph::add_batch;
@@ -442,7 +461,8 @@ functions! {
     driver cuGraphExecKernelNodeSetParams(exec: Exec, node: Node, params: In<graph::KernelParams>) => exec::set_kernel;
     driver cuGraphExecKernelNodeSetParams_v2(exec: Exec, node: Node, params: In<graph::KernelParamsV2>)
         => exec::set_kernel_v2;
-    driver cuGraphExecHostNodeSetParams(exec: Exec, node: Node, params: In<graph::HostParams>) => exec::set_host;
+    driver cuGraphExecHostNodeSetParams(exec: Exec, node: Node, params: In<graph::HostParams>)
+        => nodes::exec_set_host;
     driver cuGraphExecBatchMemOpNodeSetParams(exec: Exec, node: Node, params: In<graph::BatchParams>)
         => exec::set_batch;
     driver cuGraphNodeSetEnabled(exec: Exec, node: Node, enabled: c_uint) => exec::set_enabled;

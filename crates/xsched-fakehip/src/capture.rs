@@ -16,6 +16,10 @@ pub(crate) fn begin(null: Null, stream: usize, mode: c_int) -> Result<()> {
     let target = Target::find(null, stream)?;
     target.with(|real| driver()?.capture_begin(real, mode))?;
     capture_began();
+    // Its graph may have the driver's handle of one that a spoilt capture left behind.
+    if let Ok(Some((_, real, _))) = front(&target) {
+        Graph::forget(real)?;
+    }
     Ok(())
 }
 
@@ -59,28 +63,43 @@ pub(crate) fn info_v2(
         static LIST: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     }
     let target = Target::find(null, stream)?;
-    let (mut state, mut number, mut recorded, mut list, mut length) = (0, 0_u64, 0, std::ptr::null(), 0);
-    target.with(|real| {
-        driver()?.capture_info(real, &raw mut state, &raw mut number, &raw mut recorded, &raw mut list, &raw mut length)
-    })?;
+    let mut state = 0;
+    let standing = ask(&target, &mut state)?;
     status.put(state)?;
-    if state != ACTIVE {
-        return Ok(());
-    }
+    let Some((number, recorded, front)) = standing else { return Ok(()) };
     id.maybe(number);
     let known = Graph::known(recorded)?;
     graph.maybe(known.handle);
-    count.maybe(length);
+    count.maybe(front.len());
     if !nodes.is_null() {
-        // SAFETY: the driver's list, valid until its next call.
-        let real = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, length) } };
-        let handles: Vec<usize> = real.iter().map(|&node| graph::node_handle(&known, node)).collect::<Result<_>>()?;
+        let handles: Vec<usize> = front.iter().map(|&node| graph::node_handle(&known, node)).collect::<Result<_>>()?;
         LIST.with_borrow_mut(|kept| {
             *kept = handles;
             nodes.put(kept.as_ptr())
         })?;
     }
     Ok(())
+}
+
+/// Number and graph of a stream's capture, and the nodes that its next command will depend on: the driver's handles.
+type Standing = (u64, usize, Vec<usize>);
+
+fn ask(target: &Target, state: &mut c_int) -> Result<Option<Standing>> {
+    let (mut number, mut recorded, mut list, mut length) = (0_u64, 0, std::ptr::null(), 0);
+    target.with(|real| {
+        driver()?.capture_info(real, state, &raw mut number, &raw mut recorded, &raw mut list, &raw mut length)
+    })?;
+    if *state != ACTIVE {
+        return Ok(None);
+    }
+    // SAFETY: the driver's list, valid until its next call.
+    let front = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, length) } };
+    Ok(Some((number, recorded, front.to_vec())))
+}
+
+/// Where a stream stands in its capture, if it is in one that goes on.
+pub(crate) fn front(target: &Target) -> Result<Option<Standing>> {
+    ask(target, &mut 0)
 }
 
 pub(crate) fn update(stream: usize, nodes: In<usize>, count: usize, flags: c_uint) -> Result<()> {

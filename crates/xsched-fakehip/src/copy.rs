@@ -131,7 +131,7 @@ pub(crate) fn peer_async(dst: u64, to: c_int, src: u64, from: c_int, bytes: usiz
 }
 
 /// Where in a variable, by the address that the program knows it by.
-fn in_symbol(symbol: usize, bytes: usize, offset: usize) -> Result<u64> {
+pub(crate) fn in_symbol(symbol: usize, bytes: usize, offset: usize) -> Result<u64> {
     let (address, size) = register::variable(symbol)?;
     let end = offset.checked_add(bytes).filter(|&end| end <= size);
     end.map(|_| address + offset as u64).ok_or(Error::INVALID_VALUE)

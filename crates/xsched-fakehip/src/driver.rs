@@ -129,14 +129,28 @@ functions! {
     graph_destroy = "cuGraphDestroy"(graph: usize);
     graph_clone = "cuGraphClone"(out: *mut usize, graph: usize);
     graph_add_kernel = "cuGraphAddKernelNode_v2"(out: *mut usize, graph: usize, after: *const usize, count: usize,
-        params: *const crate::graph::DriverKernelParams);
+        params: *const crate::node::DriverKernelParams);
+    graph_set_kernel = "cuGraphKernelNodeSetParams_v2"(node: usize, params: *const crate::node::DriverKernelParams);
+    graph_add_copy = "cuGraphAddMemcpyNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
+        params: *const crate::volume::DriverCopy3d, context: usize);
+    graph_get_copy = "cuGraphMemcpyNodeGetParams"(node: usize, params: *mut crate::volume::DriverCopy3d);
+    graph_set_copy = "cuGraphMemcpyNodeSetParams"(node: usize, params: *const crate::volume::DriverCopy3d);
+    graph_add_set = "cuGraphAddMemsetNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
+        params: *const crate::node::DriverSetParams, context: usize);
+    graph_get_set = "cuGraphMemsetNodeGetParams"(node: usize, params: *mut crate::node::DriverSetParams);
+    graph_set_set = "cuGraphMemsetNodeSetParams"(node: usize, params: *const crate::node::DriverSetParams);
+    graph_get_host = "cuGraphHostNodeGetParams"(node: usize, params: *mut crate::node::HostParams);
+    graph_set_host = "cuGraphHostNodeSetParams"(node: usize, params: *const crate::node::HostParams);
     graph_add_empty = "cuGraphAddEmptyNode"(out: *mut usize, graph: usize, after: *const usize, count: usize);
     graph_add_host = "cuGraphAddHostNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
-        params: *const crate::graph::HostParams);
+        params: *const crate::node::HostParams);
     graph_add_child = "cuGraphAddChildGraphNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
         child: usize);
     graph_add_dependencies = "cuGraphAddDependencies"(graph: usize, from: *const usize, to: *const usize,
         count: usize);
+    graph_remove_dependencies = "cuGraphRemoveDependencies"(graph: usize, from: *const usize, to: *const usize,
+        count: usize);
+    graph_find_in_clone = "cuGraphNodeFindInClone"(out: *mut usize, node: usize, clone: usize);
     graph_nodes = "cuGraphGetNodes"(graph: usize, nodes: *mut usize, count: *mut usize);
     graph_root_nodes = "cuGraphGetRootNodes"(graph: usize, nodes: *mut usize, count: *mut usize);
     graph_edges = "cuGraphGetEdges"(graph: usize, from: *mut usize, to: *mut usize, count: *mut usize);
@@ -144,7 +158,15 @@ functions! {
     graph_instantiate = "cuGraphInstantiateWithFlags"(out: *mut usize, graph: usize, flags: u64);
     graph_exec_destroy = "cuGraphExecDestroy"(exec: usize);
     graph_exec_set_kernel = "cuGraphExecKernelNodeSetParams_v2"(exec: usize, node: usize,
-        params: *const crate::graph::DriverKernelParams);
+        params: *const crate::node::DriverKernelParams);
+    graph_exec_set_copy = "cuGraphExecMemcpyNodeSetParams"(exec: usize, node: usize,
+        params: *const crate::volume::DriverCopy3d, context: usize);
+    graph_exec_set_set = "cuGraphExecMemsetNodeSetParams"(exec: usize, node: usize,
+        params: *const crate::node::DriverSetParams, context: usize);
+    graph_exec_set_host = "cuGraphExecHostNodeSetParams"(exec: usize, node: usize,
+        params: *const crate::node::HostParams);
+    graph_set_enabled = "cuGraphNodeSetEnabled"(exec: usize, node: usize, enabled: c_uint);
+    graph_get_enabled = "cuGraphNodeGetEnabled"(exec: usize, node: usize, out: *mut c_uint);
     graph_exec_update = "cuGraphExecUpdate_v2"(exec: usize, graph: usize, info: *mut crate::graph::UpdateResult);
     graph_launch = "cuGraphLaunch"(exec: usize, stream: usize);
     graph_upload = "cuGraphUpload"(exec: usize, stream: usize);

@@ -1,74 +1,66 @@
 //! Graphs: the driver's, by handles of this library.
 
 use crate::edge::{Null, gave};
-use crate::kernel::{self, Kernel};
-use crate::launch::{Arguments, shape};
-use crate::memory;
-use crate::register::{self, Dim3};
+use crate::node::{Note, Work};
 use crate::result::{Error, Result};
-use crate::runtime::{current, current_number, driver, lock, runtime};
+use crate::runtime::{current_number, driver, lock, runtime};
 use crate::stats::{self, COUNTERS};
 use crate::stream::Target;
 use fakecuda::{In, Out};
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint};
 use std::sync::{Arc, Mutex};
 
 /// A graph.
 pub(crate) struct Graph {
     pub(crate) handle: usize,
-    real: usize,
-    /// Kernels that stand in for others, and kinds of nodes that the driver has as something else, by its node.
+    pub(crate) real: usize,
+    /// By the driver's node.
     notes: Mutex<HashMap<usize, Note>>,
-}
-
-/// What this library knows of a node and the driver does not.
-#[derive(Clone, Copy)]
-enum Note {
-    /// A kernel without code here.
-    StandIn,
-    /// hipGraphNodeType of a node that is a graph of one command for the driver.
-    Kind(c_int),
-    /// Commands of a graph within.
-    Child(Work),
 }
 
 /// What a `hipGraphNode_t` names.
 pub(crate) struct Node {
     /// Handle of its graph.
     pub(crate) graph: usize,
-    real: usize,
+    pub(crate) real: usize,
 }
 
-/// Commands of a launch.
-#[derive(Clone, Copy, Default)]
-struct Work {
-    kernels: u64,
-    unknown: u64,
-    copies: u64,
-    sets: u64,
+/// A node of a graph that is ready to be launched.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    /// The driver's node of the graph that it was made of.
+    node: usize,
+    pub(crate) work: Work,
+    pub(crate) enabled: bool,
 }
 
-impl Work {
-    fn add(&mut self, other: Self) {
-        self.kernels += other.kernels;
-        self.unknown += other.unknown;
-        self.copies += other.copies;
-        self.sets += other.sets;
+/// All of them, and what a launch gives to the device.
+pub(crate) struct Parts {
+    list: Vec<Part>,
+    total: Work,
+}
+
+impl Parts {
+    fn new(list: Vec<Part>) -> Self {
+        let mut total = Work::default();
+        list.iter().filter(|part| part.enabled).for_each(|part| total.add(part.work));
+        Self { list, total }
+    }
+
+    /// Changes the part of a node.
+    pub(crate) fn change(&mut self, node: usize, how: impl FnOnce(&mut Part)) {
+        self.list.iter_mut().find(|part| part.node == node).map(how);
+        *self = Self::new(std::mem::take(&mut self.list));
     }
 }
 
 /// A graph made ready to be launched.
 pub(crate) struct Exec {
-    real: usize,
+    pub(crate) real: usize,
     pub(crate) device: usize,
-    work: Mutex<Work>,
+    pub(crate) parts: Mutex<Parts>,
 }
-
-/// hipGraphNodeType, like the driver's.
-const KERNEL: c_int = 0;
-const COPY: c_int = 1;
-const SET: c_int = 2;
 
 impl Graph {
     /// The graph of a driver's handle, made known if it is new.
@@ -80,7 +72,17 @@ impl Graph {
         Ok(graphs.add(|handle| Self { handle, real, notes: Mutex::default() }))
     }
 
-    fn find(handle: usize) -> Result<Arc<Self>> {
+    /// The driver's handle is a new graph's from now on.
+    pub(crate) fn forget(real: usize) -> Result<()> {
+        let runtime = runtime()?;
+        if let Some(old) = runtime.graphs.find(|graph| graph.real == real) {
+            runtime.graphs.remove(old.handle);
+            runtime.nodes.remove_if(|node| node.graph == old.handle);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn find(handle: usize) -> Result<Arc<Self>> {
         match runtime()?.graphs.get(handle) {
             Some(graph) => Ok(graph),
             None if handle == 0 => Err(Error::INVALID_VALUE),
@@ -96,38 +98,27 @@ impl Graph {
         Ok(nodes)
     }
 
-    fn kind(&self, node: usize) -> Result<c_int> {
-        if let Some(Note::Kind(kind)) = lock(&self.notes).get(&node) {
-            return Ok(*kind);
-        }
-        let mut kind = 0;
-        driver()?.graph_node_type(node, &raw mut kind)?;
-        Ok(kind)
+    /// What is known of a node here.
+    pub(crate) fn note_of(&self, node: usize) -> Option<Note> {
+        lock(&self.notes).get(&node).cloned()
     }
 
-    /// What a launch of it gives to the device. Kernels without code that a capture recorded count as kernels only.
-    fn work(&self) -> Result<Work> {
-        let mut work = Work::default();
-        for node in self.nodes()? {
-            let note = lock(&self.notes).get(&node).copied();
-            match (self.kind(node)?, note) {
-                (_, Some(Note::Child(inner))) => work.add(inner),
-                (KERNEL, note) => {
-                    work.kernels += 1;
-                    work.unknown += u64::from(matches!(note, Some(Note::StandIn)));
-                }
-                (COPY, _) => work.copies += 1,
-                (SET, _) => work.sets += 1,
-                _ => {}
-            }
-        }
-        Ok(work)
+    pub(crate) fn note(&self, node: usize, note: Note) {
+        lock(&self.notes).insert(node, note);
+    }
+
+    fn parts(&self) -> Result<Vec<Part>> {
+        let part = |node| {
+            let work = Work::of(kind(node)?, self.note_of(node).as_ref());
+            Ok(Part { node, work, enabled: true })
+        };
+        self.nodes()?.into_iter().map(part).collect()
     }
 
     /// Makes the node known that the driver has made.
-    fn added(self: &Arc<Self>, node: usize, note: Option<Note>, out: Out<usize>) -> Result<()> {
+    pub(crate) fn added(self: &Arc<Self>, node: usize, note: Option<Note>, out: Out<usize>) -> Result<()> {
         if let Some(note) = note {
-            lock(&self.notes).insert(node, note);
+            self.note(node, note);
         }
         Ok(out.put(node_handle(self, node)?)?)
     }
@@ -147,8 +138,15 @@ pub(crate) fn node_handle(graph: &Arc<Graph>, real: usize) -> Result<usize> {
     Ok(made)
 }
 
-fn node(handle: usize) -> Result<Arc<Node>> {
+pub(crate) fn node(handle: usize) -> Result<Arc<Node>> {
     runtime()?.nodes.get(handle).ok_or(Error::INVALID_VALUE)
+}
+
+/// hipGraphNodeType of a driver's node, which numbers them alike.
+pub(crate) fn kind(node: usize) -> Result<c_int> {
+    let mut kind = 0;
+    driver()?.graph_node_type(node, &raw mut kind)?;
+    Ok(kind)
 }
 
 /// The driver's nodes for a list of handles.
@@ -184,178 +182,11 @@ pub(crate) fn clone(out: Out<usize>, original: usize) -> Result<()> {
     // The nodes of both come in the same order.
     let notes = lock(&original.notes).clone();
     for (from, to) in original.nodes()?.into_iter().zip(copy.nodes()?) {
-        if let Some(&note) = notes.get(&from) {
-            lock(&copy.notes).insert(to, note);
+        if let Some(note) = notes.get(&from) {
+            copy.note(to, note.clone());
         }
     }
     Ok(out.put(copy.handle)?)
-}
-
-/// `hipKernelNodeParams`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct KernelParams {
-    block: Dim3,
-    extra: In<usize>,
-    function: usize,
-    grid: Dim3,
-    params: In<*const c_void>,
-    shared: c_uint,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS_v2`.
-#[repr(C)]
-pub(crate) struct DriverKernelParams {
-    function: usize,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    params: *const *const c_void,
-    extra: *const *const c_void,
-    kernel: usize,
-    context: usize,
-}
-
-/// `CUDA_HOST_NODE_PARAMS`, and `hipHostNodeParams`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct HostParams {
-    function: Option<crate::driver::HostFunction>,
-    data: *mut c_void,
-}
-
-pub(crate) fn add_kernel(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    params: In<KernelParams>,
-) -> Result<()> {
-    let (out, graph, after) = (out.required()?, Graph::find(graph)?, real_nodes(after, count)?);
-    let mut node = 0;
-    let has_code = with_kernel(params, |params| {
-        driver()?.graph_add_kernel(&raw mut node, graph.real, after.as_ptr(), after.len(), params)
-    })?;
-    graph.added(node, (!has_code).then_some(Note::StandIn), out)
-}
-
-/// Tells the driver of a kernel node, in its terms. Whether there is code for the kernel.
-fn with_kernel(params: In<KernelParams>, tell: impl FnOnce(*const DriverKernelParams) -> Result<()>) -> Result<bool> {
-    let given = params.get()?;
-    let function = register::function(given.function)?;
-    let (blocks, threads) = shape(given.grid, given.block)?;
-    let mut arguments = Arguments::new(function.kernel, given.params, given.extra)?;
-    let (kernel, list) = arguments.for_driver(function.kernel);
-    let alone = kernel == Kernel::Spin;
-    let params = DriverKernelParams {
-        function: kernel::on(current()?, kernel)?,
-        grid: if alone { [1; 3] } else { [blocks, 1, 1] },
-        block: if alone { [1; 3] } else { [threads, 1, 1] },
-        shared: 0,
-        params: list,
-        extra: std::ptr::null(),
-        kernel: 0,
-        context: 0,
-    };
-    tell(&raw const params)?;
-    Ok(function.kernel.is_some())
-}
-
-/// Other parameters for the next launches; the graph that it was made of stays as it is. A kernel without code cannot take
-/// the place of one with code, nor the other way round, or the counts would be wrong.
-pub(crate) fn exec_set_kernel(exec: usize, handle: usize, params: In<KernelParams>) -> Result<()> {
-    let (exec, node) = (find_exec(exec)?, node(handle)?);
-    let graph = Graph::find(node.graph)?;
-    if graph.kind(node.real)? != KERNEL {
-        return Err(Error::INVALID_VALUE);
-    }
-    let has_code = !matches!(lock(&graph.notes).get(&node.real), Some(Note::StandIn));
-    if register::function(params.get()?.function)?.kernel.is_some() != has_code {
-        return Err(Error::NOT_SUPPORTED);
-    }
-    with_kernel(params, |params| driver()?.graph_exec_set_kernel(exec.real, node.real, params)).map(|_| ())
-}
-
-/// A node of one command: the driver gets it as a graph of its own, recorded from a stream.
-fn add_recorded(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    kind: c_int,
-    record: impl FnOnce(usize) -> Result<()>,
-) -> Result<()> {
-    const RELAXED: c_int = 2;
-    let (out, graph, after, driver) = (out.required()?, Graph::find(graph)?, real_nodes(after, count)?, driver()?);
-    let (mut stream, mut inner, mut node) = (0, 0, 0);
-    driver.stream_create(&raw mut stream, 1, 0)?;
-    let recorded = driver.capture_begin(stream, RELAXED).and_then(|()| {
-        let given = record(stream);
-        driver.capture_end(stream, &raw mut inner).and(given)
-    });
-    driver.stream_destroy(stream)?;
-    recorded?;
-    let added = driver.graph_add_child(&raw mut node, graph.real, after.as_ptr(), after.len(), inner);
-    driver.graph_destroy(inner)?;
-    added?;
-    graph.added(node, Some(Note::Kind(kind)), out)
-}
-
-#[allow(clippy::too_many_arguments)] // the runtime's
-pub(crate) fn add_copy(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    dst: u64,
-    src: u64,
-    bytes: usize,
-    kind: c_int,
-) -> Result<()> {
-    if dst == 0 || src == 0 || bytes == 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    if !(0..=4).contains(&kind) {
-        return Err(Error::INVALID_MEMCPY_DIRECTION);
-    }
-    add_recorded(out, graph, after, count, COPY, |stream| driver()?.copy_async(dst, src, bytes, stream))
-}
-
-/// `hipMemsetParams`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct SetParams {
-    dst: u64,
-    unit: c_uint,
-    height: usize,
-    pitch: usize,
-    value: c_uint,
-    width: usize,
-}
-
-pub(crate) fn add_set(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    params: In<SetParams>,
-) -> Result<()> {
-    let SetParams { dst, unit, height, pitch, value, width } = params.get()?;
-    if memory::range_of(dst).is_none() || width == 0 || height == 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    add_recorded(out, graph, after, count, SET, |stream| {
-        let driver = driver()?;
-        match (unit, height) {
-            (1, 1) => driver.set_8(dst, value as u8, width, stream),
-            (2, 1) => driver.set_16(dst, value as u16, width, stream),
-            (4, 1) => driver.set_32(dst, value, width, stream),
-            (1, _) => driver.set_2d_8(dst, pitch, value as u8, width, height, stream),
-            (2, _) => driver.set_2d_16(dst, pitch, value as u16, width, height, stream),
-            (4, _) => driver.set_2d_32(dst, pitch, value, width, height, stream),
-            _ => Err(Error::INVALID_VALUE),
-        }
-    })
 }
 
 pub(crate) fn add_empty(out: Out<usize>, graph: usize, after: In<usize>, count: usize) -> Result<()> {
@@ -365,26 +196,10 @@ pub(crate) fn add_empty(out: Out<usize>, graph: usize, after: In<usize>, count: 
     graph.added(node, None, out)
 }
 
-pub(crate) fn add_host(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    params: In<HostParams>,
-) -> Result<()> {
-    let (out, graph, after, params) = (out.required()?, Graph::find(graph)?, real_nodes(after, count)?, params.get()?);
-    if params.function.is_none() {
-        return Err(Error::INVALID_VALUE);
-    }
-    let mut node = 0;
-    driver()?.graph_add_host(&raw mut node, graph.real, after.as_ptr(), after.len(), &raw const params)?;
-    graph.added(node, None, out)
-}
-
 pub(crate) fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: usize, child: usize) -> Result<()> {
     let (out, graph, after) = (out.required()?, Graph::find(graph)?, real_nodes(after, count)?);
     let (child, mut node) = (Graph::find(child)?, 0);
-    let work = child.work()?;
+    let work = Parts::new(child.parts()?).total;
     driver()?.graph_add_child(&raw mut node, graph.real, after.as_ptr(), after.len(), child.real)?;
     graph.added(node, Some(Note::Child(work)), out)
 }
@@ -392,6 +207,11 @@ pub(crate) fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: 
 pub(crate) fn add_dependencies(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Result<()> {
     let (graph, from, to) = (Graph::find(graph)?, real_nodes(from, count)?, real_nodes(to, count)?);
     driver()?.graph_add_dependencies(graph.real, from.as_ptr(), to.as_ptr(), count)
+}
+
+pub(crate) fn remove_dependencies(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Result<()> {
+    let (graph, from, to) = (Graph::find(graph)?, real_nodes(from, count)?, real_nodes(to, count)?);
+    driver()?.graph_remove_dependencies(graph.real, from.as_ptr(), to.as_ptr(), count)
 }
 
 fn list_nodes(graph: &Arc<Graph>, real: &[usize], nodes: Out<usize>, count: Out<usize>) -> Result<()> {
@@ -418,15 +238,47 @@ pub(crate) fn get_root_nodes(graph: usize, nodes: Out<usize>, count: Out<usize>)
     list_nodes(&graph, &real[..length.min(real.len())], nodes, count.required()?)
 }
 
-pub(crate) fn get_edges(graph: usize, from: Out<usize>, to: Out<usize>, count: Out<usize>) -> Result<()> {
-    let (graph, count) = (Graph::find(graph)?, count.required()?);
+/// The driver's nodes at both ends of all edges.
+fn edges(graph: &Graph) -> Result<(Vec<usize>, Vec<usize>)> {
     let mut length = 0;
     driver()?.graph_edges(graph.real, std::ptr::null_mut(), std::ptr::null_mut(), &raw mut length)?;
+    let (mut froms, mut tos) = (vec![0; length], vec![0; length]);
+    driver()?.graph_edges(graph.real, froms.as_mut_ptr(), tos.as_mut_ptr(), &raw mut length)?;
+    Ok((froms, tos))
+}
+
+/// What a node waits for.
+pub(crate) fn get_dependencies(handle: usize, nodes: Out<usize>, count: Out<usize>) -> Result<()> {
+    let node = node(handle)?;
+    let graph = Graph::find(node.graph)?;
+    let (froms, tos) = edges(&graph)?;
+    let before: Vec<usize> = froms.into_iter().zip(tos).filter(|edge| edge.1 == node.real).map(|edge| edge.0).collect();
+    list_nodes(&graph, &before, nodes, count.required()?)
+}
+
+/// What waits for a node.
+pub(crate) fn get_dependent_nodes(handle: usize, nodes: Out<usize>, count: Out<usize>) -> Result<()> {
+    let node = node(handle)?;
+    let graph = Graph::find(node.graph)?;
+    let (froms, tos) = edges(&graph)?;
+    let behind: Vec<usize> = froms.into_iter().zip(tos).filter(|edge| edge.0 == node.real).map(|edge| edge.1).collect();
+    list_nodes(&graph, &behind, nodes, count.required()?)
+}
+
+pub(crate) fn find_in_clone(out: Out<usize>, handle: usize, clone: usize) -> Result<()> {
+    let (out, node, clone) = (out.required()?, node(handle)?, Graph::find(clone)?);
+    let mut found = 0;
+    driver()?.graph_find_in_clone(&raw mut found, node.real, clone.real)?;
+    Ok(out.put(node_handle(&clone, found)?)?)
+}
+
+pub(crate) fn get_edges(graph: usize, from: Out<usize>, to: Out<usize>, count: Out<usize>) -> Result<()> {
+    let (graph, count) = (Graph::find(graph)?, count.required()?);
+    let (froms, tos) = edges(&graph)?;
+    let length = froms.len();
     if from.is_null() || to.is_null() {
         return Ok(count.put(length)?);
     }
-    let (mut froms, mut tos) = (vec![0; length], vec![0; length]);
-    driver()?.graph_edges(graph.real, froms.as_mut_ptr(), tos.as_mut_ptr(), &raw mut length)?;
     let room = count.read()?.min(length);
     let known =
         |real: &[usize]| -> Result<Vec<usize>> { real[..room].iter().map(|&node| node_handle(&graph, node)).collect() };
@@ -436,8 +288,7 @@ pub(crate) fn get_edges(graph: usize, from: Out<usize>, to: Out<usize>, count: O
 }
 
 pub(crate) fn node_type(handle: usize, out: Out<c_int>) -> Result<()> {
-    let node = node(handle)?;
-    Ok(out.put(Graph::find(node.graph)?.kind(node.real)?)?)
+    Ok(out.put(kind(node(handle)?.real)?)?)
 }
 
 pub(crate) fn instantiate(
@@ -462,15 +313,15 @@ pub(crate) fn instantiate_with_flags(out: Out<usize>, graph: usize, flags: u64) 
     }
     let (mut real, mut handle) = (0, 0);
     driver()?.graph_instantiate(&raw mut real, graph.real, 0)?;
-    let (device, work) = (current_number(), Mutex::new(graph.work()?));
+    let (device, parts) = (current_number(), Mutex::new(Parts::new(graph.parts()?)));
     runtime()?.execs.add(|made| {
         handle = made;
-        Exec { real, device, work }
+        Exec { real, device, parts }
     });
     Ok(out.put(handle)?)
 }
 
-fn find_exec(handle: usize) -> Result<Arc<Exec>> {
+pub(crate) fn find_exec(handle: usize) -> Result<Arc<Exec>> {
     match runtime()?.execs.get(handle) {
         Some(exec) => Ok(exec),
         None if handle == 0 => Err(Error::INVALID_VALUE),
@@ -497,16 +348,19 @@ pub(crate) fn exec_update(exec: usize, graph: usize, node: Out<usize>, result: O
     let (exec, graph) = (find_exec(exec)?, Graph::find(graph)?);
     let mut info = UpdateResult::default();
     let updated = driver()?.graph_exec_update(exec.real, graph.real, &raw mut info);
-    node.maybe(0);
+    node.maybe(if info.node == 0 { 0 } else { node_handle(&graph, info.node)? });
     result.maybe(info.result);
     updated?;
-    *lock(&exec.work) = graph.work()?;
+    let parts = &mut lock(&exec.parts);
+    let same = parts.list.iter().zip(graph.parts()?);
+    let list = same.map(|(old, new)| Part { work: new.work, ..*old }).collect();
+    **parts = Parts::new(list);
     Ok(())
 }
 
 pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {
     let (exec, target) = (find_exec(exec)?, Target::find(null, stream)?);
-    let work = *lock(&exec.work);
+    let work = lock(&exec.parts).total;
     let count = || {
         stats::add(&COUNTERS.graph_launches);
         stats::add_all(&COUNTERS.kernels, work.kernels);

@@ -5,6 +5,7 @@ use crate::event;
 use crate::kernel::{self, Kernel};
 use crate::lookup::{Plt, reenter};
 use crate::module::{self, Function};
+use crate::node;
 use crate::register::{self, Dim3};
 use crate::result::{Error, Result};
 use crate::runtime::{device, driver};
@@ -66,6 +67,17 @@ impl Arguments {
         Ok(made)
     }
 
+    /// A word with each of the arguments of this kernel, which they were taken for.
+    pub(crate) fn values(&self, kernel: Kernel) -> Box<[u64]> {
+        let value = |(&address, &size): (&*const c_void, &usize)| {
+            let mut bytes = [0; 8];
+            // SAFETY: the program's argument, which the driver reads too; none is larger than a word.
+            unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), bytes.as_mut_ptr(), size) };
+            u64::from_le_bytes(bytes)
+        };
+        self.addresses.iter().zip(kernel.parameters()).map(value).collect()
+    }
+
     /// The kernel that the driver runs for it, and the list to give. `self` must stay where it is meanwhile.
     pub(crate) fn for_driver(&mut self, kernel: Option<Kernel>) -> (Kernel, *const *const c_void) {
         let runs = kernel.unwrap_or_else(|| {
@@ -103,15 +115,19 @@ fn real_shape(kernel: Option<Kernel>, (blocks, threads): (c_uint, c_uint)) -> (c
     }
 }
 
+/// Grid, block, and bytes of shared memory, of which nothing is used here.
+pub(crate) type Shape = (Dim3, Dim3, c_uint);
+
+/// `named` is how the program names the kernel.
 fn run(
+    named: usize,
     function: &Function,
     target: &Target,
-    grid: Dim3,
-    block: Dim3,
+    given: Shape,
     params: In<*const c_void>,
     extra: In<usize>,
 ) -> Result<()> {
-    let wanted = shape(grid, block)?;
+    let wanted = shape(given.0, given.1)?;
     let mut arguments = Arguments::new(function.kernel, params, extra)?;
     let (blocks, threads) = real_shape(function.kernel, wanted);
     let (kernel, list) = arguments.for_driver(function.kernel);
@@ -124,7 +140,12 @@ fn run(
     target.issue(count, |real| {
         let code = kernel::on(device(target.device)?, kernel)?;
         driver()?.launch(code, blocks, 1, 1, threads, 1, 1, 0, real, list, std::ptr::null())
-    })
+    })?;
+    if target.is_capturing() {
+        // The launch is recorded whether or not its node can be told of later.
+        let _ = node::recorded(target, node::Launch::new(named, function.kernel, given, &arguments));
+    }
+    Ok(())
 }
 
 /// A launch names its stream before anything else; a wrong one is an invalid value here, as in real runtimes.
@@ -177,7 +198,7 @@ pub(crate) fn host(
         };
         return if result == 0 { Ok(()) } else { Err(Error(result)) };
     }
-    run(&registered, &target, grid, block, params, In::NOTHING)
+    run(function, &registered, &target, (grid, block, shared as c_uint), params, In::NOTHING)
 }
 
 #[allow(clippy::too_many_arguments)] // the runtime's
@@ -186,7 +207,7 @@ pub(crate) fn host_ext(
     grid: Dim3,
     block: Dim3,
     params: In<*const c_void>,
-    _shared: usize,
+    shared: usize,
     stream: usize,
     start: usize,
     stop: usize,
@@ -195,7 +216,7 @@ pub(crate) fn host_ext(
     let target = target(Null::Legacy, stream)?;
     let registered = register::function(function)?;
     event::record_if_given(start, &target)?;
-    run(&registered, &target, grid, block, params, In::NOTHING)?;
+    run(function, &registered, &target, (grid, block, shared as c_uint), params, In::NOTHING)?;
     event::record_if_given(stop, &target)
 }
 
@@ -205,7 +226,7 @@ pub(crate) fn cooperative(
     grid: Dim3,
     block: Dim3,
     params: In<*const c_void>,
-    _shared: c_uint,
+    shared: c_uint,
     stream: usize,
 ) -> Result<()> {
     let target = Target::find(null, stream)?;
@@ -215,18 +236,19 @@ pub(crate) fn cooperative(
     if u64::from(blocks) * u64::from(threads.div_ceil(64)) > 60 * 40 {
         return Err(Error::COOPERATIVE_LAUNCH_TOO_LARGE);
     }
-    run(&registered, &target, grid, block, params, In::NOTHING)
+    run(function, &registered, &target, (grid, block, shared), params, In::NOTHING)
 }
 
 /// hipLaunchByPtr: configuration and arguments were given before.
 pub(crate) fn by_pointer(function: usize) -> Result<()> {
-    let (grid, block, _, stream) = register::pop_configuration()?;
+    let (grid, block, shared, stream) = register::pop_configuration()?;
     let packed = register::take_arguments();
     let size = packed.len();
     let start = packed.as_ptr().expose_provenance();
     let extra = [BUFFER_POINTER, start, BUFFER_SIZE, (&raw const size).expose_provenance(), END];
     let (target, registered) = (target(Null::Legacy, stream)?, register::function(function)?);
-    run(&registered, &target, grid, block, In::NOTHING, In::from_address(extra.as_ptr().expose_provenance()))
+    let extra = In::from_address(extra.as_ptr().expose_provenance());
+    run(function, &registered, &target, (grid, block, shared as c_uint), In::NOTHING, extra)
 }
 
 /// The old C++ entry point with its kernel's host address and the list of arguments.
@@ -234,11 +256,11 @@ pub(crate) fn ggl(
     function: usize,
     grid: In<Dim3>,
     block: In<Dim3>,
-    _shared: c_uint,
+    shared: c_uint,
     stream: usize,
     params: In<*const c_void>,
 ) -> Result<()> {
-    host(Null::Legacy, function, grid.get()?, block.get()?, params, 0, stream)
+    host(Null::Legacy, function, grid.get()?, block.get()?, params, shared as usize, stream)
 }
 
 #[allow(clippy::too_many_arguments)] // the runtime's
@@ -250,14 +272,15 @@ pub(crate) fn of_module(
     bx: c_uint,
     by: c_uint,
     bz: c_uint,
-    _shared: c_uint,
+    shared: c_uint,
     stream: usize,
     params: In<*const c_void>,
     extra: In<usize>,
 ) -> Result<()> {
-    let function = module::function(function)?;
+    let (named, function) = (function, module::function(function)?);
     let target = target(Null::Legacy, stream)?;
-    run(&function, &target, Dim3 { x: gx, y: gy, z: gz }, Dim3 { x: bx, y: by, z: bz }, params, extra)
+    let shape = (Dim3 { x: gx, y: gy, z: gz }, Dim3 { x: bx, y: by, z: bz }, shared);
+    run(named, &function, &target, shape, params, extra)
 }
 
 #[allow(clippy::too_many_arguments)] // the runtime's
@@ -286,21 +309,21 @@ pub(crate) fn of_module_in_threads(
     bx: c_uint,
     by: c_uint,
     bz: c_uint,
-    _shared: usize,
+    shared: usize,
     stream: usize,
     params: In<*const c_void>,
     extra: In<usize>,
     start: usize,
     stop: usize,
 ) -> Result<()> {
-    let function = module::function(function)?;
+    let (named, function) = (function, module::function(function)?);
     let target = target(Null::Legacy, stream)?;
     if bx == 0 || by == 0 || bz == 0 {
         return Err(Error::INVALID_CONFIGURATION);
     }
     let grid = Dim3 { x: gx.div_ceil(bx), y: gy.div_ceil(by), z: gz.div_ceil(bz) };
     event::record_if_given(start, &target)?;
-    run(&function, &target, grid, Dim3 { x: bx, y: by, z: bz }, params, extra)?;
+    run(named, &function, &target, (grid, Dim3 { x: bx, y: by, z: bz }, shared as c_uint), params, extra)?;
     event::record_if_given(stop, &target)
 }
 

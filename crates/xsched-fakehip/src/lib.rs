@@ -6,8 +6,8 @@
 //! - [`driver`]: what it stands on: the driver of `xsched-fakecuda`, built in (`FAKEHIP_BACKEND=cpu`, the default), or the
 //!   machine's `libcuda.so.1` (`FAKEHIP_BACKEND=cuda`), called by the same names.
 //! - [`runtime`]: devices and what belongs to the process; [`registry`]: handles.
-//! - [`stream`], [`event`], [`memory`], [`copy`], [`volume`], [`memops`], [`capture`], [`graph`]: the objects and their
-//!   commands.
+//! - [`stream`], [`event`], [`memory`], [`copy`], [`volume`], [`memops`], [`capture`], [`graph`], [`node`]: the objects and
+//!   their commands.
 //! - [`register`]: what compiled programs register before `main`; [`code`]: their code objects; [`module`]: modules;
 //!   [`launch`] and [`kernel`]: launches, and the kernels that really run.
 //! - [`lookup`]: `hipGetProcAddress`; [`stats`]: what was really done.
@@ -15,7 +15,7 @@
 //! # What is not as on hardware
 //! No device code is executed: kernels are those of [`kernel::Kernel`], found by plain or mangled name; a launch of any
 //! other kernel is counted, takes device time (`FAKEHIP_UNKNOWN_NS`, 5,000 ns) and does nothing. Not there: arrays,
-//! textures, virtual memory management, IPC, memory nodes of graphs, new parameters for nodes other than kernels, hiprtc.
+//! textures, virtual memory management, IPC, memory nodes of graphs, hiprtc.
 //!
 //! # Environment
 //! - `FAKEHIP_STRICT=1`: the first misuse (a handle that does not exist, memory that was freed, a direction that is not the
@@ -39,6 +39,7 @@ mod lookup;
 mod memops;
 mod memory;
 mod module;
+mod node;
 mod register;
 mod registry;
 mod result;

@@ -36,7 +36,7 @@ pub(crate) struct Device {
 
 /// A device's one context.
 pub(crate) struct Context {
-    handle: usize,
+    pub(crate) handle: usize,
     pub(crate) kernels: OnceLock<Result<Functions>>,
     /// What code objects' variables are on this device: address by name and registration.
     pub(crate) variables: Mutex<std::collections::HashMap<usize, u64>>,

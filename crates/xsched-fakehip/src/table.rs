@@ -9,7 +9,9 @@ use crate::edge::{Counts, Need, Null, edge, last_error};
 use crate::memory::PointerAttributes;
 use crate::register::{self, Dim3, Wrapper};
 use crate::volume::{Copy3d, Extent, Pitched};
-use crate::{capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, stream, volume};
+use crate::{
+    capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, node, stream, volume,
+};
 use fakecuda::{In, Out, Text};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -406,21 +408,51 @@ functions! {
     device hipGraphDestroy(graph: Graph) => graph::destroy;
     device hipGraphClone(out: Out<Graph>, graph: Graph) => graph::clone;
     device hipGraphAddKernelNode(
-        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::KernelParams>)
-        => graph::add_kernel;
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<node::KernelParams>)
+        => node::add_kernel;
+    device hipGraphKernelNodeGetParams(node: Node, out: Out<node::KernelParams>) => node::get_kernel;
+    device hipGraphKernelNodeSetParams(node: Node, params: In<node::KernelParams>) => node::set_kernel;
+    device hipGraphAddMemcpyNode(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<Copy3d>) => node::add_copy;
+    device hipGraphMemcpyNodeGetParams(node: Node, out: Out<Copy3d>) => node::get_copy;
+    device hipGraphMemcpyNodeSetParams(node: Node, params: In<Copy3d>) => node::set_copy;
     device hipGraphAddMemcpyNode1D(
         out: Out<Node>, graph: Graph, after: In<Node>, count: usize, dst: Address, src: Address, bytes: usize,
-        kind: c_int) => graph::add_copy;
+        kind: c_int) => node::add_copy_1d;
+    device hipGraphMemcpyNodeSetParams1D(node: Node, dst: Address, src: Address, bytes: usize, kind: c_int)
+        => node::set_copy_1d;
+    device hipGraphAddMemcpyNodeFromSymbol(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, dst: Address, symbol: Symbol, bytes: usize,
+        offset: usize, kind: c_int) => node::add_copy_from_symbol;
+    device hipGraphMemcpyNodeSetParamsFromSymbol(
+        node: Node, dst: Address, symbol: Symbol, bytes: usize, offset: usize, kind: c_int)
+        => node::set_copy_from_symbol;
+    device hipGraphAddMemcpyNodeToSymbol(
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, symbol: Symbol, src: Address, bytes: usize,
+        offset: usize, kind: c_int) => node::add_copy_to_symbol;
+    device hipGraphMemcpyNodeSetParamsToSymbol(
+        node: Node, symbol: Symbol, src: Address, bytes: usize, offset: usize, kind: c_int)
+        => node::set_copy_to_symbol;
     device hipGraphAddMemsetNode(
-        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::SetParams>) => graph::add_set;
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<node::SetParams>) => node::add_set;
+    device hipGraphMemsetNodeGetParams(node: Node, out: Out<node::SetParams>) => node::get_set;
+    device hipGraphMemsetNodeSetParams(node: Node, params: In<node::SetParams>) => node::set_set;
     device hipGraphAddEmptyNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize) => graph::add_empty;
     device hipGraphAddHostNode(
-        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<graph::HostParams>)
-        => graph::add_host;
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<node::HostParams>)
+        => node::add_host;
+    device hipGraphHostNodeGetParams(node: Node, out: Out<node::HostParams>) => node::get_host;
+    device hipGraphHostNodeSetParams(node: Node, params: In<node::HostParams>) => node::set_host;
     device hipGraphAddChildGraphNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize, child: Graph)
         => graph::add_child;
     device hipGraphAddDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
         => graph::add_dependencies;
+    device hipGraphRemoveDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
+        => graph::remove_dependencies;
+    device hipGraphNodeGetDependencies(node: Node, nodes: Out<Node>, count: Out<usize>) => graph::get_dependencies;
+    device hipGraphNodeGetDependentNodes(node: Node, nodes: Out<Node>, count: Out<usize>)
+        => graph::get_dependent_nodes;
+    device hipGraphNodeFindInClone(out: Out<Node>, node: Node, clone: Graph) => graph::find_in_clone;
     device hipGraphGetNodes(graph: Graph, nodes: Out<Node>, count: Out<usize>) => graph::get_nodes;
     device hipGraphGetRootNodes(graph: Graph, nodes: Out<Node>, count: Out<usize>) => graph::get_root_nodes;
     device hipGraphGetEdges(graph: Graph, from: Out<Node>, to: Out<Node>, count: Out<usize>) => graph::get_edges;
@@ -429,8 +461,23 @@ functions! {
         => graph::instantiate;
     device hipGraphInstantiateWithFlags(out: Out<Exec>, graph: Graph, flags: u64) => graph::instantiate_with_flags;
     device hipGraphExecDestroy(exec: Exec) => graph::exec_destroy;
-    device hipGraphExecKernelNodeSetParams(exec: Exec, node: Node, params: In<graph::KernelParams>)
-        => graph::exec_set_kernel;
+    device hipGraphExecKernelNodeSetParams(exec: Exec, node: Node, params: In<node::KernelParams>)
+        => node::exec_set_kernel;
+    device hipGraphExecMemcpyNodeSetParams(exec: Exec, node: Node, params: In<Copy3d>) => node::exec_set_copy;
+    device hipGraphExecMemcpyNodeSetParams1D(
+        exec: Exec, node: Node, dst: Address, src: Address, bytes: usize, kind: c_int) => node::exec_set_copy_1d;
+    device hipGraphExecMemcpyNodeSetParamsFromSymbol(
+        exec: Exec, node: Node, dst: Address, symbol: Symbol, bytes: usize, offset: usize, kind: c_int)
+        => node::exec_set_copy_from_symbol;
+    device hipGraphExecMemcpyNodeSetParamsToSymbol(
+        exec: Exec, node: Node, symbol: Symbol, src: Address, bytes: usize, offset: usize, kind: c_int)
+        => node::exec_set_copy_to_symbol;
+    device hipGraphExecMemsetNodeSetParams(exec: Exec, node: Node, params: In<node::SetParams>)
+        => node::exec_set_set;
+    device hipGraphExecHostNodeSetParams(exec: Exec, node: Node, params: In<node::HostParams>)
+        => node::exec_set_host;
+    device hipGraphNodeSetEnabled(exec: Exec, node: Node, enabled: c_uint) => node::set_enabled;
+    device hipGraphNodeGetEnabled(exec: Exec, node: Node, out: Out<c_uint>) => node::get_enabled;
     device hipGraphExecUpdate(exec: Exec, graph: Graph, node: Out<Node>, result: Out<c_int>) => graph::exec_update;
     device hipGraphLaunch / hipGraphLaunch_spt(exec: Exec, stream: Stream) => graph::launch;
     device hipGraphUpload(exec: Exec, stream: Stream) => graph::upload;

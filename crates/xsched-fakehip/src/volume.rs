@@ -2,13 +2,13 @@
 
 use crate::copy::{check_kind, in_memory, rectangle};
 use crate::edge::Null;
-use crate::memory;
+use crate::memory::{self, Kind};
 use crate::result::{Error, Result};
 use crate::runtime::driver;
 use crate::stats::{self, COUNTERS};
 use crate::stream::Target;
 use fakecuda::{In, Out};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 
 /// `hipExtent`: of memory without an array, the width in bytes.
 #[repr(C)]
@@ -53,6 +53,111 @@ pub(crate) struct Copy3d {
 }
 
 const _: () = assert!(size_of::<Copy3d>() == 160 && std::mem::offset_of!(Copy3d, extent) == 128);
+
+/// One side of a `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct DriverSide {
+    at: [usize; 3],
+    level: usize,
+    kind: c_uint,
+    host: u64,
+    device: u64,
+    array: usize,
+    reserved: usize,
+    pitch: usize,
+    rows: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DriverCopy3d {
+    src: DriverSide,
+    dst: DriverSide,
+    extent: [usize; 3],
+}
+
+const _: () = assert!(size_of::<DriverCopy3d>() == 200);
+
+/// CU_MEMORYTYPE_...
+const HOST: c_uint = 1;
+const DEVICE: c_uint = 2;
+const UNIFIED: c_uint = 4;
+
+impl DriverSide {
+    fn new(from: &Pitched, at: Position, extent: Extent) -> Self {
+        let kind = match memory::range_of(from.address).map(|range| range.kind) {
+            Some(Kind::Device) => DEVICE,
+            Some(Kind::Managed { pinned: false }) => UNIFIED,
+            _ => HOST,
+        };
+        let (host, device) = if kind == HOST { (from.address, 0) } else { (0, from.address) };
+        let rows = if extent.depth == 1 { from.rows.max(at.y + extent.height) } else { from.rows };
+        Self { at: [at.x, at.y, at.z], kind, host, device, pitch: from.pitch, rows, ..Self::default() }
+    }
+
+    fn pitched(&self) -> Result<(Pitched, Position)> {
+        let address = if self.kind == HOST { self.host } else { self.device };
+        if self.array != 0 || address == 0 {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let [x, y, z] = self.at;
+        Ok((Pitched { address, pitch: self.pitch, width: self.pitch, rows: self.rows }, Position { x, y, z }))
+    }
+}
+
+impl Copy3d {
+    /// A copy of bytes in a row.
+    pub(crate) fn line(dst: u64, src: u64, bytes: usize, kind: c_int) -> Self {
+        let side = |address| Pitched { address, pitch: bytes, width: bytes, rows: 1 };
+        let origin = Position { x: 0, y: 0, z: 0 };
+        let extent = Extent { width: bytes, height: 1, depth: 1 };
+        let (src, dst) = (side(src), side(dst));
+        Self { src_array: 0, src_at: origin, src, dst_array: 0, dst_at: origin, dst, extent, kind }
+    }
+
+    /// As the driver wants it for a node; a copy of nothing is none.
+    pub(crate) fn for_driver(&self) -> Result<DriverCopy3d> {
+        let Extent { width, height, depth } = self.extent;
+        if self.src_array != 0 || self.dst_array != 0 {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        if width == 0 || height == 0 || depth == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let first = |side: &Pitched, at| side.plane(at, self.extent, 0);
+        check_kind(first(&self.dst, self.dst_at)?, first(&self.src, self.src_at)?, self.kind)?;
+        let low = |side: &Pitched, at: Position| side.rows != 0 && side.rows < at.y + height;
+        if depth > 1 && (low(&self.src, self.src_at) || low(&self.dst, self.dst_at)) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let high = |side: &Pitched, at: Position| Pitched {
+            rows: if side.rows == 0 { at.y + height } else { side.rows },
+            ..*side
+        };
+        Ok(DriverCopy3d {
+            src: DriverSide::new(&high(&self.src, self.src_at), self.src_at, self.extent),
+            dst: DriverSide::new(&high(&self.dst, self.dst_at), self.dst_at, self.extent),
+            extent: [width, height, depth],
+        })
+    }
+
+    /// What the driver tells of a node that a capture recorded.
+    pub(crate) fn from_driver(params: &DriverCopy3d) -> Result<Self> {
+        let ((src, src_at), (dst, dst_at)) = (params.src.pitched()?, params.dst.pitched()?);
+        let [width, height, depth] = params.extent;
+        let kind = match (params.src.kind, params.dst.kind) {
+            (HOST, HOST) => 0,
+            (HOST, DEVICE) => 1,
+            (DEVICE, HOST) => 2,
+            (DEVICE, DEVICE) => 3,
+            _ => 4,
+        };
+        let extent = Extent { width, height, depth };
+        Ok(Self { src_array: 0, src_at, src, dst_array: 0, dst_at, dst, extent, kind })
+    }
+}
 
 impl Pitched {
     /// Where a plane of the box begins.

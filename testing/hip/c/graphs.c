@@ -3,10 +3,6 @@
 
 #define N 1000
 
-struct kernel_params { dim3 block; void **extra; void *function; dim3 grid; void **params; unsigned shared; };
-struct set_params { void *to; unsigned unit; size_t height, pitch; unsigned value; size_t width; };
-struct host_params { hipHostFn_t function; void *data; };
-
 static int host_calls;
 
 static void host_function(void *data)

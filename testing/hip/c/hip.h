@@ -37,6 +37,11 @@ static inline int on_cuda(void)
     return backend && !strcmp(backend, "cuda");
 }
 
+/* What nodes of graphs are made of. */
+struct kernel_params { dim3 block; void **extra; void *function; dim3 grid; void **params; unsigned shared; };
+struct set_params { void *to; unsigned unit; size_t height, pitch; unsigned value; size_t width; };
+struct host_params { hipHostFn_t function; void *data; };
+
 #define LEGACY ((hipStream_t)1)
 #define PER_THREAD ((hipStream_t)2)
 
@@ -44,7 +49,8 @@ enum {
     SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, INVALID_PITCH = 12, INVALID_SYMBOL = 13, INVALID_DIRECTION = 21,
     INVALID_DEVICE_FUNCTION = 98, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500,
     NOT_READY = 600, CONTEXT_IS_DESTROYED = 709, HOST_NOT_REGISTERED = 713, NOT_SUPPORTED = 801,
-    CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_WRONG_THREAD = 908
+    ILLEGAL_STATE = 401,
+    CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_WRONG_THREAD = 908, GRAPH_UPDATE_FAILURE = 910
 };
 enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRESS };
 enum { WAIT_GTE, WAIT_EQ, WAIT_AND, WAIT_NOR };
@@ -171,6 +177,31 @@ hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *, hipGraph_t, const hipGrap
 hipError_t hipGraphInstantiate(hipGraphExec_t *, hipGraph_t, hipGraphNode_t *, char *, size_t);
 hipError_t hipGraphExecDestroy(hipGraphExec_t);
 hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t, hipGraphNode_t, const void *);
+hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t, void *);
+hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t, const void *);
+hipError_t hipGraphAddMemcpyNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t,
+                                 const hipMemcpy3DParms *);
+hipError_t hipGraphMemcpyNodeGetParams(hipGraphNode_t, hipMemcpy3DParms *);
+hipError_t hipGraphMemcpyNodeSetParams(hipGraphNode_t, const hipMemcpy3DParms *);
+hipError_t hipGraphExecMemcpyNodeSetParams(hipGraphExec_t, hipGraphNode_t, const hipMemcpy3DParms *);
+hipError_t hipGraphMemcpyNodeSetParams1D(hipGraphNode_t, void *, const void *, size_t, int);
+hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t, hipGraphNode_t, void *, const void *, size_t, int);
+hipError_t hipGraphAddMemcpyNodeToSymbol(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const void *,
+                                         const void *, size_t, size_t, int);
+hipError_t hipGraphMemcpyNodeSetParamsFromSymbol(hipGraphNode_t, void *, const void *, size_t, size_t, int);
+hipError_t hipGraphMemsetNodeGetParams(hipGraphNode_t, void *);
+hipError_t hipGraphMemsetNodeSetParams(hipGraphNode_t, const void *);
+hipError_t hipGraphExecMemsetNodeSetParams(hipGraphExec_t, hipGraphNode_t, const void *);
+hipError_t hipGraphHostNodeGetParams(hipGraphNode_t, void *);
+hipError_t hipGraphHostNodeSetParams(hipGraphNode_t, const void *);
+hipError_t hipGraphExecHostNodeSetParams(hipGraphExec_t, hipGraphNode_t, const void *);
+hipError_t hipGraphClone(hipGraph_t *, hipGraph_t);
+hipError_t hipGraphNodeFindInClone(hipGraphNode_t *, hipGraphNode_t, hipGraph_t);
+hipError_t hipGraphNodeGetDependencies(hipGraphNode_t, hipGraphNode_t *, size_t *);
+hipError_t hipGraphNodeGetDependentNodes(hipGraphNode_t, hipGraphNode_t *, size_t *);
+hipError_t hipGraphRemoveDependencies(hipGraph_t, const hipGraphNode_t *, const hipGraphNode_t *, size_t);
+hipError_t hipGraphNodeSetEnabled(hipGraphExec_t, hipGraphNode_t, unsigned);
+hipError_t hipGraphNodeGetEnabled(hipGraphExec_t, hipGraphNode_t, unsigned *);
 hipError_t hipGraphExecUpdate(hipGraphExec_t, hipGraph_t, hipGraphNode_t *, int *);
 hipError_t hipGraphLaunch(hipGraphExec_t, hipStream_t);
 
