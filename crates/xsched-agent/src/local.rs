@@ -16,6 +16,8 @@ pub(crate) struct Local {
     options: ProgramOptions,
     seen: Vec<(u32, i32)>,
     actions: Vec<Action>,
+    /// Closed while nothing of theirs was on the device.
+    cut_off: Vec<GroupId>,
 }
 
 fn now_us() -> u64 {
@@ -33,6 +35,7 @@ impl Local {
             options: options.clone(),
             seen: Vec::new(),
             actions: Vec::new(),
+            cut_off: Vec::new(),
         })
     }
 
@@ -102,6 +105,15 @@ impl Local {
     }
 
     fn act(&mut self, rt: &Runtime) {
+        while !self.actions.is_empty() {
+            self.carry_out(rt);
+            for id in std::mem::take(&mut self.cut_off) {
+                self.arbiter.event(now_us(), Event::Drained(id), &mut self.actions);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, rt: &Runtime) {
         use core::sync::atomic::Ordering::*;
         let words = |id: GroupId| &rt.segment().groups[id.0 as usize];
         for action in self.actions.drain(..) {
@@ -122,7 +134,17 @@ impl Local {
                         seen.0 = state::READY;
                     }
                 }
-                Action::Close(id) => flag(id, gate::GRANTED, false),
+                Action::Close(id) => {
+                    flag(id, gate::GRANTED, false);
+                    // A turn may end before the thread that waited for it woke up: it is drained still, will not say so
+                    // again, and must not be charged for what others do.
+                    if words(id).state.load(SeqCst) == state::DRAINED {
+                        if let Some(seen) = self.seen.get_mut(id.0 as usize) {
+                            seen.0 = state::DRAINED;
+                        }
+                        self.cut_off.push(id);
+                    }
+                }
                 Action::Watch(id, on) => flag(id, gate::WATCHED, on),
                 Action::Solo(id, on) => flag(id, gate::SOLO, on),
                 Action::Bound(id, part) => words(id).bound_us.store(BOUND_US.checked_div(part).unwrap_or(0), Release),

@@ -49,10 +49,11 @@ pub(crate) extern "C" fn write() {
         let domains = domains(rt, launches);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
-             \"error\":{error}}},\"gate_waits\":{},\"bound_escapes\":{bound_escapes},\
-             \"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}}}\n",
+             \"error\":{error}}},\"gate_waits\":{},\"given_up\":{},\
+             \"bound_escapes\":{bound_escapes},\"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
+            rt.given_up(),
             added.join(","),
             graphs()
         );

@@ -36,6 +36,11 @@ impl Api {
             let api = Box::into_raw(Box::new(Api::load(real as usize)?));
             API.store(api, Release);
         }
+        Api::known()
+    }
+
+    /// The functions, once some were found.
+    pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked above, never freed.
         unsafe { API.load(Acquire).as_ref() }
     }

@@ -43,8 +43,12 @@ fn key_of(real: *mut c_void, stream: Stream) -> Option<usize> {
     if !stream.is_null() {
         return Some(stream as usize);
     }
-    // No handle is so small.
-    Some(1 + Api::beside(real)?.device()? as usize)
+    Some(default_key(Api::beside(real)?.device()?))
+}
+
+/// Key of a device's default stream. No handle is so small.
+fn default_key(device: c_int) -> usize {
+    1 + device as usize
 }
 
 /// Takes a command into the driver.
@@ -214,6 +218,25 @@ macro_rules! frees {
 }
 frees! { simFree simHostFree }
 
+/// Puts a mark after what a queue was given, if there is none.
+fn place_tail(rt: &'static Runtime, api: &Api, xqueue: &'static XQueue) {
+    if let Some(mark) = xqueue.tail_mark(rt)
+        && !api.mark(rt, xqueue, &mark)
+    {
+        xqueue.unmark(&mark);
+    }
+}
+
+/// The same before the calling thread blocks. A default stream is that of the thread's own device.
+pub(super) fn mark_tail_of(key: usize) {
+    process::guarded("before a thread blocks", || {
+        let (rt, api) = (process::running()?, Api::known()?);
+        let xqueue = rt.find(key)?;
+        let reached = xqueue.handle() != 0 || api.device().is_some_and(|device| key == default_key(device));
+        reached.then(|| place_tail(rt, api, xqueue))
+    });
+}
+
 /// An event may lie anywhere in its stream: its wait only matters for inheritance and says nothing about the rest.
 unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
     let (real, function) = real!(simEventSynchronize as unsafe extern "C" fn(*mut c_void) -> c_int);
@@ -230,11 +253,7 @@ unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
         let (Some(rt), Some(api)) = (process::running(), Api::beside(real)) else { return };
         for (xqueue, waiting) in awaited.unwrap_or_default() {
             xqueue.sync_end(rt, waiting, false);
-            if let Some(mark) = xqueue.tail_mark(rt)
-                && !api.mark(rt, xqueue, &mark)
-            {
-                xqueue.unmark(&mark);
-            }
+            place_tail(rt, api, xqueue);
         }
     });
     rc

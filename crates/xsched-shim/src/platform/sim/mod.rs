@@ -31,9 +31,10 @@ impl xsched_core::Platform for Sim {
         0b111
     }
 
-    /// Commands begin when they are given.
-    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
-        None
+    /// Commands begin when they are given; but what came last may not be followed to its end yet.
+    fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        let key = queue.key();
+        Some(Box::new(move || hooks::mark_tail_of(key)))
     }
 
     fn reports_completion(&self) -> bool {
