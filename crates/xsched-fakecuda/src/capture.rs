@@ -34,6 +34,8 @@ pub(crate) struct Capture {
     ctx: u64,
     origin: u64,
     graph: Arc<Graph>,
+    /// The graph is the program's, and outlives a capture that comes to nothing.
+    given: bool,
     state: Mutex<State>,
 }
 
@@ -192,6 +194,29 @@ pub(crate) fn begin(null: Null, handle: usize) -> Result<()> {
 }
 
 pub(crate) fn begin_in_mode(null: Null, handle: usize, mode: c_int) -> Result<()> {
+    start(null, handle, mode, None)
+}
+
+/// What is recorded is added to a graph, behind some of its nodes.
+pub(crate) fn begin_to_graph(
+    null: Null,
+    handle: usize,
+    graph: usize,
+    after: In<usize>,
+    edges: In<u8>,
+    count: usize,
+    mode: c_int,
+) -> Result<()> {
+    let graph = crate::graph::find(graph)?;
+    if !edges.is_null() {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    let after = if count == 0 { Vec::new() } else { after.list(count)? };
+    let after = after.into_iter().map(|node| node_index(&graph, node)).collect::<Result<_>>()?;
+    start(null, handle, mode, Some((graph, after)))
+}
+
+fn start(null: Null, handle: usize, mode: c_int, into: Option<(Arc<Graph>, Vec<usize>)>) -> Result<()> {
     let stream = stream::find(null, handle)?;
     if !(GLOBAL..=RELAXED).contains(&mode) {
         return Err(Error::INVALID_VALUE);
@@ -204,14 +229,17 @@ pub(crate) fn begin_in_mode(null: Null, handle: usize, mode: c_int) -> Result<()
     if own.is_some() {
         return Err(Error::ILLEGAL_STATE);
     }
-    let streams = BTreeMap::from([(stream.id, (Arc::downgrade(&stream), Vec::new()))]);
+    let given = into.is_some();
+    let (graph, front) = into.map_or_else(|| Ok::<_, Error>((Graph::add_new()?, Vec::new())), Ok)?;
+    let streams = BTreeMap::from([(stream.id, (Arc::downgrade(&stream), front))]);
     let capture = Arc::new(Capture {
         id: NEXT_ID.fetch_add(1, Relaxed),
         mode,
         thread: std::thread::current().id(),
         ctx,
         origin: stream.id,
-        graph: Graph::add_new()?,
+        graph,
+        given,
         state: Mutex::new(State { streams, ..State::default() }),
     });
     *own = Some(capture.clone());
@@ -238,7 +266,7 @@ pub(crate) fn end(null: Null, handle: usize, out: Out<usize>) -> Result<()> {
         (_, false) => Err(Error::STREAM_CAPTURE_UNJOINED),
         (_, true) => out.put(capture.graph.handle),
     };
-    if result.is_err() {
+    if result.is_err() && !capture.given {
         driver()?.graphs.remove(capture.graph.handle);
     }
     result
@@ -350,6 +378,9 @@ pub(crate) fn update_dependencies_v2(
 
 pub(crate) fn exchange_mode(mode: InOut) -> Result<()> {
     let wanted = mode.0.get()?;
+    if !(GLOBAL..=RELAXED).contains(&wanted) {
+        return Err(Error::INVALID_VALUE);
+    }
     mode.out().put(MODE.replace(wanted))
 }
 

@@ -370,6 +370,9 @@ functions! {
     driver cuStreamBeginCapture / cuStreamBeginCapture_ptsz(stream: Stream) => capture::begin;
     driver cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz(stream: Stream, mode: c_int)
         => capture::begin_in_mode;
+    driver cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz(
+        stream: Stream, graph: Graph, after: In<Node>, edges: In<u8>, count: usize, mode: c_int)
+        => capture::begin_to_graph;
     driver cuStreamEndCapture / cuStreamEndCapture_ptsz(stream: Stream, out: Out<Graph>) => capture::end;
     driver cuStreamIsCapturing / cuStreamIsCapturing_ptsz(stream: Stream, out: Out<c_int>) => capture::is_capturing;
     driver cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz(stream: Stream, status: Out<c_int>, id: Out<u64>)

@@ -23,6 +23,28 @@ pub(crate) fn begin(null: Null, stream: usize, mode: c_int) -> Result<()> {
     Ok(())
 }
 
+/// What is recorded is added to a graph, behind some of its nodes.
+pub(crate) fn begin_to_graph(
+    stream: usize,
+    graph: usize,
+    after: In<usize>,
+    edges: In<u8>,
+    count: usize,
+    mode: c_int,
+) -> Result<()> {
+    let (target, graph) = (Target::find(Null::Legacy, stream)?, Graph::find(graph)?);
+    let after = graph::real_nodes(after, count)?;
+    if !edges.is_null() {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    target.with(|stream| {
+        let none = std::ptr::null();
+        driver()?.capture_begin_to_graph(stream, graph.real, after.as_ptr(), none, after.len(), mode)
+    })?;
+    capture_began();
+    Ok(())
+}
+
 pub(crate) fn end(null: Null, stream: usize, out: Out<usize>) -> Result<()> {
     let (target, out) = (Target::find(null, stream)?, out.required()?);
     out.maybe(0);

@@ -117,6 +117,8 @@ functions! {
         shared: c_uint, stream: usize, params: *const *const c_void, extra: *const *const c_void);
 
     capture_begin = "cuStreamBeginCapture_v2"(stream: usize, mode: c_int);
+    capture_begin_to_graph = "cuStreamBeginCaptureToGraph"(stream: usize, graph: usize, after: *const usize,
+        edges: *const c_void, count: usize, mode: c_int);
     capture_end = "cuStreamEndCapture"(stream: usize, graph: *mut usize);
     capture_status = "cuStreamIsCapturing"(stream: usize, status: *mut c_int);
     capture_info = "cuStreamGetCaptureInfo_v2"(stream: usize, status: *mut c_int, id: *mut u64, graph: *mut usize,

@@ -393,6 +393,9 @@ functions! {
         => launch::several;
 
     device hipStreamBeginCapture / hipStreamBeginCapture_spt(stream: Stream, mode: c_int) => capture::begin;
+    device hipStreamBeginCaptureToGraph(
+        stream: Stream, graph: Graph, after: In<Node>, edges: In<u8>, count: usize, mode: c_int)
+        => capture::begin_to_graph;
     device hipStreamEndCapture / hipStreamEndCapture_spt(stream: Stream, out: Out<Graph>) => capture::end;
     device hipStreamIsCapturing / hipStreamIsCapturing_spt(stream: Stream, out: Out<c_int>) => capture::is_capturing;
     device hipStreamGetCaptureInfo / hipStreamGetCaptureInfo_spt(stream: Stream, status: Out<c_int>, id: Out<u64>)

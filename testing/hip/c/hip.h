@@ -47,10 +47,10 @@ struct host_params { hipHostFn_t function; void *data; };
 
 enum {
     SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, INVALID_PITCH = 12, INVALID_SYMBOL = 13, INVALID_DIRECTION = 21,
-    INVALID_DEVICE_FUNCTION = 98, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500,
-    NOT_READY = 600, CONTEXT_IS_DESTROYED = 709, HOST_NOT_REGISTERED = 713, NOT_SUPPORTED = 801,
-    ILLEGAL_STATE = 401,
-    CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_WRONG_THREAD = 908, GRAPH_UPDATE_FAILURE = 910
+    INVALID_DEVICE_FUNCTION = 98, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, CONTEXT_IS_DESTROYED = 709, HOST_NOT_REGISTERED = 713, NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903, CAPTURE_UNJOINED = 904,
+    CAPTURE_WRONG_THREAD = 908, GRAPH_UPDATE_FAILURE = 910
 };
 enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRESS };
 enum { WAIT_GTE, WAIT_EQ, WAIT_AND, WAIT_NOR };
@@ -163,6 +163,8 @@ hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t *);
 hipError_t hipStreamIsCapturing(hipStream_t, int *);
 hipError_t hipStreamGetCaptureInfo_v2(hipStream_t, int *, unsigned long long *, hipGraph_t *,
                                       const hipGraphNode_t **, size_t *);
+hipError_t hipStreamBeginCaptureToGraph(hipStream_t, hipGraph_t, const hipGraphNode_t *, const void *, size_t, int);
+hipError_t hipStreamUpdateCaptureDependencies(hipStream_t, hipGraphNode_t *, size_t, unsigned);
 hipError_t hipThreadExchangeStreamCaptureMode(int *);
 hipError_t hipGraphCreate(hipGraph_t *, unsigned);
 hipError_t hipGraphDestroy(hipGraph_t);
@@ -175,6 +177,7 @@ hipError_t hipGraphAddMemsetNode(hipGraphNode_t *, hipGraph_t, const hipGraphNod
 hipError_t hipGraphAddHostNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const void *);
 hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, hipGraph_t);
 hipError_t hipGraphInstantiate(hipGraphExec_t *, hipGraph_t, hipGraphNode_t *, char *, size_t);
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t *, hipGraph_t, unsigned long long);
 hipError_t hipGraphExecDestroy(hipGraphExec_t);
 hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t, hipGraphNode_t, const void *);
 hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t, void *);
