@@ -1,7 +1,7 @@
 //! A scheduler inside the process: the arbiter that a daemon runs, over this process's own groups.
 
 use xsched_core::{Registration, Runtime, now_ns, wake_all};
-use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, LOOK_US, ProgramId, Progress};
 use xsched_proto::class::{TIMESLICE_DEFAULT_US, WEIGHT_DEFAULT, queue_priority};
 use xsched_proto::segment::{gate, state};
 use xsched_proto::wire::{ClientMsg, ProgramOptions};
@@ -10,11 +10,22 @@ use xsched_proto::wire::{ClientMsg, ProgramOptions};
 const BOUND_US: u32 = 500;
 const ONE_PROGRAM: ProgramId = ProgramId(1);
 
+/// What was last seen of a group.
+struct Seen {
+    state: u32,
+    lent: i32,
+    granted: bool,
+    progress: Progress,
+}
+
 /// The arbiter and what it last saw of the segment's words.
 pub(crate) struct Local {
     arbiter: Arbiter,
     options: ProgramOptions,
-    seen: Vec<(u32, i32)>,
+    /// By slot.
+    seen: Vec<Seen>,
+    /// When to look at the groups' progress, µs.
+    look_at: Option<u64>,
     actions: Vec<Action>,
     /// Closed while nothing of theirs was on the device.
     cut_off: Vec<GroupId>,
@@ -34,6 +45,7 @@ impl Local {
             arbiter: Arbiter::new(policy, seed)?,
             options: options.clone(),
             seen: Vec::new(),
+            look_at: None,
             actions: Vec::new(),
             cut_off: Vec::new(),
         })
@@ -58,8 +70,9 @@ impl Local {
             side_by_side: false,
         };
         let at = usize::from(*slot);
+        let unseen = || Seen { state: state::IDLE, lent: i32::MIN, granted: false, progress: Progress::default() };
         if self.seen.len() <= at {
-            self.seen.resize(at + 1, (state::IDLE, i32::MIN));
+            self.seen.resize_with(at + 1, unseen);
         }
         let words = &rt.segment().groups[at];
         // Within one process only the first level can tell groups apart: the others act on the whole context.
@@ -81,8 +94,10 @@ impl Local {
             let words = &rt.segment().groups[at];
             let id = GroupId(at as u64);
             let current = words.state.load(Acquire);
-            if current != seen.0 {
-                seen.0 = current;
+            // Whoever was told to go on is not drained, whatever the word still says.
+            if current != seen.state && !(current == state::DRAINED && seen.granted) {
+                seen.state = current;
+                seen.progress.forget();
                 let event = match current {
                     state::READY => Event::Ready(id),
                     state::DRAINED => Event::Drained(id),
@@ -91,8 +106,8 @@ impl Local {
                 self.arbiter.event(now, event, &mut self.actions);
             }
             let lent = words.lent_priority.load(Acquire);
-            if lent != seen.1 {
-                seen.1 = lent;
+            if lent != seen.lent {
+                seen.lent = lent;
                 let priority = (lent != i32::MIN).then_some(lent);
                 self.arbiter.event(now, Event::Lend { group: id, priority }, &mut self.actions);
             }
@@ -100,8 +115,30 @@ impl Local {
         if self.arbiter.next_timer().is_some_and(|due| due <= now) {
             self.arbiter.event(now, Event::Timer, &mut self.actions);
         }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.look(rt, now);
+        }
         self.act(rt);
-        self.arbiter.next_timer().map(|due| due.saturating_sub(now_us()) * 1000)
+        self.look_at = self.arbiter.any_scrutinised().then(|| self.look_at.unwrap_or(now + LOOK_US));
+        let due = self.arbiter.next_timer().into_iter().chain(self.look_at).min();
+        due.map(|due| due.saturating_sub(now_us()) * 1000)
+    }
+
+    /// Looks at the counters of those that run while others wait.
+    fn look(&mut self, rt: &Runtime, now: u64) {
+        for group in rt.groups() {
+            let at = usize::from(group.index());
+            let (id, Some(seen)) = (GroupId(at as u64), self.seen.get_mut(at)) else { continue };
+            if !self.arbiter.status(now, id).is_some_and(|s| s.scrutinised) {
+                seen.progress.forget();
+                continue;
+            }
+            let completed = rt.segment().groups[at].completed.load(core::sync::atomic::Ordering::Relaxed);
+            if let Some(event) = seen.progress.look(now, id, group.launches(rt), completed) {
+                self.arbiter.event(now, event, &mut self.actions);
+            }
+        }
     }
 
     fn act(&mut self, rt: &Runtime) {
@@ -129,19 +166,24 @@ impl Local {
                 Action::Open(id) => {
                     flag(id, gate::GRANTED, true);
                     wake_all(&words(id).gate);
-                    // What was reported drained is no longer.
-                    if let Some(seen) = self.seen.get_mut(id.0 as usize).filter(|s| s.0 == state::DRAINED) {
-                        seen.0 = state::READY;
+                    if let Some(seen) = self.seen.get_mut(id.0 as usize) {
+                        seen.granted = true;
+                        seen.progress.forget();
+                        // The next time it drains is news.
+                        if seen.state == state::DRAINED {
+                            seen.state = state::READY;
+                        }
                     }
                 }
                 Action::Close(id) => {
                     flag(id, gate::GRANTED, false);
+                    let Some(seen) = self.seen.get_mut(id.0 as usize) else { continue };
+                    seen.granted = false;
+                    seen.progress.forget();
                     // A turn may end before the thread that waited for it woke up: it is drained still, will not say so
                     // again, and must not be charged for what others do.
                     if words(id).state.load(SeqCst) == state::DRAINED {
-                        if let Some(seen) = self.seen.get_mut(id.0 as usize) {
-                            seen.0 = state::DRAINED;
-                        }
+                        seen.state = state::DRAINED;
                         self.cut_off.push(id);
                     }
                 }

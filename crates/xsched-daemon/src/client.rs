@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use xsched_policy::{GroupId, ProgramId};
+use xsched_policy::{GroupId, ProgramId, Progress};
 use xsched_proto::class::{self, Class, Company};
 use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
@@ -80,18 +80,8 @@ pub(crate) struct Group {
     pub(crate) interrupted: bool,
     /// Its commands were found too long to run beside others.
     pub(crate) too_long: bool,
-    /// The last look at its counters; none while they are of no interest.
-    pub(crate) seen: Option<Seen>,
-}
-
-/// A look at counters.
-pub(crate) struct Seen {
-    pub(crate) issued: u64,
-    pub(crate) completed: u64,
-    /// When they last changed, ns.
-    pub(crate) changed_at: u64,
-    /// The arbiter was told that they do not.
-    pub(crate) stale: bool,
+    /// The last look at its counters.
+    pub(crate) progress: Progress,
 }
 
 impl Group {

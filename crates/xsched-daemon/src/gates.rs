@@ -9,9 +9,9 @@ use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{gate, state};
 use xsched_proto::wire::{DaemonMsg, SIDE_BY_SIDE};
 
-use crate::client::{Seen, known_state};
+use crate::client::known_state;
 use crate::long_kernels;
-use crate::server::{LOOK_NS, Server};
+use crate::server::Server;
 
 /// The least that several groups get each when they share the bound, in µs: with less in flight a device that switches
 /// between their contexts does little else.
@@ -41,7 +41,7 @@ impl Server {
             // Whoever was told to go on is not drained, whatever the word still says.
             if now != group.state && !(now == state::DRAINED && group.granted) {
                 group.state = now;
-                group.seen = None;
+                group.progress.forget();
                 let event = match now {
                     state::READY => Event::Ready(id),
                     state::DRAINED => Event::Drained(id),
@@ -125,7 +125,7 @@ impl Server {
         }
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.granted = false;
-        group.seen = None;
+        group.progress.forget();
         group.words().gate.fetch_and(!gate::GRANTED, SeqCst);
         // A turn may end before the program noticed that it began: it is drained still and will not say so again.
         if group.words().state.load(SeqCst) == state::DRAINED {
@@ -151,7 +151,7 @@ impl Server {
     fn open(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.granted = true;
-        group.seen = None;
+        group.progress.forget();
         // The next time it drains is news.
         if group.state == state::DRAINED {
             group.state = state::READY;
@@ -186,28 +186,20 @@ impl Server {
 
     /// Looks at the counters of those that run while others wait.
     pub(crate) fn look(&mut self) {
-        let (now_ns, now_us) = (self.now_ns, self.now_us());
+        let now_us = self.now_us();
         for client in self.conns.values().filter_map(|c| c.client()) {
             let mut launches = None;
             for &id in &client.groups {
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 if !self.arbiter.status(now_us, id).is_some_and(|s| s.scrutinised) {
-                    group.seen = None;
+                    group.progress.forget();
                     continue;
                 }
                 let slot = usize::from(group.slot);
                 let issued = launches.get_or_insert_with(|| client.segment.group_launches())[slot];
                 let completed = client.segment.get().groups[slot].completed.load(Relaxed);
-                let Some(seen) = &mut group.seen else {
-                    group.seen = Some(Seen { issued, completed, changed_at: now_ns, stale: false });
-                    continue;
-                };
-                if (seen.issued, seen.completed) != (issued, completed) {
-                    *seen = Seen { issued, completed, changed_at: now_ns, stale: false };
-                    self.arbiter.event(now_us, Event::Progress(id), &mut self.actions);
-                } else if !seen.stale && now_ns.saturating_sub(seen.changed_at) >= LOOK_NS {
-                    seen.stale = true;
-                    self.arbiter.event(now_us, Event::Stale(id), &mut self.actions);
+                if let Some(event) = group.progress.look(now_us, id, issued, completed) {
+                    self.arbiter.event(now_us, event, &mut self.actions);
                 }
             }
         }

@@ -11,7 +11,7 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
 };
-use xsched_policy::{Action, Arbiter, Event, GroupId};
+use xsched_policy::{Action, Arbiter, Event, GroupId, LOOK_US};
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
 
 use crate::client::{Client, Group};
@@ -30,7 +30,7 @@ const PACKETS_PER_WAKE: usize = 16;
 /// Bytes kept for a command that does not read its answer.
 const OUT_MAX_BYTES: usize = 16 << 20;
 /// While somebody waits, the progress of those that run is looked at this often.
-pub(crate) const LOOK_NS: u64 = 20_000_000;
+const LOOK_NS: u64 = LOOK_US * 1000;
 /// While a gate is closed, the heartbeat page is written this often.
 const BEAT_NS: u64 = 50_000_000;
 

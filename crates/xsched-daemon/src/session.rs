@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::event::epoll::EventFlags;
-use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::{Event, GroupId, GroupSpec, ProgramId, Progress};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{GROUPS, QUEUES, gate, state};
@@ -137,7 +137,7 @@ impl Server {
             granted: false,
             interrupted: false,
             too_long: false,
-            seen: None,
+            progress: Progress::default(),
         })
     }
 

@@ -72,7 +72,7 @@ fn one_thread_with_streams_of_three_priorities_does_not_wait_for_itself() {
 #[test]
 fn events_in_a_cycle_across_groups_end_under_every_policy() {
     let gpu = Gpu::new();
-    for policy in ["hpf", "pup", "chaos"] {
+    for policy in ["hpf", "up", "pup", "chaos"] {
         let daemon = gpu.place.daemon(&["--policy", policy]);
         let lines = ends_well(&gpu, &[], "cycle");
         assert_eq!(lines, ["ok events in a cycle", "ok beside a busy middle one"], "{policy}");
@@ -84,8 +84,8 @@ fn events_in_a_cycle_across_groups_end_under_every_policy() {
 #[test]
 fn kernels_of_two_groups_that_wait_for_each_other_end() {
     let gpu = Gpu::new();
-    let spin = |rival: Option<&[&str]>| {
-        let mut process = gpu.run(&[], &gpu.program("groups"), &["spin"]);
+    let spin = |options: &[&str], rival: Option<&[&str]>| {
+        let mut process = gpu.run(options, &gpu.program("groups"), &["spin"]);
         process.expect("ready");
         // It comes now, lest the least urgent group is held from the beginning.
         let rival = rival.map(|options| steady(&gpu, options));
@@ -94,18 +94,19 @@ fn kernels_of_two_groups_that_wait_for_each_other_end() {
         let pid = process.pid();
         assert_eq!(process.finish(), ["ok told to go on", "ok kernels that wait for each other"]);
         let took = begin.elapsed();
-        println!("{took:?}");
+        println!("{options:?} {took:?}");
         assert!(took < Duration::from_secs(5), "{took:?}");
         gpu.assert_counts(pid);
         rival.into_iter().for_each(|rival| gpu.end(rival));
     };
-    for policy in ["hpf", "pup", "chaos"] {
+    for policy in ["hpf", "up", "pup", "chaos"] {
+        spin(&["--local", policy], None);
         let _daemon = gpu.place.daemon(&["--policy", policy]);
-        spin(None);
+        spin(&[], None);
     }
     // One of the two groups is less urgent than the rival.
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    spin(Some(&MIDDLE));
+    spin(&[], Some(&MIDDLE));
 }
 
 #[test]

@@ -5,13 +5,16 @@
 //! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into calls of the policy and its answers into
 //!   [`Action`]s, charges device time, and adds what every policy needs alike: operator suspension, jobs that run
 //!   on all their devices or on none, inheritance, guarantees between classes, domains within a program, and help for whoever starves behind a program without progress.
+//! - [`Progress`] tells it which groups get nowhere.
 //! - [`registry`] lists the policies by name.
 
 mod arbiter;
 mod policies;
+mod progress;
 pub mod registry;
 
 pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
+pub use progress::{LOOK_US, Progress};
 
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;

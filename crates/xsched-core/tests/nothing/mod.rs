@@ -25,11 +25,17 @@ impl Platform for Nothing {
 /// The second one tells of completions.
 static PLATFORMS: &[&dyn Platform] = &[&Nothing(false), &Nothing(true)];
 
+#[allow(dead_code)] // Not by all who include this.
 pub(crate) fn runtime() -> &'static Runtime {
+    runtime_over(PLATFORMS)
+}
+
+/// The same over others.
+pub(crate) fn runtime_over(platforms: &'static [&'static dyn Platform]) -> &'static Runtime {
     // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
     let segment: &'static Segment = unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
     let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-    Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, None, event(), event())))
+    Box::leak(Box::new(Runtime::new(segment, platforms, 0, None, None, event(), event())))
 }
 
 /// A queue of this handle and priority.

@@ -1,0 +1,73 @@
+//! A thread that is about to wait at a closed gate has what it gave to other groups begin and followed to its end.
+
+use std::sync::atomic::Ordering::*;
+use std::sync::{Mutex, OnceLock};
+
+use xsched_core::thread::{self, Entered};
+use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_proto::segment::gate;
+
+mod nothing;
+
+static RUNTIME: OnceLock<&'static Runtime> = OnceLock::new();
+/// Whose commands were made to begin.
+static FLUSHED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+struct Flushes;
+
+impl Platform for Flushes {
+    fn kind(&self) -> xsched_proto::wire::Platform {
+        xsched_proto::wire::Platform::Sim
+    }
+    fn levels(&self, _device: &str) -> u8 {
+        1
+    }
+    /// The thread is about to wait: whoever decides lets it go on.
+    fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        let handle = queue.handle();
+        Some(Box::new(move || {
+            FLUSHED.lock().unwrap().push(handle);
+            let rt = RUNTIME.get().unwrap();
+            for group in rt.groups() {
+                words(rt, group.index()).fetch_or(gate::GRANTED, SeqCst);
+            }
+        }))
+    }
+    fn reports_completion(&self) -> bool {
+        true
+    }
+}
+
+fn words(rt: &'static Runtime, group: u16) -> &'static std::sync::atomic::AtomicU32 {
+    &rt.segment().groups[usize::from(group)].gate
+}
+
+fn launch(rt: &'static Runtime, key: usize) {
+    rt.remember(key, || None).expect("a queue");
+    let Entered::Careful(queue, counter) = thread::enter(key) else { panic!("it is watched") };
+    let admission = queue.admit(rt, Work::default(), counter);
+    queue.commit(rt, &admission, true, counter);
+}
+
+#[test]
+fn only_what_the_thread_itself_used_and_no_default_stream() {
+    let rt = nothing::runtime_over(&[&Flushes]);
+    assert!(RUNTIME.set(rt).is_ok());
+    rt.attach(std::ptr::null_mut());
+    // Of the same group as 16, a default stream, one that this thread does not use, and the one it is held at.
+    for (key, handle, priority) in [(16, 16, 0), (32, 32, 0), (48, 1, 2), (64, 64, 3), (80, 80, 1)] {
+        rt.queue(key, || nothing::spec(handle, priority).map(|s| QueueSpec { platform: 0, ..s })).expect("a queue");
+    }
+    for group in rt.groups() {
+        group.set_registration(rt, Registration::Attached);
+        words(rt, group.index()).fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    }
+    for key in [16, 48] {
+        launch(rt, key);
+    }
+    assert!(FLUSHED.lock().unwrap().is_empty(), "nobody waits yet");
+    let held = rt.queue(80, || None).expect("a queue").group(rt).index();
+    words(rt, held).fetch_and(!gate::GRANTED, SeqCst);
+    launch(rt, 80);
+    assert_eq!(*FLUSHED.lock().unwrap(), [80, 16]);
+}

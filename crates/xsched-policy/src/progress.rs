@@ -1,0 +1,63 @@
+//! Whether a group gets anywhere, from looks at its counters.
+
+use crate::{Event, GroupId, Micros};
+
+/// Those whose progress is of interest are looked at this often; who got nowhere for so long is told as stale. In µs.
+pub const LOOK_US: Micros = 20_000;
+
+/// What was last seen of a group's counters.
+#[derive(Debug, Default)]
+pub struct Progress(Option<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    issued: u64,
+    completed: u64,
+    changed_at: Micros,
+    stale: bool,
+}
+
+impl Progress {
+    /// The group begins anew, or its progress is of no interest.
+    pub fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// A look at how many commands it has issued and completed so far. Returns what the arbiter is to be told.
+    pub fn look(&mut self, now: Micros, id: GroupId, issued: u64, completed: u64) -> Option<Event> {
+        let first = Seen { issued, completed, changed_at: now, stale: false };
+        let Some(seen) = &mut self.0 else {
+            self.0 = Some(first);
+            return None;
+        };
+        if (seen.issued, seen.completed) != (issued, completed) {
+            *seen = first;
+            return Some(Event::Progress(id));
+        }
+        if seen.stale || now.saturating_sub(seen.changed_at) < LOOK_US {
+            return None;
+        }
+        seen.stale = true;
+        Some(Event::Stale(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_nowhere_is_stale_once_and_any_counter_that_moves_ends_it() {
+        let (mut progress, id) = (Progress::default(), GroupId(7));
+        assert_eq!(progress.look(1_000, id, 5, 3), None, "nothing to compare with");
+        assert_eq!(progress.look(20_999, id, 5, 3), None);
+        assert_eq!(progress.look(21_000, id, 5, 3), Some(Event::Stale(id)));
+        assert_eq!(progress.look(90_000, id, 5, 3), None, "told already");
+        assert_eq!(progress.look(95_000, id, 5, 4), Some(Event::Progress(id)));
+        assert_eq!(progress.look(96_000, id, 6, 4), Some(Event::Progress(id)));
+        assert_eq!(progress.look(116_000, id, 6, 4), Some(Event::Stale(id)));
+        progress.forget();
+        assert_eq!(progress.look(200_000, id, 6, 4), None);
+        assert_eq!(progress.look(210_000, id, 6, 4), None, "counted from the first look");
+    }
+}
