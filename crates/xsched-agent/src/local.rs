@@ -194,3 +194,64 @@ impl Local {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::SeqCst;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use xsched_core::{Platform, QueueSpec, XQueue};
+    use xsched_proto::segment::Segment;
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Platform for Nothing {
+        fn kind(&self) -> xsched_proto::wire::Platform {
+            xsched_proto::wire::Platform::Sim
+        }
+        fn levels(&self, _device: &str) -> u8 {
+            1
+        }
+        fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+            None
+        }
+        fn reports_completion(&self) -> bool {
+            true
+        }
+    }
+
+    static PLATFORMS: &[&dyn Platform] = &[&Nothing];
+
+    fn runtime() -> &'static Runtime {
+        // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
+        let segment: &'static Segment =
+            unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
+        let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+        Box::leak(Box::new(Runtime::new(segment, PLATFORMS, 0, None, None, event(), event())))
+    }
+
+    /// As long as it is charged for what another does it is never behind it.
+    #[test]
+    fn whose_turn_ends_before_its_thread_wakes_up_gets_the_next_but_one() {
+        let rt = runtime();
+        let options = ProgramOptions { timeslice_us: Some(500), ..ProgramOptions::default() };
+        let mut local = Local::new("up", &options).expect("a policy");
+        rt.attach(core::ptr::null_mut());
+        for (handle, priority_steps) in [(16, 0), (32, 1)] {
+            let spec = QueueSpec { handle, platform: 0, device: "sim:0".into(), priority_steps, in_order: true };
+            rt.queue(handle, || Some(spec)).expect("a queue");
+        }
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        let words = &rt.segment().groups;
+        words[0].state.store(state::READY, SeqCst);
+        // A thread waits at the gate, and goes on doing so.
+        words[1].state.store(state::DRAINED, SeqCst);
+        let status = |local: &Local, id| local.arbiter.status(now_us(), GroupId(id)).expect("a group");
+        while status(&local, 1).suspensions < 5 {
+            local.turn(rt);
+            assert!(status(&local, 0).used_us < 500_000.0, "{:?}", status(&local, 1));
+        }
+    }
+}

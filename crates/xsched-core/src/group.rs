@@ -214,9 +214,7 @@ impl Group {
         }
         self.armed_at.store(0, Relaxed);
         slot.state.store(state::IDLE, Release);
-        if !exact && self.is_watched(rt) && !rt.is_quiet(self) {
-            rt.given_up.fetch_add(1, Relaxed);
-        }
+        rt.idles.fetch_add(exact.into(), Relaxed);
         // The launch that saw QUIET may have announced READY just before this store: put it back.
         if slot.gate.load(Acquire) & gate::QUIET == 0 {
             slot.state.store(state::READY, Release);

@@ -75,7 +75,7 @@ pub struct Runtime {
     timeslice_us: Option<u64>,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
-    pub(crate) given_up: AtomicU64,
+    pub(crate) idles: AtomicU64,
     agent_wakes_at: AtomicU64,
     pub(crate) poke_due: AtomicBool,
     detached: AtomicBool,
@@ -125,7 +125,7 @@ impl Runtime {
             timeslice_us,
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
+            idles: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
             poke_due: AtomicBool::new(false),
             detached: AtomicBool::new(false),
@@ -445,10 +445,9 @@ impl Runtime {
         self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
     }
 
-    /// How often a group with rivals was taken for idle only because it launched nothing for a while: nothing told of the
-    /// end of its last commands.
-    pub fn given_up(&self) -> u64 {
-        self.given_up.load(Relaxed)
+    /// How often the device was given back: a group was seen to have completed all of its commands.
+    pub fn idles(&self) -> u64 {
+        self.idles.load(Relaxed)
     }
 
     pub(crate) fn refresh(&self, group: &Group) {

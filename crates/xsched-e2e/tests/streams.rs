@@ -54,9 +54,9 @@ fn they_finish_under_other_policies_inside_the_process_and_out() {
     }
 }
 
-/// Kernels too short to be followed each by itself, on streams that take turns: a group whose kernels are done gives the
-/// device on although nobody waits for the last of them. Turns are so long that nothing else would end one here, but for
-/// the agent, which takes for idle who launched nothing for 0.1 s, and counts that.
+/// Kernels too short to be followed each by itself, on streams that take turns: a group gives the device back as soon as
+/// its kernels are done, although nobody waits for the last of them. That is counted, lest the machine's own speed matter;
+/// turns are too long to end by themselves.
 #[test]
 fn they_finish_soon_under_a_fair_share() {
     let place = Place::new();
@@ -70,9 +70,11 @@ fn they_finish_soon_under_a_fair_share() {
         assert_eq!(lines.last().unwrap(), "ok");
         place.assert_counts(&lines);
         let stats = place.stats_of(pid);
-        assert!(stats["gate_waits"].as_u64().unwrap() >= 100, "they take turns: {stats}");
-        // A thread of the program that the machine forgets for 0.1 s may look idle.
-        assert!(stats["given_up"].as_u64().unwrap() <= 3, "{stats}");
+        println!("{stats}");
+        let [waits, idles] = ["gate_waits", "idles"].map(|name| stats[name].as_u64().unwrap());
+        // 120 launches, each behind that of another group; some are late enough to find it done.
+        assert!(waits >= 20, "they take turns: {stats}");
+        assert!(idles * 10 >= waits * 7, "{stats}");
     };
     ends(&["--local", "up"]);
     let _daemon = place.daemon(&["--policy", "up"]);

@@ -49,11 +49,11 @@ pub(crate) extern "C" fn write() {
         let domains = domains(rt, launches);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
-             \"error\":{error}}},\"gate_waits\":{},\"given_up\":{},\
+             \"error\":{error}}},\"gate_waits\":{},\"idles\":{},\
              \"bound_escapes\":{bound_escapes},\"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
-            rt.given_up(),
+            rt.idles(),
             added.join(","),
             graphs()
         );
