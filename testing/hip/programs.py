@@ -10,11 +10,11 @@ import harness
 HERE = Path(__file__).resolve().parent
 MAJORS = (5, 6, 7)
 # Every check program runs on the newest major, the most telling ones on all.
-CHECKS = """minimal kernels streams events capture modes graphs nodes memops memory errors spt module library multithread
+CHECKS = """minimal kernels streams events capture modes graphs nodes ipc memops memory errors spt module library multithread
     procaddress""".split()
 ON_ALL = ("minimal", "kernels", "procaddress", "deep")
 # These make mistakes on purpose, so that a strict runtime would end them.
-MISTAKEN = ("errors", "module", "library", "memops", "graphs", "nodes", "modes")
+MISTAKEN = ("errors", "module", "library", "memops", "graphs", "nodes", "modes", "ipc")
 CHAIN = ("plugin", "framework", "operators", "dispatch", "planning", "vendors")
 ROUNDS = "5"  # of the deep chain
 REAL = ("rocrand", "hiprand", "rocsparse", "hipsparse")

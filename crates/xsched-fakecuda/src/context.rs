@@ -28,6 +28,7 @@ pub(crate) struct Ctx {
     group: Arc<Group>,
     pub(crate) legacy: Arc<Stream>,
     pub(crate) memory: crate::memory::Book,
+    pub(crate) ipc: crate::ipc::Book,
 }
 
 /// A device's primary context.
@@ -102,6 +103,7 @@ impl Ctx {
                 group,
                 legacy: Stream::legacy(this.clone()),
                 memory: crate::memory::Book::default(),
+                ipc: crate::ipc::Book::default(),
             })
         }))
     }

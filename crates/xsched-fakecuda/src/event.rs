@@ -3,8 +3,9 @@
 use crate::capture::{self, Capture};
 use crate::context::{Ctx, current};
 use crate::edge::{Null, Out};
+use crate::ipc::Shared;
 use crate::op::Op;
-use crate::process::{driver, known};
+use crate::process::{Driver, driver, known};
 use crate::result::{Error, Result};
 use crate::stream;
 use std::ffi::c_uint;
@@ -15,6 +16,8 @@ use xsched_sim::client::{EventSlot, lock};
 const DISABLE_TIMING: c_uint = 2;
 /// CU_EVENT_INTERPROCESS.
 const INTERPROCESS: c_uint = 4;
+/// What an event that processes share must be.
+pub(crate) const SHARED: c_uint = INTERPROCESS | DISABLE_TIMING;
 /// CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: in a capture, a node instead of a dependency.
 const EXTERNAL: c_uint = 1;
 
@@ -24,11 +27,27 @@ pub(crate) struct Event {
     pub(crate) ctx: Weak<Ctx>,
     pub(crate) slot: EventSlot,
     flags: c_uint,
+    pub(crate) shared: Option<Shared>,
     /// Where in a capture it was last recorded, if it was in one.
     pub(crate) captured: Mutex<Option<(Arc<Capture>, Vec<usize>)>>,
 }
 
 impl Event {
+    /// A new event, known by its handle.
+    pub(crate) fn add(driver: &Driver, ctx: &Arc<Ctx>, flags: c_uint, shared: Option<Shared>) -> Result<usize> {
+        let slot = ctx.sim.create_event()?;
+        let (ctx, captured) = (Arc::downgrade(ctx), Mutex::default());
+        Ok(driver.events.add(|handle| Arc::new(Self { handle, ctx, slot, flags, shared, captured })).handle)
+    }
+
+    /// Was it ever recorded?
+    fn is_recorded(&self) -> Result<bool> {
+        match self.shared {
+            Some(shared) => Ok(shared.recorded() > 0),
+            None => Ok(self.context()?.sim.recorded(self.slot)?.is_some()),
+        }
+    }
+
     pub(crate) fn context(&self) -> Result<Arc<Ctx>> {
         let ctx = self.ctx.upgrade().ok_or(Error::CONTEXT_IS_DESTROYED)?;
         ctx.check()?;
@@ -52,6 +71,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         if let Some(ctx) = self.ctx.upgrade() {
             let _ = ctx.sim.destroy_event(self.slot);
+            self.shared.inspect(|shared| shared.end(&ctx));
         }
     }
 }
@@ -65,17 +85,13 @@ pub(crate) fn find(handle: usize) -> Result<Arc<Event>> {
 
 pub(crate) fn create(out: Out<usize>, flags: c_uint) -> Result<()> {
     let out = out.required()?;
-    if flags & INTERPROCESS != 0 {
-        return Err(Error::NOT_SUPPORTED);
-    }
-    if flags & !3 != 0 {
+    let is_shared = flags & INTERPROCESS != 0;
+    if flags & !7 != 0 || (is_shared && flags & DISABLE_TIMING == 0) {
         return Err(Error::INVALID_VALUE);
     }
     let ctx = current()?;
-    let slot = ctx.sim.create_event()?;
-    let ctx = Arc::downgrade(&ctx);
-    let event = driver()?.events.add(|handle| Arc::new(Event { handle, ctx, slot, flags, captured: Mutex::default() }));
-    out.put(event.handle)
+    let shared = if is_shared { Some(Shared::new(&ctx)?) } else { None };
+    out.put(Event::add(driver()?, &ctx, flags, shared)?)
 }
 
 /// What was given with it still runs.
@@ -115,7 +131,7 @@ pub(crate) fn wait(null: Null, stream: usize, handle: usize, flags: c_uint) -> R
         (None, None) => stream.issue(Op::Wait(event)).map(drop),
         (Some(capture), None) => {
             // Nothing recorded is nothing to wait for.
-            if event.context()?.sim.recorded(event.slot)?.is_none() {
+            if !event.is_recorded()? {
                 return Ok(());
             }
             capture.invalidate();
@@ -130,6 +146,9 @@ pub(crate) fn query(handle: usize) -> Result<()> {
     event.not_captured()?;
     capture::potentially_unsafe()?;
     let ctx = event.context()?;
+    if let Some(shared) = event.shared {
+        return shared.query();
+    }
     Ok(ctx.sim.recorded(event.slot)?.map_or(Ok(()), |mark| ctx.sim.query(mark))?)
 }
 
@@ -138,6 +157,9 @@ pub(crate) fn synchronize(handle: usize) -> Result<()> {
     event.not_captured()?;
     capture::potentially_unsafe()?;
     let ctx = event.context()?;
+    if let Some(shared) = event.shared {
+        return shared.synchronize(&ctx);
+    }
     ctx.sim.recorded(event.slot)?.map_or(Ok(()), |mark| ctx.wait(mark))
 }
 

@@ -5,6 +5,7 @@
 //! - [`table`]: every function, what implements it; [`edge`]: arguments as C gives them.
 //! - [`process`]: what belongs to the process; [`slab`]: handles; [`stats`]: what was really done.
 //! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects.
+//! - [`nodes`]: parameters of a graph's nodes; [`ipc`]: memory and events that processes share.
 //! - [`op`]: a command, which is given to the device, or recorded by a [`capture`]; [`launch`], [`copy`], [`memops`]:
 //!   the kinds of it.
 //! - [`rm`]: channel groups and time slices, asked for by `ioctl` as a driver does.
@@ -13,7 +14,7 @@
 //! # What is not as on hardware
 //! Kernels are those of [`module::Kernel`]; a PTX text gives only their names. Kernels of one context run one at a time.
 //! A graph's nodes run one after the other. Device memory can be read by the host. Not there: managed memory, arrays and
-//! textures, virtual memory management, memory nodes of graphs, IPC, green contexts, multicast.
+//! textures, virtual memory management, memory nodes of graphs, green contexts, multicast.
 //!
 //! # Counts
 //! `fakeGetCounters` stores what was given to the device (the fields of [`stats::Counters`], in order). With
@@ -28,6 +29,7 @@ mod edge;
 mod event;
 mod exec;
 mod graph;
+mod ipc;
 mod launch;
 mod lookup;
 mod memops;

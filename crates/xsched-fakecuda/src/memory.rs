@@ -172,7 +172,12 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
     };
+    if ctx.ipc.opened(address).is_some() {
+        stats::illegal(format!("memory of another process at {address:#x} is freed"));
+        return Err(Error::INVALID_VALUE);
+    }
     ctx.sim.synchronize()?;
+    ctx.ipc.freed(&ctx, offset);
     Ok(ctx.sim.release(offset, heap)?)
 }
 
@@ -271,6 +276,11 @@ pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Result<()> {
 pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, address: u64) -> Result<()> {
     current()?;
     let (ctx, offset) = owner(address, 1).ok_or(Error::NOT_FOUND)?;
+    if let Some((start, length)) = ctx.ipc.opened(address) {
+        base.maybe(start);
+        size.maybe(length as usize);
+        return Ok(());
+    }
     let heaps = lock(&ctx.sim.heaps);
     let (start, length) =
         heaps.device.block_of(offset).or_else(|| heaps.host.block_of(offset)).ok_or(Error::NOT_FOUND)?;
@@ -304,10 +314,12 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
     }
     let offset = ctx.sim.offset(pointer(address), 0).filter(|&o| lock(&ctx.sim.heaps).device.is_block(o));
     let mut freed = lock(&ctx.memory.freed);
-    let Some(offset) = offset.filter(|&o| freed.iter().all(|&(_, other)| other != o)) else {
+    let own = ctx.ipc.opened(address).is_none();
+    let Some(offset) = offset.filter(|&o| own && freed.iter().all(|&(_, other)| other != o)) else {
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
     };
+    ctx.ipc.freed(&ctx, offset);
     let mark = ctx.sim.end(stream.slot)?;
     freed.push((mark, offset));
     Ok(())

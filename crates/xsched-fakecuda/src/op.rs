@@ -115,7 +115,10 @@ impl Op {
             }
             Self::Record(event) => {
                 Counters::add(&COUNTERS.records);
-                Ok(ctx.sim.record(event.slot, slot)?)
+                match event.shared {
+                    Some(shared) => shared.record(ctx, slot),
+                    None => Ok(ctx.sim.record(event.slot, slot)?),
+                }
             }
             Self::Wait(event) => wait(ctx, slot, event),
             Self::MemOps(ops) => {
@@ -148,6 +151,9 @@ fn call(ctx: &Ctx, slot: Slot, body: impl FnOnce() + Send + 'static) -> Result<M
 /// Waits for an event. The device knows only waits within a context; for another's event the stream waits for a word
 /// that a thread of ours writes.
 fn wait(ctx: &Arc<Ctx>, slot: Slot, event: &Event) -> Result<Mark> {
+    if let Some(shared) = event.shared {
+        return shared.hold(ctx, slot);
+    }
     let other = event.context()?;
     if Arc::ptr_eq(ctx, &other) {
         ctx.sim.wait_event(slot, event.slot)?;

@@ -7,8 +7,8 @@ use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    capture, context, copy, device, event, exec, graph, launch, lookup, memops, memory, module, nodes, op, process,
-    stream,
+    capture, context, copy, device, event, exec, graph, ipc, launch, lookup, memops, memory, module, nodes, op,
+    process, stream,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::atomic::AtomicU64;
@@ -267,6 +267,12 @@ functions! {
     driver cuMemPoolTrimTo(pool: Pool, keep: usize) => memory::pool_trim;
     driver cuMemPoolGetAttribute(pool: Pool, which: c_uint, value: Out<u64>) => memory::pool_attribute;
     driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: In<u64>) => memory::pool_set_attribute;
+
+    driver cuIpcGetMemHandle(out: Out<ipc::Handle>, at: u64) => ipc::get_memory;
+    driver cuIpcOpenMemHandle_v2(out: Out<u64>, handle: ipc::Handle, flags: c_uint) => ipc::open_memory;
+    driver cuIpcCloseMemHandle(at: u64) => ipc::close_memory;
+    driver cuIpcGetEventHandle(out: Out<ipc::Handle>, event: Event) => ipc::get_event;
+    driver cuIpcOpenEventHandle(out: Out<Event>, handle: ipc::Handle) => ipc::open_event;
 
     driver cuMemcpy / cuMemcpy_ptds(dst: u64, src: u64, bytes: usize) => copy::any;
     driver cuMemcpyAsync / cuMemcpyAsync_ptsz(dst: u64, src: u64, bytes: usize, stream: Stream) => copy::any_async;

@@ -98,6 +98,13 @@ functions! {
     pool_get = "cuMemPoolGetAttribute"(pool: usize, which: c_uint, value: *mut c_void);
     pool_set = "cuMemPoolSetAttribute"(pool: usize, which: c_uint, value: *mut c_void);
 
+    address_range = "cuMemGetAddressRange_v2"(start: *mut u64, bytes: *mut usize, address: u64);
+    ipc_get_memory = "cuIpcGetMemHandle"(out: *mut crate::ipc::Handle, address: u64);
+    ipc_open_memory = "cuIpcOpenMemHandle_v2"(out: *mut u64, handle: crate::ipc::Handle, flags: c_uint);
+    ipc_close_memory = "cuIpcCloseMemHandle"(address: u64);
+    ipc_get_event = "cuIpcGetEventHandle"(out: *mut crate::ipc::Handle, event: usize);
+    ipc_open_event = "cuIpcOpenEventHandle"(out: *mut usize, handle: crate::ipc::Handle);
+
     copy = "cuMemcpy"(dst: u64, src: u64, bytes: usize);
     copy_to_device = "cuMemcpyHtoD_v2"(dst: u64, src: u64, bytes: usize);
     copy_to_host = "cuMemcpyDtoH_v2"(dst: u64, src: u64, bytes: usize);

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// hipEventBlockingSync, hipEventDisableTiming: the driver's own numbers.
 const COMMON: c_uint = 3;
+const DISABLE_TIMING: c_uint = 2;
+/// hipEventInterprocess, of events without times only.
 const INTERPROCESS: c_uint = 4;
 /// hipEventDisableSystemFence, hipEventReleaseToDevice, hipEventReleaseToSystem: of no meaning here.
 const FENCES: c_uint = 0xe000_0000;
@@ -20,6 +22,24 @@ pub(crate) struct Event {
     /// The driver's.
     pub(crate) real: usize,
     pub(crate) device: usize,
+    /// Of several processes.
+    shared: bool,
+}
+
+impl Event {
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+}
+
+/// A handle for a driver's event.
+pub(crate) fn add(real: usize, shared: bool) -> Result<usize> {
+    let (device, mut handle) = (current_number(), 0);
+    runtime()?.events.add(|made| {
+        handle = made;
+        Event { real, device, shared }
+    });
+    Ok(handle)
 }
 
 /// The event that a handle names.
@@ -37,20 +57,13 @@ pub(crate) fn create(out: Out<usize>) -> Result<()> {
 
 pub(crate) fn create_with_flags(out: Out<usize>, flags: c_uint) -> Result<()> {
     let out = out.required()?;
-    if flags & INTERPROCESS != 0 {
-        return Err(Error::NOT_SUPPORTED);
-    }
-    if flags & !(COMMON | FENCES) != 0 {
+    let shared = flags & INTERPROCESS != 0;
+    if flags & !(COMMON | INTERPROCESS | FENCES) != 0 || (shared && flags & DISABLE_TIMING == 0) {
         return Err(Error::INVALID_VALUE);
     }
-    let (mut real, mut handle) = (0, 0);
-    driver()?.event_create(&raw mut real, flags & COMMON)?;
-    let device = current_number();
-    runtime()?.events.add(|made| {
-        handle = made;
-        Event { real, device }
-    });
-    Ok(out.put(handle)?)
+    let mut real = 0;
+    driver()?.event_create(&raw mut real, flags & (COMMON | INTERPROCESS))?;
+    Ok(out.put(add(real, shared)?)?)
 }
 
 /// A destroyed event is told as what it was made in being gone, as real runtimes do.

@@ -8,6 +8,7 @@
 //! - [`runtime`]: devices and what belongs to the process; [`registry`]: handles.
 //! - [`stream`], [`event`], [`memory`], [`copy`], [`volume`], [`memops`], [`capture`], [`graph`], [`node`]: the objects and
 //!   their commands.
+//! - [`ipc`]: memory and events that processes share.
 //! - [`register`]: what compiled programs register before `main`; [`code`]: their code objects; [`module`]: modules;
 //!   [`launch`] and [`kernel`]: launches, and the kernels that really run.
 //! - [`lookup`]: `hipGetProcAddress`; [`stats`]: what was really done.
@@ -15,7 +16,7 @@
 //! # What is not as on hardware
 //! No device code is executed: kernels are those of [`kernel::Kernel`], found by plain or mangled name; a launch of any
 //! other kernel is counted, takes device time (`FAKEHIP_UNKNOWN_NS`, 5,000 ns) and does nothing. Not there: arrays,
-//! textures, virtual memory management, IPC, memory nodes of graphs, hiprtc.
+//! textures, virtual memory management, memory nodes of graphs, hiprtc.
 //!
 //! # Environment
 //! - `FAKEHIP_STRICT=1`: the first misuse (a handle that does not exist, memory that was freed, a direction that is not the
@@ -33,6 +34,7 @@ mod driver;
 mod edge;
 mod event;
 mod graph;
+mod ipc;
 mod kernel;
 mod launch;
 mod lookup;

@@ -56,6 +56,16 @@ fn take(start: u64, kinds: &[Kind]) -> Option<Range> {
     Some(range)
 }
 
+/// Memory of another process, which is device memory here.
+pub(crate) fn note_opened(start: u64, bytes: usize) {
+    note(start, bytes, Kind::Device, 0);
+}
+
+/// That is closed again.
+pub(crate) fn closed(start: u64) {
+    take(start, &[Kind::Device]);
+}
+
 /// The range that an address lies in.
 pub(crate) fn range_of(address: u64) -> Option<Range> {
     let ranges = lock(&RANGES);
@@ -72,6 +82,7 @@ pub(crate) fn was_freed(address: u64) -> bool {
 /// A device was reset.
 pub(crate) fn forget(device: usize) {
     lock(&RANGES).retain(|_, range| range.device != device || range.kind == Kind::Registered);
+    crate::ipc::forget(device);
 }
 
 pub(crate) fn alloc(out: Out<u64>, bytes: usize) -> Result<()> {
@@ -129,6 +140,9 @@ pub(crate) fn mem_alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, he
 pub(crate) fn free(address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
+    }
+    if crate::ipc::is_opened(address) {
+        return stats::wrong(&format!("hipFree of {address:#x}, another process's"), Error::INVALID_VALUE);
     }
     match take(address, &[Kind::Device, Kind::Managed { pinned: false }, Kind::Managed { pinned: true }]) {
         Some(range) => on_device(range.device, || match range.kind {
@@ -319,7 +333,7 @@ pub(crate) fn alloc_from_pool(out: Out<u64>, bytes: usize, pool: usize, stream: 
 
 pub(crate) fn free_async(address: u64, stream: usize) -> Result<()> {
     let target = Target::find(Null::Legacy, stream)?;
-    if take(address, &[Kind::Device]).is_none() {
+    if crate::ipc::is_opened(address) || take(address, &[Kind::Device]).is_none() {
         return stats::wrong(&format!("hipFreeAsync of {address:#x}, not allocated"), Error::INVALID_VALUE);
     }
     target.with(|real| driver()?.free_async(address, real))

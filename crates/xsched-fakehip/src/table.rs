@@ -10,7 +10,7 @@ use crate::memory::PointerAttributes;
 use crate::register::{self, Dim3, Wrapper};
 use crate::volume::{Copy3d, Extent, Pitched};
 use crate::{
-    capture, context, copy, device, event, graph, launch, lookup, memops, memory, module, node, stream, volume,
+    capture, context, copy, device, event, graph, ipc, launch, lookup, memops, memory, module, node, stream, volume,
 };
 use fakecuda::{In, Out, Text};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -253,6 +253,12 @@ functions! {
     device hipMemPoolSetAttribute(pool: Pool, which: c_uint, value: Pointer) => memory::pool_set;
     device hipMemAdvise(at: Address, bytes: usize, advice: c_int, number: c_int) => memory::advise;
     device hipMemPrefetchAsync(at: Address, bytes: usize, number: c_int, stream: Stream) => memory::prefetch;
+
+    device hipIpcGetMemHandle(out: Out<ipc::Handle>, at: Address) => ipc::get_memory;
+    device hipIpcOpenMemHandle(out: Out<Address>, handle: ipc::Handle, flags: c_uint) => ipc::open_memory;
+    device hipIpcCloseMemHandle(at: Address) => ipc::close_memory;
+    device hipIpcGetEventHandle(out: Out<ipc::Handle>, event: Event) => ipc::get_event;
+    device hipIpcOpenEventHandle(out: Out<Event>, handle: ipc::Handle) => ipc::open_event;
 
     device hipMemcpy / hipMemcpy_spt(dst: Address, src: Address, bytes: usize, kind: c_int) => copy::copy;
     device hipMemcpyAsync / hipMemcpyAsync_spt(dst: Address, src: Address, bytes: usize, kind: c_int, stream: Stream)

@@ -28,6 +28,16 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
+    /// Maps pages of another file, from `offset` on, in the place of those at `at`; all in whole pages.
+    pub fn replace(&self, at: u64, fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
+        let whole = [at, offset, bytes].iter().all(|n| n.is_multiple_of(4096)) && bytes > 0;
+        let place = self.at(at, bytes).filter(|_| whole).ok_or(io::ErrorKind::InvalidInput)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: the range lies in this mapping, of which there are only raw pointers; it stays mapped throughout.
+        unsafe { rustix::mm::mmap(place.cast(), bytes as usize, protection, flags | MapFlags::FIXED, fd, offset)? };
+        Ok(())
+    }
+
     /// First byte.
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()

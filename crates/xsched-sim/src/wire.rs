@@ -13,7 +13,7 @@ pub const WORDS: usize = 8;
 /// A message.
 pub type Words = [u64; WORDS];
 /// First word of a greeting; its last byte is the version of everything shared.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x02");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x03");
 /// Most descriptors in a message.
 pub const MAX_FDS: usize = 3;
 
@@ -57,6 +57,35 @@ pub enum Request {
     /// Reply: kernels, copies and sets of this context given and completed; switches of the device; given on the
     /// device by everybody.
     Counters,
+    /// Lets other clients import pages of this context's arena. Reply: a number and a secret.
+    Export {
+        /// Where in the arena they begin, whole pages.
+        offset: u64,
+        /// Their length.
+        bytes: u64,
+    },
+    /// Ends that.
+    Unexport {
+        /// Its number.
+        number: u64,
+    },
+    /// Puts exported pages of another context in the place of some of this one's. Reply: where in the file they begin,
+    /// with the descriptor of the file.
+    Import {
+        /// Of the export.
+        number: u64,
+        /// Of the export.
+        secret: u64,
+        /// Where in this context's arena, whole pages.
+        at: u64,
+        /// The export's length.
+        bytes: u64,
+    },
+    /// Ends that: the arena's own pages come back. Reply: nothing, with the descriptor of the arena.
+    Restore {
+        /// Where they were imported.
+        at: u64,
+    },
 }
 
 impl Request {
@@ -68,18 +97,26 @@ impl Request {
             Self::Register { region, offset, bytes } => [MAGIC, 3, region.into(), offset, bytes, 0, 0, 0],
             Self::Unregister { region } => [MAGIC, 4, region.into(), 0, 0, 0, 0, 0],
             Self::Counters => [MAGIC, 5, 0, 0, 0, 0, 0, 0],
+            Self::Export { offset, bytes } => [MAGIC, 6, 0, offset, bytes, 0, 0, 0],
+            Self::Unexport { number } => [MAGIC, 7, number, 0, 0, 0, 0, 0],
+            Self::Import { number, secret, at, bytes } => [MAGIC, 8, number, at, bytes, secret, 0, 0],
+            Self::Restore { at } => [MAGIC, 9, 0, at, 0, 0, 0, 0],
         }
     }
 
     /// From words.
     pub fn decode(words: Words) -> Option<Self> {
-        let [magic, kind, a, offset, bytes, ..] = words;
+        let [magic, kind, a, offset, bytes, secret, ..] = words;
         match (magic == MAGIC, kind) {
             (true, 1) => Some(Self::Count),
             (true, 2) => Some(Self::Context { device: a }),
             (true, 3) => Some(Self::Register { region: u32::try_from(a).ok()?, offset, bytes }),
             (true, 4) => Some(Self::Unregister { region: u32::try_from(a).ok()? }),
             (true, 5) => Some(Self::Counters),
+            (true, 6) => Some(Self::Export { offset, bytes }),
+            (true, 7) => Some(Self::Unexport { number: a }),
+            (true, 8) => Some(Self::Import { number: a, secret, at: offset, bytes }),
+            (true, 9) => Some(Self::Restore { at: offset }),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use super::connect::greet;
 use super::error::{Error, Result};
 use super::heap::Heap;
 use super::regions::Regions;
+use super::share::Imports;
 use crate::command::{Action, Command, Place};
 use crate::layout::{ARENA_BYTES, DEVICE_BYTES, EVENTS, RING, STREAM_DEPTH, STREAMS, Shared};
 use crate::memory::{Mapping, now_ns};
@@ -100,6 +101,7 @@ pub struct Context {
     pub heaps: Mutex<Heaps>,
     /// The program's own memory that the device has been told of.
     pub regions: Regions,
+    pub(super) imports: Imports,
     request: Mutex<()>,
     pub(super) calls: Calls,
 }
@@ -134,11 +136,16 @@ impl Context {
             }),
             heaps: Mutex::new(Heaps { device: Heap::new(0..device_end), host: Heap::new(device_end..end) }),
             regions: Regions::default(),
+            imports: Imports::default(),
             request: Mutex::new(()),
             calls: Calls::default(),
         }));
         super::calls::spawn("simdev-watch", || context.watch())?;
         Ok(context)
+    }
+
+    pub(super) fn arena(&self) -> &Mapping {
+        &self.arena
     }
 
     /// Descriptors that a forked child must not keep: while it did, the device would think this process alive.
@@ -162,8 +169,11 @@ impl Context {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.lose();
         // The mapping stays, since somebody may be using it, but its pages need not.
-        // SAFETY: the range is our own mapping of a memfd; its contents end with the context.
-        let _ = unsafe { rustix::mm::madvise(self.arena.base().cast(), ARENA_BYTES, rustix::mm::Advice::LinuxRemove) };
+        for (start, bytes) in self.imports.gaps() {
+            // SAFETY: the range is our own mapping of our own memfd; its contents end with the context.
+            let _ =
+                unsafe { rustix::mm::madvise(self.address(start), bytes as usize, rustix::mm::Advice::LinuxRemove) };
+        }
     }
 
     /// Gives a block of one of the heaps back.
@@ -517,13 +527,18 @@ impl Context {
 
     /// Asks the device something and returns the words after the status.
     pub fn ask(&self, request: Request, fd: Option<&OwnedFd>) -> Result<[u64; WORDS - 1]> {
+        self.request(request, fd).map(|(words, _)| words)
+    }
+
+    /// The same, with the descriptors that the answer brings.
+    pub(super) fn request(&self, request: Request, fd: Option<&OwnedFd>) -> Result<([u64; WORDS - 1], Vec<OwnedFd>)> {
         use rustix::fd::AsFd;
         let _turn = lock(&self.request);
         let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
         wire::send(&self.socket, request.encode(), &fds).map_err(|_| Error::DeviceLost)?;
-        let ([status, rest @ ..], _) = wire::receive(&self.socket).map_err(|_| Error::DeviceLost)?;
+        let ([status, rest @ ..], fds) = wire::receive(&self.socket).map_err(|_| Error::DeviceLost)?;
         Error::check(status)?;
-        Ok(rest)
+        Ok((rest, fds))
     }
 
     /// Sets the time slice without waiting for anybody.

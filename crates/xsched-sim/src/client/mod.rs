@@ -13,12 +13,14 @@ mod error;
 mod heap;
 mod maps;
 mod regions;
+mod share;
 mod spawn;
 
 pub use calls::{Function, spawn};
 pub use context::{Context, EventSlot, Heaps, Mark, Ordering, Slot, State, lock};
 pub use error::{Error, Result};
 pub use heap::Heap;
+pub use share::{Export, PAGE};
 
 use crate::wire::Request;
 

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::SealFlags;
 use rustix::thread::futex;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -31,6 +32,10 @@ pub(super) struct Client {
     pub(super) launched: u64,
     pub(super) completed: u64,
     shared: Mapping,
+    /// The file of its arena.
+    pub(super) arena: Rc<OwnedFd>,
+    /// Others' pages in it: offset → bytes.
+    imports: BTreeMap<u64, u64>,
     tail: u64,
     last_stamp: u64,
     timeslice_ns: u64,
@@ -64,6 +69,8 @@ impl Client {
             regions: Regions::from([(0, Rc::new(Mapping::new(&arena, 0, ARENA_BYTES)?))]),
             launched: 0,
             completed: 0,
+            arena: Rc::new(rustix::io::fcntl_dupfd_cloexec(&arena, 3)?),
+            imports: BTreeMap::new(),
             shared: Mapping::new(&control, 0, size_of::<Shared>())?,
             tail: 0,
             last_stamp: 0,
@@ -189,6 +196,36 @@ impl Client {
         let shared = self.shared();
         shared.streams.iter().filter(|slot| slot.waiters.load(Relaxed) != 0).for_each(|slot| wake(&slot.wake));
         wake(&shared.device.room);
+    }
+
+    /// May others be given these pages? Not what is another's.
+    pub(super) fn may_export(&self, offset: u64, bytes: u64) -> bool {
+        let end = offset.checked_add(bytes).filter(|&end| end <= ARENA_BYTES as u64 && bytes > 0);
+        let whole = offset.is_multiple_of(4096) && bytes.is_multiple_of(4096);
+        whole && end.is_some_and(|end| self.imported(offset, end).is_none())
+    }
+
+    /// An import that overlaps a range.
+    fn imported(&self, start: u64, end: u64) -> Option<u64> {
+        self.imports.iter().find(|&(&at, &bytes)| at < end && start < at + bytes).map(|(&at, _)| at)
+    }
+
+    /// Puts pages of another arena in the place of some of its own.
+    pub(super) fn import(&mut self, at: u64, fd: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
+        let refused = !self.may_export(at, bytes) || self.imports.len() >= 1024;
+        let arena = self.regions.get(&0).filter(|_| !refused).ok_or(io::ErrorKind::InvalidInput)?;
+        arena.replace(at, fd, offset, bytes)?;
+        self.imports.insert(at, bytes);
+        Ok(())
+    }
+
+    /// Ends that.
+    pub(super) fn restore(&mut self, at: u64) -> io::Result<()> {
+        let arena = self.regions.get(&0).ok_or(io::ErrorKind::InvalidInput)?;
+        let bytes = *self.imports.get(&at).ok_or(io::ErrorKind::InvalidInput)?;
+        arena.replace(at, &self.arena, at, bytes)?;
+        self.imports.remove(&at);
+        Ok(())
     }
 
     /// Adds a region of the client's own memory.

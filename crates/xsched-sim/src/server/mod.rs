@@ -23,9 +23,11 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use settings::Settings;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::Duration;
@@ -33,6 +35,8 @@ use std::time::Duration;
 /// Looks at blocked waits are this far apart at first, and later a sixteenth of the time waited so far, up to the
 /// longest: a gate closed for long costs about a twentieth of a core, not a whole one. In ns.
 const POLL_NS: std::ops::RangeInclusive<u64> = 10_000..=200_000;
+/// So many exports of all clients there may be.
+const MOST_EXPORTS: usize = 65_536;
 /// Epoll keys below this one are the server's own.
 const FIRST_KEY: u64 = 16;
 const LISTENER: u64 = 0;
@@ -66,6 +70,17 @@ enum Input {
     Runnable(bool),
 }
 
+/// Pages of a client's arena that others may import.
+struct Exported {
+    /// Key of the client.
+    owner: u64,
+    secret: u64,
+    /// The file of the arena.
+    arena: Rc<OwnedFd>,
+    offset: u64,
+    bytes: u64,
+}
+
 type Device = Model<(Effect, bool)>;
 
 struct Server {
@@ -79,6 +94,10 @@ struct Server {
     /// Connections that have not said what they want.
     greeting: BTreeMap<u64, OwnedFd>,
     clients: BTreeMap<u64, Client>,
+    /// By number.
+    exports: BTreeMap<u64, Exported>,
+    /// No number is given twice.
+    next_export: u64,
     /// For each device, the keys of the clients by context.
     keys: Vec<BTreeMap<ContextId, u64>>,
     next_key: u64,
@@ -108,6 +127,8 @@ impl Server {
             launched: vec![0; settings.devices],
             greeting: BTreeMap::new(),
             clients: BTreeMap::new(),
+            exports: BTreeMap::new(),
+            next_export: 1,
             keys: vec![BTreeMap::new(); settings.devices],
             next_key: FIRST_KEY,
             poll: None,
@@ -332,6 +353,39 @@ impl Server {
                 let known = region != 0 && client.regions.remove(&region).is_some();
                 reply(&client.socket, if known { status::OK } else { status::INVALID_VALUE }, [0; 4])
             }
+            Some(Request::Export { offset, bytes }) => {
+                if !client.may_export(offset, bytes) || self.exports.len() >= MOST_EXPORTS {
+                    return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
+                }
+                let number = self.next_export;
+                self.next_export += 1;
+                let secret = RandomState::new().build_hasher().finish();
+                let arena = client.arena.clone();
+                self.exports.insert(number, Exported { owner: key, secret, arena, offset, bytes });
+                reply(&client.socket, status::OK, [number, secret, 0, 0])
+            }
+            Some(Request::Unexport { number }) => {
+                let own = self.exports.get(&number).is_some_and(|export| export.owner == key);
+                if own {
+                    self.exports.remove(&number);
+                }
+                reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4])
+            }
+            Some(Request::Import { number, secret, at, bytes }) => {
+                let of = |export: &&Exported| (export.secret, export.bytes) == (secret, bytes) && export.owner != key;
+                let export = self.exports.get(&number).filter(of);
+                match export.filter(|export| client.import(at, &export.arena, export.offset, bytes).is_ok()) {
+                    Some(export) => {
+                        let words = [status::OK, export.offset, 0, 0, 0, 0, 0, 0];
+                        wire::send(&client.socket, words, &[export.arena.as_fd()])
+                    }
+                    None => reply(&client.socket, status::INVALID_VALUE, [0; 4]),
+                }
+            }
+            Some(Request::Restore { at }) => match client.restore(at) {
+                Ok(()) => wire::send(&client.socket, [status::OK, 0, 0, 0, 0, 0, 0, 0], &[client.arena.as_fd()]),
+                Err(_) => reply(&client.socket, status::INVALID_VALUE, [0; 4]),
+            },
             Some(Request::Counters) => {
                 let (device, total) = (&self.devices[client.device], self.launched[client.device]);
                 let counters = [client.launched, client.completed, device.switches(), total];
@@ -344,6 +398,7 @@ impl Server {
     /// Ends a client's context; its work is dropped.
     fn remove(&mut self, key: u64) {
         if let Some(client) = self.clients.remove(&key) {
+            self.exports.retain(|_, export| export.owner != key);
             self.keys[client.device].remove(&client.context);
             self.devices[client.device].remove_context(client.context);
         }
