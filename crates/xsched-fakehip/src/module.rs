@@ -4,11 +4,13 @@ use crate::code::Image;
 use crate::kernel::Kernel;
 use crate::memory;
 use crate::result::{Error, Result};
-use crate::runtime::{driver, lock, runtime};
+use crate::runtime::{driver, given, lock, runtime};
 use crate::stats;
 use fakecuda::{In, Out, Text};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// A module.
@@ -29,13 +31,22 @@ pub(crate) struct Function {
     pub(crate) module: usize,
     pub(crate) name: String,
     pub(crate) kernel: Option<Kernel>,
+    /// The most shared memory that launches may ask for, in bytes: kept and told.
+    pub(crate) most_shared: Arc<AtomicI32>,
 }
 
+/// Shared memory of a block, in bytes.
+const SHARED: c_int = 64 << 10;
+
 impl Function {
+    fn new(handle: usize, module: usize, name: String) -> Self {
+        let kernel = Kernel::find(&name);
+        Self { handle, module, name, kernel, most_shared: Arc::new(SHARED.into()) }
+    }
+
     /// One that a host address stands for, not of a module.
     pub(crate) fn registered(name: String) -> Self {
-        let kernel = Kernel::find(&name);
-        Self { handle: 0, module: 0, name, kernel }
+        Self::new(0, 0, name)
     }
 
     pub(crate) fn is_registered(&self) -> bool {
@@ -96,11 +107,12 @@ pub(crate) fn library_load_data(
     image: *const c_void,
     _: In<c_int>,
     _: In<*mut c_void>,
-    _: c_uint,
+    options: c_uint,
     _: In<c_int>,
     _: In<*mut c_void>,
     _: c_uint,
 ) -> Result<()> {
+    no_options(options)?;
     load_data(out, image)
 }
 
@@ -110,12 +122,18 @@ pub(crate) fn library_load(
     path: Text,
     _: In<c_int>,
     _: In<*mut c_void>,
-    _: c_uint,
+    options: c_uint,
     _: In<c_int>,
     _: In<*mut c_void>,
     _: c_uint,
 ) -> Result<()> {
+    no_options(options)?;
     load(out, path)
+}
+
+/// Options of a compiler: a library is compiled.
+fn no_options(count: c_uint) -> Result<()> {
+    if count == 0 { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 
 /// A kernel's handle is its function's.
@@ -157,18 +175,84 @@ pub(crate) fn get_function(out: Out<usize>, handle: usize, name: Text) -> Result
     if name.is_empty() || !there {
         return Err(Error::NOT_FOUND);
     }
-    let mut functions = lock(&module.functions);
-    if let Some(&known) = functions.get(&name) {
-        return Ok(out.put(known)?);
-    }
-    let (kernel, mut handle) = (Kernel::find(&name), 0);
-    runtime()?.functions.add(|made| {
-        handle = made;
-        Function { handle, module: module.handle, name: name.clone(), kernel }
-    });
-    functions.insert(name, handle);
-    Ok(out.put(handle)?)
+    Ok(out.put(module.function(name)?)?)
 }
+
+impl Module {
+    /// Handle of a kernel that it has.
+    fn function(&self, name: String) -> Result<usize> {
+        let mut functions = lock(&self.functions);
+        if let Some(&known) = functions.get(&name) {
+            return Ok(known);
+        }
+        let mut handle = 0;
+        runtime()?.functions.add(|made| {
+            handle = made;
+            Function::new(made, self.handle, name.clone())
+        });
+        functions.insert(name, handle);
+        Ok(handle)
+    }
+}
+
+/// Handles of the first kernels of a library.
+pub(crate) fn kernels(out: Out<usize>, room: c_uint, handle: usize) -> Result<()> {
+    let (out, module) = (out.required()?, find(handle)?);
+    let names = module.names.as_ref().ok_or(Error::NOT_SUPPORTED)?;
+    let handles: Vec<usize> =
+        names.iter().take(room as usize).map(|name| module.function(name.clone())).collect::<Result<_>>()?;
+    out.list(handles);
+    Ok(())
+}
+
+/// The name stays as long as the process.
+pub(crate) fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Result<()> {
+    let out = out.required()?;
+    if kernel == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    function(kernel)?;
+    Ok(out.put(crate::register::name_of_function(kernel))?)
+}
+
+/// Where in a packed buffer an argument lies. Of a kernel without code here nobody knows.
+pub(crate) fn kernel_parameter(kernel: usize, index: usize, offset: Out<usize>, size: Out<usize>) -> Result<()> {
+    let offset = offset.required()?;
+    if kernel == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let known = function(kernel).map_err(|_| Error::INVALID_DEVICE_FUNCTION)?.kernel.ok_or(Error::NOT_SUPPORTED)?;
+    let place = known.offsets().zip(known.parameters()).nth(index);
+    let (at, &bytes) = place.ok_or(Error::INVALID_VALUE)?;
+    size.maybe(bytes);
+    Ok(offset.put(at)?)
+}
+
+pub(crate) fn kernel_attribute(out: Out<c_int>, which: c_int, kernel: usize, device: c_int) -> Result<()> {
+    let out = out.required()?;
+    function(kernel)?;
+    given(device)?;
+    attribute(out, which, kernel)
+}
+
+pub(crate) fn set_kernel_attribute(which: c_int, value: c_int, kernel: usize, device: c_int) -> Result<()> {
+    if kernel == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let function = function(kernel).map_err(|_| Error::INVALID_DEVICE_FUNCTION)?;
+    given(device)?;
+    match which {
+        MOST_SHARED if (0..=SHARED).contains(&value) => function.most_shared.store(value, Relaxed),
+        // A hint.
+        CARVEOUT => {}
+        _ => return Err(Error::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, HIP_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT.
+const MOST_SHARED: c_int = 8;
+const CARVEOUT: c_int = 9;
 
 pub(crate) fn function_count(out: Out<c_uint>, handle: usize) -> Result<()> {
     Ok(out.put(find(handle)?.names.as_ref().map_or(0, BTreeSet::len) as c_uint)?)
@@ -204,10 +288,11 @@ pub(crate) fn allocate(bytes: usize, data: &[u8]) -> Result<u64> {
 
 /// `hipFuncGetAttribute`: threads a block, shared memory, constants, locals, registers.
 pub(crate) fn attribute(out: Out<c_int>, which: c_int, handle: usize) -> Result<()> {
-    function(handle)?;
+    let function = function(handle)?;
     Ok(out.put(match which {
         0 => 1024,
         4 => 32,
+        MOST_SHARED => function.most_shared.load(Relaxed),
         1..=9 => 0,
         _ => return Err(Error::INVALID_VALUE),
     })?)
@@ -231,7 +316,7 @@ pub(crate) struct Attributes {
 
 pub(crate) fn attributes(out: Out<Attributes>, host: usize) -> Result<()> {
     crate::register::function(host)?;
-    let all = Attributes { most_dynamic_shared: 64 << 10, most_threads: 1024, registers: 32, ..Attributes::default() };
+    let all = Attributes { most_dynamic_shared: SHARED, most_threads: 1024, registers: 32, ..Attributes::default() };
     Ok(out.put(all)?)
 }
 
@@ -261,8 +346,44 @@ pub(crate) fn module_occupancy(out: Out<c_int>, handle: usize, threads: c_int, _
     Ok(out.put(blocks(threads)?)?)
 }
 
-pub(crate) fn best_block(grid: Out<c_int>, block: Out<c_int>, host: usize, _: usize, limit: c_int) -> Result<()> {
-    crate::register::function(host)?;
+pub(crate) fn module_occupancy_with_flags(
+    out: Out<c_int>,
+    handle: usize,
+    threads: c_int,
+    shared: usize,
+    _: c_uint,
+) -> Result<()> {
+    module_occupancy(out, handle, threads, shared)
+}
+
+pub(crate) fn module_best_block(
+    grid: Out<c_int>,
+    block: Out<c_int>,
+    handle: usize,
+    _: usize,
+    limit: c_int,
+) -> Result<()> {
+    function(handle)?;
+    best(grid, block, limit)
+}
+
+pub(crate) fn module_best_block_with_flags(
+    grid: Out<c_int>,
+    block: Out<c_int>,
+    handle: usize,
+    shared: usize,
+    limit: c_int,
+    _: c_uint,
+) -> Result<()> {
+    module_best_block(grid, block, handle, shared, limit)
+}
+
+fn best(grid: Out<c_int>, block: Out<c_int>, limit: c_int) -> Result<()> {
     grid.put(60)?;
     Ok(block.put(if limit > 0 { limit.min(256) } else { 256 })?)
+}
+
+pub(crate) fn best_block(grid: Out<c_int>, block: Out<c_int>, host: usize, _: usize, limit: c_int) -> Result<()> {
+    crate::register::function(host)?;
+    best(grid, block, limit)
 }

@@ -348,6 +348,14 @@ functions! {
     device hipLibraryGetKernelCount(out: Out<c_uint>, library: Module) => module::function_count;
     device hipKernelGetFunction(out: Out<Function>, kernel: Function) => module::of_kernel;
     device hipKernelGetLibrary(out: Out<Module>, kernel: Function) => module::library_of_kernel;
+    device hipLibraryEnumerateKernels(out: Out<Function>, room: c_uint, library: Module) => module::kernels;
+    device hipKernelGetName(out: Out<*const c_char>, kernel: Function) => module::kernel_name;
+    device hipKernelGetParamInfo(kernel: Function, index: usize, offset: Out<usize>, size: Out<usize>)
+        => module::kernel_parameter;
+    device hipKernelGetAttribute(out: Out<c_int>, which: c_int, kernel: Function, number: c_int)
+        => module::kernel_attribute;
+    device hipKernelSetAttribute(which: c_int, value: c_int, kernel: Function, number: c_int)
+        => module::set_kernel_attribute;
     device hipFuncGetAttribute(out: Out<c_int>, which: c_int, function: Function) => module::attribute;
     device hipFuncGetAttributes(out: Out<module::Attributes>, function: Symbol) => module::attributes;
     device hipFuncSetAttribute(function: Symbol, which: c_int, value: c_int) => module::set_attribute;
@@ -360,6 +368,15 @@ functions! {
         => module::occupancy_with_flags;
     device hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
         out: Out<c_int>, function: Function, threads: c_int, shared: usize) => module::module_occupancy;
+    device hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        out: Out<c_int>, function: Function, threads: c_int, shared: usize, flags: c_uint)
+        => module::module_occupancy_with_flags;
+    device hipModuleOccupancyMaxPotentialBlockSize(
+        grid: Out<c_int>, block: Out<c_int>, function: Function, shared: usize, limit: c_int)
+        => module::module_best_block;
+    device hipModuleOccupancyMaxPotentialBlockSizeWithFlags(
+        grid: Out<c_int>, block: Out<c_int>, function: Function, shared: usize, limit: c_int, flags: c_uint)
+        => module::module_best_block_with_flags;
     device hipOccupancyMaxPotentialBlockSize(
         grid: Out<c_int>, block: Out<c_int>, function: Symbol, shared: usize, limit: c_int) => module::best_block;
 

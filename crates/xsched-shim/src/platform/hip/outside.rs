@@ -23,6 +23,9 @@ macro_rules! outside_signatures {
             fn hipExecutionCtxSynchronize(ctx: *mut c_void);
             fn hipGetProcAddress_spt(symbol: *mut c_void, pfn: *mut c_void, hipVersion: c_int, flags: u64, symbolStatus: *mut c_void);
             fn hipKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void);
+            fn hipLibraryEnumerateKernels(kernels: *mut c_void, numKernels: c_uint, library: *mut c_void);
+            fn hipLibraryGetGlobal(dptr: *mut c_void, bytes: *mut c_void, library: *mut c_void, name: *mut c_void);
+            fn hipLibraryGetManaged(dptr: *mut c_void, bytes: *mut c_void, library: *mut c_void, name: *mut c_void);
             fn hipMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, stream: hipStream_t);
             fn hipMemDiscardBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, flags: u64, stream: hipStream_t);
             fn hipMemPrefetchBatchAsync(dev_ptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetch_locs: *mut c_void, prefetch_loc_idxs: *mut c_void, num_prefetch_locs: usize, flags: u64, stream: hipStream_t);

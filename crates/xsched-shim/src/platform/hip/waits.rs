@@ -122,7 +122,11 @@ lends! {
     fn hipHostUnregister(hostPtr: *mut c_void);
     fn hipIpcCloseMemHandle(devPtr: *mut c_void);
     fn hipKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void);
+    fn hipLibraryEnumerateKernels(kernels: *mut c_void, numKernels: c_uint, library: *mut c_void);
+    fn hipLibraryGetGlobal(dptr: *mut c_void, bytes: *mut c_void, library: *mut c_void, name: *mut c_void);
     fn hipLibraryGetKernel(pKernel: *mut c_void, library: *mut c_void, name: *mut c_void);
+    fn hipLibraryGetKernelCount(count: *mut c_void, library: *mut c_void);
+    fn hipLibraryGetManaged(dptr: *mut c_void, bytes: *mut c_void, library: *mut c_void, name: *mut c_void);
     fn hipLibraryUnload(library: *mut c_void);
     fn hipMemPoolDestroy(mem_pool: *mut c_void);
     fn hipMemPoolTrimTo(mem_pool: *mut c_void, min_bytes_to_hold: usize);
@@ -188,7 +192,11 @@ hooks! { HIP;
     hipHostUnregister => super::hipHostUnregister,
     hipIpcCloseMemHandle => super::hipIpcCloseMemHandle,
     hipKernelGetFunction => super::hipKernelGetFunction,
+    hipLibraryEnumerateKernels => super::hipLibraryEnumerateKernels,
+    hipLibraryGetGlobal => super::hipLibraryGetGlobal,
     hipLibraryGetKernel => super::hipLibraryGetKernel,
+    hipLibraryGetKernelCount => super::hipLibraryGetKernelCount,
+    hipLibraryGetManaged => super::hipLibraryGetManaged,
     hipLibraryLoadData => super::hipLibraryLoadData,
     hipLibraryLoadFromFile => super::hipLibraryLoadFromFile,
     hipLibraryUnload => super::hipLibraryUnload,
