@@ -254,3 +254,64 @@ fn registered_memory_must_be_what_it_says() {
     drop(client);
     server.works();
 }
+
+/// Pages of one arena in another: only whole ones, only for whoever was told the secret, and back to what was there.
+#[test]
+fn memory_is_shared_with_whoever_was_told() {
+    let server = Server::new();
+    let (owner, other) = (server.client(), server.client());
+    let ok =
+        |client: &Client, request| ask(&client.socket, request, &[]).map(|(reply, _)| reply[0] == status::OK).unwrap();
+    for (offset, bytes) in [(100, 4096), (4096, 100), (0, 0), (ARENA_BYTES as u64, 4096), (u64::MAX - 4095, 8192)] {
+        assert!(!ok(&owner, Request::Export { offset, bytes }), "{offset} {bytes}");
+    }
+    let (reply, _) = ask(&owner.socket, Request::Export { offset: 8192, bytes: 8192 }, &[]).unwrap();
+    let [status::OK, number, secret, ..] = reply else { panic!("{reply:?}") };
+    let wanted = |secret, at, bytes| Request::Import { number, secret, at, bytes };
+    assert!(!ok(&other, wanted(secret ^ 1, 4096, 8192)), "a wrong secret");
+    assert!(!ok(&other, wanted(secret, 4096, 4096)), "a wrong length");
+    assert!(!ok(&other, wanted(secret, 100, 8192)), "no whole pages");
+    assert!(!ok(&other, wanted(secret, ARENA_BYTES as u64 - 4096, 8192)), "past the end");
+    assert!(!ok(&owner, wanted(secret, 4096, 8192)), "its own");
+    assert!(!ok(&other, Request::Restore { at: 4096 }), "nothing is there");
+    let fill = |client: &Client, y, a| {
+        let before = client.shared().streams[0].completed.load(Acquire);
+        client.give(Action::Kernel { op: KernelOp::Fill, count: 1, duration_ns: 1000, x: 0, y, a });
+        while client.shared().streams[0].completed.load(Acquire) == before {
+            std::thread::yield_now();
+        }
+    };
+    // SAFETY: inside the arena, which is mapped.
+    let at = |client: &Client, y: usize| unsafe { client.arena.base().add(y).cast::<f32>().read_volatile() };
+
+    fill(&other, 4096 + 64, 1.0);
+    let (reply, fds) = ask(&other.socket, wanted(secret, 4096, 8192), &[]).unwrap();
+    assert_eq!((reply[0], reply[1]), (status::OK, 8192));
+    other.arena.replace(4096, &fds[0], reply[1], 8192).unwrap();
+    fill(&other, 4096 + 64, 2.0);
+    fill(&owner, 16384 - 4, 3.0);
+    assert_eq!((at(&owner, 8192 + 64), at(&other, 4096 + 8192 - 4)), (2.0, 3.0), "one memory for both");
+    assert!(!ok(&other, wanted(secret, 8192, 8192)), "there is something already");
+    assert!(!ok(&other, Request::Export { offset: 4096, bytes: 4096 }), "another's");
+    assert!(!ok(&other, Request::Unexport { number }), "another's");
+
+    assert!(ok(&owner, Request::Unexport { number }));
+    assert!(!ok(&other, wanted(secret, 40960, 8192)), "no longer");
+    fill(&owner, 8192 + 64, 4.0);
+    assert_eq!(at(&other, 4096 + 64), 4.0, "who has it keeps it");
+    let (reply, fds) = ask(&other.socket, Request::Restore { at: 4096 }, &[]).unwrap();
+    assert_eq!(reply[0], status::OK);
+    other.arena.replace(4096, &fds[0], 4096, 8192).unwrap();
+    assert_eq!(at(&other, 4096 + 64), 1.0, "its own again");
+    fill(&other, 4096 + 64, 5.0);
+    assert_eq!((at(&owner, 8192 + 64), at(&other, 4096 + 64)), (4.0, 5.0));
+    let (reply, _) = ask(&owner.socket, Request::Export { offset: 0, bytes: 4096 }, &[]).unwrap();
+    let [status::OK, number, secret, ..] = reply else { panic!("{reply:?}") };
+    drop(owner);
+    let gone = Request::Import { number, secret, at: 4096, bytes: 4096 };
+    while ok(&other, gone) {
+        // The server has not seen yet that the owner is gone.
+        assert!(ok(&other, Request::Restore { at: 4096 }));
+    }
+    server.works();
+}
