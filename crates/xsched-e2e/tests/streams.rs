@@ -73,7 +73,7 @@ fn they_finish_soon_under_a_fair_share() {
         println!("{stats}");
         let [waits, idles] = ["gate_waits", "idles"].map(|name| stats[name].as_u64().unwrap());
         // 120 launches, each behind that of another group; some are late enough to find it done.
-        assert!(waits >= 20, "they take turns: {stats}");
+        assert!(waits >= 10, "they take turns: {stats}");
         assert!(idles * 10 >= waits * 7, "{stats}");
     };
     ends(&["--local", "up"]);
