@@ -20,6 +20,8 @@ API cuCtxGetDevice(int *device) { return *device = 0; }
 API cuCtxPushCurrent_v2(void *pushed) { return pushed != &context; }
 API cuCtxPopCurrent_v2(void **popped) { return *popped = &context, 0; }
 API cuStreamGetCtx(void *stream, void **of) { return (void)stream, *of = &context, 0; }
+API cuCtxSynchronize(void) { return 0; }
+API cuStreamSynchronize(void *stream) { return (void)stream, 0; }
 API cuStreamGetPriority(void *stream, int *priority) { return (void)stream, *priority = 0; }
 API cuStreamIsCapturing(void *stream, int *status) { return (void)stream, *status = 0; }
 API cuThreadExchangeStreamCaptureMode(int *mode) { return (void)mode, 0; }

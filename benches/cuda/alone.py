@@ -3,11 +3,13 @@
 
   alone.py [--bin DIR] [--out FILE] [--quick] [ROLE ...]
 
-For every role, pairs of processes are started, one bare and one under xsched (with a daemon of its own, so that it is
-alone there), and work in turns of 0.12 s, one request after the other, on the same processor cores, while all others are
-idle. A neighbour on the host slows down one turn by more than xsched ever could: so what counts is the median of the ratios
-of turns that follow each other, with the range in which it lies in 95 of 100 resamplings. Afterwards all are left alone for
-five seconds: the processor time that each process and each daemon then uses.
+For every role, sets of three processes are started, one bare, another one bare as a control, and one under xsched (with a
+daemon of its own, so that it is alone there). They work in turns of 0.12 s, one request after the other, on the same
+processor cores, while all others are idle. A neighbour on the host slows down one turn by more than xsched ever could, and
+processes of the same program differ by some percent as long as they live (where their memory lies, how they hash): so what
+counts is the median of the ratios of turns that follow each other, with the range in which it lies in 95 of 100
+resamplings of sets, and of turns in each. What the control comes to says how much of that is chance. Afterwards all are
+left alone for five seconds: the processor time that each process and each daemon then uses.
 """
 
 import json
@@ -24,11 +26,12 @@ import units
 from systems import Variant, Worker
 
 ROLES = ("rn18", "bert-lc", "decode")
-PAIRS = 3
+SETS = 6
 BLOCKS = 5
-TURNS = 20  # of both systems in a block
+TURNS = 7  # of each system in a block
 TURN_S = 0.12
-CORES = 4  # of each pair
+CORES = 4  # of each set, shared with others where there are not enough
+SYSTEMS = ("native", "control", "xsched")
 START_S = 300
 
 
@@ -49,23 +52,24 @@ def cpu_ticks(pid):
     return (int(fields[11]) + int(fields[12])) * 10_000_000
 
 
-def pinned(pair):
-    """Words before a command that keep it on the cores of its pair, where there are enough of them for that."""
+def pinned(number):
+    """Words before a command that keep it on the cores of its set."""
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < CORES * PAIRS or not shutil.which("taskset"):
+    if len(cores) < CORES or not shutil.which("taskset"):
         return []
-    return ["taskset", "-c", ",".join(map(str, cores[CORES * pair : CORES * (pair + 1)]))]
+    first = number % (len(cores) // CORES) * CORES
+    return ["taskset", "-c", ",".join(map(str, cores[first : first + CORES]))]
 
 
-def start(site, role, pairs, worker):
+def start(site, role, sets, worker):
     """system -> its processes of this role."""
-    found = {"native": [], "xsched": []}
-    for pair in range(pairs):
+    found = {system: [] for system in SYSTEMS}
+    for number in range(sets):
         for system in found:
-            name = "native" if system == "native" else f"xsched {role} {pair}"
+            name = f"xsched {role} {number}" if system == "xsched" else "native"
             site.variants.setdefault(name, Variant())
-            command, env = site.command(name, "lc", [*pinned(pair), sys.executable, *worker, role])
-            log = site.work / f"{system}-{role}-{pair}.err"
+            command, env = site.command(name, "lc", [*pinned(number), sys.executable, *worker, role])
+            log = site.work / f"{system}-{role}-{number}.err"
             found[system].append((name, Worker(f"{role} ({system})", command, env, log)))
     return found
 
@@ -93,84 +97,94 @@ def window(worker, seconds):
     return json.loads(worker.expect("RESULT", seconds + 60))
 
 
-def block(pair, workers, turns, number):
+def block(member, workers, turns, number):
     """Latencies in ms of turns: [{system: [...]}, ...]. Who begins changes from turn to turn."""
     found = []
     for turn in range(turns):
-        order = ("native", "xsched") if (number + turn) % 2 == 0 else ("xsched", "native")
-        found.append({system: window(workers[system][pair][1], TURN_S)["latency_ms"] for system in order})
+        first = (number + turn) % len(SYSTEMS)
+        order = SYSTEMS[first:] + SYSTEMS[:first]
+        found.append({system: window(workers[system][member][1], TURN_S)["latency_ms"] for system in order})
     return found
 
 
-def ratios(turns, share=0.5):
-    """xsched to native of each turn."""
-    return [records.percentile(t["xsched"], share) / records.percentile(t["native"], share) for t in turns]
+def ratios(turns, system="xsched", share=0.5):
+    """A system to native, of each turn."""
+    return [records.percentile(t[system], share) / records.percentile(t["native"], share) for t in turns]
 
 
-def median_range(values, resamplings=2000):
-    """The median and the range that holds it in 95 of 100 resamplings."""
+def median_range(by_set, resamplings=1000):
+    """The median of all, and the range that holds it in 95 of 100 resamplings of sets, and of the turns of each."""
     draw = random.Random(0)
-    medians = sorted(records.percentile(draw.choices(values, k=len(values)), 0.5) for _ in range(resamplings))
+    medians = []
+    for _ in range(resamplings):
+        sets = draw.choices(by_set, k=len(by_set))
+        medians.append(records.percentile([v for mine in sets for v in draw.choices(mine, k=len(mine))], 0.5))
+    medians.sort()
     low, high = medians[int(0.025 * resamplings)], medians[int(0.975 * resamplings) - 1]
-    return {"median": round(records.percentile(values, 0.5), 5), "low": round(low, 5), "high": round(high, 5)}
+    median = records.percentile([v for mine in by_set for v in mine], 0.5)
+    return {"median": round(median, 5), "low": round(low, 5), "high": round(high, 5)}
 
 
 def measure(site, unit, role, args):
-    pairs, blocks, turns = (1, 1, 2) if args.quick else (PAIRS, BLOCKS, TURNS)
-    todo = [(b, p) for b in range(blocks) for p in range(pairs) if unit.missing("alone", f"{role} {p}", b)]
+    sets, blocks, turns = (1, 1, 2) if args.quick else (SETS, BLOCKS, TURNS)
+    todo = [(b, n) for b in range(blocks) for n in range(sets) if unit.missing("alone", f"{role} {n}", b)]
     rest = unit.missing("idle", role)
     if not todo and not rest:
         return
-    if not unit.deadline.allows(60 + len(todo) * turns * 2 * (TURN_S + 0.05)):
+    if not unit.deadline.allows(40 + len(todo) * turns * len(SYSTEMS) * (TURN_S + 0.03)):
         unit.finished = False
         return
-    workers = start(site, role, pairs, args.worker)
+    workers = start(site, role, sets, args.worker)
     everyone = [w for mine in workers.values() for _, w in mine]
     try:
         for worker in everyone:
             worker.expect("IMPORTED", START_S)
         systems.warm(everyone, [w.name for w in everyone], START_S)
-        for number, pair in todo:
+        for number, member in todo:
 
-            def body(number=number, pair=pair):
-                found = block(pair, workers, turns, number)
-                site.require_seen(workers["xsched"][pair][0], [workers["xsched"][pair][1]])
-                seen = [g for p in site.seen(workers["xsched"][pair][0]) for g in p["groups"]]
+            def body(number=number, member=member):
+                found = block(member, workers, turns, number)
+                name, worker = workers["xsched"][member]
+                site.require_seen(name, [worker])
+                seen = [g for p in site.seen(name) for g in p["groups"]]
                 return {
                     "role": role,
-                    "pair": pair,
+                    "set": member,
                     "ratio": round(records.percentile(ratios(found), 0.5), 5),
                     "launches": sum(g["launches"] for g in seen),
                     "turns": found,
                 }
 
-            unit.run("alone", f"{role} {pair}", number, 0, body)
+            unit.run("alone", f"{role} {member}", number, 0, body)
         unit.run("idle", role, 0, 0, lambda: {"role": role, "found": idle(site, workers, 1 if args.quick else 5)})
     finally:
         systems.end_all(everyone)
 
 
 def summary(found):
-    """Role -> ratio of the medians of turns, and of their quickest tenths; its spread over pairs; idle processor time."""
+    """Role -> ratio of the medians of turns, and of their quickest tenths, beside the control's; its spread over sets; idle
+    processor time."""
     result = {}
     for role in dict.fromkeys(r["role"] for r in found):
         mine = [r for r in found if r["role"] == role and r["bench"] == "alone"]
         row = {}
         if mine:
-            turns = [t for r in mine for t in r["turns"]]
-            pooled = {s: [v for t in turns for v in t[s]] for s in ("native", "xsched")}
-            by_pair = [
-                records.percentile(ratios([t for r in mine if r["pair"] == pair for t in r["turns"]]), 0.5)
-                for pair in sorted({r["pair"] for r in mine})
-            ]
+            sets = [[t for r in mine if r["set"] == n for t in r["turns"]] for n in sorted({r["set"] for r in mine})]
+            pooled = {s: [v for turns in sets for t in turns for v in t[s]] for s in SYSTEMS}
+
+            def over_sets(system, share, sets=sets):
+                return median_range([ratios(turns, system, share) for turns in sets])
+
             row = {
                 "native_ms": records.percentile(pooled["native"], 0.5),
                 "xsched_ms": records.percentile(pooled["xsched"], 0.5),
                 "n": len(pooled["xsched"]),
-                "turns": len(turns),
-                "ratio": median_range(ratios(turns)),
-                "ratio_of_quickest_tenths": median_range(ratios(turns, 0.1)),
-                "ratio_by_pair": records.spread(by_pair),
+                "turns": sum(map(len, sets)),
+                "ratio": over_sets("xsched", 0.5),
+                "control": over_sets("control", 0.5),
+                "ratio_of_quickest_tenths": over_sets("xsched", 0.1),
+                "control_of_quickest_tenths": over_sets("control", 0.1),
+                "ratio_by_set": records.spread([records.percentile(ratios(turns), 0.5) for turns in sets]),
                 "launches_scheduled": max(r["launches"] for r in mine),
             }
         for record in found:

@@ -19,6 +19,7 @@ import threading
 import time
 from pathlib import Path
 
+import alone
 import coloc
 import systems
 from micro import SYSTEMS
@@ -61,7 +62,7 @@ def jobs():
         )
     found += [
         Job("launch", "", "micro.py", ["launch"], 130, 15),
-        Job("alone", "", "alone.py", [], 200, 60),
+        *(Job("alone", role, "alone.py", [role], 170, 30) for role in alone.ROLES),
         Job("shares", "", "micro.py", ["shares"], 260, 20),
         Job("classes", "", "micro.py", ["classes"], 210, 30),
         Job("groups", "processes", "groups.py", ["--kinds", "processes"], 200, 60),

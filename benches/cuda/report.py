@@ -198,12 +198,15 @@ def alone_text(found):
                 r.get("native_ms"),
                 r.get("xsched_ms"),
                 ranged(r.get("ratio")),
+                ranged(r.get("control")),
                 ranged(r.get("ratio_of_quickest_tenths")),
+                ranged(r.get("control_of_quickest_tenths")),
                 r.get("n"),
                 idle,
             )
         )
-    head = ("role", "bare P50 ms", "xsched P50 ms", "ratio (95 %)", "of the quickest tenths", "n", "processor time while idle, ms in 5 s")
+    figures = ("bare P50 ms", "xsched P50 ms", "ratio (95 %)", "control", "of the quickest tenths", "control")
+    head = ("role", *figures, "n", "processor time while idle, ms in 5 s")
     return records.table(head, body)
 
 

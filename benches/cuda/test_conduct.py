@@ -34,10 +34,10 @@ def xsched_bin():
 class Dividing(unittest.TestCase):
     def test_every_job_falls_to_one_part_and_parts_are_alike(self):
         found = bench.jobs()
-        for parts in (1, 3, 12):
+        for parts in (1, 3, 14):
             divided = bench.divide(found, parts)
             self.assertEqual(sorted(str(j) for p in divided for j in p), sorted(map(str, found)))
-        self.assertTrue(all(sum(j.seconds for j in part) <= 480 for part in bench.divide(found, 12)))
+        self.assertTrue(all(sum(j.seconds for j in part) <= 480 for part in bench.divide(found, 14)))
 
     def test_parts_are_read(self):
         self.assertEqual(bench.part_of("2/12"), (2, 12))
@@ -183,17 +183,18 @@ class Scripts(unittest.TestCase):
         self.assertGreater(found[0]["launches"], 0)
         self.assertEqual(
             [(f["system"], f["what"]) for f in found[1]["found"]],
-            [("native", "program"), ("xsched", "program"), ("xsched", "daemon")],
+            [("native", "program"), ("control", "program"), ("xsched", "program"), ("xsched", "daemon")],
         )
 
     def test_cost_alone_is_the_median_of_neighbouring_turns(self):
-        def record(pair, *turns):
-            turns = [{"native": [n], "xsched": [x]} for n, x in turns]
-            return dict(bench="alone", role="rn18", pair=pair, launches=7, turns=turns)
+        def record(number, *turns):
+            turns = [{"native": [n], "control": [n * 1.005], "xsched": [x]} for n, x in turns]
+            return dict(bench="alone", role="rn18", set=number, launches=7, turns=turns)
 
         row = alone.summary([record(0, (1.0, 1.01), (3.0, 3.03)), record(1, (2.0, 2.02), (1.0, 9.0))])["rn18"]
         self.assertEqual((row["ratio"]["median"], row["ratio"]["low"], row["turns"], row["n"]), (1.01, 1.01, 4, 4))
-        self.assertEqual((row["ratio_by_pair"]["min"], row["ratio_by_pair"]["n"]), (1.01, 2))
+        self.assertEqual((row["ratio_by_set"]["min"], row["ratio_by_set"]["n"]), (1.01, 2))
+        self.assertEqual(row["control"]["high"], 1.005)
 
     def test_groups_as_processes(self):
         words = ["--quick", "--kinds", "processes", "--batch", "1", "--worker", HERE / "standin/worker.py"]

@@ -41,6 +41,8 @@ const LONG_NS: u64 = 150_000;
 const GATED: u64 = 8;
 /// What a command that had company on the device took is divided by this to be sure of it.
 const SHARED_BY: u64 = 4;
+/// So many commands into a queue, what its kernels take is known.
+const SETTLED: u64 = 1 << 14;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
 const EXACT_NS: u64 = 10_000;
 const EXACT_PART: u64 = 8;
@@ -815,7 +817,9 @@ fn note_length(slot: &GroupSlot, estimate: Option<u64>) {
 }
 
 /// Some commands, chosen without regard to any period that the program may have, are followed by themselves, and so is
-/// the next one: what they take is measured anew.
+/// the next one: what they take is measured anew. Fewer once a queue has worked for a while, since the device pauses for
+/// each.
 fn is_sample(seq: u64) -> bool {
-    seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58 == 0
+    let bits = if seq < SETTLED { 6 } else { 9 };
+    seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits) == 0
 }

@@ -380,7 +380,8 @@ impl Runtime {
 
     /// Every queue in use.
     pub fn queues(&self) -> impl Iterator<Item = &XQueue> {
-        self.queues.iter().filter(|q| self.segment.queues[usize::from(q.index)].group.load(Acquire) != 0)
+        let used = self.queues.iter().take(self.queues_in_use());
+        used.filter(|q| self.segment.queues[usize::from(q.index)].group.load(Acquire) != 0)
     }
 
     /// Whether all queues of this process are suspended together.

@@ -203,8 +203,8 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     let two = cuda(-128);
     // The first message either gets: alone, each had chosen its slice itself.
     let told = |client: &Client| receive(&client.socket).unwrap().0;
-    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 300 });
-    assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 300 });
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 });
+    assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 500 });
     drop(two);
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 100 });
     let hint = Request::Hint {
@@ -231,7 +231,7 @@ fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands
     };
     let (one, _two, high) = (cuda(-128), cuda(-128), cuda(128));
     let told = |client: &Client| receive(&client.socket).unwrap().0;
-    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 300 }, "nothing is known yet");
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 }, "nothing is known yet");
     one.ready(0);
     // A change comes with the next turn; turns that follow closely may bring none.
     let turns_until = |us| {
@@ -244,14 +244,14 @@ fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands
         });
     };
     one.words(0).longest_us.store(40, SeqCst);
-    turns_until(1000);
+    turns_until(4096);
     one.words(0).longest_us.store(5_000, SeqCst);
-    turns_until(300);
+    turns_until(500);
     // Held to a bound, what it does now counts: nothing long for a second.
     one.words(0).long_at_ns.store(1, SeqCst);
-    turns_until(1000);
+    turns_until(4096);
     one.words(0).long_at_ns.store(u64::MAX, SeqCst);
-    turns_until(300);
+    turns_until(500);
 }
 
 #[test]
