@@ -180,8 +180,8 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
     let (mut one, first) = start();
     assert_eq!(first, "100", "a lone best-effort program's");
     let (mut two, _) = start();
-    becomes(&mut one, "300");
-    becomes(&mut two, "300");
+    becomes(&mut one, "500");
+    becomes(&mut two, "500");
     gpu.place.ask(&["hint", "--pid", &one.pid().to_string(), "--priority", "realtime"]);
     becomes(&mut one, "4096");
     becomes(&mut two, "100");
