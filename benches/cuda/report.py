@@ -107,6 +107,7 @@ def gather(folder):
     mixes = {}
     for path in sorted(Path(folder).glob("*.jsonl")):
         mixes.update(coloc.summaries(path))
+    mixes = {m: mixes[m] for m in sorted(mixes, key=lambda m: (m not in coloc.MIXES, [*coloc.MIXES, m].index(m)))}
     result = {
         "machines": machines,
         "coloc": mixes,
@@ -262,42 +263,82 @@ def plots(report, out):
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    for mix, found in report.get("coloc", {}).items():
-        rows = {
-            n: r for n, r in found["systems"].items() if r.get("p99_to_alone") and r.get("best_effort_of_time_left")
-        }
-        if not rows:
-            continue
-        figure, axes = pyplot.subplots(figsize=(6, 4))
-        for name, row in rows.items():
-            axes.scatter(100 * row["best_effort_of_time_left"], row["p99_to_alone"], s=50)
-            axes.annotate(
-                name,
-                (100 * row["best_effort_of_time_left"], row["p99_to_alone"]),
-                xytext=(5, 5),
-                textcoords="offset points",
-            )
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "xsched"})  # text stays text; equal files
+    if report.get("coloc"):
+        coloc_plot(report["coloc"], out / "coloc.svg", pyplot)
+    if report.get("preempt"):
+        preempt_plot(report["preempt"], out / "preempt.svg", pyplot)
+
+
+NAMES = {"rn18": "ResNet-18", "rn50": "ResNet-50", "bert-lc": "BERT", "bert-be": "BERT", "gemm": "100 ms GEMMs"}
+LOOKS = {  # of the systems: name, colour, marker
+    "native": ("nothing done", "#7f7f7f", "s"),
+    "xsched": ("xsched", "#d62728", "o"),
+    "xsched-spatial": ("xsched --share spatial", "#ff7f0e", "D"),
+    "mps": ("MPS", "#1f77b4", "^"),
+    "mps-prio": ("MPS, client priorities", "#17becf", "v"),
+}
+
+
+def mix_title(mix):
+    """`bert-lc+bert-be*5` as a reader would say it."""
+    words = []
+    for part in mix.split("+"):
+        role, _, count = part.partition("*")
+        words.append(f"{count} × {NAMES.get(role, role)}" if count else NAMES.get(role, role))
+    return f"{words[0]}, beside {' + '.join(words[1:])}"
+
+
+def coloc_plot(mixes, path, pyplot):
+    """A panel for each mix: best-effort work against P99 to alone, the median of the rounds with their range."""
+    across = min(2, len(mixes))
+    down = -(-len(mixes) // across)
+    shape = dict(sharex=True, sharey=True, squeeze=False, figsize=(4.2 * across, 2.3 * down + 0.5))
+    figure, grid = pyplot.subplots(down, across, **shape)
+    legend = {}
+    for axes in grid.flat[len(mixes) :]:
+        axes.set_visible(False)
+    for axes, (mix, found) in zip(grid.flat, mixes.items()):
         axes.axhline(1.10, linestyle=":", color="grey")
         axes.axvline(95, linestyle=":", color="grey")
-        axes.set(
-            xlabel="best-effort work, % of what the time left allows", ylabel="P99 to alone", title=mix, yscale="log"
-        )
-        save(figure, out / f"coloc-{mix.replace('*', 'x')}.svg", pyplot)
-    if report.get("preempt"):
-        figure, axes = pyplot.subplots(figsize=(7, 4))
-        kernels = [k for k in dict.fromkeys(r["kernel"] for r in report["preempt"]) if k != "none"]
-        for system in dict.fromkeys(r["system"] for r in report["preempt"]):
-            mine = {r["kernel"]: r["p99"] for r in report["preempt"] if r["system"] == system}
-            here = [k for k in kernels if k in mine]
-            axes.plot(here, [mine[k] for k in here], marker="o", label=system)
-        axes.set(xlabel="kernels beside it", ylabel="P99 of preemption latency, µs", yscale="log")
-        axes.legend()
-        save(figure, out / "preempt.svg", pyplot)
+        for system, row in found["systems"].items():
+            ratio, left = row.get("p99_to_alone_by_round"), row.get("best_effort_of_time_left")
+            if not ratio or not left:
+                continue
+            name, colour, marker = LOOKS.get(system, (system, None, "D"))
+            reach = [[ratio["median"] - ratio["min"]], [ratio["max"] - ratio["median"]]]
+            point = axes.errorbar(
+                100 * left, ratio["median"], reach, fmt=marker, color=colour, markersize=6, capsize=2, elinewidth=1
+            )
+            legend.setdefault(name, point)
+        axes.set_title(mix_title(mix), fontsize=10)
+        axes.grid(alpha=0.2)
+    (low, high), top = grid[0, 0].get_xlim(), grid[0, 0].get_ylim()[1]
+    for axes in grid.flat:
+        axes.fill_between((95, high), 0, 1.10, color="#2ca02c", alpha=0.1, linewidth=0)
+        axes.set(xlim=(low, high), ylim=(0.6, top))
+    figure.supxlabel("best-effort work, % of what the time left allows (aim: 95)", fontsize=10)
+    figure.supylabel("P99 to alone (aim: 1.10)", fontsize=10)
+    figure.legend(legend.values(), legend.keys(), loc="upper center", ncols=len(legend), fontsize=8, frameon=False)
+    save(figure, path, pyplot, top=1 - 0.35 / figure.get_figheight())
 
 
-def save(figure, path, pyplot):
-    figure.tight_layout()
-    figure.savefig(path)
+def preempt_plot(rows, path, pyplot):
+    """P99 of the preemption latency by what runs beside, a line for each system."""
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    kernels = [k for k in dict.fromkeys(r["kernel"] for r in rows) if k != "none"]
+    for system in dict.fromkeys(r["system"] for r in rows):
+        mine = {r["kernel"]: r["p99"] for r in rows if r["system"] == system}
+        here = [k for k in kernels if k in mine]
+        axes.plot(here, [mine[k] for k in here], marker="o", label=system)
+    axes.set(xlabel="kernels beside it", ylabel="P99 of preemption latency, µs", yscale="log")
+    axes.legend()
+    save(figure, path, pyplot)
+
+
+def save(figure, path, pyplot, top=1):
+    figure.tight_layout(rect=(0, 0, 1, top))
+    figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 
 
