@@ -141,12 +141,14 @@ impl Ctx {
 
     /// Ends the context and all that is in it. What is pending is dropped.
     fn end(&self) {
+        let mine = |ctx: &Weak<Ctx>| ctx.as_ptr() == std::ptr::from_ref(self);
+        let streams = driver().map(|driver| driver.streams.all()).unwrap_or_default();
+        streams.iter().filter(|stream| mine(&stream.ctx)).for_each(|stream| stream.ends());
         self.alive.store(false, Release);
         self.group.end();
         self.sim.close();
         let Ok(driver) = driver() else { return };
         capture::end_of(self.id);
-        let mine = |ctx: &Weak<Ctx>| ctx.as_ptr() == std::ptr::from_ref(self);
         driver.streams.remove_if(|stream| mine(&stream.ctx));
         driver.events.remove_if(|event| mine(&event.ctx));
         driver.modules.remove_if(|module| module.ctx.as_ref().is_some_and(mine));

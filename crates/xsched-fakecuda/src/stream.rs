@@ -6,12 +6,13 @@ use crate::edge::{Null, Out};
 use crate::op::Op;
 use crate::process::{driver, known};
 use crate::result::{Error, Result};
+use crate::stats;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 use xsched_sim::client::{Mark, Ordering, Slot, lock};
 
 /// What kind of stream.
@@ -99,6 +100,13 @@ impl Stream {
         lock(&self.capture).clone()
     }
 
+    /// Before its end: nobody may be in a call that gives it something.
+    pub(crate) fn ends(&self) {
+        if matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock)) {
+            stats::illegal(format!("stream {:#x} ends while it is given a command", self.handle));
+        }
+    }
+
     /// Gives a command, or records it. Returns where it is if it runs.
     pub(crate) fn issue(self: &Arc<Self>, op: Op) -> Result<Option<Mark>> {
         let ctx = self.context()?;
@@ -181,6 +189,7 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
     if let Some(capture) = stream.capture() {
         capture.invalidate();
     }
+    stream.ends();
     driver()?.streams.remove(handle);
     Ok(stream.context()?.sim.destroy_stream(stream.slot)?)
 }

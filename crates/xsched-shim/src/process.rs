@@ -125,6 +125,7 @@ unsafe extern "C" fn in_forked_child() {
     thread::forget_all();
     domain::forget_all();
     xsched_core::close_all_in_child();
+    platform::forget_late_marks();
     platform::cuda::forget_all();
     platform::hip::forget_all();
     platform::hsa::forget_all();

@@ -11,6 +11,8 @@ use std::ffi::CStr;
 
 use xsched_core::Platform;
 
+pub(crate) use shared::late::forget_all as forget_late_marks;
+
 use crate::interpose::Hook;
 
 /// Index of the OpenCL platform in [`PLATFORMS`].

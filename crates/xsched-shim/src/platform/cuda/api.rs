@@ -62,6 +62,7 @@ api! {
     stream_context: c"cuStreamGetCtx" (CUstream, *mut CUcontext);
     stream_priority: c"cuStreamGetPriority" (CUstream, *mut c_int);
     stream_capturing: c"cuStreamIsCapturing" (CUstream, *mut c_int);
+    stream_flags: c"cuStreamGetFlags" (CUstream, *mut c_uint);
     exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
     host_register: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     host_device_pointer: c"cuMemHostGetDevicePointer_v2" (*mut CUdeviceptr, *mut c_void, c_uint);
@@ -329,6 +330,24 @@ impl Driver for Api {
     #[cold]
     fn is_below_another(caller: usize) -> bool {
         hip::is_runtime(caller)
+    }
+
+    #[inline(always)]
+    fn which(stream: CUstream, flavour: Flavour) -> Which {
+        stream::which(stream, flavour)
+    }
+
+    fn is_blocking(&self, handle: Handle) -> bool {
+        let mut flags = 0;
+        // Where it is not known, it may be one.
+        handle.which != Which::Own
+            // SAFETY: a stream that nobody can destroy meanwhile; pointer to a local.
+            || unsafe { (self.stream_flags)(handle.stream, &mut flags) } != SUCCESS
+            || flags & STREAM_NON_BLOCKING == 0
+    }
+
+    fn some_capture(&self) -> bool {
+        hot().captures.is_active()
     }
 
     #[inline(always)]

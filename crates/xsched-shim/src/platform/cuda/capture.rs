@@ -6,7 +6,7 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
-use crate::platform::shared::Driver;
+use crate::platform::shared::{Driver, late};
 
 /// Whether what enters this stream now is only recorded.
 #[inline(always)]
@@ -45,7 +45,7 @@ macro_rules! begins {
             unsafe extern "C" fn $name($stream: CUstream $(, $arg: $ty)*) -> CUresult {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                began(unsafe { function($stream $(, $arg)*) }, $stream)
+                late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream))
             }
             const _: sig::$name = $name;
         )*

@@ -209,7 +209,7 @@ macro_rules! streams_destroyed {
                 if stream as usize > STREAM_PER_THREAD {
                     process::guarded("before the end of a stream", || {
                         hot().captures.forget(stream);
-                        process::running().map(|rt| rt.remove_queue(stream as usize));
+                        lifetime::forget_stream(stream as usize);
                         api::forget_queue(stream as usize);
                     });
                 }

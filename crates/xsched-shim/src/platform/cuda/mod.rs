@@ -38,7 +38,7 @@ use xsched_proto::wire;
 
 use crate::interpose::Hook;
 
-use crate::platform::shared::path::mark_tail_of;
+use crate::platform::shared::late::mark_tail_of;
 use crate::platform::shared::real;
 pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 

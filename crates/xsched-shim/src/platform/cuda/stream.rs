@@ -7,15 +7,24 @@ use super::hot;
 use super::types::*;
 use crate::platform::shared::{Flavour, Handle, Which};
 
-/// Resolves a handle. `None`: a default stream, but the thread has no context; the driver will say so.
+/// The kind of a handle.
 #[inline(always)]
-pub(super) fn handle(api: &Api, stream: CUstream, flavour: Flavour) -> Option<Handle> {
-    let which = match stream as usize {
+pub(super) fn which(stream: CUstream, flavour: Flavour) -> Which {
+    match stream as usize {
         0 => flavour,
         STREAM_LEGACY => Which::Legacy,
         STREAM_PER_THREAD => Which::PerThread,
-        key => return Some(Handle { stream, which: Which::Own, key }),
-    };
+        _ => Which::Own,
+    }
+}
+
+/// Resolves a handle. `None`: a default stream, but the thread has no context; the driver will say so.
+#[inline(always)]
+pub(super) fn handle(api: &Api, stream: CUstream, flavour: Flavour) -> Option<Handle> {
+    let which = which(stream, flavour);
+    if which == Which::Own {
+        return Some(Handle { stream, which, key: stream as usize });
+    }
     let context = hot::context(api);
     if context == 0 {
         return None;

@@ -23,6 +23,8 @@ pub(super) const NOT_INITIALIZED: CUresult = 3;
 pub(super) const STREAM_LEGACY: usize = 1;
 /// CU_STREAM_PER_THREAD.
 pub(super) const STREAM_PER_THREAD: usize = 2;
+/// CU_STREAM_NON_BLOCKING.
+pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 
 /// CU_STREAM_CAPTURE_STATUS_NONE.
 pub(super) const CAPTURE_NONE: c_int = 0;

@@ -93,6 +93,7 @@ api! {
         stream_priority: c"hipStreamGetPriority" (hipStream_t, *mut c_int);
         stream_device: c"hipStreamGetDevice" (hipStream_t, *mut c_int);
         stream_capturing: c"hipStreamIsCapturing" (hipStream_t, *mut c_int);
+        stream_flags: c"hipStreamGetFlags" (hipStream_t, *mut c_uint);
         exchange_capture_mode: c"hipThreadExchangeStreamCaptureMode" (*mut c_int);
         host_register: c"hipHostRegister" (*mut c_void, usize, c_uint);
         host_device_pointer: c"hipHostGetDevicePointer" (*mut *mut c_void, *mut c_void, c_uint);
@@ -357,6 +358,25 @@ impl Driver for Api {
     #[inline(always)]
     fn is_inner(&self, caller: usize) -> bool {
         self.holds(caller)
+    }
+
+    #[inline(always)]
+    fn which(stream: hipStream_t, flavour: Flavour) -> Which {
+        stream::which(stream, flavour)
+    }
+
+    fn is_blocking(&self, handle: Handle) -> bool {
+        let mut flags = 0;
+        // Where it is not known, it may be one.
+        let asks = |ask: unsafe extern "C" fn(hipStream_t, *mut c_uint) -> hipError_t| {
+            // SAFETY: a stream that nobody can destroy meanwhile; pointer to a local.
+            self.quietly(|| unsafe { ask(handle.stream, &mut flags) })
+        };
+        handle.which != Which::Own || !self.stream_flags.is_some_and(asks) || flags & STREAM_NON_BLOCKING == 0
+    }
+
+    fn some_capture(&self) -> bool {
+        capture::CAPTURES.is_active()
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use super::{real, sig};
 use crate::interpose::{hooks, near};
 use crate::platform::HIP;
 use crate::platform::shared::capture::Captures;
-use crate::platform::shared::{Flavour, Which};
+use crate::platform::shared::{Flavour, Which, late};
 
 pub(super) static CAPTURES: Captures = Captures::new();
 
@@ -57,7 +57,7 @@ macro_rules! begins {
             unsafe extern "C" fn $name($stream: hipStream_t $(, $arg: $ty)*) -> hipError_t {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                began(unsafe { function($stream $(, $arg)*) }, $stream, Which::$flavour)
+                late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream, Which::$flavour))
             }
             const _: sig::$name = $name;
         )*

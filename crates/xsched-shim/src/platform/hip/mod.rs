@@ -39,7 +39,7 @@ use xsched_proto::wire;
 
 use super::HIP;
 use super::hsa::level3;
-use super::shared::path::mark_tail_of;
+use super::shared::late::mark_tail_of;
 use super::shared::real;
 use crate::interpose::{Hook, resolve};
 use crate::process;

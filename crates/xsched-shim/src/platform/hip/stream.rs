@@ -20,7 +20,7 @@ const COPY_SHIFT: u32 = 57;
 
 /// The kind of a handle.
 #[inline(always)]
-fn which(stream: hipStream_t, flavour: Flavour) -> Which {
+pub(super) fn which(stream: hipStream_t, flavour: Flavour) -> Which {
     match stream as usize {
         0 => flavour,
         STREAM_LEGACY => Which::Legacy,

@@ -33,6 +33,8 @@ pub(super) const NOT_INITIALIZED: hipError_t = 3;
 pub(super) const STREAM_LEGACY: usize = 1;
 /// hipStreamPerThread.
 pub(super) const STREAM_PER_THREAD: usize = 2;
+/// hipStreamNonBlocking.
+pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 
 /// hipMemcpyDeviceToHost.
 pub(super) const DEVICE_TO_HOST: c_uint = 2;

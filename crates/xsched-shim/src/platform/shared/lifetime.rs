@@ -2,8 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
+use xsched_core::thread;
+
 use super::waits::on_device;
-use super::{Driver, Flavour, SUCCESS, Stream};
+use super::{Driver, Flavour, SUCCESS, Stream, late};
 use crate::process;
 
 /// A context of the device with this key is gone: so are the streams that were in it, `mine` by the keys of their queues.
@@ -26,25 +28,39 @@ pub(crate) fn ends(
     ended: impl FnOnce() -> bool,
 ) -> c_int {
     let awaited = super::waits::begin(|rt| key.as_deref().map_or_else(Vec::new, |key| on_device(rt, key)));
-    let rc = call();
-    super::waits::end(awaited, false);
-    if rc == SUCCESS
-        && ended()
-        && let Some(key) = key
-    {
-        gone(&key, mine);
+    late::without(|| {
+        let rc = call();
+        super::waits::end(awaited, false);
+        if rc == SUCCESS
+            && ended()
+            && let Some(key) = key
+        {
+            gone(&key, mine);
+        }
+        rc
+    })
+}
+
+/// A stream with this key is about to be destroyed, or was made.
+pub(crate) fn forget_stream(key: usize) {
+    if let Some(rt) = process::running().filter(|rt| rt.find(key).is_some()) {
+        late::alone(|| rt.remove_queue(key));
     }
-    rc
 }
 
 /// A new stream may have the handle of one that went with its context.
 pub(crate) fn stream_made<D: Driver>(real: *mut c_void, rc: c_int, place: *mut c_void) -> c_int {
-    if rc == SUCCESS && !place.is_null() && process::running().is_some() {
+    if rc == SUCCESS && !place.is_null() && process::platform_enabled(D::PLATFORM) {
         process::guarded("after a stream was made", || {
             // SAFETY: the caller's own place for the handle, which the driver just wrote.
             let stream = unsafe { *place.cast::<Stream>() };
-            let handle = D::beside(real)?.handle(stream, Flavour::Legacy)?;
-            process::running().map(|rt| rt.remove_queue(handle.key))
+            let api = D::beside(real)?;
+            let handle = api.handle(stream, Flavour::Legacy)?;
+            forget_stream(handle.key);
+            if !D::is_below_another(thread::current().caller.get()) && api.is_blocking(handle) {
+                late::note_blocking();
+            }
+            Some(())
         });
     }
     rc

@@ -1,12 +1,14 @@
 //! What CUDA and HIP share, whose interfaces are alike: commands enter streams, default streams come in two flavours,
 //! captures record, and a word of memory that the device writes tells of completion.
 //!
-//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`capture`]: streams that only record;
-//!   [`lifetime`]: streams that come and go; [`lookup`]: functions that hand out functions.
+//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their turn;
+//!   [`capture`]: streams that only record; [`lifetime`]: streams that come and go; [`lookup`]: functions that hand out
+//!   functions.
 //! - [`Driver`] is what these ask of one copy of a vendor's library.
 
 pub(super) mod capture;
 pub(super) mod lacking;
+pub(super) mod late;
 pub(super) mod lifetime;
 pub(super) mod lookup;
 pub(super) mod path;
@@ -66,6 +68,15 @@ pub(super) trait Driver: Sized + 'static {
     fn is_below_another(_caller: usize) -> bool {
         false
     }
+
+    /// The kind of stream that a handle means.
+    fn which(stream: Stream, flavour: Flavour) -> Which;
+
+    /// Whether what enters this stream waits for what the default stream was given before, and the other way round.
+    fn is_blocking(&self, handle: Handle) -> bool;
+
+    /// Whether something is being captured.
+    fn some_capture(&self) -> bool;
 
     /// Whether what enters this stream now is only recorded.
     fn is_recording(&self, stream: Stream, flavour: Flavour) -> bool;

@@ -7,7 +7,7 @@ use xsched_core::thread::{self, Entered, Inside, Place};
 use xsched_core::{Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
-use super::{Driver, Flavour, Handle, SUCCESS, Stream};
+use super::{Driver, Flavour, Handle, SUCCESS, Stream, late};
 use crate::interpose::resolve;
 use crate::process;
 
@@ -127,6 +127,7 @@ fn first_use<D: Driver>(rt: &'static Runtime, api: &D, handle: Handle) -> Option
         return None;
     }
     process::watch_thread();
+    late::note(handle.which);
     let xqueue = rt.remember(handle.key, || api.describe(handle))?;
     let counter = rt.counter(xqueue);
     counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
@@ -144,25 +145,14 @@ pub(crate) fn order<D: Driver>(
 ) -> c_int {
     let place = Place::new();
     let Some(_inside) = Inside::enter(&place, resolve::same_object) else { return enter() };
+    late::note(D::which(stream, flavour));
     if let Some(rt) = process::running().filter(|rt| rt.is_watched()) {
         mark_tail::<D>(rt, real, stream, flavour);
     }
     enter()
 }
 
-/// Puts a mark after what a queue was given, before the calling thread blocks, if this thread can: a default stream is
-/// only reached from its own context.
-pub(crate) fn mark_tail_of<D: Driver>(key: usize, api: impl FnOnce() -> Option<&'static D>) {
-    process::guarded("before a thread blocks", || {
-        let (rt, api) = (process::running()?, api()?);
-        let xqueue = rt.find(key)?;
-        let stream = xqueue.handle() as Stream;
-        let reached = api.handle(stream, Flavour::Legacy)?;
-        (reached.key == key && !api.is_recording(stream, Flavour::Legacy)).then(|| place_tail(rt, api, xqueue))
-    });
-}
-
-fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'static XQueue) {
+pub(super) fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'static XQueue) {
     if let Some(mark) = xqueue.tail_mark(rt)
         && !api.mark(rt, xqueue, &mark)
     {

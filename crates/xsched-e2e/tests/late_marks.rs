@@ -1,0 +1,116 @@
+//! What is added to a program's streams while one of its threads waits for its turn, on the software driver: nothing that
+//! makes its commands wait for each other in another way, nor anything to what another thread ends meanwhile.
+
+use xsched_e2e::{Gpu, HipGpu, Place, Process, until};
+
+/// A thread of the program that does what it was told.
+fn does(program: &mut Process, what: &str) -> u32 {
+    program.tell(what);
+    loop {
+        if let Some(tid) = program.line().strip_prefix(&format!("{what} ")) {
+            return tid.parse().unwrap();
+        }
+    }
+}
+
+/// Waits until a thread sleeps.
+fn asleep(pid: u32, tid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+}
+
+/// Suspends a program and has a thread of it launch something.
+fn hold(place: &Place, program: &mut Process) {
+    program.expect("ready");
+    let pid = program.pid();
+    place.ask(&["suspend", "--pid", &pid.to_string()]);
+    place.await_state(pid, "suspended");
+    let tid = does(program, "launch");
+    until("it waits", || asleep(pid, tid));
+}
+
+/// Lets it go on, to its end.
+fn finish(place: &Place, mut program: Process) {
+    let pid = program.pid();
+    place.ask(&["resume", "--pid", &pid.to_string()]);
+    program.tell("end");
+    assert_eq!(program.finish().last().map(String::as_str), Some("ok all is done"));
+    let stats = place.stats_of(pid);
+    assert_eq!(stats["gate_waits"], 1, "{stats}");
+}
+
+/// A program with a thread that waits at the closed gate.
+struct Held {
+    gpu: Gpu,
+    _daemon: Process,
+    program: Process,
+    pid: u32,
+}
+
+impl Held {
+    fn new(mode: &str) -> Held {
+        let gpu = Gpu::new();
+        let daemon = gpu.place.daemon(&["--policy", "hpf"]);
+        let mut program = gpu.run(&["--level", "1"], &gpu.program("late_marks"), &[mode]);
+        hold(&gpu.place, &mut program);
+        let pid = program.pid();
+        Held { gpu, _daemon: daemon, program, pid }
+    }
+
+    /// Returns what was written by the device.
+    fn finish(self) -> u64 {
+        finish(&self.gpu.place, self.program);
+        self.gpu.assert_counts(self.pid);
+        let driver = self.gpu.driver_stats(self.pid);
+        assert_eq!(driver["illegal"], 0, "{driver}");
+        driver["writes"].as_u64().unwrap()
+    }
+}
+
+#[test]
+fn blocking_streams_do_not_wait_for_each_other_by_way_of_the_default_stream() {
+    let without = Held::new("default").finish();
+    // What a program has in the default stream is followed to its end where that harms nobody: PyTorch lives there.
+    assert_eq!(Held::new("alone").finish(), without + 1);
+}
+
+#[test]
+fn nor_do_those_of_hip_by_way_of_the_null_stream() {
+    let gpu = HipGpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = gpu.run(&["--level", "1"], &gpu.program("late_marks", 7), &[]);
+    let pid = program.pid();
+    hold(&gpu.place, &mut program);
+    finish(&gpu.place, program);
+    gpu.assert_counts(pid);
+}
+
+#[test]
+fn the_end_of_a_blocking_stream_does_not_wait_for_what_the_default_stream_was_given_later() {
+    let mut this = Held::new("blocking");
+    does(&mut this.program, "synchronize");
+    this.program.expect("done synchronize");
+    does(&mut this.program, "release");
+    this.finish();
+}
+
+/// Has something ended that another thread adds to right now.
+fn ends(mode: &str) {
+    let mut this = Held::new(mode);
+    let tid = does(&mut this.program, "destroy");
+    let pid = this.pid;
+    // Either it waits, or its end is the thread's.
+    until("it is ended, or waits", || asleep(pid, tid) || !std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap());
+    does(&mut this.program, "release");
+    this.finish();
+}
+
+#[test]
+fn nothing_is_added_to_a_stream_that_another_thread_destroys() {
+    ends("destroy");
+}
+
+#[test]
+fn nothing_is_added_to_streams_of_a_context_that_another_thread_ends() {
+    ends("context");
+}
