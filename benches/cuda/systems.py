@@ -186,6 +186,7 @@ class Site:
         daemon = self.daemons.get(system)
         said = daemon.ps() if daemon else None
         keep = ("level", "state", "launches", "unscheduled", "bound_escapes", "suspensions", "device_us", "wait_us")
+        keep += ("short", "timeslice_us")
         return [
             dict(pid=p["pid"], priority=p["priority"], groups=[{k: g.get(k) for k in keep} for g in p["groups"]])
             for p in (said or {}).get("programs", [])

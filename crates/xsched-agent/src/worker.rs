@@ -458,6 +458,9 @@ impl Worker {
                 Some(0) => sooner(POLL_NS),
                 Some(ns) => sooner(ns),
                 None if group.is_polled(rt) => {
+                    if group.is_late(rt, now) {
+                        rt.give_up_tails(group);
+                    }
                     group.settle(rt);
                     let often = if group.drains(rt, now) { DRAIN_NS } else { POLL_NS };
                     sooner(group.idle_due_ns(now).unwrap_or(often));

@@ -3,8 +3,10 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use core::time::Duration;
 
-use xsched_proto::segment::{GroupSlot, gate, state};
+use xsched_proto::class::SHORT_US;
+use xsched_proto::segment::{GroupSlot, gate, length, state};
 
+use crate::estimate::UNKNOWN_NS;
 use crate::now_ns;
 use crate::runtime::Runtime;
 use crate::thread;
@@ -13,12 +15,16 @@ use crate::thread;
 const GRACE_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
 /// Gaps up to this long are worth keeping the device for; in longer ones others get something done, in ns.
 const SHORT_GAP_NS: u64 = 500_000;
+/// What is said of the length of commands is said of so much expected time, in ns.
+const LENGTHS_NS: u64 = 100_000_000;
 /// A thread at a closed gate looks at the daemon's heartbeat this often, lest the agent, who looks more often, is no
 /// more. Rarely, since a signal that arrives just then, outside of the wait, does not end it.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// A group whose gate was closed should be drained within this time, in ns, unless it is interrupted or held on the
 /// device.
 const DRAIN_NS: u64 = 10_000_000;
+/// What no mark follows, some 50 to 200 µs of expected time, should be complete so long after, in ns.
+const TAIL_NS: u64 = 1_000_000;
 /// A daemon silent for so long holds nobody any more.
 pub(crate) const LEASE_NS: u64 = 800_000_000;
 
@@ -66,6 +72,10 @@ pub struct Group {
     waits_since: AtomicU64,
     /// Gates inside recorded commands wait for its word.
     holds_inside: AtomicBool,
+    /// Expected time of the commands under a bound since [`GroupSlot::lengths`] was told last, and of the long ones among
+    /// them, in ns.
+    bounded_ns: AtomicU64,
+    bounded_long_ns: AtomicU64,
     /// Priority by which [`crate::Lend`] compares groups of a process.
     pub(crate) rank: AtomicI32,
     pub(crate) lenders: std::sync::Mutex<Vec<i32>>,
@@ -88,6 +98,8 @@ impl Group {
             grace_ns: AtomicU64::new(200_000),
             waits_since: AtomicU64::new(0),
             holds_inside: AtomicBool::new(false),
+            bounded_ns: AtomicU64::new(0),
+            bounded_long_ns: AtomicU64::new(0),
             rank: AtomicI32::new(0),
             lenders: std::sync::Mutex::new(Vec::new()),
         }
@@ -183,6 +195,12 @@ impl Group {
             && slot.state.load(Acquire) != state::DRAINED
     }
 
+    /// Whether it is not drained though the few commands that no mark follows should be complete: then nobody tells of
+    /// them.
+    pub fn is_late(&self, rt: &Runtime, now: u64) -> bool {
+        self.drains(rt, now) && now.saturating_sub(self.waits_since.load(Relaxed)) >= TAIL_NS
+    }
+
     /// Whether somebody else shares the device.
     pub fn is_watched(&self, rt: &Runtime) -> bool {
         self.slot(rt).gate.load(Acquire) & gate::WATCHED != 0
@@ -221,6 +239,20 @@ impl Group {
         }
         rt.notify_daemon();
         Some(before)
+    }
+
+    /// Keeps account of how long the commands are that are held to a bound: time slices go by that.
+    pub(crate) fn note_length(&self, slot: &GroupSlot, estimate_ns: Option<u64>) {
+        let ns = estimate_ns.unwrap_or(UNKNOWN_NS);
+        if estimate_ns.is_none_or(|ns| ns > SHORT_US * 1000) {
+            self.bounded_long_ns.fetch_add(ns, Relaxed);
+        }
+        let all_ns = self.bounded_ns.fetch_add(ns, Relaxed) + ns;
+        if all_ns >= LENGTHS_NS {
+            let long_ns = self.bounded_long_ns.swap(0, Relaxed);
+            self.bounded_ns.store(0, Relaxed);
+            slot.lengths.store(if long_ns * 4 <= all_ns { length::SHORT } else { length::LONG }, Relaxed);
+        }
     }
 
     /// Waits at the closed gate, as long as the queue it concerns `stays` in this group.

@@ -4,8 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use xsched_proto::class::SHORT_US;
-use xsched_proto::segment::{Counter, GroupSlot, QueueSlot, gate};
+use xsched_proto::segment::{Counter, QueueSlot, gate};
 
 use crate::estimate::UNKNOWN_NS;
 use crate::group::{Group, Left, wake_all_private};
@@ -337,7 +336,7 @@ impl XQueue {
         let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
         if bound_ns != 0 && work.key != 0 {
-            note_length(slot, estimate);
+            group.note_length(slot, estimate);
         }
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;
@@ -728,6 +727,19 @@ impl XQueue {
         }
     }
 
+    /// Agent, of a group that waits for its turn: takes for complete the last commands, too few and too short to get a mark,
+    /// once all that is followed is complete and they should be. See [`Group::is_late`].
+    pub(crate) fn give_up_tail(&self, rt: &Runtime) {
+        self.refresh(rt);
+        let (tracked, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
+        let followed = self.marked.load(Acquire) <= self.done.load(Acquire);
+        // Of the time without rivals there may be much more.
+        if followed && self.in_order() && self.fast_done.load(Acquire) >= self.fast_launches(rt) {
+            self.done_ns.fetch_max(issued_ns, AcqRel);
+            self.done.fetch_max(tracked, AcqRel);
+        }
+    }
+
     /// To be called before a call that waits for this queue. Everything launched before is complete if it succeeds.
     pub fn sync_begin(&self, rt: &'static Runtime) -> Waiting {
         self.begin(rt, Lend::for_sync(rt, self.group(rt)))
@@ -806,13 +818,6 @@ impl XQueue {
             marks.push_back(mark);
         }
         Some(mark)
-    }
-}
-
-/// Keeps account of when a command was last not known to be short: time slices go by that.
-fn note_length(slot: &GroupSlot, estimate: Option<u64>) {
-    if slot.long_at_ns.load(Relaxed) == 0 || estimate.is_none_or(|ns| ns > SHORT_US * 1000) {
-        slot.long_at_ns.store(now_ns(), Relaxed);
     }
 }
 

@@ -446,6 +446,11 @@ impl Runtime {
         self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
     }
 
+    /// Agent: see [`Group::is_late`].
+    pub fn give_up_tails(&self, group: &Group) {
+        self.queues_of(group).for_each(|q| q.give_up_tail(self));
+    }
+
     /// How often the device was given back: a group was seen to have completed all of its commands.
     pub fn idles(&self) -> u64 {
         self.idles.load(Relaxed)

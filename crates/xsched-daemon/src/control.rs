@@ -14,6 +14,7 @@ use xsched_proto::wire::{
 use crate::client::{Client, check_hint};
 use crate::scheduler;
 use crate::server::{Role, Server};
+use crate::timeslices::is_short;
 
 /// A client answers a question within this time.
 const ANSWER_NS: u64 = 1_000_000_000;
@@ -333,6 +334,8 @@ impl Server {
             device_us: status.used_us as u64,
             wait_us: words.wait_ns.load(Relaxed) / 1_000,
             longest_us: words.longest_us.load(Relaxed),
+            short: is_short(group),
+            timeslice_us: self.conns.get(&group.conn).and_then(|c| c.client()).and_then(|c| c.told_timeslice_us),
         })
     }
 

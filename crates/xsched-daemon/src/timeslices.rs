@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
 use xsched_proto::class::{Class, Company, SHORT_US, hardware_timeslice_us};
+use xsched_proto::segment::length;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::client::Group;
@@ -15,9 +16,6 @@ use crate::socket::unread_bytes;
 
 /// Whoever has so much to read is not told the same again.
 const UNREAD_BYTES: usize = 16 << 10;
-
-/// Whose commands were known to be short for so long, in ns, is taken to have no others.
-const SHORT_FOR_NS: u64 = 1_000_000_000;
 
 /// A slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.
 const REASSERT_NS: u64 = 2_000_000;
@@ -53,18 +51,8 @@ impl Server {
     /// What is known of the commands of a client among several.
     fn crowd_of(&self, conn: u64) -> Company {
         let mine = self.groups.values().filter(|g| g.conn == conn);
-        let known: Vec<bool> = mine.filter_map(|group| self.is_short(group)).collect();
+        let known: Vec<bool> = mine.filter_map(|group| is_short(group)).collect();
         Company::Crowd { short: !known.is_empty() && known.iter().all(|short| *short) }
-    }
-
-    /// Whether a group's commands are short: those of the last while, or all if it was never held to a bound.
-    fn is_short(&self, group: &Group) -> Option<bool> {
-        let words = group.words();
-        match (words.long_at_ns.load(Relaxed), words.longest_us.load(Relaxed)) {
-            (0, 0) => None,
-            (0, longest_us) => Some(longest_us <= SHORT_US),
-            (at, _) => Some(self.now_ns.saturating_sub(at) >= SHORT_FOR_NS),
-        }
     }
 
     /// Has a client among several best-effort ones set its slice again; not where policies take turns. Another one, if more is
@@ -94,5 +82,16 @@ impl Server {
             }
             self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
         }
+    }
+}
+
+/// Whether a group's commands are short: those of late, or all if it was never held to a bound.
+pub(crate) fn is_short(group: &Group) -> Option<bool> {
+    let words = group.words();
+    match (words.lengths.load(Relaxed), words.longest_us.load(Relaxed)) {
+        (length::SHORT, _) => Some(true),
+        (length::LONG, _) => Some(false),
+        (_, 0) => None,
+        (_, longest_us) => Some(longest_us <= SHORT_US),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use support::{Client, Daemon, receive, until};
-use xsched_proto::segment::{gate, state};
+use xsched_proto::segment::{gate, length, state};
 use xsched_proto::wire::{DaemonMsg, GroupState, Platform, ProgramOptions, Refusal, Request, Target};
 
 #[test]
@@ -247,10 +247,10 @@ fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands
     turns_until(4096);
     one.words(0).longest_us.store(5_000, SeqCst);
     turns_until(500);
-    // Held to a bound, what it does now counts: nothing long for a second.
-    one.words(0).long_at_ns.store(1, SeqCst);
+    // Held to a bound, what it does now counts.
+    one.words(0).lengths.store(length::SHORT, SeqCst);
     turns_until(4096);
-    one.words(0).long_at_ns.store(u64::MAX, SeqCst);
+    one.words(0).lengths.store(length::LONG, SeqCst);
     turns_until(500);
 }
 

@@ -1,5 +1,5 @@
-//! What is added to a program's streams while one of its threads waits for its turn, on the software driver: nothing that
-//! makes its commands wait for each other in another way, nor anything to what another thread ends meanwhile.
+//! What is added to a program's streams while one of its threads waits for its turn, on the software driver: nothing
+//! that makes its commands wait for each other in another way, nor anything to what another thread ends meanwhile.
 
 use xsched_e2e::{Gpu, HipGpu, Place, Process, until};
 

@@ -107,13 +107,14 @@ pub enum Company {
     None,
     /// With others. `short` = its commands are known to be short: gates hold them, and no slice need cut one.
     Crowd {
-        /// See [`SHORT_US`].
+        /// Most of the time they take is commands of [`SHORT_US`] or less.
         short: bool,
     },
 }
 
-/// Commands up to this long, in µs, leave nothing to be cut by a time slice.
-pub const SHORT_US: u64 = 200;
+/// Commands up to this long, in µs, leave nothing to be cut by a time slice, which is no shorter. Beside others a command's
+/// time is known only to how often somebody looks: not to less than some 100 µs.
+pub const SHORT_US: u64 = 400;
 
 /// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of
 /// others wait. 2048 is the default of NVIDIA's driver. With several best-effort programs slices as short as a switch costs

@@ -55,6 +55,16 @@ pub mod state {
     pub const DRAINED: u32 = 2;
 }
 
+/// Values of [`GroupSlot::lengths`], stored by the client.
+pub mod length {
+    /// Nothing is known: too little was under a bound.
+    pub const UNKNOWN: u32 = 0;
+    /// Three quarters of the expected time or more are commands of [`crate::class::SHORT_US`] or less.
+    pub const SHORT: u32 = 1;
+    /// Less.
+    pub const LONG: u32 = 2;
+}
+
 /// Page 0.
 #[repr(C, align(4096))]
 pub struct Header {
@@ -108,9 +118,8 @@ pub struct GroupSlot {
     pub system_retired: AtomicU64,
     /// 1 = of the system domain: before others of the same priority in its process.
     pub system: AtomicU32,
-    /// CLOCK_MONOTONIC of the last command under a bound whose time was unknown or expected to be over
-    /// [`crate::class::SHORT_US`], in ns; 0 = none was under a bound yet.
-    pub long_at_ns: AtomicU64,
+    /// How long the commands are that were under a bound lately, see [`length`].
+    pub lengths: AtomicU32,
 }
 
 /// One XQueue. 128 bytes.

@@ -472,6 +472,10 @@ pub struct GroupInfo {
     pub wait_us: u64,
     /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
     pub longest_us: u64,
+    /// Whether most of what it does is commands that no time slice need cut (400 µs or less); none = nothing is known.
+    pub short: Option<bool>,
+    /// Hardware time slice that the daemon chose for its context last, in µs; none = it chose none, or there are no such.
+    pub timeslice_us: Option<u64>,
 }
 
 /// What a group is doing.

@@ -181,6 +181,8 @@ mod tests {
             device_us: 1_500,
             wait_us: 12,
             longest_us: 0,
+            short: None,
+            timeslice_us: None,
         };
         let program = ProgramInfo {
             pid: 42,

@@ -1,14 +1,15 @@
-//! Marks that come later than the commands they follow: a thread that is about to wait puts one after whatever the queues
-//! of its group were given, also by other threads (marks under the same call as a command are [`super::path`]'s).
+//! Marks that come later than the commands they follow: a thread that is about to wait puts one after whatever the
+//! queues of its group were given, also by other threads. (A mark under the same call as its command is harmless: what
+//! another thread gives meanwhile, without knowing of the command, might as well have come before it.)
 //!
 //! The program knows nothing of such a mark, and other threads go on meanwhile. So there is none
 //! - on a stream that somebody destroys, or whose context somebody ends;
 //! - while something is captured, which it would become part of, or invalidate;
 //! - where it could make commands wait that would not without it: what enters the default stream waits for all that
-//!   blocking streams were given before, and they for it ("Stream synchronization behavior" in NVIDIA's reference). Behind
-//!   the mark a blocking stream would wait for another one that it has nothing to do with; and the end of a blocking
-//!   stream with a mark would be that of the default stream. Once a process has used both, only streams that stay out of
-//!   this get marks. The agent gives up on the last commands of the others instead.
+//!   blocking streams were given before, and they for it ("Stream synchronization behavior" in NVIDIA's reference).
+//!   Behind the mark a blocking stream would wait for another one that it has nothing to do with; and the end of a
+//!   blocking stream with a mark would be that of the default stream. Once a process has used both, only streams that
+//!   stay out of this get marks. The agent gives up on the last commands of the others instead.
 //!
 //! Whatever changes one of these takes the lock that is held while a mark is placed.
 
@@ -104,8 +105,8 @@ pub(super) fn without(call: impl FnOnce() -> c_int) -> c_int {
     rc
 }
 
-/// Puts a mark after what a queue was given, before the calling thread blocks, if that is harmless and this thread can: a
-/// default stream is only reached from its own context.
+/// Puts a mark after what a queue was given, before the calling thread blocks, if that is harmless and this thread can:
+/// a default stream is only reached from its own context.
 pub(crate) fn mark_tail_of<D: Driver>(key: usize, api: impl FnOnce() -> Option<&'static D>) {
     process::guarded("before a thread blocks", || {
         let (rt, api) = (process::running()?, api()?);

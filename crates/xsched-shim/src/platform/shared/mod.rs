@@ -1,9 +1,9 @@
 //! What CUDA and HIP share, whose interfaces are alike: commands enter streams, default streams come in two flavours,
 //! captures record, and a word of memory that the device writes tells of completion.
 //!
-//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their turn;
-//!   [`capture`]: streams that only record; [`lifetime`]: streams that come and go; [`lookup`]: functions that hand out
-//!   functions.
+//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their
+//!   turn; [`capture`]: streams that only record; [`lifetime`]: streams that come and go; [`lookup`]: functions that hand
+//!   out functions.
 //! - [`Driver`] is what these ask of one copy of a vendor's library.
 
 pub(super) mod capture;
