@@ -51,7 +51,7 @@ impl Server {
     /// What is known of the commands of a client among several.
     fn crowd_of(&self, conn: u64) -> Company {
         let mine = self.groups.values().filter(|g| g.conn == conn);
-        let known: Vec<bool> = mine.filter_map(|group| is_short(group)).collect();
+        let known: Vec<bool> = mine.filter_map(is_short).collect();
         Company::Crowd { short: !known.is_empty() && known.iter().all(|short| *short) }
     }
 
