@@ -1,5 +1,5 @@
-/* A kernel in the null stream, then a blocking stream waits for what another one will write. "launch" on stdin: a thread
- * gives that one a kernel and the write; "end": the device is waited for. */
+/* A kernel in the null stream, then a blocking stream waits for what another one will write. "launch" on stdin: a
+ * thread gives that one a kernel and the write; "end": the device is waited for. */
 #include "hip.h"
 #include <sys/syscall.h>
 

@@ -1,0 +1,47 @@
+//! The last commands of a group that waits for its turn, which no mark follows: the agent gives up on them soon.
+
+use std::sync::atomic::Ordering::*;
+
+use xsched_core::thread::{self, Entered};
+use xsched_core::{Mark, Registration, Runtime, Work, now_ns, wake_all};
+use xsched_proto::segment::{gate, state};
+
+mod nothing;
+
+fn launch(rt: &'static Runtime) -> Option<Mark> {
+    rt.remember(16, || None).expect("a queue");
+    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let admission = queue.admit(rt, Work::default(), counter);
+    queue.commit(rt, &admission, true, counter)
+}
+
+#[test]
+fn they_are_taken_for_complete_when_all_that_is_followed_is() {
+    let rt = nothing::runtime();
+    let queue = rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
+    let (group, words) = (queue.group(rt), &rt.segment().groups[0]);
+    rt.attach(std::ptr::null_mut());
+    group.set_registration(rt, Registration::Attached);
+    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    let first = launch(rt).expect("a mark");
+    assert!(launch(rt).is_none(), "a tail without a mark");
+    let began = now_ns();
+    words.gate.fetch_and(!gate::GRANTED, SeqCst);
+    let waiting = std::thread::spawn(move || launch(rt).is_some());
+    // At some time of the second to come it is late, if it waits now.
+    let is_late = || (0..1000).any(|ms| group.is_late(rt, began + ms * 1_000_000));
+    while !is_late() {
+        std::thread::yield_now();
+    }
+    let gives_up = || {
+        rt.give_up_tails(group);
+        group.settle(rt);
+        words.state.load(SeqCst) == state::DRAINED
+    };
+    assert!(!gives_up(), "the device is at work still, as far as is known");
+    queue.slot(rt).completed_word.store(first.number, SeqCst);
+    assert!(gives_up());
+    words.gate.fetch_or(gate::GRANTED, SeqCst);
+    wake_all(&words.gate);
+    waiting.join().expect("it goes on");
+}
