@@ -188,6 +188,29 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
 }
 
 #[test]
+fn programs_held_to_a_bound_are_told_apart_by_how_long_their_commands_are() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let _urgent = {
+        let mut process = gpu.run(&["--priority", "high"], &gpu.program("timeslice"), &["again"]);
+        process.line();
+        process
+    };
+    let steady = gpu.program("steady");
+    // Both at once, so that nobody's commands are ever measured alone.
+    let mut short = gpu.run(&["--priority", "low"], &steady, &["50", "8"]);
+    let mut long = gpu.run(&["--priority", "low"], &steady, &["3000", "4"]);
+    short.expect("ready");
+    long.expect("ready");
+    let said = |process: &Process| gpu.place.group(process.pid()).and_then(|group| group["short"].as_bool());
+    until("the one's commands are short, the other's long", || said(&short) == Some(true) && said(&long) == Some(false));
+    for mut process in [short, long] {
+        process.tell("end");
+        process.finish();
+    }
+}
+
+#[test]
 fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
     for policy in ["up", "pup"] {
         let gpu = Gpu::new();
