@@ -94,6 +94,33 @@ fn the_end_of_a_blocking_stream_does_not_wait_for_what_the_default_stream_was_gi
     this.finish();
 }
 
+/// Nobody tells of the last commands of such a program's turns.
+#[test]
+fn a_program_that_uses_both_kinds_of_streams_has_its_share_under_either_fair_policy() {
+    for policy in ["up", "pup"] {
+        let gpu = Gpu::new();
+        let _daemon = gpu.place.daemon(&["--policy", policy]);
+        let steady = gpu.program("steady");
+        let start = |args: &[&str]| {
+            let mut program = gpu.run(&[], &steady, args);
+            program.expect("ready");
+            program
+        };
+        let (mut other, mut both) = (start(&["20", "64"]), start(&["20", "64", "blocking"]));
+        let begin = [other.count().1, both.count().1];
+        let mut done = [0, 0];
+        until("they have done enough to compare", || {
+            done = [other.count().1 - begin[0], both.count().1 - begin[1]];
+            done[0] + done[1] >= 100_000
+        });
+        println!("{policy}: {done:?}");
+        // 5 % when its last commands counted as on the device until its next turn.
+        assert!(done[1] * 4 > done[0], "{policy}: {done:?}");
+        gpu.end(other);
+        gpu.end(both);
+    }
+}
+
 /// Has something ended that another thread adds to right now.
 fn ends(mode: &str) {
     let mut this = Held::new(mode);

@@ -1,7 +1,8 @@
-/* Goes on and on: steady [US] [BATCH] [graph]. Batches of kernels of US microseconds, back to back, each a graph if so
- * asked: each batch is given before the one before it is complete, so that the device always has something to do. After
- * each batch a line with the time of CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M",
- * also while launches are held; "exit" exits at once; "end", or the end of stdin, ends it: the result is checked. */
+/* Goes on and on: steady [US] [BATCH] [graph | blocking]. Batches of kernels of US microseconds, back to back, each a
+ * graph if so asked, or on a stream that waits for the default stream, which is used once. Each batch is given before
+ * the one before it is complete, so that the device always has something to do. After each batch a line with the time of
+ * CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M", also while launches are held; "exit"
+ * exits at once; "end", or the end of stdin, ends it: the result is checked. */
 #include "cu.h"
 #include "../../lib/steady.h"
 
@@ -29,10 +30,14 @@ int main(int argc, char **argv)
     float *cells = pinned(2 * sizeof *cells, &at);
     done = cells;
     cells[1] = 1;
-    OK(cuStreamCreate(&s, NON_BLOCKING));
+    int blocking = argc > 3 && !strcmp(argv[3], "blocking");
+    OK(cuStreamCreate(&s, blocking ? 0 : NON_BLOCKING));
+    if (blocking) {
+        OK(cuMemcpyDtoH_v2(&(float){ 0 }, at, sizeof(float)));
+    }
     OK(cuEventCreate(&reached[0], DISABLE_TIMING));
     OK(cuEventCreate(&reached[1], DISABLE_TIMING));
-    if (argc > 3) {
+    if (argc > 3 && !blocking) {
         OK(cuStreamBeginCapture_v2(s, CAPTURE_THREAD_LOCAL));
         give(s, us, batch, 0);
         OK(cuStreamEndCapture(s, &graph));
