@@ -139,6 +139,10 @@ pub struct XQueue {
     looked_at: AtomicU64,
     /// Launches at the last of the agent's rare looks.
     seen_launches: AtomicU64,
+    /// For how long launches waited for the bound before the gate closed, in ns, with nothing complete since so many
+    /// completions of the group.
+    waited_ns: AtomicU64,
+    waited_since: AtomicU32,
     marks: Mutex<VecDeque<Mark>>,
 }
 
@@ -168,6 +172,8 @@ impl XQueue {
             last_late_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             seen_launches: AtomicU64::new(u64::MAX),
+            waited_ns: AtomicU64::new(0),
+            waited_since: AtomicU32::new(0),
             marks: Mutex::new(VecDeque::new()),
         }
     }
@@ -421,12 +427,19 @@ impl XQueue {
         let mut since = now_ns();
         thread::start_waiting(rt, group);
         group.progress_waiters.fetch_add(1, AcqRel);
+        // Turns may be shorter than the patience: what was waited in one counts in the next.
+        let waited_before = |seen| match self.waited_since.load(Relaxed) == seen {
+            true => self.waited_ns.load(Relaxed),
+            false => 0,
+        };
         // Sleeps are 50 µs longer than asked for otherwise.
         let slack = rustix::thread::current_timer_slack();
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1000));
         let ok = loop {
             let seen = group.progress.load(Acquire);
             if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 || self.group.load(Relaxed) != group.index {
+                self.waited_ns.store(waited_before(seen) + now_ns().saturating_sub(since), Relaxed);
+                self.waited_since.store(seen, Relaxed);
                 break false;
             }
             if polled {
@@ -435,8 +448,9 @@ impl XQueue {
             if fits() {
                 break true;
             }
-            let waited = now_ns().saturating_sub(since);
+            let waited = waited_before(seen) + now_ns().saturating_sub(since);
             if waited >= patience {
+                self.waited_ns.store(0, Relaxed);
                 slot.bound_escapes.fetch_add(1, Relaxed);
                 // A program that provides what its commands wait for only after thousands of them must not wait
                 // thousands of times: each time in a row lets twice as many through.

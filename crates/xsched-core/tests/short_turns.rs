@@ -1,0 +1,45 @@
+//! A program that waits for the bound while its turns are short.
+
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+use xsched_core::thread::{self, Entered};
+use xsched_core::{Registration, Runtime, Work, wake_all};
+use xsched_proto::segment::gate;
+
+mod nothing;
+
+/// A command that is never complete.
+fn launch(rt: &'static Runtime) {
+    rt.remember(16, || None).expect("a queue");
+    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let admission = queue.admit(rt, Work { key: 1, ..Work::default() }, counter);
+    queue.commit(rt, &admission, true, counter);
+}
+
+/// Commands may wait for what the program does only after it was let launch more. It once had to wait for all of its patience
+/// within one turn, and turns beside a busy program are shorter.
+#[test]
+fn what_was_waited_in_one_turn_counts_in_the_next() {
+    let rt = nothing::runtime();
+    rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    let words = &rt.segment().groups[0];
+    // Room for ten commands of which nothing is known: 100 µs each.
+    words.bound_us.store(1000, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let others = std::thread::spawn(move || (0..40).for_each(|_| launch(rt)));
+    let end = Instant::now() + Duration::from_secs(60);
+    while !others.is_finished() {
+        assert!(Instant::now() < end, "{} escapes", words.bound_escapes.load(SeqCst));
+        words.gate.fetch_or(gate::GRANTED, SeqCst);
+        wake_all(&words.gate);
+        // Shorter than the 5 ms after which one more command goes through.
+        std::thread::sleep(Duration::from_millis(1));
+        words.gate.fetch_and(!gate::GRANTED, SeqCst);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    others.join().expect("it launches all");
+    assert!(words.bound_escapes.load(SeqCst) > 0);
+}
