@@ -6,7 +6,6 @@ use core::time::Duration;
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, gate, length, state};
 
-use crate::estimate::UNKNOWN_NS;
 use crate::now_ns;
 use crate::runtime::Runtime;
 use crate::thread;
@@ -241,10 +240,9 @@ impl Group {
         Some(before)
     }
 
-    /// Keeps account of how long the commands are that are held to a bound: time slices go by that.
-    pub(crate) fn note_length(&self, slot: &GroupSlot, estimate_ns: Option<u64>) {
-        let ns = estimate_ns.unwrap_or(UNKNOWN_NS);
-        if estimate_ns.is_none_or(|ns| ns > SHORT_US * 1000) {
+    /// Keeps account of how long the commands are that are held to a bound, as far as it is known: time slices go by that.
+    pub(crate) fn note_length(&self, slot: &GroupSlot, ns: u64) {
+        if ns > SHORT_US * 1000 {
             self.bounded_long_ns.fetch_add(ns, Relaxed);
         }
         let all_ns = self.bounded_ns.fetch_add(ns, Relaxed) + ns;

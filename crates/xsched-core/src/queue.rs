@@ -41,7 +41,7 @@ const GATED: u64 = 8;
 /// What a command that had company on the device took is divided by this to be sure of it.
 const SHARED_BY: u64 = 4;
 /// So many commands into a queue, what its kernels take is known.
-const SETTLED: u64 = 1 << 14;
+const SETTLED: u64 = 1 << 16;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
 const EXACT_NS: u64 = 10_000;
 const EXACT_PART: u64 = 8;
@@ -341,8 +341,10 @@ impl XQueue {
         }
         let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
-        if bound_ns != 0 && work.key != 0 {
-            group.note_length(slot, estimate);
+        if bound_ns != 0
+            && let Some(ns) = estimate
+        {
+            group.note_length(slot, ns);
         }
         let seq = self.tracked.fetch_add(1, SeqCst) + 1;
         let issued_ns = self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns;

@@ -203,7 +203,9 @@ fn programs_held_to_a_bound_are_told_apart_by_how_long_their_commands_are() {
     short.expect("ready");
     long.expect("ready");
     let said = |process: &Process| gpu.place.group(process.pid()).and_then(|group| group["short"].as_bool());
-    until("the one's commands are short, the other's long", || said(&short) == Some(true) && said(&long) == Some(false));
+    until("the one's commands are short, the other's long", || {
+        said(&short) == Some(true) && said(&long) == Some(false)
+    });
     for mut process in [short, long] {
         process.tell("end");
         process.finish();
