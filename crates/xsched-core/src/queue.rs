@@ -667,12 +667,22 @@ impl XQueue {
         }
         // However late they were seen: together they cannot have taken longer than this.
         let most = now.saturating_sub(before.saturating_sub(before_late_ns).max(first.at));
-        let expected: u64 = passed.iter().map(|m| m.estimate_ns).sum();
-        if passed.iter().all(|m| m.commands == 1) && most < expected {
+        let expected = passed.last().map_or(0, |last| last.issued_ns).saturating_sub(self.done_ns.load(Acquire));
+        let all_followed = passed.iter().all(|m| m.commands == 1);
+        if all_followed && most < expected {
             for mark in passed {
                 let share = u128::from(mark.estimate_ns) * u128::from(most) / u128::from(expected);
                 rt.estimates.lower(mark.key, share as u64);
             }
+            return;
+        }
+        // Of those of which nothing was known, what the others leave of the time is a beginning, or else the average.
+        let unknown = || passed.iter().filter(|m| m.key != 0 && rt.estimates.get(m.key).is_none());
+        let count = unknown().count() as u64;
+        if count > 0 {
+            let rest = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS)) / count;
+            let average = most / passed.iter().map(|m| m.commands).sum::<u64>().max(1);
+            unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
         }
     }
 

@@ -1,0 +1,61 @@
+//! How long commands take is learned from marks that the device passes.
+
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+use xsched_core::thread::{self, Entered};
+use xsched_core::{Registration, Runtime, Work};
+use xsched_proto::segment::gate;
+
+mod nothing;
+
+/// A command of this kind. If it is followed, the device has come there at once, and that is seen.
+fn launch(rt: &'static Runtime, key: u64) {
+    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+    if let Some(mark) = queue.commit(rt, &admission, true, counter) {
+        queue.slot(rt).completed_word.store(mark.number, SeqCst);
+    }
+}
+
+/// What nobody saw complete by itself stayed unknown for long: it counted as 100 µs each time, however long it was, and had
+/// a mark of its own each time.
+#[test]
+fn a_command_that_completes_together_with_others_is_known_at_once() {
+    let rt = nothing::runtime();
+    rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    let words = &rt.segment().groups[0];
+    words.bound_us.store(1_000_000, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let queue = rt.remember(16, || None).expect("a queue");
+    let look = || assert!(!queue.is_held_on_device(rt));
+    let known = [11, 12, 13, 14];
+    for _ in 0..50 {
+        known.iter().for_each(|key| {
+            launch(rt, *key);
+            look();
+        });
+    }
+    let takes = |key| rt.expected_ns(key).unwrap_or(0);
+    assert!(known.iter().all(|key| (1..2_000_000).contains(&takes(*key))));
+    // Long ones among them: the device comes to the last of all before anybody looks.
+    let round = |key| {
+        known.iter().for_each(|key| launch(rt, *key));
+        launch(rt, key);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(20) {}
+        launch(rt, 11);
+        launch(rt, key);
+        look();
+    };
+    round(15);
+    assert!((5_000_000..).contains(&takes(15)), "{} ns", takes(15));
+    // Never longer than what was seen last, where it was seen exactly.
+    launch(rt, 15);
+    look();
+    launch(rt, 15);
+    look();
+    assert!(takes(15) < 5_000_000, "{} ns", takes(15));
+}
