@@ -679,8 +679,8 @@ impl XQueue {
         // Of those of which nothing was known, what the others leave of the time is a beginning, or else the average.
         let unknown = || passed.iter().filter(|m| m.key != 0 && rt.estimates.get(m.key).is_none());
         let count = unknown().count() as u64;
-        if count > 0 {
-            let rest = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS)) / count;
+        let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
+        if let Some(rest) = left.checked_div(count) {
             let average = most / passed.iter().map(|m| m.commands).sum::<u64>().max(1);
             unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
         }
