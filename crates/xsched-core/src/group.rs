@@ -242,10 +242,12 @@ impl Group {
 
     /// Keeps account of how long the commands are that are held to a bound, as far as it is known: time slices go by that.
     pub(crate) fn note_length(&self, slot: &GroupSlot, ns: u64) {
+        // Threads that do so at the same time may lose some of it: it need not be exact.
         if ns > SHORT_US * 1000 {
-            self.bounded_long_ns.fetch_add(ns, Relaxed);
+            self.bounded_long_ns.store(self.bounded_long_ns.load(Relaxed) + ns, Relaxed);
         }
-        let all_ns = self.bounded_ns.fetch_add(ns, Relaxed) + ns;
+        let all_ns = self.bounded_ns.load(Relaxed) + ns;
+        self.bounded_ns.store(all_ns, Relaxed);
         if all_ns >= LENGTHS_NS {
             let long_ns = self.bounded_long_ns.swap(0, Relaxed);
             self.bounded_ns.store(0, Relaxed);
