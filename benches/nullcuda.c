@@ -19,6 +19,7 @@ API cuCtxGetCurrent(void **current) { return *current = &context, 0; }
 API cuCtxGetDevice(int *device) { return *device = 0; }
 API cuCtxPushCurrent_v2(void *pushed) { return pushed != &context; }
 API cuCtxPopCurrent_v2(void **popped) { return *popped = &context, 0; }
+API cuStreamGetFlags(void *stream, unsigned *flags) { return *flags = stream != NULL, 0; }
 API cuStreamGetCtx(void *stream, void **of) { return (void)stream, *of = &context, 0; }
 API cuCtxSynchronize(void) { return 0; }
 API cuStreamSynchronize(void *stream) { return (void)stream, 0; }

@@ -166,6 +166,8 @@ API cuStreamCreate(struct stream **stream, unsigned flags) {
     return *stream = new_stream(), 0;
 }
 API cuStreamGetPriority(struct stream *stream, int *priority) { return *priority = stream ? 0 : 0; }
+/* All that are made here are asked to be so. */
+API cuStreamGetFlags(struct stream *stream, unsigned *flags) { return *flags = stream != NULL, 0; }
 API cuStreamGetCtx(struct stream *stream, void **context) { (void)stream; return *context = &legacy, 0; }
 API cuStreamIsCapturing(struct stream *stream, int *status) { return *status = real(stream)->graph != NULL, 0; }
 API cuThreadExchangeStreamCaptureMode(int *mode) { return *mode = 0; }

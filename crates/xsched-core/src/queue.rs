@@ -640,7 +640,7 @@ impl XQueue {
     /// Learns from the marks that the device has passed when it is looked at `now`; none of them had been passed when it
     /// was looked at `late_ns` ago.
     fn learn_passed(&self, rt: &Runtime, passed: &[Mark], now: u64, late_ns: u64) {
-        let [first, ..] = passed else { return };
+        let ([first, ..], [.., last]) = (passed, passed) else { return };
         let before = self.last_done_at.swap(now, Relaxed);
         let before_late_ns = self.last_late_ns.swap(late_ns, Relaxed);
         if let [mark] = passed
@@ -667,7 +667,7 @@ impl XQueue {
         }
         // However late they were seen: together they cannot have taken longer than this.
         let most = now.saturating_sub(before.saturating_sub(before_late_ns).max(first.at));
-        let expected = passed.last().map_or(0, |last| last.issued_ns).saturating_sub(self.done_ns.load(Acquire));
+        let expected = last.issued_ns.saturating_sub(self.done_ns.load(Acquire));
         let all_followed = passed.iter().all(|m| m.commands == 1);
         if all_followed && most < expected {
             for mark in passed {
@@ -676,14 +676,17 @@ impl XQueue {
             }
             return;
         }
-        // Of those of which nothing was known, what the others leave of the time is a beginning, or else the average.
+        // Of those of which nothing was known, what the others leave of the time is a beginning; the average where some of
+        // the others were not tracked.
         let unknown = || passed.iter().filter(|m| m.key != 0 && rt.estimates.get(m.key).is_none());
         let count = unknown().count() as u64;
+        let commands = passed.iter().map(|m| m.commands).sum::<u64>();
+        let average = most / commands.max(1);
+        let tracked = last.seq.saturating_sub(self.done.load(Acquire));
         let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
-        if let Some(rest) = left.checked_div(count) {
-            let average = most / passed.iter().map(|m| m.commands).sum::<u64>().max(1);
-            unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
-        }
+        let rest = if commands == tracked { left.checked_div(count).unwrap_or(0) } else { 0 };
+        unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
+        passed.iter().filter(|m| most < m.estimate_ns).for_each(|mark| rt.estimates.lower(mark.key, most));
     }
 
     fn finish(&self, rt: &Runtime, mark: &Mark) {
