@@ -371,8 +371,14 @@ fn forget_queues(thread: &Thread) {
 /// The calling thread waits on behalf of a group, which is not idle meanwhile.
 pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     stop_waiting(rt);
-    group.waiting.fetch_add(1, AcqRel);
+    group.waiting.fetch_add(1, SeqCst);
     current().waits.set(u32::from(group.index) + 1);
+    // Its launch is counted nowhere until it may go on, so the agent may have called the group idle just now, and whoever
+    // decides would let it wait for ever. The agent looks at who waits after it set QUIET, we look at QUIET after that.
+    if group.slot(rt).gate.load(SeqCst) & gate::QUIET != 0 {
+        group.announce(rt);
+        rt.poke_if_due();
+    }
 }
 
 /// It also lends the group a rank until it stops waiting.

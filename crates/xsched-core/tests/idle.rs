@@ -1,9 +1,11 @@
 //! When a group is idle, who is told so, and the race between a launch and that decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{OnceLock, mpsc};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xsched_core::thread::{self, Entered};
-use xsched_core::{QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue, wake_all};
 use xsched_proto::segment::{gate, state};
 
 mod nothing;
@@ -138,4 +140,60 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
         launches
     });
     assert_eq!(group.launches(rt), launches);
+}
+
+static HELD: OnceLock<(&'static Runtime, mpsc::Sender<bool>)> = OnceLock::new();
+
+/// A thread that is about to wait at a closed gate makes its commands begin. Just then the group is declared idle.
+struct IdleBeforeTheWait;
+
+impl Platform for IdleBeforeTheWait {
+    fn kind(&self) -> xsched_proto::wire::Platform {
+        xsched_proto::wire::Platform::Sim
+    }
+    fn levels(&self, _device: &str) -> u8 {
+        1
+    }
+    fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
+        let (rt, decided) = HELD.get()?;
+        Some(Box::new(move || {
+            let group = rt.groups().next().expect("its group");
+            decided.send(group.try_idle(rt, true).is_some()).expect("the test waits");
+        }))
+    }
+    fn reports_completion(&self) -> bool {
+        true
+    }
+}
+
+/// The launch of a thread that waits at the gate is counted nowhere: if the group was declared idle a moment before, the
+/// thread must say that it is not, or nobody ever lets it go on.
+#[test]
+fn who_begins_to_wait_is_not_overlooked() {
+    let rt = nothing::runtime_over(&[&IdleBeforeTheWait]);
+    rt.queue(16, spec).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let (decided, decision) = mpsc::channel();
+    assert!(HELD.set((rt, decided)).is_ok());
+    let words = &rt.segment().groups[0];
+    let launching = std::thread::spawn(move || {
+        rt.remember(16, spec).expect("a queue");
+        assert!(is_careful(rt));
+    });
+    assert!(decision.recv().expect("it waits"), "the launch is not counted yet: the group is idle");
+    let event = rt.daemon_event().get().expect("an eventfd");
+    let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+    while words.state.load(SeqCst) == state::IDLE {
+        if poll(&mut [PollFd::from_borrowed_fd(event, PollFlags::IN)], Some(&patience)).expect("a poll") == 0 {
+            break;
+        }
+        let _ = rustix::io::read(event, &mut [0; 8]);
+    }
+    let (known, word) = (words.state.load(SeqCst), words.gate.load(SeqCst));
+    words.gate.fetch_or(gate::GRANTED, SeqCst);
+    wake_all(&words.gate);
+    launching.join().expect("it goes on");
+    assert_ne!(known, state::IDLE);
+    assert_eq!(word & gate::QUIET, 0);
 }
