@@ -10,6 +10,9 @@ const PROBES: usize = 8;
 /// Assumed for a command never seen complete, in ns.
 pub(crate) const UNKNOWN_NS: u64 = 100_000;
 
+/// See [`Estimates::shortest_shared`].
+const SHARED_SAMPLES: u32 = 4;
+
 /// Moving averages of device time by (function, grid), lock-free. A full table forgets nothing and learns nothing
 /// new: the default then stands in.
 pub(crate) struct Estimates {
@@ -17,6 +20,8 @@ pub(crate) struct Estimates {
     // In units of 64 ns, so that 32 bits reach four minutes; 0 = no sample yet. Byte-sized outlier counts beside it.
     times: Box<[AtomicU32]>,
     outliers: Box<[AtomicU32]>,
+    // How often each was measured in company.
+    shared: Box<[AtomicU32]>,
 }
 
 impl Estimates {
@@ -25,6 +30,7 @@ impl Estimates {
             keys: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
             times: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
             outliers: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            shared: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -59,12 +65,22 @@ impl Estimates {
         (time != 0).then_some(u64::from(time) << 6)
     }
 
+    /// The shortest of what it took each time it had company on the device, in ns; `None` until it was measured often
+    /// enough that it cannot have waited for somebody else's long command every time.
+    pub(crate) fn shortest_shared(&self, key: u64) -> Option<u64> {
+        let at = self.slot(key, false)?;
+        (self.shared[at].load(Relaxed) >= SHARED_SAMPLES).then(|| u64::from(self.times[at].load(Relaxed)) << 6)
+    }
+
     /// Takes a measured time. A sample over four times the average is taken for an accident (the device was away)
     /// unless it comes three times in a row. If the device was not `alone` the time may hold somebody else's: it counts
     /// only where it is shorter.
     pub(crate) fn sample(&self, key: u64, ns: u64, alone: bool) {
         let Some(at) = self.slot(key, true) else { return };
         let sample = u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX);
+        if !alone {
+            self.shared[at].fetch_add(1, Relaxed);
+        }
         let old = self.times[at].load(Relaxed);
         let new = if old == 0 {
             sample
@@ -128,6 +144,20 @@ mod tests {
             e.sample(7, 20_000_000, true);
         }
         assert!(e.get(7).unwrap() > 19_000_000, "three in a row are the truth");
+    }
+
+    #[test]
+    fn in_company_only_the_shortest_of_several_times_says_that_a_command_is_long() {
+        let e = Estimates::new();
+        (0..3).for_each(|_| e.sample(7, 100_000_000, false));
+        assert_eq!(e.shortest_shared(7), None, "it may have waited each time");
+        e.sample(7, 60_000, false);
+        e.sample(7, 60_000, false);
+        assert!(e.shortest_shared(7).is_some_and(|ns| ns < 10_000_000));
+        (0..4).for_each(|_| e.sample(8, 100_000_000, false));
+        assert!(e.shortest_shared(8).is_some_and(|ns| ns > 99_000_000));
+        (0..9).for_each(|_| e.sample(9, 100_000_000, true));
+        assert_eq!(e.shortest_shared(9), None, "measured alone");
     }
 
     #[test]

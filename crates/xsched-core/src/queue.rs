@@ -657,7 +657,7 @@ impl XQueue {
                     rt.estimates.get(mark.key).unwrap_or(0)
                 } else if slot.bound_us.load(Relaxed) == 0 {
                     // Never held, it shared the device with others: with few, most of the time.
-                    took / SHARED_BY
+                    rt.estimates.shortest_shared(mark.key).unwrap_or(0) / SHARED_BY
                 } else {
                     0
                 };

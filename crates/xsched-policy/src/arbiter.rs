@@ -179,7 +179,7 @@ impl Arbiter {
             Event::Add(spec) => self.add(now, spec),
             Event::Remove(id) => self.remove(now, id),
             Event::Ready(id) => self.change(now, id, |m, now| m.ready(now)),
-            Event::Idle(id) => self.change(now, id, |m, _| m.idle()),
+            Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
             Event::Stale(id) => self.change(now, id, |m, _| m.stale |= m.group.granted && m.group.ready),
@@ -195,7 +195,7 @@ impl Arbiter {
                 self.change(now, group, |m, _| m.lent = priority);
                 self.inherit(group);
             }
-            Event::TooLong(id) => self.change(now, id, |m, _| m.too_long = true),
+            Event::TooLong(id) => self.change(now, id, |m, _| m.group.holds_up = true),
             Event::Hold(program) => self.hold(program, true),
             Event::Release(program) => self.hold(program, false),
             Event::Answer { device, answer } => {

@@ -52,6 +52,10 @@ pub struct Group {
     pub used_us: f64,
     /// It runs at the same time as all others on the device, by the hardware's own priorities.
     pub side_by_side: bool,
+    /// Its commands are long and nothing ends or interrupts them: whoever comes meanwhile waits for one.
+    pub holds_up: bool,
+    /// Since when it wants the device no more; none = it never did.
+    pub idle_since: Option<Micros>,
 }
 
 /// A policy's answer for one group.

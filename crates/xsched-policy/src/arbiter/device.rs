@@ -20,7 +20,6 @@ pub(super) struct Member {
     pub(super) job: Option<String>,
     pub(super) held: bool,
     side_by_side: bool,
-    pub(super) too_long: bool,
     /// Of the system domain.
     system: bool,
     /// Since when it has the device and wants it.
@@ -59,13 +58,14 @@ impl Member {
                 busy: false,
                 used_us: 0.0,
                 side_by_side: false,
+                holds_up: false,
+                idle_since: None,
             },
             own_priority: spec.priority,
             lent: None,
             job: spec.job,
             held,
             side_by_side: spec.side_by_side,
-            too_long: false,
             system: spec.system,
             running_since: None,
             stale: false,
@@ -91,8 +91,10 @@ impl Member {
         self.stale = false;
     }
 
-    pub(super) fn idle(&mut self) {
-        self.group.ready = false;
+    pub(super) fn idle(&mut self, now: Micros) {
+        if std::mem::take(&mut self.group.ready) {
+            self.group.idle_since = Some(now);
+        }
         self.group.busy = false;
         self.running_since = None;
         self.stale = false;
@@ -238,7 +240,7 @@ impl Device {
         self.view.extend(self.members.iter().map(|m| Group {
             ready: may_run(&self.members, m),
             priority: m.group.priority.max(lent_by_the_stale(&self.members, m)),
-            side_by_side: space && !m.too_long,
+            side_by_side: space && !m.group.holds_up,
             ..m.group.clone()
         }));
         self.verdicts.clear();

@@ -149,6 +149,8 @@ pub(crate) mod tests {
             busy: false,
             used_us: 0.0,
             side_by_side: false,
+            holds_up: false,
+            idle_since: None,
         }
     }
 

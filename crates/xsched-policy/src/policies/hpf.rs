@@ -2,10 +2,15 @@
 //!
 //! A group runs unless a ready group of strictly higher priority is on the device. The same holds for idle groups,
 //! so the gate of an idle top group stands open and its first launch waits for nobody. Equals run side by side, and so
-//! do those whom the hardware runs at the same time by priorities of its own.
+//! do those whom the hardware runs at the same time by priorities of its own. Whoever cannot be taken off the device for
+//! long gets it only once those above have left it for a while.
 
 use crate::registry::Params;
 use crate::{Group, Micros, Policy, Verdict};
+
+/// A pause of somebody more urgent that is shorter than this may be within one request, in µs. What then follows would
+/// be held up, each time, by a command that takes far longer.
+const REST_US: Micros = 2_000;
 
 struct Hpf;
 
@@ -14,16 +19,25 @@ pub(crate) fn make(_: Params) -> Box<dyn Policy> {
 }
 
 impl Policy for Hpf {
-    fn decide(&mut self, _: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
         let top = groups.iter().map(|g| g.priority).max().unwrap_or(i32::MIN);
+        let mut next: Option<Micros> = None;
         for (group, verdict) in groups.iter().zip(verdicts) {
             *verdict = Verdict {
                 run: group.side_by_side || group.priority >= top_ready,
                 bounded: !group.side_by_side && group.priority < top,
             };
+            if group.holds_up && verdict.run {
+                let above = groups.iter().filter(|g| g.priority > group.priority);
+                let rested = above.filter_map(|g| g.idle_since).max().map(|left| left + REST_US);
+                if let Some(at) = rested.filter(|at| now < *at) {
+                    verdict.run = false;
+                    next = Some(next.map_or(at, |before| before.min(at)));
+                }
+            }
         }
-        None
+        next
     }
 }
 
@@ -56,5 +70,24 @@ mod tests {
             [(true, false), (false, true), (true, false)],
             "whom the hardware tells apart"
         );
+    }
+
+    #[test]
+    fn who_cannot_be_taken_off_the_device_waits_until_the_others_have_left_it_for_a_while() {
+        let long = Group { holds_up: true, ready: true, ..group(1) };
+        let urgent = |idle_since| Group { priority: 128, ready: false, idle_since, ..group(2) };
+        let equal = Group { idle_since: Some(1_000_000), ..group(3) };
+        let decide = |now, groups: &[Group]| {
+            let mut verdicts = vec![Verdict::default(); groups.len()];
+            let next = Hpf.decide(now, groups, &mut verdicts);
+            (verdicts[0].run, next)
+        };
+        let left = Some(1_000_000);
+        assert_eq!(decide(1_000_100, &[long.clone(), urgent(left), equal.clone()]), (false, Some(1_002_000)));
+        assert_eq!(decide(1_002_000, &[long.clone(), urgent(left), equal.clone()]), (true, None));
+        assert_eq!(decide(1_000_100, &[long.clone(), urgent(None), equal.clone()]), (true, None), "it was never there");
+        assert_eq!(decide(1_000_100, &[group(1), urgent(left)]), (true, None), "soon off the device");
+        let busy = Group { ready: true, ..urgent(left) };
+        assert!(!decide(1_002_000, &[long, busy]).0);
     }
 }

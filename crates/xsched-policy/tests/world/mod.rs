@@ -198,9 +198,19 @@ impl World {
         self.sims[&id].used_us
     }
 
+    /// Whether a group that nothing takes off the device lets the pause of a more urgent one pass first.
+    fn rests(&self, id: u64) -> bool {
+        let device = &self.sims[&id].device;
+        let groups: Vec<_> = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group).collect();
+        let own = groups.iter().find(|g| g.id.0 == id).unwrap();
+        let mut above = groups.iter().filter(|g| g.priority > own.priority);
+        own.holds_up && above.any(|g| g.idle_since.is_some_and(|left| self.now < left + 2_000))
+    }
+
     /// Somebody wants the device and may have it, so somebody who wants it has it.
     pub fn assert_work_conserving(&self) {
-        for sim in self.sims.values().filter(|s| s.ready && !s.held && s.job.is_none()) {
+        let waits = |id: &u64, s: &Sim| s.ready && !s.held && s.job.is_none() && !self.rests(*id);
+        for (_, sim) in self.sims.iter().filter(|(id, s)| waits(id, s)) {
             assert!(
                 self.sims.values().any(|o| o.device == sim.device && o.ready && o.open),
                 "{} idles though wanted: {:?}",
