@@ -164,6 +164,7 @@ impl Local {
             };
             match action {
                 Action::Open(id) => {
+                    words(id).turns.fetch_add(1, SeqCst);
                     flag(id, gate::GRANTED, true);
                     wake_all(&words(id).gate);
                     if let Some(seen) = self.seen.get_mut(id.0 as usize) {

@@ -216,7 +216,8 @@ impl Group {
     pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
         let slot = self.slot(rt);
         let before = rt.launches_of(self);
-        if self.waiting.load(Acquire) > 0 || self.syncing.load(Acquire) > 0 || (exact && !rt.is_quiet(self)) {
+        let busy = if exact { !rt.is_quiet(self) } else { rt.queues_of(self).any(|q| q.waits_for_turn(rt)) };
+        if self.waiting.load(Acquire) > 0 || self.syncing.load(Acquire) > 0 || busy {
             self.armed_at.store(0, Relaxed);
             return None;
         }

@@ -38,6 +38,9 @@ const LEAD_NS: u64 = 50_000;
 const LONG_NS: u64 = 150_000;
 /// … and so many times the bound may be in flight: all but what runs can still be held.
 const GATED: u64 = 8;
+/// So many commands are given at most while the gate is closed. Not more: the driver's own queues must not fill up (CUDA's
+/// take 1,024 a stream, marks and gates included).
+const AHEAD_COMMANDS: u64 = 512;
 /// What a command that had company on the device took is divided by this to be sure of it.
 const SHARED_BY: u64 = 4;
 /// So many commands into a queue, what its kernels take is known.
@@ -55,6 +58,9 @@ pub struct Work {
     pub blocking: bool,
     /// The command waits for something that only the application provides (a user event): the bound leaves it alone.
     pub unbounded: bool,
+    /// The driver takes the command at once, whatever its queue waits for: it may be given while the gate is closed, to wait
+    /// behind a gate on the device.
+    pub ahead: bool,
 }
 
 /// Permission to call the driver.
@@ -64,6 +70,8 @@ pub struct Admission {
     pub mark: bool,
     /// Put a device gate before the command (level 2).
     pub device_gate: bool,
+    /// The host gate is closed: without that gate the command must wait, see [`XQueue::wait_turn`].
+    pub ahead: bool,
     tracked: bool,
     seq: u64,
     estimate_ns: u64,
@@ -88,6 +96,8 @@ pub struct Mark {
     commands: u64,
     key: u64,
     at: u64,
+    /// The turn it belongs to; none = given while the gate was closed.
+    turn: Option<u32>,
     group: u16,
 }
 
@@ -124,6 +134,8 @@ pub struct XQueue {
     gated_ns: AtomicU64,
     /// Number of the last command behind such a gate.
     gated: AtomicU64,
+    /// 1 + the turn after which such a gate was placed while the host's was closed; 0 = never.
+    gated_after: AtomicU32,
     done_ns: AtomicU64,
     /// The last mark's number and cumulated time: what came since is not followed yet.
     marked: AtomicU64,
@@ -163,6 +175,7 @@ impl XQueue {
             issued_ns: AtomicU64::new(0),
             gated_ns: AtomicU64::new(0),
             gated: AtomicU64::new(0),
+            gated_after: AtomicU32::new(0),
             done_ns: AtomicU64::new(0),
             marked: AtomicU64::new(0),
             marked_ns: AtomicU64::new(0),
@@ -184,6 +197,7 @@ impl XQueue {
         self.done.store(tracked, Relaxed);
         let issued_ns = self.issued_ns.load(Relaxed);
         self.gated_ns.store(issued_ns, Relaxed);
+        self.gated_after.store(0, Relaxed);
         self.done_ns.store(issued_ns, Relaxed);
         self.marked.store(tracked, Relaxed);
         self.marked_ns.store(issued_ns, Relaxed);
@@ -283,6 +297,7 @@ impl XQueue {
         Admission {
             mark: false,
             device_gate: false,
+            ahead: false,
             tracked: false,
             seq: 0,
             estimate_ns: 0,
@@ -324,9 +339,17 @@ impl XQueue {
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
         let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        let mut ahead = None;
         loop {
-            if word & gate::OPEN_MASK == 0 && group.wait_open(rt, || rt.flush(group), stays) == Left::Signal {
-                break;
+            if word & gate::OPEN_MASK == 0 {
+                let turn = slot.turns.load(Acquire);
+                if work.ahead && has_gates && bound_ns != 0 && fits_ahead(rt, group) {
+                    ahead = Some(turn.wrapping_add(1).max(1));
+                    break;
+                }
+                if group.wait_open(rt, || rt.flush(group), stays) == Left::Signal {
+                    break;
+                }
             }
             if !stays() {
                 // `hint --queue` gave it to another group, whose gate counts now; the old one may have nothing left.
@@ -339,7 +362,9 @@ impl XQueue {
             }
             word = slot.gate.load(Acquire);
         }
-        let device_gate = has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
+        // What comes behind a gate of this very turn waits with it.
+        let first_ahead = ahead.is_some_and(|after| self.gated_after.swap(after, Relaxed) != after);
+        let device_gate = first_ahead || has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
         if bound_ns != 0
             && let Some(ns) = estimate
@@ -379,6 +404,7 @@ impl XQueue {
         Admission {
             mark,
             device_gate,
+            ahead: ahead.is_some(),
             tracked: true,
             seq,
             estimate_ns,
@@ -422,8 +448,9 @@ impl XQueue {
         }
         rt.poke_if_due();
         rt.flush(group);
-        // What is in flight may simply be long.
-        let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1).sum::<u64>();
+        // What is in flight may simply be long, or be much: of the time without rivals nothing was followed.
+        let untracked = |q: &XQueue| q.fast_launches(rt).saturating_sub(q.fast_done.load(Acquire));
+        let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1 + untracked(q) * UNKNOWN_NS).sum::<u64>();
         let patience = ESCAPE_NS.max(4 * bound_ns).max((2 * expected_ns).min(ESCAPE_LONG_NS));
         let polled = !self.platform(rt).reports_completion();
         let mut since = now_ns();
@@ -489,6 +516,18 @@ impl XQueue {
         group.progress_waiters.fetch_sub(1, Release);
         thread::stop_waiting(rt);
         ok
+    }
+
+    /// For a command that was to wait behind a gate on the device, which could not be placed.
+    pub fn wait_turn(&self, rt: &'static Runtime) {
+        let group = self.group(rt);
+        group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);
+    }
+
+    /// Tracked commands that are not known to be complete, followed or not.
+    fn issued(&self) -> u64 {
+        let done = self.done.load(Acquire);
+        self.tracked.load(Acquire).saturating_sub(done)
     }
 
     /// Whether its commands get gates on the device (level 2), more or less often.
@@ -566,6 +605,7 @@ impl XQueue {
             commands: tracked + fast,
             key: admission.key,
             at: now_ns(),
+            turn: (!admission.ahead).then(|| self.group(rt).slot(rt).turns.load(Relaxed)),
             group: admission.group,
         };
         self.marked_ns.fetch_max(issued_ns, Relaxed);
@@ -643,6 +683,11 @@ impl XQueue {
         let ([first, ..], [.., last]) = (passed, passed) else { return };
         let before = self.last_done_at.swap(now, Relaxed);
         let before_late_ns = self.last_late_ns.swap(late_ns, Relaxed);
+        // What waited for another turn took a time that says nothing.
+        let turn = self.group(rt).slot(rt).turns.load(Relaxed);
+        if passed.iter().any(|m| m.key != 0 && m.turn != Some(turn)) {
+            return;
+        }
         if let [mark] = passed
             && mark.commands == 1
             && mark.key != 0
@@ -738,6 +783,11 @@ impl XQueue {
         self.gated.load(Relaxed) > self.done.load(Acquire)
     }
 
+    /// Whether a gate on the device holds some of its commands now, as far as is known.
+    pub(crate) fn waits_for_turn(&self, rt: &Runtime) -> bool {
+        self.group(rt).slot(rt).gate.load(Acquire) & gate::OPEN_MASK == 0 && self.is_held_on_device(rt)
+    }
+
     /// Agent, rarely: takes for complete what no mark follows, once nothing was launched here since the last such look. A
     /// program that uses a stream once and never waits for it would be busy for ever otherwise.
     pub(crate) fn give_up_unfollowed(&self, rt: &Runtime) {
@@ -746,7 +796,7 @@ impl XQueue {
         let fast = self.fast_launches(rt);
         let launches = fast.wrapping_add(tracked);
         let since = self.seen_launches.swap(launches, Relaxed);
-        if since != launches || self.marked.load(Acquire) > self.done.load(Acquire) {
+        if since != launches || self.marked.load(Acquire) > self.done.load(Acquire) || self.waits_for_turn(rt) {
             return;
         }
         self.fast_done.fetch_max(fast, AcqRel);
@@ -763,7 +813,11 @@ impl XQueue {
         let (tracked, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
         let followed = self.marked.load(Acquire) <= self.done.load(Acquire);
         // Of the time without rivals there may be much more.
-        if followed && self.in_order() && self.fast_done.load(Acquire) >= self.fast_launches(rt) {
+        if followed
+            && !self.waits_for_turn(rt)
+            && self.in_order()
+            && self.fast_done.load(Acquire) >= self.fast_launches(rt)
+        {
             self.done_ns.fetch_max(issued_ns, AcqRel);
             self.done.fetch_max(tracked, AcqRel);
         }
@@ -841,6 +895,7 @@ impl XQueue {
             commands: commands + 1,
             key: 0,
             at: now_ns(),
+            turn: None,
             group: self.group.load(Relaxed),
         };
         if let Some(marks) = &mut marks {
@@ -848,6 +903,13 @@ impl XQueue {
         }
         Some(mark)
     }
+}
+
+/// Whether one more command may be given while the gate is closed. Programs that are slow at giving them get ahead so while
+/// others have the device, and the device finds work when their turn comes, before any thread has woken up.
+fn fits_ahead(rt: &Runtime, group: &Group) -> bool {
+    rt.refresh(group);
+    rt.queues_of(group).map(XQueue::issued).sum::<u64>() < AHEAD_COMMANDS
 }
 
 /// Some commands, chosen without regard to any period that the program may have, are followed by themselves, and so is

@@ -160,6 +160,7 @@ impl Server {
             self.interrupt(id, false);
         }
         let Some(group) = self.groups.get(&id) else { return };
+        group.words().turns.fetch_add(1, SeqCst);
         let word = &group.words().gate;
         word.fetch_or(gate::GRANTED, SeqCst);
         wake(word);

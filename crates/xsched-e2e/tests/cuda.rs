@@ -144,6 +144,47 @@ fn a_device_gate_holds_what_the_driver_has_already() {
     assert!(held_on_the_device("2") > 0, "level 2 has");
 }
 
+/// How many kernels a program gives at most while a more urgent one has the device, on top of what it had given before.
+fn given_while_suspended(level: &str) -> u64 {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady");
+    // With 200 us each, few are in flight when the gate closes.
+    let mut program = gpu.run(&["--priority", "low", "--level", level], &steady, &["200", "2000"]);
+    program.expect("ready");
+    let pid = program.pid();
+    until("it works", || program.count().1 > 0);
+    let mut rival = gpu.run(&["--priority", "high"], &steady, &["200", "4"]);
+    rival.expect("ready");
+    // What it had given without a bound is done before it is held.
+    let rival_id = rival.pid().to_string();
+    gpu.place.ask(&["suspend", "--pid", &rival_id]);
+    let given = program.count().0;
+    until("it works beside the other", || program.count().1 > given + 50);
+    assert_eq!(gpu.place.group(pid).unwrap()["bound_escapes"], 0, "the bound holds whatever was given before it");
+    gpu.place.ask(&["resume", "--pid", &rival_id]);
+    // For three looks in a row.
+    (0..3).for_each(|_| gpu.place.await_state(pid, "ready"));
+    rival.progress_after(now_ns());
+    let before = program.count();
+    rival.progress_after(now_ns());
+    assert_eq!(program.count(), before, "nothing of it runs");
+    gpu.end(rival);
+    until("it goes on", || program.count().1 > before.0);
+    // It looks whether every kernel has run once.
+    gpu.end(program);
+    gpu.assert_counts(pid);
+    before.0 - before.1
+}
+
+#[test]
+fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
+    let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
+    println!("{without} without, {with} with gates on the device");
+    // Two commands each, so at most 256, less what is complete but not known to be.
+    assert!(without < 20 && (100..=256).contains(&with), "{without} {with}");
+}
+
 #[test]
 fn the_time_slice_follows_the_class() {
     let gpu = Gpu::new();

@@ -9,6 +9,8 @@ use fakecuda::{In, Out};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint};
 
+/// hipStreamCaptureModeGlobal, ThreadLocal and Relaxed.
+const MODES: std::ops::RangeInclusive<c_int> = 0..=2;
 /// hipStreamCaptureStatusActive.
 const ACTIVE: c_int = 1;
 
@@ -131,7 +133,11 @@ pub(crate) fn update(stream: usize, nodes: In<usize>, count: usize, flags: c_uin
 }
 
 pub(crate) fn exchange_mode(mode: Out<c_int>) -> Result<()> {
-    driver()?.capture_mode(mode.required()?.address())
+    // CUDA's driver (580 on an H200) takes any number for one.
+    if !MODES.contains(&mode.read()?) {
+        return Err(Error::INVALID_VALUE);
+    }
+    driver()?.capture_mode(mode.address())
 }
 
 /// The graph that a program destroys may be one that a capture made.

@@ -87,7 +87,9 @@ pub struct GroupSlot {
     pub bound_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,
-    _daemon: [u32; 12],
+    /// How often the gate was opened, counted before it is.
+    pub turns: AtomicU32,
+    _daemon: [u32; 11],
 
     /// See [`state`].
     pub state: AtomicU32,

@@ -71,8 +71,8 @@ def sparse():
     dense = made(300, 400) * (torch.rand(300, 400) < 0.05)
     other = made(400, 32)
     found = dense.to(DEVICE).to_sparse_csr() @ other.to(DEVICE)
+    # cuSPARSE adds in an order that varies: on an H200, bare, two runs in a process out of three gave the same bits.
     checks.close("csr_times_dense_right", found, dense @ other, 1e-4)
-    checks.show("csr_times_dense", found)
     checks.show("coo_times_dense", torch.sparse.mm(dense.to(DEVICE).to_sparse(), other.to(DEVICE)))
 
 

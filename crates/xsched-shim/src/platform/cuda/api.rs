@@ -401,11 +401,11 @@ impl Driver for Api {
         unsafe { (self.write_value)(queue.handle() as CUstream, at, mark.number, 0) == SUCCESS }
     }
 
-    fn gate(&self, rt: &Runtime, queue: &XQueue) {
+    fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
-        let Some(at) = self.seen(rt, word) else { return };
-        // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
-        unsafe { (self.wait_value)(queue.handle() as CUstream, at, gate::OPEN_MASK, WAIT_AND) };
+        let Some(at) = self.seen(rt, word) else { return false };
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate.
+        unsafe { (self.wait_value)(queue.handle() as CUstream, at, gate::OPEN_MASK, WAIT_AND) == SUCCESS }
     }
 }

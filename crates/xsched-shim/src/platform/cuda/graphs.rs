@@ -22,7 +22,7 @@ use crate::lock::Lock;
 use crate::platform::CUDA;
 use crate::platform::shared::Driver;
 use crate::platform::shared::Which::{Legacy, PerThread};
-use crate::platform::shared::path::{enqueue, kernel};
+use crate::platform::shared::path::{enqueue, graph};
 use crate::platform::shared::waits::lending_call;
 use crate::process;
 
@@ -226,7 +226,7 @@ macro_rules! launches {
                 let (real, function) = real!($name);
                 before_launch();
                 // SAFETY: the caller's own arguments.
-                enqueue::<Api>(real, stream, $flavour, || kernel(exec, &[]), move || unsafe { function(exec, stream) })
+                enqueue::<Api>(real, stream, $flavour, || graph(exec), move || unsafe { function(exec, stream) })
             }
             const _: sig::$name = $name;
         )*

@@ -421,14 +421,15 @@ impl Driver for Api {
         self.quietly(|| unsafe { write(queue.handle() as hipStream_t, at, mark.number, 0) })
     }
 
-    fn gate(&self, rt: &Runtime, queue: &XQueue) {
+    fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
         static SAID: AtomicBool = AtomicBool::new(false);
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
-        let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return };
+        let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return false };
         let stream = queue.handle() as hipStream_t;
-        // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
-        if !self.quietly(|| unsafe { wait(stream, at, gate::OPEN_MASK, WAIT_AND, gate::OPEN_MASK) }) {
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate.
+        let taken = self.quietly(|| unsafe { wait(stream, at, gate::OPEN_MASK, WAIT_AND, gate::OPEN_MASK) });
+        if !taken {
             say_once(
                 &SAID,
                 Log::Info,
@@ -436,6 +437,7 @@ impl Driver for Api {
                 "the HIP runtime refuses gates on the device: the host's gate is used",
             );
         }
+        taken
     }
 
     fn no_marks(&self) -> bool {

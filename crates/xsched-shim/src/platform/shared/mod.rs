@@ -90,8 +90,8 @@ pub(super) trait Driver: Sized + 'static {
     /// Lets the device write a mark's number when it gets there. False: refused.
     fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool;
 
-    /// Lets the device wait at the group's gate.
-    fn gate(&self, rt: &Runtime, queue: &XQueue);
+    /// Lets the device wait at the group's gate. False: refused.
+    fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool;
 
     /// Whether nothing tells of completions.
     fn no_marks(&self) -> bool;

@@ -12,7 +12,7 @@ use crate::interpose::resolve;
 use crate::process;
 
 /// Work of which nothing is known.
-pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false };
+pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false, ahead: false };
 
 fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     // FNV-1a over words. Only for telling commands apart, and 0 means unknown.
@@ -20,10 +20,20 @@ fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts.into_iter().fold(0xcbf2_9ce4_8422_2325, hash) | 1
 }
 
-/// A kernel or a graph, by its handle and shape.
+/// A kernel, by its handle and shape.
 pub(crate) fn kernel(function: *const c_void, shape: &[c_uint]) -> Work {
     let key = mixed(shape.iter().map(|n| u64::from(*n)).chain([function as u64]));
-    Work { key, ..UNKNOWN }
+    ahead(Work { key, ..UNKNOWN })
+}
+
+/// What the driver takes at once, whatever the stream waits for: nothing of it is needed from the host any more.
+pub(crate) fn ahead(work: Work) -> Work {
+    Work { ahead: true, ..work }
+}
+
+/// A graph.
+pub(crate) fn graph(exec: *const c_void) -> Work {
+    Work { ahead: false, ..kernel(exec, &[]) }
 }
 
 /// A transfer of so many bytes (or elements): commands of about the same size are alike.
@@ -104,8 +114,8 @@ fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, ent
         // Where nothing tells of completions, nothing can be bounded by them.
         let unbounded = work.unbounded || api.no_marks();
         let admission = xqueue.admit(rt, Work { unbounded, ..work }, counter);
-        if admission.device_gate {
-            api.gate(rt, xqueue);
+        if admission.device_gate && !api.gate(rt, xqueue) && admission.ahead {
+            xqueue.wait_turn(rt);
         }
         Some((rt, xqueue, counter, admission))
     });

@@ -135,7 +135,7 @@ unsafe extern "C" fn simLaunchKernel(kernel: *const KernelHead, stream: Stream) 
 
 /// Transfers: key by size, as a power of two.
 fn transfer(size: usize, blocking: bool) -> Work {
-    Work { key: 0x8000_0000_0000_0001 | (u64::from(size.max(1).ilog2()) << 8), blocking, unbounded: false }
+    Work { key: 0x8000_0000_0000_0001 | (u64::from(size.max(1).ilog2()) << 8), blocking, ..Work::default() }
 }
 
 unsafe extern "C" fn simMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, stream: Stream) -> c_int {
