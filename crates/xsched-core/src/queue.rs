@@ -518,7 +518,8 @@ impl XQueue {
         ok
     }
 
-    /// For a command that was to wait behind a gate on the device, which could not be placed.
+    /// For a command that was to wait behind a gate on the device, which could not be placed, or a thread that waits for such
+    /// commands. A signal ends the wait.
     pub fn wait_turn(&self, rt: &'static Runtime) {
         let group = self.group(rt);
         group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);
@@ -784,7 +785,7 @@ impl XQueue {
     }
 
     /// Whether a gate on the device holds some of its commands now, as far as is known.
-    pub(crate) fn waits_for_turn(&self, rt: &Runtime) -> bool {
+    pub fn waits_for_turn(&self, rt: &Runtime) -> bool {
         self.group(rt).slot(rt).gate.load(Acquire) & gate::OPEN_MASK == 0 && self.is_held_on_device(rt)
     }
 

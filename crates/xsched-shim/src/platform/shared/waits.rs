@@ -28,6 +28,17 @@ fn held(rt: &'static Runtime) -> impl Iterator<Item = (&'static XQueue, Waiting)
     rt.queues().filter(move |q| q.is_held_on_device(rt)).map(move |q| (q, q.sync_all_begin(rt)))
 }
 
+/// What is held on the device cannot be complete before its turn comes: until then the thread sleeps, where the driver
+/// would have it look again and again.
+fn sleep_until_turn(awaited: &Awaited) {
+    process::guarded("before a wait", || {
+        let Some(rt) = process::running().filter(|rt| rt.has_one_group()) else { return };
+        if let Some((queue, _)) = awaited.iter().find(|(queue, _)| queue.waits_for_turn(rt)) {
+            queue.wait_turn(rt);
+        }
+    });
+}
+
 /// Before a call that waits for several.
 pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
     let begun = process::guarded("before a wait", || {
@@ -73,11 +84,25 @@ pub(crate) fn stream_call<D: Driver>(
     flavour: Flavour,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    with_stream::<D>(real, stream, flavour, true, call)
+}
+
+/// A call that says of a stream that all is complete, if it succeeds; or `waits` for that.
+fn with_stream<D: Driver>(
+    real: *mut c_void,
+    stream: Stream,
+    flavour: Flavour,
+    waits: bool,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     let queue = |rt: &'static Runtime| {
         let handle = outside::<D>(real).and_then(|api| api.handle(stream, flavour));
         handle.and_then(|h| rt.find(h.key))
     };
     let awaited = begin_one(queue);
+    if waits {
+        sleep_until_turn(&awaited);
+    }
     let rc = call();
     end(awaited, rc == SUCCESS);
     rc
@@ -91,7 +116,7 @@ pub(crate) fn stream_question<D: Driver>(
     ask: impl FnOnce() -> c_int,
 ) -> c_int {
     if process::running().is_some_and(Runtime::is_watched) {
-        stream_call::<D>(real, stream, flavour, ask)
+        with_stream::<D>(real, stream, flavour, false, ask)
     } else {
         ask()
     }
@@ -100,6 +125,7 @@ pub(crate) fn stream_question<D: Driver>(
 /// Waits for a whole context; `alone` = it is the only one on its device, so that all there is drained then.
 pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl FnOnce() -> c_int) -> c_int {
     let awaited = begin(|rt| of_context::<D>(rt, real));
+    sleep_until_turn(&awaited);
     let rc = call();
     end(awaited, rc == SUCCESS && alone);
     rc
