@@ -26,9 +26,13 @@ int main(void)
 
     OK(cuEventRecord(start, a));
     OK(launch_spin(a, LONG_US));
+    /* Not ready, however long this thread is held up before it asks. */
+    stamps[3] = 0;
+    OK(cuStreamWaitValue32_v2(a, at + 24, 1, WAIT_EQ));
     OK(cuEventRecord(end, a));
     GIVES("recorded behind a long kernel: not ready", NOT_READY, cuEventQuery(end));
     GIVES("nor is the time", NOT_READY, cuEventElapsedTime(&ms, start, end));
+    stamps[3] = 1;
     GIVES("synchronize", SUCCESS, cuEventSynchronize(end));
     GIVES("query", SUCCESS, cuEventQuery(end));
     GIVES("elapsed time", SUCCESS, cuEventElapsedTime(&ms, start, end));

@@ -1,7 +1,7 @@
 /* Order within and among streams: user streams, the legacy default stream and its barriers, the thread's own. */
 #include "cu.h"
 
-enum { N = 1024, LONG_US = 20000 };
+enum { N = 1024, LONG_US = 20000, HELD = 3 };
 
 static CUdeviceptr at;
 static volatile uint64_t *stamps;
@@ -40,6 +40,15 @@ static void attributes(void)
     OK(cuStreamDestroy_v2(b));
 }
 
+/* What comes next in a stream waits, however long this thread is held up before it looks. */
+static void holds(CUstream s)
+{
+    stamps[HELD] = 0;
+    OK(cuStreamWaitValue32_v2(s, slot(HELD), 1, WAIT_EQ));
+}
+
+static void releases(void) { stamps[HELD] = 1; }
+
 static void order(void)
 {
     CUstream s;
@@ -47,12 +56,13 @@ static void order(void)
     float back[N];
     OK(cuMemAlloc_v2(&x, sizeof back));
     OK(cuStreamCreate(&s, NON_BLOCKING));
-    OK(launch_spin(s, LONG_US));
+    holds(s);
     OK(launch_fill(s, x, N, 1));
     for (int i = 0; i < 10; i++) {
         OK(launch_axpy(s, x, x, N, 1));
     }
     GIVES("query of a busy stream", NOT_READY, cuStreamQuery(s));
+    releases();
     OK(cuMemcpyDtoHAsync_v2(back, x, sizeof back, s));
     GIVES("synchronize", SUCCESS, cuStreamSynchronize(s));
     GIVES("query of an idle stream", SUCCESS, cuStreamQuery(s));
@@ -92,8 +102,9 @@ static void barriers(void)
     OK(cuStreamSynchronize(other));
     CHECK("through the legacy stream one waits for another", stamps[0] && stamps[2] >= stamps[0] &&
                                                                  stamps[1] >= stamps[2]);
-    OK(launch_spin(blocking, LONG_US));
+    holds(blocking);
     GIVES("the legacy stream is busy while a blocking one is", NOT_READY, cuStreamQuery(NULL));
+    releases();
     GIVES("synchronize the legacy stream", SUCCESS, cuStreamSynchronize(NULL));
     GIVES("then the blocking one is idle", SUCCESS, cuStreamQuery(blocking));
     OK(launch_spin(free_one, LONG_US));
