@@ -43,6 +43,8 @@ const GATED: u64 = 8;
 const AHEAD_COMMANDS: u64 = 512;
 /// What a command that had company on the device took is divided by this to be sure of it.
 const SHARED_BY: u64 = 4;
+/// Of a thread that nothing bounds, so many commands of a queue have a mark each, to begin with.
+const FIRST_MARKS: u64 = 64;
 /// So many commands into a queue, what its kernels take is known.
 const SETTLED: u64 = 1 << 16;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
@@ -393,12 +395,14 @@ impl XQueue {
             let every_ns = if has_gates { SPARSE_MARK_NS.min(bound_ns / 2).max(MARK_NS) } else { MARK_NS };
             (is_sample(seq) || is_sample(seq.wrapping_sub(1)), every_ns)
         };
-        // Who is not bounded needs marks only to be seen as drained some time, and a few for the length of its kernels.
+        // Who is not bounded needs marks only to be seen as drained some time, and a few for the length of its kernels: the
+        // more in the beginning, lest one whose kernels nobody can run beside is found out late.
         let mark = !work.blocking
             && (!self.in_order()
                 || seq.saturating_sub(self.marked.load(Relaxed)) >= every
                 || samples
-                || is_unbounded && !thread::is_beginning(before) && thread::is_followed(before)
+                || is_unbounded
+                    && (before < FIRST_MARKS || !thread::is_beginning(before) && thread::is_followed(before))
                 || bound_ns != 0
                     && (estimate.is_none() || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
         Admission {
@@ -689,13 +693,17 @@ impl XQueue {
         if passed.iter().any(|m| m.key != 0 && m.turn != Some(turn)) {
             return;
         }
-        if let [mark] = passed
-            && mark.commands == 1
+        // Of several that were all followed, the time is that of the longest but for what the others take: a short command
+        // behind a long one is passed before anybody looks.
+        if let Some(mark) = passed.iter().max_by_key(|m| m.estimate_ns)
             && mark.key != 0
+            && passed.iter().all(|m| m.commands == 1)
         {
-            let took = now.saturating_sub(before.max(mark.at));
+            let others = passed.iter().map(|m| m.estimate_ns).sum::<u64>() - mark.estimate_ns;
+            let took = now.saturating_sub(before.max(first.at));
             let exact = EXACT_NS.max(took / EXACT_PART);
-            if late_ns <= exact && (before_late_ns <= exact || mark.at > before) {
+            if others <= exact && late_ns <= exact && (before_late_ns <= exact || first.at > before) {
+                let took = took - others;
                 let alone = self.is_alone(rt);
                 rt.estimates.sample(mark.key, took, alone);
                 let slot = self.group(rt).slot(rt);

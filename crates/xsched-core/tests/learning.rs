@@ -58,3 +58,34 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
     look();
     assert!(takes(15) < 5_000_000, "{} ns", takes(15));
 }
+
+/// Such a program held up all others for long, under MPS, before it was found out.
+#[test]
+fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
+    let rt = nothing::runtime();
+    rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    let words = &rt.segment().groups[0];
+    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let queue = rt.remember(16, || None).expect("a queue");
+    let give = |key| {
+        let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is followed") };
+        let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+        queue.commit(rt, &admission, true, counter).expect("a mark").number
+    };
+    for round in 0..5 {
+        assert_eq!(words.longest_us.load(SeqCst) > 0, round == 4, "round {round}");
+        give(21);
+        let last = give(22);
+        let begun = Instant::now();
+        // Somebody looks often.
+        while begun.elapsed() < Duration::from_millis(20) {
+            assert!(!queue.is_held_on_device(rt));
+        }
+        queue.slot(rt).completed_word.store(last, SeqCst);
+        assert!(!queue.is_held_on_device(rt));
+    }
+    // A part of what it took, to be sure of it.
+    assert!((4_000..20_000).contains(&words.longest_us.load(SeqCst)), "{}", words.longest_us.load(SeqCst));
+}

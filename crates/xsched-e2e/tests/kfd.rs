@@ -122,6 +122,8 @@ impl Amd {
     /// What the kernel was asked for by a process.
     fn requests(&self, pid: u32) -> Vec<Request> {
         let text = std::fs::read_to_string(self.place.join("trace")).unwrap_or_default();
+        // The last line may be half written yet.
+        let text = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let parse = |line: &str| {
             let value: Value = serde_json::from_str(line).expect("JSON");
             let hex = value["in"].as_str().unwrap();
