@@ -43,8 +43,10 @@ const GATED: u64 = 8;
 const AHEAD_COMMANDS: u64 = 512;
 /// What a command that had company on the device took is divided by this to be sure of it.
 const SHARED_BY: u64 = 4;
-/// Of a thread that nothing bounds, so many commands of a queue have a mark each, to begin with.
+/// Of a thread that nothing bounds, so many commands of a queue have a mark each, to begin with …
 const FIRST_MARKS: u64 = 64;
+/// … while fewer than so many are on their way: the rest is for those that follow many commands.
+const FEW_MARKS: usize = 8;
 /// So many commands into a queue, what its kernels take is known.
 const SETTLED: u64 = 1 << 16;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
@@ -343,8 +345,9 @@ impl XQueue {
         let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         let mut ahead = None;
         loop {
-            if word & gate::OPEN_MASK == 0 {
-                let turn = slot.turns.load(Acquire);
+            // Before the gate: one that is closed then is that of this turn, or of a later one, which costs a gate too many.
+            let turn = slot.turns.load(Acquire);
+            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 {
                 if work.ahead && has_gates && bound_ns != 0 && fits_ahead(rt, group) {
                     ahead = Some(turn.wrapping_add(1).max(1));
                     break;
@@ -362,7 +365,6 @@ impl XQueue {
             if work.unbounded || self.within_bound(rt, group, estimate_ns) {
                 break;
             }
-            word = slot.gate.load(Acquire);
         }
         // What comes behind a gate of this very turn waits with it.
         let first_ahead = ahead.is_some_and(|after| self.gated_after.swap(after, Relaxed) != after);
@@ -402,7 +404,8 @@ impl XQueue {
                 || seq.saturating_sub(self.marked.load(Relaxed)) >= every
                 || samples
                 || is_unbounded
-                    && (before < FIRST_MARKS || !thread::is_beginning(before) && thread::is_followed(before))
+                    && (before < FIRST_MARKS && self.has_few_marks()
+                        || !thread::is_beginning(before) && thread::is_followed(before))
                 || bound_ns != 0
                     && (estimate.is_none() || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
         Admission {
@@ -567,6 +570,10 @@ impl XQueue {
         now_ns().saturating_sub(self.last_done_at.load(Relaxed).max(mark.at)).min(took)
     }
 
+    fn has_few_marks(&self) -> bool {
+        self.marks.try_lock().is_ok_and(|marks| marks.len() < FEW_MARKS)
+    }
+
     /// Says what became of an admitted command. Returns the mark to complete later if the driver took it and its
     /// completion is to be followed. `counter` is the one given to [`XQueue::admit`].
     pub fn commit(
@@ -693,16 +700,17 @@ impl XQueue {
         if passed.iter().any(|m| m.key != 0 && m.turn != Some(turn)) {
             return;
         }
-        // Of several that were all followed, the time is that of the longest but for what the others take: a short command
-        // behind a long one is passed before anybody looks.
+        // Of several that were all followed, the time is that of the longest but for what the others are known to take: a
+        // short command behind a long one is passed before anybody looks.
         if let Some(mark) = passed.iter().max_by_key(|m| m.estimate_ns)
             && mark.key != 0
             && passed.iter().all(|m| m.commands == 1)
+            && passed.iter().all(|m| m.number == mark.number || rt.estimates.get(m.key).is_some())
         {
             let others = passed.iter().map(|m| m.estimate_ns).sum::<u64>() - mark.estimate_ns;
             let took = now.saturating_sub(before.max(first.at));
             let exact = EXACT_NS.max(took / EXACT_PART);
-            if others <= exact && late_ns <= exact && (before_late_ns <= exact || first.at > before) {
+            if others <= exact.min(took) && late_ns <= exact && (before_late_ns <= exact || first.at > before) {
                 let took = took - others;
                 let alone = self.is_alone(rt);
                 rt.estimates.sample(mark.key, took, alone);
