@@ -319,7 +319,8 @@ impl Worker {
 
     fn serve_daemon(&mut self, connection: &mut Connection) -> Result<(), String> {
         if self.rt.is_detached() {
-            return Err("the daemon was silent".into());
+            // At its end the program itself has opened its gates, perhaps only just: nobody needs to be told.
+            return if self.rt.is_over() { Ok(()) } else { Err("the daemon was silent".into()) };
         }
         connection.push()?;
         for message in self.rt.take_outbox() {
