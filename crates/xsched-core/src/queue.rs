@@ -12,46 +12,26 @@ use crate::inherit::Lend;
 use crate::runtime::Runtime;
 use crate::{Platform, inspect, now_ns, thread};
 
+mod bound;
+mod learn;
+
+use bound::fits_ahead;
+
 /// A completion is followed at least every so many commands …
 const MARK_COMMANDS: u64 = 32;
 /// … or so much estimated device time, in ns, where there is a bound …
 const MARK_NS: u64 = 50_000;
 /// … or this, in ns, where more is in flight than the next mark can hold up, or where a mark costs as much as a launch.
 const SPARSE_MARK_NS: u64 = 200_000;
-/// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
-const ESCAPE_NS: u64 = 5_000_000;
-/// … but not longer than this for commands that are expected to be long, in ns.
-const ESCAPE_LONG_NS: u64 = 1_000_000_000;
 /// Marks on their way, for a device that reports completion through memory. Few: they take room in the driver's own
 /// queue, where a program that waits for itself may have counted on all of it.
 const MARKS: usize = 32;
-/// How often a thread at the bound looks at such memory, in ns, unless something is expected at any moment …
-const POLL_NS: u64 = 50_000;
-/// … which it then awaits awake: from so long before it until so long after, in ns. A device that has to wait for a thread
-/// to wake up stands idle meanwhile.
-const AWAKE_NS: u64 = 30_000;
-/// What is left of the commands in flight may be this little, in ns, before the next one must be on its way, whatever the
-/// bound: so the device finds the next command when it ends one.
-const LEAD_NS: u64 = 50_000;
-/// Where the device has gates, commands at least this long, in ns, each get one, and shorter ones whenever as much as the
-/// bound allows came since the last …
-const LONG_NS: u64 = 150_000;
-/// … and so many times the bound may be in flight: all but what runs can still be held.
-const GATED: u64 = 8;
-/// So many commands are given at most while the gate is closed. Not more: the driver's own queues must not fill up (CUDA's
-/// take 1,024 a stream, marks and gates included).
-const AHEAD_COMMANDS: u64 = 512;
-/// What a command that had company on the device took is divided by this to be sure of it.
-const SHARED_BY: u64 = 4;
 /// Of a thread that nothing bounds, so many commands of a queue have a mark each, to begin with …
 const FIRST_MARKS: u64 = 64;
 /// … while fewer than so many are on their way: the rest is for those that follow many commands.
 const FEW_MARKS: usize = 8;
 /// So many commands into a queue, what its kernels take is known.
 const SETTLED: u64 = 1 << 16;
-/// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
-const EXACT_NS: u64 = 10_000;
-const EXACT_PART: u64 = 8;
 
 /// What the core must know of one command before it is handed to the driver.
 #[derive(Clone, Copy, Debug, Default)]
@@ -421,155 +401,6 @@ impl XQueue {
         }
     }
 
-    /// Waits until one more command of `estimate_ns` fits into the bound. False: the gate closed meanwhile.
-    fn within_bound(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
-        let slot = group.slot(rt);
-        let mut bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
-        if self.has_gates(rt, slot.level.load(Relaxed)) {
-            bound_ns *= GATED;
-        }
-        let commands = u64::from(slot.bound_commands.load(Relaxed));
-        let fits = || {
-            let (n, ns) = rt.queues_of(group).map(XQueue::in_flight).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-            // What the running command has left is looked at only where it decides: it takes a lock and the time.
-            let time = bound_ns == 0 || n == 0 || ns + estimate_ns <= bound_ns || {
-                let left = ns.saturating_sub(self.consumed_ns());
-                left + estimate_ns <= bound_ns || left <= LEAD_NS
-            };
-            time && (commands == 0 || n < commands)
-        };
-        if bound_ns == 0 && commands == 0 {
-            return true;
-        }
-        if fits() || {
-            rt.refresh(group);
-            fits()
-        } {
-            group.escapes.store(0, Relaxed);
-            group.escape_credit.store(0, Relaxed);
-            return true;
-        }
-        if group.escape_credit.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
-            slot.bound_escapes.fetch_add(1, Relaxed);
-            return true;
-        }
-        rt.poke_if_due();
-        rt.flush(group);
-        // What is in flight may simply be long, or be much: of the time without rivals nothing was followed.
-        let untracked = |q: &XQueue| q.fast_launches(rt).saturating_sub(q.fast_done.load(Acquire));
-        let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1 + untracked(q) * UNKNOWN_NS).sum::<u64>();
-        let patience = ESCAPE_NS.max(4 * bound_ns).max((2 * expected_ns).min(ESCAPE_LONG_NS));
-        let polled = !self.platform(rt).reports_completion();
-        let mut since = now_ns();
-        thread::start_waiting(rt, group);
-        group.progress_waiters.fetch_add(1, AcqRel);
-        // Turns may be shorter than the patience: what was waited in one counts in the next.
-        let waited_before = |seen| match self.waited_since.load(Relaxed) == seen {
-            true => self.waited_ns.load(Relaxed),
-            false => 0,
-        };
-        // Sleeps are 50 µs longer than asked for otherwise.
-        let slack = rustix::thread::current_timer_slack();
-        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1000));
-        let ok = loop {
-            let seen = group.progress.load(Acquire);
-            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 || self.group.load(Relaxed) != group.index {
-                self.waited_ns.store(waited_before(seen) + now_ns().saturating_sub(since), Relaxed);
-                self.waited_since.store(seen, Relaxed);
-                break false;
-            }
-            if polled {
-                rt.refresh(group);
-            }
-            if fits() {
-                break true;
-            }
-            let waited = waited_before(seen) + now_ns().saturating_sub(since);
-            if waited >= patience {
-                self.waited_ns.store(0, Relaxed);
-                slot.bound_escapes.fetch_add(1, Relaxed);
-                // A program that provides what its commands wait for only after thousands of them must not wait
-                // thousands of times: each time in a row lets twice as many through.
-                let row = group.escapes.fetch_add(1, Relaxed).min(12);
-                group.escape_credit.store((1 << row) - 1, Relaxed);
-                break true;
-            }
-            let limit = if polled {
-                // The next command is due a little before the next completion.
-                let due = self.next_completion_ns(now_ns()) - LEAD_NS as i64;
-                if (-((LEAD_NS + AWAKE_NS) as i64)..=AWAKE_NS as i64).contains(&due) {
-                    rustix::thread::sched_yield();
-                    continue;
-                }
-                if due > 0 { (due as u64 - AWAKE_NS).min(POLL_NS) } else { POLL_NS }
-            } else {
-                patience - waited
-            };
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: limit.min(1_000_000) as _ };
-            use rustix::thread::futex;
-            if let Err(rustix::io::Errno::INTR) =
-                futex::wait(&group.progress, futex::Flags::PRIVATE, seen, Some(&timeout))
-            {
-                slot.signal_escapes.fetch_add(1, Relaxed);
-                break true;
-            }
-            if group.progress.load(Acquire) != seen {
-                since = now_ns();
-            }
-        };
-        if let Ok(slack) = slack {
-            let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
-        }
-        group.progress_waiters.fetch_sub(1, Release);
-        thread::stop_waiting(rt);
-        ok
-    }
-
-    /// For a command that was to wait behind a gate on the device, which could not be placed, or a thread that waits for such
-    /// commands. A signal ends the wait.
-    pub fn wait_turn(&self, rt: &'static Runtime) {
-        let group = self.group(rt);
-        group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);
-    }
-
-    /// Tracked commands that are not known to be complete, followed or not.
-    fn issued(&self) -> u64 {
-        let done = self.done.load(Acquire);
-        self.tracked.load(Acquire).saturating_sub(done)
-    }
-
-    /// Whether its commands get gates on the device (level 2), more or less often.
-    fn has_gates(&self, rt: &Runtime, level: u32) -> bool {
-        level >= 2 && rt.has_one_group()
-    }
-
-    /// Whether a command gets a gate, where there are any. Not each, unless asked for: a gate costs what a short kernel
-    /// takes. Queues of the group that have work share what may run ungated, down to the length of a long command each.
-    fn is_gated(&self, rt: &Runtime, bound_ns: u64, estimate_ns: u64) -> bool {
-        if rt.forced_level().is_some() || estimate_ns >= LONG_NS {
-            return true;
-        }
-        let ungated_ns = self.issued_ns.load(Relaxed).saturating_sub(self.gated_ns.load(Relaxed)) + estimate_ns;
-        let others = || rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().0 > 0).count();
-        ungated_ns > bound_ns || ungated_ns > LONG_NS && ungated_ns > bound_ns / (1 + others() as u64)
-    }
-
-    /// When the next mark should be reached, in ns from now; negative = that time has passed.
-    fn next_completion_ns(&self, now: u64) -> i64 {
-        let Ok(marks) = self.marks.try_lock() else { return 0 };
-        let Some(mark) = marks.front() else { return i64::MIN / 2 };
-        let took = mark.issued_ns.saturating_sub(self.done_ns.load(Acquire));
-        (self.last_done_at.load(Relaxed).max(mark.at) + took).wrapping_sub(now) as i64
-    }
-
-    /// What the device has probably done of the commands up to the next mark, in ns: never more than they take.
-    fn consumed_ns(&self) -> u64 {
-        let Ok(marks) = self.marks.try_lock() else { return 0 };
-        let Some(mark) = marks.front() else { return 0 };
-        let took = mark.issued_ns.saturating_sub(self.done_ns.load(Acquire));
-        now_ns().saturating_sub(self.last_done_at.load(Relaxed).max(mark.at)).min(took)
-    }
-
     fn has_few_marks(&self) -> bool {
         self.marks.try_lock().is_ok_and(|marks| marks.len() < FEW_MARKS)
     }
@@ -674,81 +505,6 @@ impl XQueue {
                 queue.group(rt).settle(rt);
             }
         }
-    }
-
-    /// Learns from a completion that was told at once.
-    fn learn(&self, rt: &Runtime, mark: &Mark, now: u64) {
-        let before = self.last_done_at.swap(now, Relaxed);
-        if mark.commands == 1 && mark.key != 0 {
-            rt.estimates.sample(mark.key, now.saturating_sub(before.max(mark.at)), self.is_alone(rt));
-        }
-    }
-
-    /// With company on the device a time may hold somebody else's work, so that only a shorter one says something.
-    fn is_alone(&self, rt: &Runtime) -> bool {
-        self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0
-    }
-
-    /// Learns from the marks that the device has passed when it is looked at `now`; none of them had been passed when it
-    /// was looked at `late_ns` ago.
-    fn learn_passed(&self, rt: &Runtime, passed: &[Mark], now: u64, late_ns: u64) {
-        let ([first, ..], [.., last]) = (passed, passed) else { return };
-        let before = self.last_done_at.swap(now, Relaxed);
-        let before_late_ns = self.last_late_ns.swap(late_ns, Relaxed);
-        // What waited for another turn took a time that says nothing.
-        let turn = self.group(rt).slot(rt).turns.load(Relaxed);
-        if passed.iter().any(|m| m.key != 0 && m.turn != Some(turn)) {
-            return;
-        }
-        // Of several that were all followed, the time is that of the longest but for what the others are known to take: a
-        // short command behind a long one is passed before anybody looks.
-        if let Some(mark) = passed.iter().max_by_key(|m| m.estimate_ns)
-            && mark.key != 0
-            && passed.iter().all(|m| m.commands == 1)
-            && passed.iter().all(|m| m.number == mark.number || rt.estimates.get(m.key).is_some())
-        {
-            let others = passed.iter().map(|m| m.estimate_ns).sum::<u64>() - mark.estimate_ns;
-            let took = now.saturating_sub(before.max(first.at));
-            let exact = EXACT_NS.max(took / EXACT_PART);
-            if others <= exact.min(took) && late_ns <= exact && (before_late_ns <= exact || first.at > before) {
-                let took = took - others;
-                let alone = self.is_alone(rt);
-                rt.estimates.sample(mark.key, took, alone);
-                let slot = self.group(rt).slot(rt);
-                let ns = if alone {
-                    rt.estimates.get(mark.key).unwrap_or(0)
-                } else if slot.bound_us.load(Relaxed) == 0 {
-                    // Never held, it shared the device with others: with few, most of the time.
-                    rt.estimates.shortest_shared(mark.key).unwrap_or(0) / SHARED_BY
-                } else {
-                    0
-                };
-                slot.longest_us.fetch_max(ns / 1000, Relaxed);
-                return;
-            }
-        }
-        // However late they were seen: together they cannot have taken longer than this.
-        let most = now.saturating_sub(before.saturating_sub(before_late_ns).max(first.at));
-        let expected = last.issued_ns.saturating_sub(self.done_ns.load(Acquire));
-        let all_followed = passed.iter().all(|m| m.commands == 1);
-        if all_followed && most < expected {
-            for mark in passed {
-                let share = u128::from(mark.estimate_ns) * u128::from(most) / u128::from(expected);
-                rt.estimates.lower(mark.key, share as u64);
-            }
-            return;
-        }
-        // Of those of which nothing was known, what the others leave of the time is a beginning; the average where some of
-        // the others were not tracked.
-        let unknown = || passed.iter().filter(|m| m.key != 0 && rt.estimates.get(m.key).is_none());
-        let count = unknown().count() as u64;
-        let commands = passed.iter().map(|m| m.commands).sum::<u64>();
-        let average = most / commands.max(1);
-        let tracked = last.seq.saturating_sub(self.done.load(Acquire));
-        let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
-        let rest = if commands == tracked { left.checked_div(count).unwrap_or(0) } else { 0 };
-        unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
-        passed.iter().filter(|m| most < m.estimate_ns).for_each(|mark| rt.estimates.lower(mark.key, most));
     }
 
     fn finish(&self, rt: &Runtime, mark: &Mark) {
@@ -920,13 +676,6 @@ impl XQueue {
         }
         Some(mark)
     }
-}
-
-/// Whether one more command may be given while the gate is closed. Programs that are slow at giving them get ahead so while
-/// others have the device, and the device finds work when their turn comes, before any thread has woken up.
-fn fits_ahead(rt: &Runtime, group: &Group) -> bool {
-    rt.refresh(group);
-    rt.queues_of(group).map(XQueue::issued).sum::<u64>() < AHEAD_COMMANDS
 }
 
 /// Some commands, chosen without regard to any period that the program may have, are followed by themselves, and so is

@@ -1,0 +1,92 @@
+//! What is learned of how long commands take from when they are seen complete.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_proto::segment::gate;
+
+use super::{Mark, XQueue};
+use crate::estimate::UNKNOWN_NS;
+use crate::runtime::Runtime;
+
+/// What a command that had company on the device took is divided by this to be sure of it.
+const SHARED_BY: u64 = 4;
+/// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
+const EXACT_NS: u64 = 10_000;
+const EXACT_PART: u64 = 8;
+
+impl XQueue {
+    /// Learns from a completion that was told at once.
+    pub(super) fn learn(&self, rt: &Runtime, mark: &Mark, now: u64) {
+        let before = self.last_done_at.swap(now, Relaxed);
+        if mark.commands == 1 && mark.key != 0 {
+            rt.estimates.sample(mark.key, now.saturating_sub(before.max(mark.at)), self.is_alone(rt));
+        }
+    }
+
+    /// With company on the device a time may hold somebody else's work, so that only a shorter one says something.
+    fn is_alone(&self, rt: &Runtime) -> bool {
+        self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0
+    }
+
+    /// Learns from the marks that the device has passed when it is looked at `now`; none of them had been passed when it
+    /// was looked at `late_ns` ago.
+    pub(super) fn learn_passed(&self, rt: &Runtime, passed: &[Mark], now: u64, late_ns: u64) {
+        let ([first, ..], [.., last]) = (passed, passed) else { return };
+        let before = self.last_done_at.swap(now, Relaxed);
+        let before_late_ns = self.last_late_ns.swap(late_ns, Relaxed);
+        // What waited for another turn took a time that says nothing.
+        let turn = self.group(rt).slot(rt).turns.load(Relaxed);
+        if passed.iter().any(|m| m.key != 0 && m.turn != Some(turn)) {
+            return;
+        }
+        // Of several that were all followed, the time is that of the longest but for what the others are known to take: a
+        // short command behind a long one is passed before anybody looks.
+        if let Some(mark) = passed.iter().max_by_key(|m| m.estimate_ns)
+            && mark.key != 0
+            && passed.iter().all(|m| m.commands == 1)
+            && passed.iter().all(|m| m.number == mark.number || rt.estimates.get(m.key).is_some())
+        {
+            let others = passed.iter().map(|m| m.estimate_ns).sum::<u64>() - mark.estimate_ns;
+            let took = now.saturating_sub(before.max(first.at));
+            let exact = EXACT_NS.max(took / EXACT_PART);
+            if others <= exact.min(took) && late_ns <= exact && (before_late_ns <= exact || first.at > before) {
+                let took = took - others;
+                let alone = self.is_alone(rt);
+                rt.estimates.sample(mark.key, took, alone);
+                let slot = self.group(rt).slot(rt);
+                let ns = if alone {
+                    rt.estimates.get(mark.key).unwrap_or(0)
+                } else if slot.bound_us.load(Relaxed) == 0 {
+                    // Never held, it shared the device with others: with few, most of the time.
+                    rt.estimates.shortest_shared(mark.key).unwrap_or(0) / SHARED_BY
+                } else {
+                    0
+                };
+                slot.longest_us.fetch_max(ns / 1000, Relaxed);
+                return;
+            }
+        }
+        // However late they were seen: together they cannot have taken longer than this.
+        let most = now.saturating_sub(before.saturating_sub(before_late_ns).max(first.at));
+        let expected = last.issued_ns.saturating_sub(self.done_ns.load(Acquire));
+        let all_followed = passed.iter().all(|m| m.commands == 1);
+        if all_followed && most < expected {
+            for mark in passed {
+                let share = u128::from(mark.estimate_ns) * u128::from(most) / u128::from(expected);
+                rt.estimates.lower(mark.key, share as u64);
+            }
+            return;
+        }
+        // Of those of which nothing was known, what the others leave of the time is a beginning; the average where some of
+        // the others were not tracked.
+        let unknown = || passed.iter().filter(|m| m.key != 0 && rt.estimates.get(m.key).is_none());
+        let count = unknown().count() as u64;
+        let commands = passed.iter().map(|m| m.commands).sum::<u64>();
+        let average = most / commands.max(1);
+        let tracked = last.seq.saturating_sub(self.done.load(Acquire));
+        let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
+        let rest = if commands == tracked { left.checked_div(count).unwrap_or(0) } else { 0 };
+        unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
+        passed.iter().filter(|m| most < m.estimate_ns).for_each(|mark| rt.estimates.lower(mark.key, most));
+    }
+}
