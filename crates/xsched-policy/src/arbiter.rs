@@ -182,6 +182,7 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
+            Event::Stale(id) if self.is_hindered(id) => {}
             Event::Stale(id) => self.change(now, id, |m, _| m.stale |= m.group.granted && m.group.ready),
             Event::Hint { group, priority, weight, timeslice_us } => {
                 self.change(now, group, |m, _| {
@@ -342,6 +343,10 @@ impl Arbiter {
             change(member, now);
             self.dirty.push(at);
         }
+    }
+
+    fn is_hindered(&self, id: GroupId) -> bool {
+        self.device_of.get(&id).is_some_and(|&at| self.devices[at].is_hindered(id))
     }
 
     fn progress(&mut self, now: Micros, id: GroupId) {

@@ -14,7 +14,6 @@ struct Seen {
     issued: u64,
     completed: u64,
     changed_at: Micros,
-    stale: bool,
 }
 
 impl Progress {
@@ -25,7 +24,7 @@ impl Progress {
 
     /// A look at how many commands it has issued and completed so far. Returns what the arbiter is to be told.
     pub fn look(&mut self, now: Micros, id: GroupId, issued: u64, completed: u64) -> Option<Event> {
-        let first = Seen { issued, completed, changed_at: now, stale: false };
+        let first = Seen { issued, completed, changed_at: now };
         let Some(seen) = &mut self.0 else {
             self.0 = Some(first);
             return None;
@@ -34,11 +33,8 @@ impl Progress {
             *seen = first;
             return Some(Event::Progress(id));
         }
-        if seen.stale || now.saturating_sub(seen.changed_at) < LOOK_US {
-            return None;
-        }
-        seen.stale = true;
-        Some(Event::Stale(id))
+        // Told at each look: what kept somebody from believing it may be over.
+        (now.saturating_sub(seen.changed_at) >= LOOK_US).then_some(Event::Stale(id))
     }
 }
 
@@ -47,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gets_nowhere_is_stale_once_and_any_counter_that_moves_ends_it() {
+    fn who_gets_nowhere_is_stale_until_a_counter_moves() {
         let (mut progress, id) = (Progress::default(), GroupId(7));
         assert_eq!(progress.look(1_000, id, 5, 3), None, "nothing to compare with");
         assert_eq!(progress.look(20_999, id, 5, 3), None);
         assert_eq!(progress.look(21_000, id, 5, 3), Some(Event::Stale(id)));
-        assert_eq!(progress.look(90_000, id, 5, 3), None, "told already");
+        assert_eq!(progress.look(41_000, id, 5, 3), Some(Event::Stale(id)));
         assert_eq!(progress.look(95_000, id, 5, 4), Some(Event::Progress(id)));
         assert_eq!(progress.look(96_000, id, 6, 4), Some(Event::Progress(id)));
         assert_eq!(progress.look(116_000, id, 6, 4), Some(Event::Stale(id)));

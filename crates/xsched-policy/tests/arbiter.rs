@@ -140,17 +140,42 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
     w.ready(2);
     assert!(w.arbiter.status(w.now, GroupId(2)).unwrap().scrutinised);
     w.send(Event::Stale(GroupId(2)));
+    assert_eq!(w.open(), [2], "the other one's last commands are on the device still, maybe in its way");
+    w.send(Event::Drained(GroupId(1)));
+    w.send(Event::Stale(GroupId(2)));
     assert_eq!(w.open(), [1, 2]);
     assert!(w.arbiter.any_scrutinised(), "its progress is still of interest");
     w.send(Event::Progress(GroupId(2)));
     assert_eq!(w.open(), [2]);
+    w.send(Event::Drained(GroupId(1)));
     w.send(Event::Stale(GroupId(2)));
     w.ready(2);
     assert_eq!(w.open(), [2]);
+    w.send(Event::Drained(GroupId(1)));
     w.send(Event::Stale(GroupId(2)));
     w.idle(1);
     w.ready(1);
     assert_eq!(w.open(), [2], "forgotten once nobody waits");
+}
+
+/// Under CUDA MPS nothing takes a long kernel off the device. Whoever waited behind one for 20 ms was taken for idle, and the
+/// next one began before its commands did.
+#[test]
+fn who_waits_behind_a_command_that_nothing_takes_off_the_device_is_not_stale() {
+    let mut w = World::new("hpf");
+    w.add(GroupSpec { side_by_side: true, ..g(1, 0) }, 0);
+    w.add(GroupSpec { side_by_side: true, ..g(2, 128) }, 0);
+    w.ready(1);
+    w.send(Event::TooLong(GroupId(1)));
+    w.ready(2);
+    assert_eq!(w.open(), [2]);
+    w.send(Event::Drained(GroupId(1)));
+    w.now += 500_000;
+    w.send(Event::Stale(GroupId(2)));
+    assert_eq!(w.open(), [2], "what it gave ahead may have begun though it counts as drained");
+    w.now += 500_000;
+    w.send(Event::Timer);
+    assert_eq!(w.open(), [1, 2], "a second without progress is another matter");
 }
 
 #[test]

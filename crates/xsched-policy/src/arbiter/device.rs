@@ -184,6 +184,15 @@ impl Device {
         self.members.iter().any(Member::waits)
     }
 
+    /// Whether a group may get nowhere because of another program, which has been told to leave the device but has not: its
+    /// command may be long, and whoever let it go on for that would have the group wait for the next one, too. That it
+    /// starves ([`STARVATION_US`]) holds all the same.
+    pub(super) fn is_hindered(&self, id: GroupId) -> bool {
+        let Some(m) = self.member(id) else { return false };
+        let mut others = self.members.iter().filter(|o| o.group.program != m.group.program && !o.group.granted);
+        others.any(|o| o.group.ready && (o.group.busy || o.group.holds_up))
+    }
+
     /// What each busy group is still to be charged.
     pub(super) fn uncharged(&self, now: Micros) -> f64 {
         let busy = self.members.iter().filter(|m| m.group.busy).count();
