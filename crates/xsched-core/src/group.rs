@@ -298,7 +298,9 @@ impl Group {
         };
         thread::stop_waiting(rt);
         let _ = slot.state.compare_exchange(state::DRAINED, state::READY, AcqRel, Relaxed);
-        slot.wait_ns.fetch_add(now_ns() - began, Relaxed);
+        let waited_ns = now_ns() - began;
+        slot.wait_ns.fetch_add(waited_ns, Relaxed);
+        rt.at_gate_ns.fetch_add(waited_ns, Relaxed);
         left
     }
 

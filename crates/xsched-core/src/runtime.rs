@@ -75,6 +75,9 @@ pub struct Runtime {
     timeslice_us: Option<u64>,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
+    /// For how long threads waited at closed gates, and for the bound, in ns.
+    pub(crate) at_gate_ns: AtomicU64,
+    pub(crate) at_bound_ns: AtomicU64,
     pub(crate) idles: AtomicU64,
     agent_wakes_at: AtomicU64,
     pub(crate) poke_due: AtomicBool,
@@ -125,6 +128,8 @@ impl Runtime {
             timeslice_us,
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
+            at_gate_ns: AtomicU64::new(0),
+            at_bound_ns: AtomicU64::new(0),
             idles: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
             poke_due: AtomicBool::new(false),
@@ -676,6 +681,11 @@ impl Runtime {
     /// Times a thread had to wait at a closed gate.
     pub fn gate_waits(&self) -> u64 {
         self.gate_waits.load(Relaxed)
+    }
+
+    /// For how long threads waited at closed gates, and for the bound, in µs.
+    pub fn waited_us(&self) -> (u64, u64) {
+        (self.at_gate_ns.load(Relaxed) / 1000, self.at_bound_ns.load(Relaxed) / 1000)
     }
 
     /// Launches that the bound let through for want of progress, and those that a signal handler let through.

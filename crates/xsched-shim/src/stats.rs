@@ -39,23 +39,33 @@ fn graphs() -> String {
     }
 }
 
+/// How often time slices were set by the daemon's word and how long that took, as another member; empty if never.
+fn slices() -> String {
+    match cuda::timeslice::counts() {
+        (0, _) => String::new(),
+        (set, us) => format!(",\"slices\":{{\"set\":{set},\"us\":{us}}}"),
+    }
+}
+
 /// At exit: appends one line of JSON to the file that `XSCHED_STATS` names.
 pub(crate) extern "C" fn write() {
     let _ = std::panic::catch_unwind(|| {
         let (Some(path), Some(rt)) = (std::env::var_os("XSCHED_STATS"), process::running()) else { return };
         let (launches, [attach, passthrough, error]) = rt.totals();
         let (bound_escapes, signal_escapes) = rt.escapes();
+        let (at_gate_us, at_bound_us) = rt.waited_us();
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
         let domains = domains(rt, launches);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
-             \"error\":{error}}},\"gate_waits\":{},\"idles\":{},\
-             \"bound_escapes\":{bound_escapes},\"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}}}\n",
+             \"error\":{error}}},\"gate_waits\":{},\"at_gate_us\":{at_gate_us},\"at_bound_us\":{at_bound_us},\"idles\":{},\
+             \"bound_escapes\":{bound_escapes},\"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
             rt.idles(),
             added.join(","),
-            graphs()
+            graphs(),
+            slices()
         );
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
             let _ = file.write_all(line.as_bytes());

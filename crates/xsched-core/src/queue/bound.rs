@@ -71,7 +71,8 @@ impl XQueue {
         let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1 + untracked(q) * UNKNOWN_NS).sum::<u64>();
         let patience = ESCAPE_NS.max(4 * bound_ns).max((2 * expected_ns).min(ESCAPE_LONG_NS));
         let polled = !self.platform(rt).reports_completion();
-        let mut since = now_ns();
+        let began = now_ns();
+        let mut since = began;
         thread::start_waiting(rt, group);
         group.progress_waiters.fetch_add(1, AcqRel);
         // Turns may be shorter than the patience: what was waited in one counts in the next.
@@ -133,6 +134,7 @@ impl XQueue {
         }
         group.progress_waiters.fetch_sub(1, Release);
         thread::stop_waiting(rt);
+        rt.at_bound_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);
         ok
     }
 

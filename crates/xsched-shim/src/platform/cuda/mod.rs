@@ -28,7 +28,7 @@ mod lookup;
 mod signatures;
 mod stream;
 pub mod table;
-mod timeslice;
+pub(crate) mod timeslice;
 mod types;
 #[allow(non_snake_case)] // vendor names
 mod waits;

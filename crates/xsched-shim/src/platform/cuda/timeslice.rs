@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use xsched_core::Runtime;
+use xsched_core::{Runtime, now_ns};
 use xsched_proto::class::{Class, Company, hardware_timeslice_us};
 
 use crate::interpose::ioctl::{IoctlFn, real};
@@ -86,6 +86,7 @@ fn groups() -> MutexGuard<'static, Vec<Group>> {
 /// In a forked child nothing was made.
 pub(super) fn forget_all() {
     GROUPS.forget();
+    SET.iter().for_each(|count| count.store(0, Relaxed));
     OUTCOME.store(UNTRIED, Relaxed);
 }
 
@@ -188,13 +189,22 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
     }
 }
 
-/// Sets the time slice of every compute group that was made, in µs. Takes 150 µs where the GPU is idle and milliseconds
-/// where it is busy.
+/// How often slices were set after their contexts were made, and how long that took in all, in ns.
+static SET: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// How often time slices were set after their contexts were made, and how long that took in all, in µs.
+pub(crate) fn counts() -> (u64, u64) {
+    (SET[0].load(Relaxed), SET[1].load(Relaxed) / 1000)
+}
+
+/// Sets the time slice of every compute group that was made, in µs. Takes 150 µs where the GPU is idle, 400 µs beside a few
+/// PyTorch programs and milliseconds where it is busy.
 pub(super) fn set(us: u64) {
     if !available() {
         return;
     }
     WANTED_US.store(us, Release);
+    let began_ns = now_ns();
     let made = groups().clone();
     for group in made {
         let mut slice = us;
@@ -211,4 +221,6 @@ pub(super) fn set(us: u64) {
         // gone, or a descriptor that is something else by now, is refused by the kernel.
         unsafe { real()(group.fd, c_ulong::from(CONTROL), std::ptr::from_mut(&mut call).cast()) };
     }
+    SET[0].fetch_add(1, Relaxed);
+    SET[1].fetch_add(now_ns().saturating_sub(began_ns), Relaxed);
 }
