@@ -12,7 +12,8 @@
  * or SIGINT it waits for what is in flight, checks the results on the device, prints {"done":…,"wrong":…} and exits
  * with 1 if something is wrong. --exit-after calls exit() from another thread, --reset-at-end resets the primary
  * context, --default-signals leaves SIGTERM and SIGINT to end it at once.
- * paced serves requests of K kernels, one every P µs, and prints {"latency_us":[…]}; a late start counts. */
+ * paced serves requests of K kernels, one every P µs, until there were R or SIGTERM comes, and prints {"latency_us":[…]}; a
+ * late start counts. */
 #include "gpu.h"
 #include <pthread.h>
 #include <signal.h>
@@ -136,16 +137,18 @@ static int paced(int argc, char **argv, CUstream stream) {
     CHECK(cuStreamSynchronize(stream));
     puts("{\"ready\":true}");
     fflush(stdout);
+    signal(SIGTERM, on_signal);
     double due = now_s();
-    for (int r = 0; r < requests; r++, due += period) {
+    int served = 0;
+    for (; served < requests && !stop; served++, due += period) {
         sleep_until(due);
         double begin = now_s() - due > 1e-3 ? due : now_s();
         for (int k = 0; k < kernels; k++) spin(stream, steps);
         CHECK(cuStreamSynchronize(stream));
-        latency[r] = (now_s() - begin) * 1e6;
+        latency[served] = (now_s() - begin) * 1e6;
     }
     printf("{\"latency_us\":[");
-    for (int r = 0; r < requests; r++) printf("%s%.1f", r ? "," : "", latency[r]);
+    for (int r = 0; r < served; r++) printf("%s%.1f", r ? "," : "", latency[r]);
     puts("]}");
     return 0;
 }

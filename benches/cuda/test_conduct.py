@@ -203,6 +203,21 @@ class Scripts(unittest.TestCase):
         self.assertEqual(list(found[1]["latency_ms"]), ["high", "middle", "low"])
         self.assertEqual(sorted(p["priority"] for p in found[1]["seen"]), [-128, -128, 0, 0, 128, 128])
 
+    def test_start_to_end_beside_an_urgent_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, more in (("brief", "'--secs', '0.3'"), ("endless", "'--every', '100'")):
+                words = f"'flat', 'run', '--us', '100', '--steps-per-us', '50', {more}"
+                Path(folder, f"{name}.py").write_text(f"import os\nos.execl({str(self.bin / 'flat')!r}, {words})\n")
+            words = ["--folder", folder, "--programs", "brief,endless", "--systems", "native,xsched", "--limit", 3]
+            found = self.measured("startup.py", *words)
+        for record in found:
+            self.assertLess(record["ended_s"]["brief"], 3)
+            self.assertEqual(list(record["not_ended"]), ["endless"])
+            self.assertTrue(any("ms of the last second" in line for line in record["not_ended"]["endless"]))
+            self.assertGreater(len(record["latency_us"]), 50)
+        self.assertEqual([r["system"] for r in found], ["native", "xsched"])
+        self.assertEqual(sorted(p["priority"] for p in found[1]["seen"]), [-128, 128])
+
     def test_faults_of_other_gpus_are_not_ours(self):
         gpus = [{"uuid": "GPU-a", "pci.bus_id": "00000000:00:06.0"}, {"uuid": "GPU-b", "pci.bus_id": "00000000:C3:00.0"}]
         log = "[1] NVRM: Xid (PCI:0000:00:06): 31, pid=7\n[2] NVRM: loaded\n[3] NVRM: Xid (PCI:0000:c3:00): 43, pid=8\n"
