@@ -133,6 +133,10 @@ pub struct XQueue {
     last_late_ns: AtomicU64,
     /// When the completion word was last looked at.
     looked_at: AtomicU64,
+    /// Since when the device has been seen at work here without a pause, 0 = not, and the cumulated time of the commands
+    /// that were complete then.
+    busy_since: AtomicU64,
+    busy_from_ns: AtomicU64,
     /// Launches at the last of the agent's rare looks.
     seen_launches: AtomicU64,
     /// For how long launches waited for the bound before the gate closed, in ns, with nothing complete since so many
@@ -168,6 +172,8 @@ impl XQueue {
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
+            busy_since: AtomicU64::new(0),
+            busy_from_ns: AtomicU64::new(0),
             seen_launches: AtomicU64::new(u64::MAX),
             waited_ns: AtomicU64::new(0),
             waited_since: AtomicU32::new(0),
@@ -187,6 +193,7 @@ impl XQueue {
         self.marked_ns.store(issued_ns, Relaxed);
         self.fast_done.store(0, Relaxed);
         self.fast_marked.store(0, Relaxed);
+        self.busy_since.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
         self.marks.lock().unwrap_or_else(|e| e.into_inner()).clear();
@@ -542,8 +549,10 @@ impl XQueue {
             return;
         }
         let passed: Vec<Mark> = marks.drain(..passed).collect();
+        let next = marks.front().copied();
         drop(marks);
         self.learn_passed(rt, &passed, now, late_ns);
+        self.learn_pace(rt, &passed, next.as_ref(), now, late_ns);
         for mark in &passed {
             self.finish(rt, mark);
         }

@@ -98,3 +98,43 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     // A part of what it took, to be sure of it.
     assert!((4_000..20_000).contains(&words.longest_us.load(SeqCst)), "{}", words.longest_us.load(SeqCst));
 }
+
+/// A program that waits for its own commands, and not for the bound, is looked at now and then. What had once been taken for
+/// too short stayed so, and much more than the bound was in flight.
+#[test]
+fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_complete() {
+    let rt = nothing::runtime();
+    rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
+    rt.attach(std::ptr::null_mut());
+    let words = &rt.segment().groups[0];
+    words.bound_us.store(1_000_000, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::WATCHED | gate::SOLO, SeqCst);
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let queue = rt.remember(16, || None).expect("a queue");
+    let give = |key| {
+        let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+        let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+        queue.commit(rt, &admission, true, counter).map(|mark| mark.number)
+    };
+    let look = || assert!(!queue.is_held_on_device(rt));
+    let until = |at: Instant| while Instant::now() < at {};
+    // Seen complete by themselves, some time ago: 50 µs.
+    while rt.expected_ns(31).is_none_or(|ns| ns > 70_000) {
+        let number = give(31);
+        until(Instant::now() + Duration::from_micros(50));
+        queue.slot(rt).completed_word.store(number.unwrap_or(0), SeqCst);
+        look();
+    }
+    // They take 250 µs, eight are in flight, and somebody looks as often.
+    let mut marks = std::collections::VecDeque::new();
+    for _ in 0..500 {
+        while marks.len() < 8 {
+            marks.push_back(give(31));
+        }
+        until(Instant::now() + Duration::from_micros(250));
+        let passed = marks.pop_front().flatten();
+        passed.inspect(|number| queue.slot(rt).completed_word.store(*number, SeqCst));
+        look();
+    }
+    assert!(rt.expected_ns(31).unwrap() >= 150_000, "{:?} ns", rt.expected_ns(31));
+}

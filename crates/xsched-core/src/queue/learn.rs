@@ -13,6 +13,8 @@ const SHARED_BY: u64 = 4;
 /// A completion is known this exactly, in ns, or to this part of the time it took, or nothing is learned from it.
 const EXACT_NS: u64 = 10_000;
 const EXACT_PART: u64 = 8;
+/// The pace is judged by at least so long without a pause, in ns.
+const PACE_NS: u64 = 2_000_000;
 
 impl XQueue {
     /// Learns from a completion that was told at once.
@@ -77,16 +79,47 @@ impl XQueue {
             }
             return;
         }
-        // Of those of which nothing was known, what the others leave of the time is a beginning; the average where some of
-        // the others were not tracked.
+        // Of those of which nothing was known, what the others leave of the time is a beginning. Not where some were not
+        // tracked: of those most may have been complete when the first mark was given.
         let unknown = || passed.iter().filter(|m| m.key != 0 && rt.estimates.get(m.key).is_none());
         let count = unknown().count() as u64;
         let commands = passed.iter().map(|m| m.commands).sum::<u64>();
-        let average = most / commands.max(1);
-        let tracked = last.seq.saturating_sub(self.done.load(Acquire));
-        let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
-        let rest = if commands == tracked { left.checked_div(count).unwrap_or(0) } else { 0 };
-        unknown().for_each(|mark| rt.estimates.lower(mark.key, rest.max(average)));
+        if commands == last.seq.saturating_sub(self.done.load(Acquire)) {
+            let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
+            let rest = left.checked_div(count).unwrap_or(0).max(most / commands.max(1));
+            unknown().for_each(|mark| rt.estimates.lower(mark.key, rest));
+        }
         passed.iter().filter(|m| most < m.estimate_ns).for_each(|mark| rt.estimates.lower(mark.key, most));
+    }
+
+    /// Commands that are expected to be shorter than they are would fill the device beyond the bound, and nobody would wait
+    /// for the bound and see how long they take. But where the device was at work without a pause, all up to the one it is at
+    /// now cannot have taken less than that.
+    pub(super) fn learn_pace(&self, rt: &Runtime, passed: &[Mark], next: Option<&Mark>, now: u64, late_ns: u64) {
+        let (Some(last), Some(next)) = (passed.last(), next) else { return self.busy_since.store(0, Relaxed) };
+        let group = self.group(rt);
+        let slot = group.slot(rt);
+        let turn = Some(slot.turns.load(Relaxed));
+        let mine = || self.is_alone(rt) && slot.bound_us.load(Relaxed) != 0 && self.in_order();
+        let others = || rt.queues_of(group).any(|q| q.index != self.index && q.in_flight().0 > 0);
+        if next.turn != turn || passed.iter().any(|m| m.turn != turn) || !mine() || others() {
+            return self.busy_since.store(0, Relaxed);
+        }
+        let since = self.busy_since.load(Relaxed);
+        // What is next was there before the first of the others was complete.
+        let no_pause = since != 0 && next.at <= now.saturating_sub(late_ns);
+        let took = now.saturating_sub(since);
+        if no_pause && took < PACE_NS {
+            return;
+        }
+        let expected = next.issued_ns.saturating_sub(self.busy_from_ns.load(Relaxed));
+        self.busy_from_ns.store(last.issued_ns, Relaxed);
+        self.busy_since.store(now, Relaxed);
+        if no_pause && expected != 0 && expected < took {
+            for mark in passed.iter().filter(|m| rt.estimates.get(m.key).is_some()) {
+                let ns = u128::from(mark.estimate_ns) * u128::from(took) / u128::from(expected);
+                rt.estimates.sample(mark.key, ns as u64, true);
+            }
+        }
     }
 }
