@@ -223,6 +223,8 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
     let (mut two, _) = start();
     becomes(&mut one, "500");
     becomes(&mut two, "500");
+    one.tell("context");
+    assert_eq!(one.line(), "500", "another context of the same program");
     gpu.place.ask(&["hint", "--pid", &one.pid().to_string(), "--priority", "realtime"]);
     becomes(&mut one, "4096");
     becomes(&mut two, "100");

@@ -72,6 +72,8 @@ const GROUPS_MOST: usize = 64;
 static GROUPS: Lock<Vec<Group>> = Lock::new();
 /// Slice that the next context gets, in µs; 0 = as the driver likes.
 static WANTED_US: AtomicU64 = AtomicU64::new(0);
+/// What the daemon said last, in µs; 0 = nothing yet.
+static TOLD_US: AtomicU64 = AtomicU64::new(0);
 /// What became of the first attempt.
 static OUTCOME: AtomicU64 = AtomicU64::new(UNTRIED);
 
@@ -88,6 +90,7 @@ pub(super) fn forget_all() {
     GROUPS.forget();
     SET.iter().for_each(|count| count.store(0, Relaxed));
     OUTCOME.store(UNTRIED, Relaxed);
+    TOLD_US.store(0, Relaxed);
 }
 
 /// Whether time slices were seen to work in this process.
@@ -99,9 +102,13 @@ pub(super) fn available() -> bool {
 pub(super) fn prepare(rt: &'static Runtime) {
     let wanted = match rt.forced_level() {
         Some(1 | 2) => 0,
-        _ => {
-            rt.own_timeslice_us().unwrap_or_else(|| hardware_timeslice_us(Class::of(rt.own_priority()), Company::None))
-        }
+        // The daemon knows who else is there, and says nothing again for another context of the same program.
+        _ => match TOLD_US.load(Acquire) {
+            0 => rt
+                .own_timeslice_us()
+                .unwrap_or_else(|| hardware_timeslice_us(Class::of(rt.own_priority()), Company::None)),
+            told => told,
+        },
     };
     WANTED_US.store(wanted, Release);
 }
@@ -203,6 +210,7 @@ pub(super) fn set(us: u64) {
     if !available() {
         return;
     }
+    TOLD_US.store(us, Release);
     WANTED_US.store(us, Release);
     let began_ns = now_ns();
     let made = groups().clone();
