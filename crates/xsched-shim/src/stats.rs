@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::platform::cuda;
+use crate::platform::cuda::{self, timeslice::Counts};
 use crate::{domain, process};
 
 /// Marker commands placed to follow completions, see the OpenCL platform.
@@ -39,11 +39,13 @@ fn graphs() -> String {
     }
 }
 
-/// How often time slices were set by the daemon's word and how long that took, as another member; empty if never.
+/// What became of the hardware's time slices, as another member; empty where there are none.
 fn slices() -> String {
     match cuda::timeslice::counts() {
-        (0, _) => String::new(),
-        (set, us) => format!(",\"slices\":{{\"set\":{set},\"us\":{us}}}"),
+        Counts { groups: 0, .. } => String::new(),
+        Counts { groups, by_driver, by_daemon, us } => format!(
+            ",\"slices\":{{\"groups\":{groups},\"by_driver\":{by_driver},\"by_daemon\":{by_daemon},\"us\":{us}}}"
+        ),
     }
 }
 

@@ -88,7 +88,7 @@ fn groups() -> MutexGuard<'static, Vec<Group>> {
 /// In a forked child nothing was made.
 pub(super) fn forget_all() {
     GROUPS.forget();
-    SET.iter().for_each(|count| count.store(0, Relaxed));
+    [&MADE, &SET_BY_DRIVER, &SET_BY_DAEMON, &SET_NS].into_iter().for_each(|count| count.store(0, Relaxed));
     OUTCOME.store(UNTRIED, Relaxed);
     TOLD_US.store(0, Relaxed);
 }
@@ -145,6 +145,7 @@ fn note(fd: c_int, made: &Allocate, rc: c_int) {
             groups.remove(0);
         }
         groups.push(Group { fd, client: made.root, object: made.new });
+        MADE.fetch_add(1, Relaxed);
     }
 }
 
@@ -163,6 +164,7 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
         if !ours {
             return real(fd, request, argument);
         }
+        SET_BY_DRIVER.fetch_add(1, Relaxed);
         let slice = (*call).parameters.cast::<u64>();
         let meant = *slice;
         if wanted != 0 {
@@ -196,12 +198,30 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
     }
 }
 
-/// How often slices were set after their contexts were made, and how long that took in all, in ns.
-static SET: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// What became of time slices in this process.
+pub(crate) struct Counts {
+    /// Channel groups for compute that the driver made.
+    pub(crate) groups: u64,
+    /// How often it set the slice of one.
+    pub(crate) by_driver: u64,
+    /// How often the slices of all were set by the daemon's word.
+    pub(crate) by_daemon: u64,
+    /// How long that took in all, in µs.
+    pub(crate) us: u64,
+}
 
-/// How often time slices were set after their contexts were made, and how long that took in all, in µs.
-pub(crate) fn counts() -> (u64, u64) {
-    (SET[0].load(Relaxed), SET[1].load(Relaxed) / 1000)
+static MADE: AtomicU64 = AtomicU64::new(0);
+static SET_BY_DRIVER: AtomicU64 = AtomicU64::new(0);
+static SET_BY_DAEMON: AtomicU64 = AtomicU64::new(0);
+static SET_NS: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn counts() -> Counts {
+    Counts {
+        groups: MADE.load(Relaxed),
+        by_driver: SET_BY_DRIVER.load(Relaxed),
+        by_daemon: SET_BY_DAEMON.load(Relaxed),
+        us: SET_NS.load(Relaxed) / 1000,
+    }
 }
 
 /// Sets the time slice of every compute group that was made, in µs. Takes 150 µs where the GPU is idle, 400 µs beside a few
@@ -229,6 +249,6 @@ pub(super) fn set(us: u64) {
         // gone, or a descriptor that is something else by now, is refused by the kernel.
         unsafe { real()(group.fd, c_ulong::from(CONTROL), std::ptr::from_mut(&mut call).cast()) };
     }
-    SET[0].fetch_add(1, Relaxed);
-    SET[1].fetch_add(now_ns().saturating_sub(began_ns), Relaxed);
+    SET_BY_DAEMON.fetch_add(1, Relaxed);
+    SET_NS.fetch_add(now_ns().saturating_sub(began_ns), Relaxed);
 }
