@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use serde_json::Value;
-use xsched_e2e::{Gpu, Process, now_ns, until};
+use xsched_e2e::{Gpu, Process, now_ns, signal, until};
 
 const PROGRAMS: [&str; 10] =
     ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
@@ -144,10 +145,9 @@ fn a_device_gate_holds_what_the_driver_has_already() {
     assert!(held_on_the_device("2") > 0, "level 2 has");
 }
 
-/// How many kernels a program gives at most while a more urgent one has the device, on top of what it had given before.
-fn given_while_suspended(level: &str) -> u64 {
-    let gpu = Gpu::new();
-    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+/// A program whose gate stays closed, as a more urgent one has the device, and that rival. All that it was given before it was
+/// held is done, so what it has given since waits on the device.
+fn held(gpu: &Gpu, level: &str) -> (Process, Process) {
     let steady = gpu.program("steady");
     // With 200 us each, few are in flight when the gate closes.
     let mut program = gpu.run(&["--priority", "low", "--level", level], &steady, &["200", "2000"]);
@@ -166,6 +166,15 @@ fn given_while_suspended(level: &str) -> u64 {
     // For three looks in a row.
     (0..3).for_each(|_| gpu.place.await_state(pid, "ready"));
     rival.progress_after(now_ns());
+    (program, rival)
+}
+
+/// How many kernels a program gives at most while a more urgent one has the device, on top of what it had given before.
+fn given_while_suspended(level: &str) -> u64 {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let (mut program, mut rival) = held(&gpu, level);
+    let pid = program.pid();
     let before = program.count();
     rival.progress_after(now_ns());
     assert_eq!(program.count(), before, "nothing of it runs");
@@ -183,6 +192,40 @@ fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
     println!("{without} without, {with} with gates on the device");
     // Two commands each, so at most 256, less what is complete but not known to be.
     assert!(without < 20 && (50..=256).contains(&with), "{without} {with}");
+}
+
+#[test]
+fn a_program_with_commands_that_wait_on_the_device_ends_at_once_by_a_signal_or_by_itself() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    for by in [Some(Signal::INT), Some(Signal::TERM), None] {
+        let (mut program, mut rival) = held(&gpu, "3");
+        match by {
+            Some(by) => signal(program.pid(), by),
+            None => program.tell("exit"),
+        }
+        until(&format!("it has ended: {by:?}"), || program.has_ended().is_some());
+        let (status, ..) = program.wait();
+        assert_eq!(status, by.map_or(0, |by| -by.as_raw()));
+        rival.progress_after(now_ns());
+        gpu.end(rival);
+    }
+}
+
+#[test]
+fn a_program_with_commands_that_wait_on_the_device_goes_on_when_its_daemon_is_killed() {
+    let gpu = Gpu::new();
+    let daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let (mut program, rival) = held(&gpu, "3");
+    let (given, done) = program.count();
+    assert!(given > done + 20, "{given} {done}");
+    signal(daemon.pid(), Signal::KILL);
+    until("it goes on", || program.count().1 > given);
+    for mut process in [program, rival] {
+        process.tell("end");
+        let (code, lines, _) = process.wait();
+        assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok every kernel has run once")));
+    }
 }
 
 #[test]
