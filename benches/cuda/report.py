@@ -92,6 +92,19 @@ def classes(found):
     return rows
 
 
+def startup(found):
+    return [
+        {
+            "case": case,
+            "ended_s": mine[-1]["ended_s"],
+            "not_ended": mine[-1]["not_ended"],
+            "limit_s": mine[-1]["limit_s"],
+            "urgent_us": records.latencies(mine[-1]["latency_us"]) if mine[-1]["latency_us"] else None,
+        }
+        for case, mine in by_case(found).items()
+    ]
+
+
 def gather(folder):
     """Everything in a folder of results."""
     found = [r for path in sorted(Path(folder).glob("*.jsonl")) for r in records.load(path)]
@@ -117,6 +130,7 @@ def gather(folder):
         "shares": shares(of("shares")),
         "classes": classes(of("classes")),
         "groups": groups.summary(of("groups")),
+        "startup": startup(of("startup")),
         "faults": [{k: v for k, v in r.items() if k not in ("at", "round")} for name in faults for r in of(name)],
     }
     return {k: v for k, v in result.items() if v}
@@ -150,6 +164,7 @@ def markdown(report):
         ("shares", shares_text),
         ("classes", classes_text),
         ("groups", groups_text),
+        ("startup", startup_text),
         ("faults", faults_text),
     )
     for name, text in sections:
@@ -231,6 +246,16 @@ def groups_text(found):
         for system, by in pools.items()
     ]
     return "P50 / P99 in ms:\n\n" + records.table(("as", "system", "high", "middle", "low", "n, least"), body)
+
+
+def startup_text(rows):
+    body = []
+    for r in rows:
+        ended = ", ".join(f"{name} {s:.1f}" for name, s in sorted(r["ended_s"].items(), key=lambda item: item[1]))
+        late = ", ".join(r["not_ended"])
+        body.append((r["case"], ended, f"{late} within {r['limit_s']:.0f}" if late else None, two(r["urgent_us"], 0)))
+    head = ("programs / system", "ended after s", "did not end, s", "the urgent one: P50 / P99 in µs")
+    return records.table(head, body)
 
 
 def faults_text(rows):

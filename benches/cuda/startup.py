@@ -25,6 +25,8 @@ PROGRAMS = ("torch_compile", "torch_text", "torch_vision", "torch_train", "torch
 FOLDER = ROOT / "testing/cuda/programs"
 KERNELS, KERNEL_US, PERIOD_US = 10, 500, 15_000  # of the urgent one
 LIMIT_S = 120
+# As a part of all measurements.
+JOB = ("--variant", "level1=--level 1", "--variant", "level2=--level 2", "--limit", 90)
 LOOKS = 50  # at a program that has not ended
 
 

@@ -217,6 +217,7 @@ class Scripts(unittest.TestCase):
             self.assertGreater(len(record["latency_us"]), 50)
         self.assertEqual([r["system"] for r in found], ["native", "xsched"])
         self.assertEqual(sorted(p["priority"] for p in found[1]["seen"]), [-128, 128])
+        self.assertIn("| endless within 3 |", report.startup_text(report.startup(found)))
 
     def test_faults_of_other_gpus_are_not_ours(self):
         gpus = [{"uuid": "GPU-a", "pci.bus_id": "00000000:00:06.0"}, {"uuid": "GPU-b", "pci.bus_id": "00000000:C3:00.0"}]
