@@ -296,20 +296,20 @@ impl Worker {
     }
 
     fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), String> {
-        match message {
-            DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => {
-                self.rt.set_priority(priority);
-                self.set_priority(priority);
-            }
+        let priority = match message {
+            DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => priority,
             DaemonMsg::Welcome { version, .. } => {
                 return Err(format!("the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"));
             }
             DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
             _ => return Err("the daemon did not greet back".into()),
-        }
+        };
         let page = fd.ok_or("the daemon sent no heartbeat page")?;
         let heartbeat = map_heartbeat(&page).map_err(|e| format!("cannot map the heartbeat page: {e}"))?;
+        // Before its priority, for which somebody may wait who then looks at that page.
         self.rt.attach(heartbeat);
+        self.rt.set_priority(priority);
+        self.set_priority(priority);
         for message in self.rt.introduce() {
             self.degrade(&message);
             connection.send(&message)?;

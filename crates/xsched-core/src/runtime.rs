@@ -661,6 +661,13 @@ impl Runtime {
         self.detached.load(Acquire)
     }
 
+    /// Whether the daemon knows best-effort programs whose contexts have time slices.
+    pub fn has_best_effort_company(&self) -> bool {
+        let page = self.heartbeat.load(Acquire);
+        // SAFETY: the agent maps the page and never unmaps it while it is published here.
+        !page.is_null() && unsafe { &(*page).best_effort }.load(Acquire) > 0
+    }
+
     /// Whether the daemon missed so many beats that it holds nobody any more. It beats only while some gate is
     /// closed, so that what counts is the silence `since` this gate was seen closed.
     pub fn daemon_is_silent(&self, now: u64, since: u64) -> bool {

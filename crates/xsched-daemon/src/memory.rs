@@ -129,7 +129,7 @@ impl HeartbeatPage {
     pub(crate) fn new() -> rustix::io::Result<HeartbeatPage> {
         let file = rustix::fs::memfd_create("xsched-heartbeat", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, 4096)?;
-        // SAFETY: long enough, and nobody else has the file before it is sealed; a heartbeat is one atomic.
+        // SAFETY: long enough, and nobody else has the file before it is sealed; a heartbeat is atomics.
         let page = unsafe { Mapping::new(&file)? };
         // Clients get it read-only: they could otherwise keep each other waiting for a dead daemon.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
@@ -143,5 +143,9 @@ impl HeartbeatPage {
 
     pub(crate) fn beat(&self, now_ns: u64) {
         self.page.get().beat_ns.store(now_ns, Release);
+    }
+
+    pub(crate) fn tell_best_effort(&self, clients: u32) {
+        self.page.get().best_effort.store(clients, Release);
     }
 }

@@ -1,7 +1,8 @@
 //! Level 3 where it is the hardware's own time slices: which context gets which.
 //!
-//! A client gives its context the slice of its class when it makes it (see `hardware_timeslice_us`). Only what that
-//! cannot know is told from here: a class that changed, and that several best-effort programs share the device.
+//! A client gives its context the slice of its class when it makes it (see `hardware_timeslice_us`); whether there are other
+//! best-effort programs then, it reads on the heartbeat page. What changes later is told from here: another class, or that
+//! several best-effort programs share the device.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,10 +24,11 @@ const REASSERT_NS: u64 = 2_000_000;
 impl Server {
     /// After a change on a device: tells every client there whose slice is another now.
     pub(crate) fn assign_timeslices(&mut self, device: &str) {
+        self.heartbeat.tell_best_effort(self.sliced_best_effort());
         // One group speaks for all of its client's: a slice belongs to the context.
         let mut speakers: Vec<(u64, GroupId, Class, Option<u64>)> = Vec::new();
         for (id, group) in &self.groups {
-            let sliced = group.level == 3 && !group.platform.interrupts() && group.device == device;
+            let sliced = is_sliced(group) && group.device == device;
             if !sliced || speakers.iter().any(|(conn, ..)| *conn == group.conn) {
                 continue;
             }
@@ -48,6 +50,15 @@ impl Server {
         }
     }
 
+    /// How many best-effort clients have contexts with time slices.
+    fn sliced_best_effort(&self) -> u32 {
+        let mut known: Vec<u64> = self.groups.values().filter(|g| is_sliced(g)).map(|g| g.conn).collect();
+        known.sort_unstable();
+        known.dedup();
+        let clients = known.iter().filter_map(|conn| self.conns.get(conn)?.client());
+        clients.filter(|client| Class::of(client.priority).is_best_effort()).count() as u32
+    }
+
     /// What is known of the commands of a client among several.
     fn crowd_of(&self, conn: u64) -> Company {
         let mine = self.groups.values().filter(|g| g.conn == conn);
@@ -61,7 +72,7 @@ impl Server {
     /// looks anew at who is to run.
     pub(crate) fn reassert_timeslice(&mut self, id: GroupId) {
         let now_ns = self.now_ns;
-        let sliced = |g: &&Group| g.level == 3 && !g.platform.interrupts() && g.words().level.load(Relaxed) == 3;
+        let sliced = |g: &&Group| is_sliced(g) && g.words().level.load(Relaxed) == 3;
         let Some(group) = self.groups.get(&id).filter(sliced) else { return };
         let (conn, slot) = (group.conn, group.slot);
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
@@ -83,6 +94,11 @@ impl Server {
             self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
         }
     }
+}
+
+/// Whether a group's context has a time slice of the hardware's.
+fn is_sliced(group: &Group) -> bool {
+    group.level == 3 && !group.platform.interrupts()
 }
 
 /// Whether a group's commands are short: those of late, or all if it was never held to a bound.

@@ -263,7 +263,9 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
     };
     let (mut one, first) = start();
     assert_eq!(first, "100", "a lone best-effort program's");
-    let (mut two, _) = start();
+    until("the daemon knows of it", || gpu.place.group(one.pid()).is_some());
+    let (mut two, first) = start();
+    assert_eq!(first, "500", "one that is made in company");
     becomes(&mut one, "500");
     becomes(&mut two, "500");
     one.tell("context");

@@ -187,6 +187,8 @@ pub const SEGMENT_BYTES: usize = size_of::<Segment>();
 pub struct Heartbeat {
     /// CLOCK_MONOTONIC of the last beat, in ns.
     pub beat_ns: AtomicU64,
+    /// How many best-effort clients have contexts with time slices: who makes one beside them gives it another slice.
+    pub best_effort: AtomicU32,
 }
 
 const _: () = {

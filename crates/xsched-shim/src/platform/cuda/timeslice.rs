@@ -104,9 +104,15 @@ pub(super) fn prepare(rt: &'static Runtime) {
         Some(1 | 2) => 0,
         // The daemon knows who else is there, and says nothing again for another context of the same program.
         _ => match TOLD_US.load(Acquire) {
-            0 => rt
-                .own_timeslice_us()
-                .unwrap_or_else(|| hardware_timeslice_us(Class::of(rt.own_priority()), Company::None)),
+            0 => rt.own_timeslice_us().unwrap_or_else(|| {
+                // Waits for the daemon's first word.
+                let class = Class::of(rt.own_priority());
+                let company = match rt.has_best_effort_company() {
+                    true => Company::Crowd { short: false },
+                    false => Company::None,
+                };
+                hardware_timeslice_us(class, company)
+            }),
             told => told,
         },
     };
