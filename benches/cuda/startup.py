@@ -10,7 +10,6 @@ they are killed. Systems: native, xsched, and variants as coloc.py has them, suc
 """
 
 import json
-import os
 import sys
 import time
 from collections import Counter
@@ -126,7 +125,6 @@ def main():
         parser.error(f"--programs: {args.folder} has no {missing[0]}.py")
     if args.quick:
         args.limit = min(args.limit, 20)
-    os.environ.pop("LD_PRELOAD", None)
 
     def body(site, unit):
         startup = Startup(site, unit, args)

@@ -7,7 +7,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use xsched_proto::class::queue_priority;
-use xsched_proto::segment::{COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, gate, state};
+use xsched_proto::segment::{
+    COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, device_place, gate, state,
+};
 use xsched_proto::wire::ClientMsg;
 
 use crate::descriptor::Descriptor;
@@ -661,11 +663,11 @@ impl Runtime {
         self.detached.load(Acquire)
     }
 
-    /// Whether the daemon knows best-effort programs whose contexts have time slices.
-    pub fn has_best_effort_company(&self) -> bool {
+    /// Whether the daemon knows best-effort programs whose contexts on this device have time slices.
+    pub fn has_best_effort_company(&self, device: &str) -> bool {
         let page = self.heartbeat.load(Acquire);
         // SAFETY: the agent maps the page and never unmaps it while it is published here.
-        !page.is_null() && unsafe { &(*page).best_effort }.load(Acquire) > 0
+        !page.is_null() && unsafe { &(&(*page).best_effort)[device_place(device)] }.load(Acquire) > 0
     }
 
     /// Whether the daemon missed so many beats that it holds nobody any more. It beats only while some gate is

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use xsched_proto::segment::{COUNTERS, GROUPS, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment};
+use xsched_proto::segment::{COUNTERS, GROUPS, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, device_place};
 
 /// A file mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
@@ -145,7 +145,7 @@ impl HeartbeatPage {
         self.page.get().beat_ns.store(now_ns, Release);
     }
 
-    pub(crate) fn tell_best_effort(&self, clients: u32) {
-        self.page.get().best_effort.store(clients, Release);
+    pub(crate) fn tell_best_effort(&self, device: &str, clients: usize) {
+        self.page.get().best_effort[device_place(device)].store(clients as u32, Release);
     }
 }

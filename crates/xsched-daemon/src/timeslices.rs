@@ -24,7 +24,6 @@ const REASSERT_NS: u64 = 2_000_000;
 impl Server {
     /// After a change on a device: tells every client there whose slice is another now.
     pub(crate) fn assign_timeslices(&mut self, device: &str) {
-        self.heartbeat.tell_best_effort(self.sliced_best_effort());
         // One group speaks for all of its client's: a slice belongs to the context.
         let mut speakers: Vec<(u64, GroupId, Class, Option<u64>)> = Vec::new();
         for (id, group) in &self.groups {
@@ -36,7 +35,9 @@ impl Server {
                 speakers.push((group.conn, *id, Class::of(client.priority), client.asked_timeslice_us));
             }
         }
-        let crowded = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count() > 1;
+        let best_effort = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
+        self.heartbeat.tell_best_effort(device, best_effort);
+        let crowded = best_effort > 1;
         for (conn, id, class, asked) in speakers {
             let company = if crowded { self.crowd_of(conn) } else { Company::None };
             let us = asked.unwrap_or_else(|| hardware_timeslice_us(class, company));
@@ -48,15 +49,6 @@ impl Server {
             let Some(slot) = self.groups.get(&id).map(|g| g.slot) else { continue };
             self.send(conn, &DaemonMsg::Timeslice { slot, us }, &[]);
         }
-    }
-
-    /// How many best-effort clients have contexts with time slices.
-    fn sliced_best_effort(&self) -> u32 {
-        let mut known: Vec<u64> = self.groups.values().filter(|g| is_sliced(g)).map(|g| g.conn).collect();
-        known.sort_unstable();
-        known.dedup();
-        let clients = known.iter().filter_map(|conn| self.conns.get(conn)?.client());
-        clients.filter(|client| Class::of(client.priority).is_best_effort()).count() as u32
     }
 
     /// What is known of the commands of a client among several.

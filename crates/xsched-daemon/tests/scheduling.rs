@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use support::{Client, Daemon, receive, until};
-use xsched_proto::segment::{gate, length, state};
+use xsched_proto::segment::{device_place, gate, length, state};
 use xsched_proto::wire::{DaemonMsg, GroupState, Platform, ProgramOptions, Refusal, Request, Target};
 
 #[test]
@@ -200,13 +200,19 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         client
     };
     let (one, high) = (cuda(-128), cuda(128));
+    // Whoever makes a context looks how many there are on its device.
+    let on = |device| high.heartbeat().best_effort[device_place(device)].load(SeqCst);
+    until("one is told", || on("pci:0000:01:00.0") == 1);
+    assert_eq!(on("pci:0000:02:00.0"), 0, "another device");
     let two = cuda(-128);
+    until("two are told", || on("pci:0000:01:00.0") == 2);
     // The first message either gets: alone, each had chosen its slice itself.
     let told = |client: &Client| receive(&client.socket).unwrap().0;
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 });
     assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 500 });
     drop(two);
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 100 });
+    assert_eq!(on("pci:0000:01:00.0"), 1);
     let hint = Request::Hint {
         target: Target::Pid(std::process::id()),
         priority: None,

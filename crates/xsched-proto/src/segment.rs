@@ -187,8 +187,20 @@ pub const SEGMENT_BYTES: usize = size_of::<Segment>();
 pub struct Heartbeat {
     /// CLOCK_MONOTONIC of the last beat, in ns.
     pub beat_ns: AtomicU64,
-    /// How many best-effort clients have contexts with time slices: who makes one beside them gives it another slice.
-    pub best_effort: AtomicU32,
+    /// How many best-effort clients have contexts with time slices, by [`device_place`]: who makes one beside them gives it
+    /// another slice. Devices that share a place are taken for one.
+    pub best_effort: [AtomicU32; DEVICE_PLACES],
+}
+
+/// Places for devices on the heartbeat page.
+pub const DEVICE_PLACES: usize = 256;
+
+/// Where on the heartbeat page a device's figure stands, by its key (FNV-1a).
+pub fn device_place(key: &str) -> usize {
+    let hash = key
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    (hash ^ hash >> 32) as usize % DEVICE_PLACES
 }
 
 const _: () = {

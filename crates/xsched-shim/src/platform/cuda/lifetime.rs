@@ -28,7 +28,10 @@ fn makes(
     if !process::platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
         return call();
     }
-    process::guarded("before a context is made", || process::runtime().map(timeslice::prepare));
+    process::guarded("before a context is made", || {
+        let key = Api::beside(real).and_then(|api| api.device_key(device));
+        process::runtime().map(|rt| timeslice::prepare(rt, key.as_deref()))
+    });
     let rc = call();
     if rc == SUCCESS && !place.is_null() {
         process::guarded("after a context was made", || {

@@ -98,8 +98,8 @@ pub(super) fn available() -> bool {
     OUTCOME.load(Relaxed) == WORKS
 }
 
-/// Before a context is made: decides what slice it gets.
-pub(super) fn prepare(rt: &'static Runtime) {
+/// Before a context is made on a device: decides what slice it gets.
+pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
     let wanted = match rt.forced_level() {
         Some(1 | 2) => 0,
         // The daemon knows who else is there, and says nothing again for another context of the same program.
@@ -107,7 +107,7 @@ pub(super) fn prepare(rt: &'static Runtime) {
             0 => rt.own_timeslice_us().unwrap_or_else(|| {
                 // Waits for the daemon's first word.
                 let class = Class::of(rt.own_priority());
-                let company = match rt.has_best_effort_company() {
+                let company = match device.is_some_and(|device| rt.has_best_effort_company(device)) {
                     true => Company::Crowd { short: false },
                     false => Company::None,
                 };
