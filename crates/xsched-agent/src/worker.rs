@@ -1,5 +1,6 @@
 //! The agent thread.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -196,7 +197,7 @@ impl Worker {
             self.restore_interrupted();
             self.master = Master::Nobody;
         }
-        self.rt.groups().for_each(|group| group.set_inner_gates(self.rt));
+        self.rt.groups().for_each(|group| group.set_device_gates(self.rt));
         // Level 3 takes the whole context away: only where all of it is suspended together.
         if !self.rt.has_one_group() {
             self.restore_interrupted();
@@ -327,6 +328,7 @@ impl Worker {
             self.degrade(&message);
             connection.send(&message)?;
         }
+        let mut timeslices = BTreeMap::new();
         while let Some((message, _)) = connection.receive()? {
             match message {
                 DaemonMsg::GroupAdded { slot, .. } => {
@@ -348,14 +350,16 @@ impl Worker {
                     }
                 }
                 DaemonMsg::Priority { priority } => self.set_priority(priority),
-                DaemonMsg::Timeslice { slot, us } => {
-                    if let Some((device, platform)) = self.rt.device_of(slot) {
-                        platform.set_timeslice(&device, us);
-                    }
-                }
+                DaemonMsg::Timeslice { slot, us } => _ = timeslices.insert(slot, us),
                 DaemonMsg::Describe { token } => self.describe(connection, token)?,
                 DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
                 _ => {}
+            }
+        }
+        // Last, and only the newest: it may take the driver milliseconds, in which others wait for us.
+        for (slot, us) in timeslices {
+            if let Some((device, platform)) = self.rt.device_of(slot) {
+                platform.set_timeslice(&device, us);
             }
         }
         Ok(())
@@ -450,6 +454,7 @@ impl Worker {
                 continue;
             }
             any_coarse = true;
+            group.let_out(rt, now);
             if coarse {
                 rt.give_up_unfollowed(group);
                 group.settle(rt);

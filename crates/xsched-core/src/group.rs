@@ -70,7 +70,12 @@ pub struct Group {
     /// When a thread last began to wait at the closed gate while commands were in flight.
     waits_since: AtomicU64,
     /// Gates inside recorded commands wait for its word.
-    holds_inside: AtomicBool,
+    pub(crate) holds_inside: AtomicBool,
+    /// After which turn gates on the device were seen to hold commands, since when (in ns), and after which turn they let them go
+    /// on; see [`crate::device_gates`].
+    pub(crate) held_after: AtomicU32,
+    pub(crate) held_since: AtomicU64,
+    pub(crate) let_out_after: AtomicU32,
     /// Expected time of the commands under a bound since [`GroupSlot::lengths`] was told last, and of the long ones among
     /// them, in ns.
     bounded_ns: AtomicU64,
@@ -97,6 +102,9 @@ impl Group {
             grace_ns: AtomicU64::new(200_000),
             waits_since: AtomicU64::new(0),
             holds_inside: AtomicBool::new(false),
+            held_after: AtomicU32::new(0),
+            held_since: AtomicU64::new(0),
+            let_out_after: AtomicU32::new(0),
             bounded_ns: AtomicU64::new(0),
             bounded_long_ns: AtomicU64::new(0),
             rank: AtomicI32::new(0),
@@ -322,31 +330,6 @@ impl Group {
                 futex::wait(&self.registration, futex::Flags::PRIVATE, 0, Some(&timeout))
             {
                 return Registration::Pending;
-            }
-        }
-    }
-
-    /// Before a recorded command is launched in which gates wait for this group's word.
-    pub fn hold_inside(&self, rt: &Runtime) {
-        if !self.holds_inside.load(Relaxed) {
-            self.holds_inside.store(true, Release);
-        }
-        self.set_inner_gates(rt);
-    }
-
-    /// Gates inside recorded commands are for a process of one group that has gates on the device. The agent looks too:
-    /// something may be held by them already when that ends.
-    pub fn set_inner_gates(&self, rt: &Runtime) {
-        let slot = self.slot(rt);
-        let mut word = slot.gate.load(Acquire);
-        loop {
-            let loose = self.holds_inside.load(Acquire) && (!rt.has_one_group() || slot.level.load(Relaxed) < 2);
-            if loose == (word & gate::LOOSE != 0) {
-                return;
-            }
-            match slot.gate.compare_exchange(word, word ^ gate::LOOSE, AcqRel, Acquire) {
-                Ok(_) => return,
-                Err(now) => word = now,
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod clock;
 mod descriptor;
+mod device_gates;
 mod estimate;
 mod group;
 mod inherit;

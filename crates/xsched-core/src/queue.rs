@@ -15,6 +15,7 @@ use crate::{Platform, inspect, now_ns, thread};
 mod bound;
 mod learn;
 
+use crate::device_gates::after;
 use bound::fits_ahead;
 
 /// A completion is followed at least every so many commands …
@@ -45,6 +46,8 @@ pub struct Work {
     /// The driver takes the command at once, whatever its queue waits for: it may be given while the gate is closed, to wait
     /// behind a gate on the device.
     pub ahead: bool,
+    /// The driver may load code for it.
+    pub loads: bool,
 }
 
 /// Permission to call the driver.
@@ -56,6 +59,8 @@ pub struct Admission {
     pub device_gate: bool,
     /// The host gate is closed: without that gate the command must wait, see [`XQueue::wait_turn`].
     pub ahead: bool,
+    /// The call is to be made between [`Runtime::begin_load`] and [`Runtime::end_load`].
+    pub loads: bool,
     tracked: bool,
     seq: u64,
     estimate_ns: u64,
@@ -289,6 +294,7 @@ impl XQueue {
             mark: false,
             device_gate: false,
             ahead: false,
+            loads: false,
             tracked: false,
             seq: 0,
             estimate_ns: 0,
@@ -324,19 +330,29 @@ impl XQueue {
         if word & gate::WATCHED == 0 && word & gate::OPEN_MASK != 0 {
             return self.untracked(group, &work);
         }
+        if word & gate::LOOSE != 0 {
+            // What that was for may be over.
+            group.set_device_gates(rt);
+        }
         counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
         let before = counter.total();
         let estimate = rt.estimates.get(work.key);
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let bound_ns = u64::from(slot.bound_us.load(Relaxed)) * 1000;
-        let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        let mut has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        if has_gates && self.joins_others(rt) {
+            rt.entangle();
+            has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        }
         let mut ahead = None;
         loop {
             // Before the gate: one that is closed then is that of this turn, or of a later one, which costs a gate too many.
             let turn = slot.turns.load(Acquire);
-            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 {
-                if work.ahead && has_gates && bound_ns != 0 && fits_ahead(rt, group) {
-                    ahead = Some(turn.wrapping_add(1).max(1));
+            let word = slot.gate.load(Acquire);
+            if word & gate::OPEN_MASK == 0 {
+                let held = work.ahead && !work.loads && has_gates && bound_ns != 0 && word & gate::LOOSE == 0;
+                if held && fits_ahead(rt, group) {
+                    ahead = Some(after(turn));
                     break;
                 }
                 if group.wait_open(rt, || rt.flush(group), stays) == Left::Signal {
@@ -399,6 +415,7 @@ impl XQueue {
             mark,
             device_gate,
             ahead: ahead.is_some(),
+            loads: work.loads && has_gates && bound_ns != 0,
             tracked: true,
             seq,
             estimate_ns,
@@ -567,7 +584,7 @@ impl XQueue {
 
     /// Whether a gate on the device holds some of its commands now, as far as is known.
     pub fn waits_for_turn(&self, rt: &Runtime) -> bool {
-        self.group(rt).slot(rt).gate.load(Acquire) & gate::OPEN_MASK == 0 && self.is_held_on_device(rt)
+        self.group(rt).slot(rt).gate.load(Acquire) & gate::DEVICE_OPEN_MASK == 0 && self.is_held_on_device(rt)
     }
 
     /// Agent, rarely: takes for complete what no mark follows, once nothing was launched here since the last such look. A

@@ -19,9 +19,10 @@ use crate::queue::XQueue;
 use crate::{Platform, inspect, now_ns, thread};
 
 /// Vendors' own names of default streams are no greater than this; no handle is so small.
-const DEFAULT_HANDLES: usize = 2;
-/// How long the first launch of a group waits for the daemon's answer, in ns.
-const ATTACH_NS: u64 = 100_000_000;
+pub(crate) const DEFAULT_HANDLES: usize = 2;
+/// How long the first launch of a group waits for the daemon's answer, in ns. On a machine where twenty programs start at once
+/// it may take more than 100 ms.
+const ATTACH_NS: u64 = 500_000_000;
 /// How often to look into queues that the program fills by itself, in ns: with rivals on the device, and without.
 const LOOK_NS: (u64, u64) = (1_000_000, 20_000_000);
 
@@ -81,6 +82,10 @@ pub struct Runtime {
     pub(crate) at_gate_ns: AtomicU64,
     pub(crate) at_bound_ns: AtomicU64,
     pub(crate) idles: AtomicU64,
+    /// Calls in which the driver may load code, and when queues were last seen to wait for each other on the device, in ns (0 =
+    /// never); see [`crate::device_gates`].
+    pub(crate) loading: AtomicU32,
+    pub(crate) entangled_at: AtomicU64,
     agent_wakes_at: AtomicU64,
     pub(crate) poke_due: AtomicBool,
     detached: AtomicBool,
@@ -133,6 +138,8 @@ impl Runtime {
             at_gate_ns: AtomicU64::new(0),
             at_bound_ns: AtomicU64::new(0),
             idles: AtomicU64::new(0),
+            loading: AtomicU32::new(0),
+            entangled_at: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
             poke_due: AtomicBool::new(false),
             detached: AtomicBool::new(false),

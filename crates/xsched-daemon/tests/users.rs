@@ -70,7 +70,8 @@ fn another_user_sees_and_controls_only_its_own_and_keeps_to_its_limit() {
     let own = daemon.attach(0);
     own.group(0, "sim:0");
     let exe = daemon.folder.path().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    // Another process copies: what a thread here forked meanwhile would else have it open for writing.
+    assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
     reachable(&exe);
     let status = Command::new(&exe)
         .args(["--exact", "--ignored", "as_another_user"])

@@ -148,9 +148,13 @@ fn a_device_gate_holds_what_the_driver_has_already() {
 /// A program whose gate stays closed, as a more urgent one has the device, and that rival. All that it was given before it was
 /// held is done, so what it has given since waits on the device.
 fn held(gpu: &Gpu, level: &str) -> (Process, Process) {
-    let steady = gpu.program("steady");
     // With 200 us each, few are in flight when the gate closes.
-    let mut program = gpu.run(&["--priority", "low", "--level", level], &steady, &["200", "2000"]);
+    held_with(gpu, level, &["200", "2000"])
+}
+
+fn held_with(gpu: &Gpu, level: &str, arguments: &[&str]) -> (Process, Process) {
+    let steady = gpu.program("steady");
+    let mut program = gpu.run(&["--priority", "low", "--level", level], &steady, arguments);
     program.expect("ready");
     let pid = program.pid();
     until("it works", || program.count().1 > 0);
@@ -228,6 +232,71 @@ fn a_program_with_commands_that_wait_on_the_device_goes_on_when_its_daemon_is_ki
     }
 }
 
+/// What drivers do for it keeps the device while commands are held there: see `device_gates.rs` of the core.
+#[test]
+fn code_is_not_loaded_while_commands_wait_on_the_device() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let (mut program, mut rival) = held_with(&gpu, "3", &["200", "2000", "loading"]);
+    let (given, done) = program.count();
+    assert!(given > done, "{given} {done}");
+    for _ in 0..3 {
+        rival.progress_after(now_ns());
+    }
+    program.tell("count");
+    let lines = std::iter::from_fn(|| Some(program.line()).filter(|line| !line.starts_with("given ")));
+    assert_eq!(lines.filter(|line| line == "loaded").count(), 0);
+    gpu.end(rival);
+    program.expect("loaded");
+    gpu.end(program);
+}
+
+/// A rival that is never idle may be so because of what is held: see `device_gates.rs` of the core.
+#[test]
+fn what_is_held_on_the_device_for_long_is_let_go_on_and_no_more_is_given() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let (mut program, mut rival) = held(&gpu, "auto");
+    until("all of it is done", || {
+        let (given, done) = program.count();
+        given == done
+    });
+    let count = program.count();
+    rival.progress_after(now_ns());
+    rival.progress_after(now_ns());
+    assert_eq!(program.count(), count, "it waits at the host's gate");
+    gpu.end(rival);
+    until("it goes on", || program.count().1 > count.1);
+    gpu.end(program);
+}
+
+/// How many gates on the device a program gets beside a rival.
+fn gates_beside_a_rival(arguments: &[&str]) -> u64 {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let steady = gpu.program("steady");
+    let mut rival = gpu.run(&["--priority", "high"], &steady, &["200", "4"]);
+    rival.expect("ready");
+    let rival_id = rival.pid().to_string();
+    gpu.place.ask(&["suspend", "--pid", &rival_id]);
+    let mut program = gpu.run(&["--priority", "low"], &steady, arguments);
+    program.expect("ready");
+    until("it works", || program.count().1 > 200);
+    let pid = program.pid();
+    gpu.end(program);
+    gpu.place.ask(&["resume", "--pid", &rival_id]);
+    gpu.end(rival);
+    gpu.driver_stats(pid)["waits"].as_u64().expect("a count")
+}
+
+#[test]
+fn streams_that_wait_for_each_other_get_no_gates_on_the_device() {
+    let (alone, joined) = (gates_beside_a_rival(&["200", "4"]), gates_beside_a_rival(&["200", "4", "joined"]));
+    println!("{alone} alone, {joined} joined");
+    // Those of the first batch, which come before anybody waits for it.
+    assert!(alone > 50 && joined <= 8, "{alone} {joined}");
+}
+
 #[test]
 fn the_time_slice_follows_the_class() {
     let gpu = Gpu::new();
@@ -273,6 +342,32 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
     gpu.place.ask(&["hint", "--pid", &one.pid().to_string(), "--priority", "realtime"]);
     becomes(&mut one, "4096");
     becomes(&mut two, "100");
+}
+
+#[test]
+fn the_time_slices_of_idle_programs_are_not_set_again_and_again() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let (steady, paced) = (gpu.program("steady"), gpu.program("forgets"));
+    let mut busy = gpu.run(&["--priority", "low"], &steady, &["2000", "4"]);
+    busy.expect("ready");
+    let mut idle = gpu.run(&["--priority", "low"], &paced, &[]);
+    idle.expect("ready");
+    let mut urgent = gpu.run(&["--priority", "high"], &paced, &[]);
+    urgent.expect("ready");
+    urgent.tell("go");
+    let (pid, idle_pid) = (busy.pid(), idle.pid());
+    until("it was suspended often", || gpu.place.group(pid).is_some_and(|g| g["suspensions"].as_u64() > Some(40)));
+    urgent.tell("end");
+    urgent.finish();
+    idle.tell("go");
+    until("it works for once", || gpu.place.group(idle_pid).is_some_and(|g| g["state"] != "idle"));
+    idle.tell("end");
+    idle.finish();
+    gpu.end(busy);
+    let set = |pid| gpu.place.stats_of(pid)["slices"]["by_daemon"].as_u64().expect("a count");
+    println!("{} of the busy one, {} of the idle one", set(pid), set(idle_pid));
+    assert!(set(pid) > 20 && set(idle_pid) <= 4, "{} {}", set(pid), set(idle_pid));
 }
 
 #[test]

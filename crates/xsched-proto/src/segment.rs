@@ -37,12 +37,12 @@ pub mod gate {
     pub const QUIET: u32 = 0x0100_0000;
     /// Byte 3, the client's: who makes a launch is looked at, for pass-through rules or reports by domain.
     pub const INSPECT: u32 = 0x0200_0000;
-    /// Byte 3, the client's: gates that lie inside recorded commands stand open, whatever this group may do.
+    /// Byte 3, the client's: gates on the device stand open, whatever this group may do.
     pub const LOOSE: u32 = 0x0400_0000;
-    /// What a device gate waits for with an AND comparison.
+    /// What opens the gate on the host.
     pub const OPEN_MASK: u32 = GRANTED | DETACHED;
-    /// The same for a gate that lies inside a recorded command, which outlives what it was recorded for.
-    pub const INNER_OPEN_MASK: u32 = OPEN_MASK | LOOSE;
+    /// What a gate on the device waits for with an AND comparison.
+    pub const DEVICE_OPEN_MASK: u32 = OPEN_MASK | LOOSE;
 }
 
 /// Values of [`GroupSlot::state`], stored by the client.

@@ -1,6 +1,7 @@
-/* Goes on and on: steady [US] [BATCH] [graph | blocking]. Batches of kernels of US microseconds, back to back, each a
- * graph if so asked, or on a stream that waits for the default stream, which is used once. Each batch is given before
- * the one before it is complete, so that the device always has something to do. After each batch a line with the time of
+/* Goes on and on: steady [US] [BATCH] [graph | blocking | joined | loading]. Batches of kernels of US microseconds, back to
+ * back: each a graph; or on a stream that waits for the default stream, which is used once; or with another stream that waits
+ * for each batch; or beside a thread that loads code again and again and says "loaded". Each batch is given before the one
+ * before it is complete, so that the device always has something to do. After each batch a line with the time of
  * CLOCK_MONOTONIC in ns. Lines on stdin: "count" is answered with "given N done M", also while launches are held; "exit"
  * exits at once; "end", or the end of stdin, ends it: the result is checked. */
 #include "cu.h"
@@ -17,6 +18,25 @@ static void give(CUstream s, uint64_t us, long batch, long counted)
     }
 }
 
+static void *loads(void *context)
+{
+    OK(cuCtxSetCurrent(context));
+    while (!atomic_load(&ending)) {
+        CUmodule loaded;
+        OK(cuModuleLoadData(&loaded, KERNELS));
+        OK(cuModuleUnload(loaded));
+        puts("loaded");
+        fflush(stdout);
+        usleep(2000);
+    }
+    return NULL;
+}
+
+static int is(int argc, char **argv, const char *mode)
+{
+    return argc > 3 && !strcmp(argv[3], mode);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t us = argc > 1 ? strtoull(argv[1], NULL, 10) : 200;
@@ -26,18 +46,20 @@ int main(int argc, char **argv)
     CUevent reached[2];
     CUgraph graph;
     CUgraphExec exec = NULL;
-    pthread_t listener;
+    pthread_t listener, loader;
     float *cells = pinned(2 * sizeof *cells, &at);
     done = cells;
     cells[1] = 1;
-    int blocking = argc > 3 && !strcmp(argv[3], "blocking");
+    int blocking = is(argc, argv, "blocking"), joined = is(argc, argv, "joined"), loading = is(argc, argv, "loading");
+    CUstream joining;
+    OK(cuStreamCreate(&joining, NON_BLOCKING));
     OK(cuStreamCreate(&s, blocking ? 0 : NON_BLOCKING));
     if (blocking) {
         OK(cuMemcpyDtoH_v2(&(float){ 0 }, at, sizeof(float)));
     }
     OK(cuEventCreate(&reached[0], DISABLE_TIMING));
     OK(cuEventCreate(&reached[1], DISABLE_TIMING));
-    if (argc > 3 && !blocking) {
+    if (is(argc, argv, "graph")) {
         OK(cuStreamBeginCapture_v2(s, CAPTURE_THREAD_LOCAL));
         give(s, us, batch, 0);
         OK(cuStreamEndCapture(s, &graph));
@@ -47,6 +69,11 @@ int main(int argc, char **argv)
     puts("ready");
     fflush(stdout);
     pthread_create(&listener, NULL, listens, NULL);
+    if (loading) {
+        CUcontext context;
+        OK(cuCtxGetCurrent(&context));
+        pthread_create(&loader, NULL, loads, context);
+    }
     for (long n = 0; !atomic_load(&ending); n++) {
         if (exec) {
             OK(cuGraphLaunch(exec, s));
@@ -55,6 +82,10 @@ int main(int argc, char **argv)
             give(s, us, batch, 1);
         }
         OK(cuEventRecord(reached[n % 2], s));
+        if (joined) {
+            OK(cuStreamWaitEvent(joining, reached[n % 2], 0));
+            OK(launch_spin(joining, 1));
+        }
         if (n > 0) {
             OK(cuEventSynchronize(reached[(n + 1) % 2]));
         }
@@ -62,6 +93,9 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     pthread_join(listener, NULL);
+    if (loading) {
+        pthread_join(loader, NULL);
+    }
     OK(cuStreamSynchronize(s));
     CHECK("every kernel has run once", (long)*done == atomic_load(&given));
     CHECKS_DONE;

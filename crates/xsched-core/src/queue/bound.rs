@@ -146,14 +146,14 @@ impl XQueue {
     }
 
     /// Tracked commands that are not known to be complete, followed or not.
-    fn issued(&self) -> u64 {
+    pub(crate) fn issued(&self) -> u64 {
         let done = self.done.load(Acquire);
         self.tracked.load(Acquire).saturating_sub(done)
     }
 
     /// Whether its commands get gates on the device (level 2), more or less often.
     pub(super) fn has_gates(&self, rt: &Runtime, level: u32) -> bool {
-        level >= 2 && rt.has_one_group()
+        level >= 2 && rt.has_one_group() && !rt.is_entangled()
     }
 
     /// Whether a command gets a gate, where there are any. Not each, unless asked for: a gate costs what a short kernel

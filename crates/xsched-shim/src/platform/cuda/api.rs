@@ -406,6 +406,6 @@ impl Driver for Api {
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        unsafe { (self.wait_value)(queue.handle() as CUstream, at, gate::OPEN_MASK, WAIT_AND) == SUCCESS }
+        unsafe { (self.wait_value)(queue.handle() as CUstream, at, gate::DEVICE_OPEN_MASK, WAIT_AND) == SUCCESS }
     }
 }

@@ -9,7 +9,7 @@ use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::CUDA;
 use crate::platform::shared::Which::{Legacy, PerThread};
-use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, kernel, order, transfer};
+use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, join, kernel, order, transfer};
 
 /// The stream of functions that take none.
 const NO_STREAM: CUstream = std::ptr::null_mut();
@@ -76,6 +76,20 @@ macro_rules! orders {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 order::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+/// Those that make a stream wait for another one.
+macro_rules! joins {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                join::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
         )*
@@ -227,6 +241,11 @@ enqueues! {
     fn cuStreamAttachMemAsync_ptsz(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint) [PerThread hStream, transfer(0)];
 }
 
+joins! {
+    fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [Legacy hStream];
+    fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [PerThread hStream];
+}
+
 orders! {
     fn cuEventRecord(hEvent: CUevent, hStream: CUstream) [Legacy hStream];
     fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) [Legacy hStream];
@@ -250,8 +269,6 @@ orders! {
     fn cuStreamBatchMemOp_ptsz(stream: CUstream, count: c_uint, paramArray: *mut c_void, flags: c_uint) [PerThread stream];
     fn cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, paramArray: *mut c_void, flags: c_uint) [Legacy stream];
     fn cuStreamBatchMemOp_v2_ptsz(stream: CUstream, count: c_uint, paramArray: *mut c_void, flags: c_uint) [PerThread stream];
-    fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [Legacy hStream];
-    fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [PerThread hStream];
     fn cuStreamWaitValue32(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) [Legacy stream];
     fn cuStreamWaitValue32_ptsz(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) [PerThread stream];
     fn cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) [Legacy stream];

@@ -10,7 +10,7 @@ use xsched_proto::segment::gate;
 
 use super::types::*;
 use crate::interpose::resolve;
-use crate::platform::shared::path::kernel;
+use crate::platform::shared::path::kernel_key;
 
 /// CUgraphNodeType: kernels, and what else may lie beside gates. A graph with others (graphs in it, memory nodes,
 /// conditions, what is newer) stays as it is.
@@ -169,7 +169,7 @@ impl Functions {
         // SAFETY: a kernel node; pointer to a local.
         check(unsafe { (self.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
         let function = if found.function.is_null() { found.kernel } else { found.function };
-        Ok(Some(expected_ns(kernel(function, &found.shape).key).unwrap_or(UNKNOWN_NS)))
+        Ok(Some(expected_ns(kernel_key(function, &found.shape)).unwrap_or(UNKNOWN_NS)))
     }
 
     fn found_in(&self, node: CUgraphNode, clone: &GraphClone) -> Result<CUgraphNode, Refusal> {
@@ -297,7 +297,7 @@ fn put(
         let mut wait = Wait {
             operation: WAIT_VALUE_32,
             address: gate.address,
-            value: gate::INNER_OPEN_MASK.into(),
+            value: gate::DEVICE_OPEN_MASK.into(),
             flags: WAIT_AND,
             alias: 0,
             rest: 0,

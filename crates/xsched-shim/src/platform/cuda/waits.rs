@@ -7,7 +7,9 @@ use crate::interpose::hooks;
 use crate::platform::CUDA;
 use crate::platform::shared::Driver;
 use crate::platform::shared::Which;
-use crate::platform::shared::waits::{event_call, lending_call, stream_call, stream_question};
+use crate::platform::shared::waits::{
+    event_call, lending_call, loading_call, stream_call, stream_question, unloading_call,
+};
 
 /// Waits for a whole context.
 fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
@@ -92,15 +94,8 @@ lends! {
     fn cuArrayCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
     fn cuArrayCreate_v2(pHandle: *mut c_void, pAllocateArray: *mut c_void);
     fn cuArrayDestroy(hArray: *mut c_void);
-    fn cuCtxSetLimit(limit: c_uint, value: usize);
     fn cuDeviceGraphMemTrim(device: CUdevice);
-    fn cuFuncLoad(function: CUfunction);
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
-    fn cuKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void);
-    fn cuLibraryGetModule(pMod: *mut c_void, library: *mut c_void);
-    fn cuLibraryLoadData(library: *mut c_void, code: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint);
-    fn cuLibraryLoadFromFile(library: *mut c_void, fileName: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint);
-    fn cuLibraryUnload(library: *mut c_void);
     fn cuMemAlloc(dptr: *mut c_void, bytesize: c_uint);
     fn cuMemAllocHost(pp: *mut c_void, bytesize: c_uint);
     fn cuMemAllocHost_v2(pp: *mut c_void, bytesize: usize);
@@ -120,11 +115,60 @@ lends! {
     fn cuMemUnmap(ptr: CUdeviceptr, size: usize);
     fn cuMipmappedArrayCreate(pHandle: *mut c_void, pMipmappedArrayDesc: *mut c_void, numMipmapLevels: c_uint);
     fn cuMipmappedArrayDestroy(hMipmappedArray: *mut c_void);
-    fn cuModuleGetFunction(hfunc: *mut c_void, hmod: *mut c_void, name: *mut c_void);
-    fn cuModuleLoad(module: *mut c_void, fname: *mut c_void);
-    fn cuModuleLoadData(module: *mut c_void, image: *mut c_void);
-    fn cuModuleLoadDataEx(module: *mut c_void, image: *mut c_void, numOptions: c_uint, options: *mut c_void, optionValues: *mut c_void);
-    fn cuModuleLoadFatBinary(module: *mut c_void, fatCubin: *mut c_void);
+}
+
+macro_rules! loads {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$what:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                loading_call::<Api, _>(real, $what, || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+// In brackets what is loaded, where it is loaded once.
+loads! {
+    fn cuCtxSetLimit(limit: c_uint, value: usize) [None];
+    fn cuFuncGetAttribute(pi: *mut c_void, attrib: c_uint, hfunc: CUfunction) [Some(hfunc)];
+    fn cuFuncLoad(function: CUfunction) [Some(function)];
+    fn cuFuncSetAttribute(hfunc: CUfunction, attrib: c_uint, value: c_int) [Some(hfunc)];
+    fn cuKernelGetAttribute(pi: *mut c_void, attrib: c_uint, kernel: *mut c_void, dev: CUdevice) [Some(kernel)];
+    fn cuKernelGetFunction(pFunc: *mut c_void, kernel: *mut c_void) [Some(kernel)];
+    fn cuKernelSetAttribute(attrib: c_uint, val: c_int, kernel: *mut c_void, dev: CUdevice) [Some(kernel)];
+    fn cuLibraryGetGlobal(dptr: *mut c_void, bytes: *mut c_void, library: *mut c_void, name: *mut c_void) [Some(library)];
+    fn cuLibraryGetModule(pMod: *mut c_void, library: *mut c_void) [Some(library)];
+    fn cuLibraryLoadData(library: *mut c_void, code: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint) [None];
+    fn cuLibraryLoadFromFile(library: *mut c_void, fileName: *mut c_void, jitOptions: *mut c_void, jitOptionsValues: *mut c_void, numJitOptions: c_uint, libraryOptions: *mut c_void, libraryOptionValues: *mut c_void, numLibraryOptions: c_uint) [None];
+    fn cuModuleGetFunction(hfunc: *mut c_void, hmod: *mut c_void, name: *mut c_void) [None];
+    fn cuModuleGetGlobal(dptr: *mut c_void, bytes: *mut c_void, hmod: *mut c_void, name: *mut c_void) [Some(hmod)];
+    fn cuModuleGetGlobal_v2(dptr: *mut c_void, bytes: *mut c_void, hmod: *mut c_void, name: *mut c_void) [Some(hmod)];
+    fn cuModuleLoad(module: *mut c_void, fname: *mut c_void) [None];
+    fn cuModuleLoadData(module: *mut c_void, image: *mut c_void) [None];
+    fn cuModuleLoadDataEx(module: *mut c_void, image: *mut c_void, numOptions: c_uint, options: *mut c_void, optionValues: *mut c_void) [None];
+    fn cuModuleLoadFatBinary(module: *mut c_void, fatCubin: *mut c_void) [None];
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: *mut c_void, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize) [Some(func)];
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: *mut c_void, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize, flags: c_uint) [Some(func)];
+}
+
+macro_rules! unloads {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                unloading_call::<Api, _>(real, || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+unloads! {
+    fn cuLibraryUnload(library: *mut c_void);
     fn cuModuleUnload(hmod: *mut c_void);
 }
 
@@ -139,9 +183,14 @@ hooks! { CUDA;
     cuCtxSynchronize_v2 => super::cuCtxSynchronize_v2,
     cuDeviceGraphMemTrim => super::cuDeviceGraphMemTrim,
     cuEventSynchronize => super::cuEventSynchronize,
+    cuFuncGetAttribute => super::cuFuncGetAttribute,
     cuFuncLoad => super::cuFuncLoad,
+    cuFuncSetAttribute => super::cuFuncSetAttribute,
     cuIpcCloseMemHandle => super::cuIpcCloseMemHandle,
+    cuKernelGetAttribute => super::cuKernelGetAttribute,
     cuKernelGetFunction => super::cuKernelGetFunction,
+    cuKernelSetAttribute => super::cuKernelSetAttribute,
+    cuLibraryGetGlobal => super::cuLibraryGetGlobal,
     cuLibraryGetModule => super::cuLibraryGetModule,
     cuLibraryLoadData => super::cuLibraryLoadData,
     cuLibraryLoadFromFile => super::cuLibraryLoadFromFile,
@@ -166,11 +215,15 @@ hooks! { CUDA;
     cuMipmappedArrayCreate => super::cuMipmappedArrayCreate,
     cuMipmappedArrayDestroy => super::cuMipmappedArrayDestroy,
     cuModuleGetFunction => super::cuModuleGetFunction,
+    cuModuleGetGlobal => super::cuModuleGetGlobal,
+    cuModuleGetGlobal_v2 => super::cuModuleGetGlobal_v2,
     cuModuleLoad => super::cuModuleLoad,
     cuModuleLoadData => super::cuModuleLoadData,
     cuModuleLoadDataEx => super::cuModuleLoadDataEx,
     cuModuleLoadFatBinary => super::cuModuleLoadFatBinary,
     cuModuleUnload => super::cuModuleUnload,
+    cuOccupancyMaxActiveBlocksPerMultiprocessor => super::cuOccupancyMaxActiveBlocksPerMultiprocessor,
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => super::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
     cuStreamQuery => super::cuStreamQuery,
     cuStreamQuery_ptsz => super::cuStreamQuery_ptsz,
     cuStreamSynchronize => super::cuStreamSynchronize,

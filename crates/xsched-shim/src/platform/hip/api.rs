@@ -428,7 +428,8 @@ impl Driver for Api {
         let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return false };
         let stream = queue.handle() as hipStream_t;
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        let taken = self.quietly(|| unsafe { wait(stream, at, gate::OPEN_MASK, WAIT_AND, gate::OPEN_MASK) });
+        let taken =
+            self.quietly(|| unsafe { wait(stream, at, gate::DEVICE_OPEN_MASK, WAIT_AND, gate::DEVICE_OPEN_MASK) });
         if !taken {
             say_once(
                 &SAID,

@@ -10,7 +10,7 @@ use crate::interpose::hooks;
 use crate::platform::HIP;
 use crate::platform::shared::Which::{Legacy, PerThread};
 use crate::platform::shared::behind;
-use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, graph, kernel, order, transfer};
+use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, graph, join, kernel, order, transfer};
 
 /// The stream of functions that take none.
 const NO_STREAM: hipStream_t = std::ptr::null_mut();
@@ -112,6 +112,20 @@ macro_rules! orders {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 order::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+            }
+            const _: sig::$name = $name;
+        )*
+    };
+}
+
+/// Those that make a stream wait for another one.
+macro_rules! joins {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
+                let (real, function) = real!($name);
+                // SAFETY: the caller's own arguments.
+                join::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
         )*
@@ -269,6 +283,11 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
 const _: sig::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv =
     _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv;
 
+joins! {
+    fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [Legacy stream];
+    fn hipStreamWaitEvent_spt(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [PerThread stream];
+}
+
 orders! {
     fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) [Legacy stream];
     fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) [Legacy stream];
@@ -282,8 +301,6 @@ orders! {
     fn hipStreamAddCallback(stream: hipStream_t, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [Legacy stream];
     fn hipStreamAddCallback_spt(stream: hipStream_t, callback: *mut c_void, userData: *mut c_void, flags: c_uint) [PerThread stream];
     fn hipStreamBatchMemOp(stream: hipStream_t, count: c_uint, paramArray: *mut c_void, flags: c_uint) [Legacy stream];
-    fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [Legacy stream];
-    fn hipStreamWaitEvent_spt(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [PerThread stream];
     fn hipStreamWaitValue32(stream: hipStream_t, ptr: *mut c_void, value: c_uint, flags: c_uint, mask: c_uint) [Legacy stream];
     fn hipStreamWaitValue64(stream: hipStream_t, ptr: *mut c_void, value: u64, flags: c_uint, mask: u64) [Legacy stream];
     fn hipStreamWriteValue32(stream: hipStream_t, ptr: *mut c_void, value: c_uint, flags: c_uint) [Legacy stream];

@@ -112,7 +112,7 @@ fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_in
             _ => first_use(rt, call)?,
         };
         let unbounded = waits_on_user_event(xqueue, call.waits);
-        let work = Work { key: call.key, blocking: call.blocking, unbounded, ahead: false };
+        let work = Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() };
         Some((rt, xqueue, counter, xqueue.admit(rt, work, counter)))
     });
     let Some(Some((rt, xqueue, counter, admission))) = admitted else { return enter(call.event) };

@@ -2,14 +2,15 @@
 //! captures record, and a word of memory that the device writes tells of completion.
 //!
 //! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their
-//!   turn; [`capture`]: streams that only record; [`lifetime`]: streams that come and go; [`lookup`]: functions that hand
-//!   out functions.
+//!   turn; [`loads`]: code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams
+//!   that come and go; [`lookup`]: functions that hand out functions.
 //! - [`Driver`] is what these ask of one copy of a vendor's library.
 
 pub(super) mod capture;
 pub(super) mod lacking;
 pub(super) mod late;
 pub(super) mod lifetime;
+pub(super) mod loads;
 pub(super) mod lookup;
 pub(super) mod path;
 pub(super) mod waits;

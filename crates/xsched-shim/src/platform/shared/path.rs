@@ -7,12 +7,12 @@ use xsched_core::thread::{self, Entered, Inside, Place};
 use xsched_core::{Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
-use super::{Driver, Flavour, Handle, SUCCESS, Stream, late};
+use super::{Driver, Flavour, Handle, SUCCESS, Stream, late, loads};
 use crate::interpose::resolve;
 use crate::process;
 
 /// Work of which nothing is known.
-pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false, ahead: false };
+pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false, ahead: false, loads: false };
 
 fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     // FNV-1a over words. Only for telling commands apart, and 0 means unknown.
@@ -20,10 +20,14 @@ fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts.into_iter().fold(0xcbf2_9ce4_8422_2325, hash) | 1
 }
 
-/// A kernel, by its handle and shape.
+/// What a kernel is known by: its handle and shape.
+pub(crate) fn kernel_key(function: *const c_void, shape: &[c_uint]) -> u64 {
+    mixed(shape.iter().map(|n| u64::from(*n)).chain([function as u64]))
+}
+
+/// A kernel that is about to be launched, by its handle and shape.
 pub(crate) fn kernel(function: *const c_void, shape: &[c_uint]) -> Work {
-    let key = mixed(shape.iter().map(|n| u64::from(*n)).chain([function as u64]));
-    ahead(Work { key, ..UNKNOWN })
+    ahead(Work { key: kernel_key(function, shape), loads: loads::is_first(loads::Use::Launch, function), ..UNKNOWN })
 }
 
 /// What the driver takes at once, whatever the stream waits for: nothing of it is needed from the host any more.
@@ -117,11 +121,17 @@ fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, ent
         if admission.device_gate && !api.gate(rt, xqueue) && admission.ahead {
             xqueue.wait_turn(rt);
         }
+        if admission.loads {
+            rt.begin_load();
+        }
         Some((rt, xqueue, counter, admission))
     });
     let Some(Some((rt, xqueue, counter, admission))) = admitted else { return enter() };
     let rc = enter();
     process::guarded("after a command", || {
+        if admission.loads {
+            rt.end_load();
+        }
         if let Some(mark) = xqueue.commit(rt, &admission, rc == SUCCESS, counter)
             && !api.mark(rt, xqueue, &mark)
         {
@@ -160,6 +170,20 @@ pub(crate) fn order<D: Driver>(
         mark_tail::<D>(rt, real, stream, flavour);
     }
     enter()
+}
+
+/// The same for what makes a stream wait for another one.
+#[inline(always)]
+pub(crate) fn join<D: Driver>(
+    real: *mut c_void,
+    stream: Stream,
+    flavour: Flavour,
+    enter: impl Fn() -> c_int + Copy,
+) -> c_int {
+    if let Some(rt) = process::running().filter(|rt| rt.is_watched()) {
+        process::guarded("before a wait of a stream", || rt.entangle());
+    }
+    order::<D>(real, stream, flavour, enter)
 }
 
 pub(super) fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'static XQueue) {

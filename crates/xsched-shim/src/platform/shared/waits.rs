@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use xsched_core::{Runtime, Waiting, XQueue, thread};
 
-use super::{Driver, Flavour, SUCCESS, Stream};
+use super::{Driver, Flavour, SUCCESS, Stream, loads};
 use crate::process;
 
 /// The XQueues that a synchronising call waits for.
@@ -151,5 +151,41 @@ pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() 
     let awaited = begin_one(|_| None);
     let rc = call();
     end(awaited, false);
+    rc
+}
+
+/// May load code, unless it was called with `what` before. For that a driver may have the context finish what it was given, in a way
+/// that keeps the device while some of it is held: so the group's turn comes first, and nothing is held meanwhile.
+pub(crate) fn loading_call<D: Driver, T>(
+    real: *mut c_void,
+    what: Option<*const c_void>,
+    call: impl FnOnce() -> T,
+) -> T {
+    let may_be_held = process::running().is_some_and(|rt| rt.has_one_group() && rt.is_watched());
+    if !may_be_held || outside::<D>(real).is_none() {
+        return lending_call::<D, T>(real, call);
+    }
+    if what.is_some_and(|handle| !loads::is_first(loads::Use::Call(real), handle)) {
+        return call();
+    }
+    let begun = process::guarded("before code is loaded", || {
+        let rt = process::running()?;
+        if let Some(queue) = rt.queues().find(|queue| queue.waits_for_turn(rt)) {
+            queue.wait_turn(rt);
+        }
+        rt.begin_load();
+        Some(rt)
+    });
+    let rc = call();
+    if let Some(Some(rt)) = begun {
+        process::guarded("after code was loaded", || rt.end_load());
+    }
+    rc
+}
+
+/// Unloads code.
+pub(crate) fn unloading_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() -> T) -> T {
+    let rc = lending_call::<D, T>(real, call);
+    loads::forget_all();
     rc
 }

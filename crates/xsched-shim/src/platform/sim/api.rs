@@ -123,7 +123,7 @@ impl Api {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr().cast();
         // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
-        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, gate::OPEN_MASK, WAIT_AND) };
+        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, gate::DEVICE_OPEN_MASK, WAIT_AND) };
     }
 }
 

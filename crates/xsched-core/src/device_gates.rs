@@ -1,0 +1,120 @@
+//! When gates on the device hold what is behind them, and when they must not: then a bit of the gate word opens them all.
+//!
+//! A stream that waits at a gate costs the device nothing. But whatever waits *for such a stream* on the device keeps it:
+//! measured on an H200, a stream that waits for an event of another one that is held, or code that is being loaded behind
+//! held commands, takes 2 to 6 ms whenever the other programs' time slices end, and a rival's requests of 5 ms took 17. So
+//! - while the driver loads code, gates stand open; somebody who would have it load while commands are held waits for the
+//!   group's turn first;
+//! - queues that wait for each other on the device are held on the host alone, until they have not for a while;
+//! - what is held for long is let go on, whatever else may wait for it that is not known here: a rival that is so slowed down
+//!   that it is never idle would else keep it there for ever.
+//!
+//! The last two not where a level was asked for by number: then gates hold.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_proto::segment::gate;
+
+use crate::group::Group;
+use crate::now_ns;
+use crate::queue::XQueue;
+use crate::runtime::{DEFAULT_HANDLES, Runtime};
+
+/// Queues that waited for each other will do so again; not those that have not for so long, in ns.
+const ENTANGLED_NS: u64 = 10_000_000_000;
+/// What gates on the device have held for so long, in ns, goes on: longer than most requests take.
+const HELD_MOST_NS: u64 = 50_000_000;
+
+impl Group {
+    /// Before a recorded command is launched in which gates wait for this group's word.
+    pub fn hold_inside(&self, rt: &Runtime) {
+        if !self.holds_inside.load(Relaxed) {
+            self.holds_inside.store(true, Release);
+        }
+        self.set_device_gates(rt);
+    }
+
+    /// Opens the gates that this group's commands have on the device, whatever it may do, or lets them follow its turns. The
+    /// agent looks too: something may be held by them already when what they are for ends.
+    pub fn set_device_gates(&self, rt: &Runtime) {
+        let slot = self.slot(rt);
+        let mut word = slot.gate.load(SeqCst);
+        loop {
+            // Those inside recorded commands are for a process of one group that has gates on the device.
+            let unfit = self.holds_inside.load(Acquire) && (!rt.has_one_group() || slot.level.load(Relaxed) < 2);
+            let turn = after(slot.turns.load(Acquire));
+            let let_out = word & gate::OPEN_MASK == 0 && self.let_out_after.load(Acquire) == turn;
+            let loose = unfit || let_out || rt.loading.load(SeqCst) > 0 || rt.is_entangled();
+            if loose == (word & gate::LOOSE != 0) {
+                return;
+            }
+            // Looked at again when that is done: another thread may have begun to load meanwhile, and found them open.
+            word = match slot.gate.compare_exchange(word, word ^ gate::LOOSE, SeqCst, SeqCst) {
+                Ok(before) => before ^ gate::LOOSE,
+                Err(now) => now,
+            };
+        }
+    }
+
+    /// Agent: lets go on what gates on the device have held for long.
+    pub fn let_out(&self, rt: &Runtime, now: u64) {
+        let slot = self.slot(rt);
+        let turn = after(slot.turns.load(Acquire));
+        if rt.forced_level().is_some() || !rt.queues_of(self).any(|q| q.waits_for_turn(rt)) {
+            return;
+        }
+        if self.held_after.swap(turn, Relaxed) != turn {
+            self.held_since.store(now, Relaxed);
+        } else if now.saturating_sub(self.held_since.load(Relaxed)) >= HELD_MOST_NS {
+            self.let_out_after.store(turn, Release);
+            self.set_device_gates(rt);
+        }
+    }
+}
+
+/// Names the time between a turn and the next; 0 = none.
+pub(crate) fn after(turn: u32) -> u32 {
+    turn.wrapping_add(1).max(1)
+}
+
+impl Runtime {
+    /// A call begins in which the driver may load code, and have the context finish what it was given for that.
+    pub fn begin_load(&self) {
+        self.loading.fetch_add(1, SeqCst);
+        self.set_device_gates();
+    }
+
+    /// It has returned.
+    pub fn end_load(&self) {
+        self.loading.fetch_sub(1, SeqCst);
+        self.set_device_gates();
+    }
+
+    /// Something was put into a queue that makes it wait for another one on the device.
+    pub fn entangle(&self) {
+        if self.forced_level().is_none() && self.groups().any(|g| g.slot(self).level.load(Relaxed) >= 2) {
+            self.entangled_at.store(now_ns(), SeqCst);
+            self.set_device_gates();
+        }
+    }
+
+    /// Whether queues wait for each other on the device, as of late. A level that was asked for is not given up for that.
+    pub(crate) fn is_entangled(&self) -> bool {
+        let at = self.entangled_at.load(SeqCst);
+        at != 0 && now_ns().saturating_sub(at) < ENTANGLED_NS
+    }
+
+    fn set_device_gates(&self) {
+        self.groups().for_each(|group| group.set_device_gates(self));
+    }
+}
+
+impl XQueue {
+    /// Whether what it is about to be given may wait for other queues that have work: default streams and others wait for each
+    /// other, but for those made not to; which ones is not looked at.
+    pub(crate) fn joins_others(&self, rt: &Runtime) -> bool {
+        let is_default = |q: &XQueue| q.handle() <= DEFAULT_HANDLES;
+        let other = |q: &XQueue| q.index != self.index && (is_default(self) || is_default(q)) && q.issued() > 0;
+        rt.queues_of(self.group(rt)).any(other)
+    }
+}

@@ -1,0 +1,182 @@
+//! Gates on the device stand open where they would hold more than they should.
+
+use std::sync::atomic::Ordering::*;
+
+use xsched_core::thread::{self, Entered};
+use xsched_core::{Admission, Registration, Runtime, Work, wake_all};
+use xsched_proto::segment::gate;
+
+mod nothing;
+
+fn with_queue(rt: &'static Runtime, handle: usize, priority_steps: i32) {
+    rt.queue(handle, || nothing::spec(handle, priority_steps)).expect("a queue");
+}
+
+/// A process with a queue, at this level.
+fn at_level(level: u32) -> &'static Runtime {
+    let rt = nothing::runtime();
+    with_queue(rt, 16, 0);
+    rt.segment().groups[0].level.store(level, SeqCst);
+    rt
+}
+
+fn is_loose(rt: &Runtime) -> bool {
+    rt.segment().groups[0].gate.load(SeqCst) & gate::LOOSE != 0
+}
+
+/// What the agent does each time that it is woken, as by a new group.
+fn look(rt: &Runtime) {
+    rt.groups().for_each(|group| group.set_device_gates(rt));
+}
+
+#[test]
+fn those_inside_commands_open_when_the_process_has_several_groups_though_nothing_is_launched_any_more() {
+    let rt = at_level(2);
+    rt.groups().next().expect("a group").hold_inside(rt);
+    look(rt);
+    assert!(!is_loose(rt));
+    with_queue(rt, 32, 1);
+    look(rt);
+    assert!(is_loose(rt));
+    assert_eq!(rt.segment().groups[1].gate.load(SeqCst) & gate::LOOSE, 0, "nothing waits for its word");
+}
+
+#[test]
+fn those_inside_commands_follow_the_level() {
+    let rt = at_level(1);
+    let group = rt.groups().next().expect("a group");
+    group.hold_inside(rt);
+    assert!(is_loose(rt));
+    rt.segment().groups[0].level.store(2, SeqCst);
+    group.hold_inside(rt);
+    assert!(!is_loose(rt));
+    rt.segment().groups[0].level.store(1, SeqCst);
+    look(rt);
+    assert!(is_loose(rt));
+}
+
+#[test]
+fn a_process_without_commands_with_gates_inside_keeps_its_plain_word() {
+    let rt = at_level(1);
+    with_queue(rt, 32, 1);
+    look(rt);
+    assert!(!is_loose(rt));
+}
+
+/// A process at level 2 that shares its device, with a default stream and another queue. The bound is so little that every
+/// command gets a gate.
+fn in_company() -> &'static Runtime {
+    let rt = at_level(2);
+    with_queue(rt, 1, 0);
+    rt.attach(std::ptr::null_mut());
+    rt.segment().groups[0].bound_us.store(50, SeqCst);
+    rt.groups().next().expect("a group").set_registration(rt, Registration::Attached);
+    rt.segment().groups[0].gate.fetch_or(gate::WATCHED, SeqCst);
+    open(rt);
+    rt
+}
+
+fn open(rt: &Runtime) {
+    let words = &rt.segment().groups[0];
+    words.turns.fetch_add(1, SeqCst);
+    words.gate.fetch_or(gate::GRANTED, SeqCst);
+    wake_all(&words.gate);
+}
+
+fn close(rt: &Runtime) {
+    rt.segment().groups[0].gate.fetch_and(!gate::GRANTED, SeqCst);
+}
+
+const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, ahead: true, loads: false };
+
+fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
+    rt.remember(handle, || None).expect("a queue");
+    let Entered::Careful(queue, counter) = thread::enter(handle) else { panic!("it is watched") };
+    let admission = queue.admit(rt, work, counter);
+    queue.commit(rt, &admission, true, counter);
+    admission
+}
+
+/// What the agent does at this time, in ns.
+fn look_at(rt: &Runtime, now: u64) {
+    rt.groups().for_each(|group| group.let_out(rt, now));
+}
+
+#[test]
+fn they_open_while_code_is_loaded() {
+    let rt = in_company();
+    assert!(launch(rt, 16, KERNEL).device_gate && !is_loose(rt));
+    rt.begin_load();
+    rt.begin_load();
+    assert!(is_loose(rt));
+    rt.end_load();
+    look(rt);
+    assert!(is_loose(rt), "another thread still loads");
+    rt.end_load();
+    assert!(!is_loose(rt));
+}
+
+#[test]
+fn what_loads_code_is_not_given_while_the_gate_is_closed() {
+    let rt = in_company();
+    close(rt);
+    assert!(launch(rt, 16, KERNEL).ahead);
+    let loads = std::thread::spawn(move || launch(rt, 16, Work { loads: true, ..KERNEL }));
+    while rt.gate_waits() == 0 {
+        assert!(!loads.is_finished(), "it waits at the gate");
+        std::thread::yield_now();
+    }
+    open(rt);
+    let admission = loads.join().expect("it goes on");
+    assert!(admission.loads && !admission.ahead);
+}
+
+#[test]
+fn they_open_for_queues_that_wait_for_each_other_and_no_more_are_placed() {
+    let rt = in_company();
+    assert!(launch(rt, 16, KERNEL).device_gate);
+    rt.entangle();
+    assert!(is_loose(rt));
+    assert!(!launch(rt, 16, KERNEL).device_gate);
+    look(rt);
+    assert!(is_loose(rt), "for a while");
+    let rt = at_level(1);
+    rt.entangle();
+    assert!(!is_loose(rt), "there are none at level 1");
+}
+
+#[test]
+fn a_default_stream_and_others_wait_for_each_other() {
+    for (first, second) in [(1, 16), (16, 1)] {
+        let rt = in_company();
+        assert!(launch(rt, first, KERNEL).device_gate && !is_loose(rt));
+        assert!(!launch(rt, second, KERNEL).device_gate && is_loose(rt));
+    }
+    let rt = in_company();
+    with_queue(rt, 32, 0);
+    assert!(launch(rt, 16, KERNEL).device_gate && launch(rt, 32, KERNEL).device_gate && !is_loose(rt));
+}
+
+#[test]
+fn what_is_held_for_long_is_let_go_on_until_the_next_turn() {
+    const MS: u64 = 1_000_000;
+    let rt = in_company();
+    close(rt);
+    assert!(launch(rt, 16, KERNEL).ahead);
+    look_at(rt, MS);
+    look_at(rt, 50 * MS);
+    assert!(!is_loose(rt), "49 ms");
+    look_at(rt, 51 * MS);
+    assert!(is_loose(rt));
+    look(rt);
+    assert!(is_loose(rt), "until its turn comes");
+    open(rt);
+    look(rt);
+    assert!(!is_loose(rt));
+    close(rt);
+    look_at(rt, 60 * MS);
+    look_at(rt, 109 * MS);
+    assert!(!is_loose(rt), "counted from when it was held again");
+    look_at(rt, 110 * MS);
+    assert!(is_loose(rt));
+}
