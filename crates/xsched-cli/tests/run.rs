@@ -2,9 +2,10 @@
 
 mod common;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Place, said};
+use common::{Place, copy_program, said};
 
 /// `xsched run` with a stand-in for the library and no daemon, so that only the command itself is under test.
 fn run(place: &Place, args: &[&str]) -> Command {
@@ -183,7 +184,7 @@ fn a_missing_library_is_said_with_what_to_do() {
     // A copy of the command with nothing beside it.
     let alone = place.join("bin");
     std::fs::create_dir(&alone).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_xsched"), alone.join("xsched")).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_xsched")), &alone.join("xsched"));
     let command = place.command(&alone.join("xsched"), &["run", "--local", "hpf", "true"]);
     said(command).one_line(3, "install it there or set XSCHED_PRELOAD");
     // Where an installation has it.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Place, said};
+use common::{Place, copy_program, said};
 
 /// Exits with 7 when it has no library in it, with 8 when it has.
 const PROGRAM: &str = r#"#include <stdlib.h>
@@ -105,7 +105,7 @@ fn a_loader_or_libc_that_the_library_cannot_work_with_is_noticed() {
     let real = Path::new(real.into_iter().find(|p| Path::new(p).exists()).unwrap());
     let with_loader = |name: &str, loader: &Path| {
         std::fs::create_dir_all(loader.parent().unwrap()).unwrap();
-        std::fs::copy(real, loader).unwrap();
+        copy_program(real, loader);
         place.compile(&format!("{name}-program"), PROGRAM, &[&format!("-Wl,--dynamic-linker={}", loader.display())])
     };
     let musl = with_loader("musl", &place.join("musl/ld-musl-x86_64.so.1"));

@@ -26,7 +26,8 @@ impl Server {
             let socket = socket.clone();
             move || xsched_sim::server::run(&socket, Some(Duration::from_millis(100)))
         });
-        while !socket.exists() {
+        // The socket's file is there before anybody listens.
+        while connect(&socket).is_err() {
             assert!(!thread.is_finished(), "the server does not come up");
             std::thread::yield_now();
         }

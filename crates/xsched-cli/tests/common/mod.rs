@@ -104,6 +104,12 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// Copies a program. By another process: a child that a test beside this one forks meanwhile would else have the copy open for
+/// writing, and it could not be executed ("Text file busy").
+pub fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
 /// What a command said and how it ended.
 #[derive(Debug)]
 pub struct Said {
