@@ -18,9 +18,20 @@ pub(crate) fn make(_: Params) -> Box<dyn Policy> {
     Box::new(Hpf)
 }
 
+/// Until when a group that cannot be taken off the device lets a pause of those above it pass.
+fn rests_until(now: Micros, group: &Group, groups: &[Group]) -> Option<Micros> {
+    if !group.holds_up {
+        return None;
+    }
+    let above = groups.iter().filter(|g| g.priority > group.priority);
+    above.filter_map(|g| g.idle_since).max().map(|left| left + REST_US).filter(|until| now < *until)
+}
+
 impl Policy for Hpf {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
+        // Who rests leaves the device to those below that are off it soon.
+        let wants = |g: &&Group| g.ready && rests_until(now, g, groups).is_none();
+        let top_ready = groups.iter().filter(wants).map(|g| g.priority).max().unwrap_or(i32::MIN);
         let top = groups.iter().map(|g| g.priority).max().unwrap_or(i32::MIN);
         let mut next: Option<Micros> = None;
         for (group, verdict) in groups.iter().zip(verdicts) {
@@ -28,13 +39,9 @@ impl Policy for Hpf {
                 run: group.side_by_side || group.priority >= top_ready,
                 bounded: !group.side_by_side && group.priority < top,
             };
-            if group.holds_up && verdict.run {
-                let above = groups.iter().filter(|g| g.priority > group.priority);
-                let rested = above.filter_map(|g| g.idle_since).max().map(|left| left + REST_US);
-                if let Some(at) = rested.filter(|at| now < *at) {
-                    verdict.run = false;
-                    next = Some(next.map_or(at, |before| before.min(at)));
-                }
+            if let Some(at) = rests_until(now, group, groups).filter(|_| verdict.run) {
+                verdict.run = false;
+                next = Some(next.map_or(at, |before| before.min(at)));
             }
         }
         next
@@ -88,6 +95,13 @@ mod tests {
         assert_eq!(decide(1_000_100, &[long.clone(), urgent(None), equal.clone()]), (true, None), "it was never there");
         assert_eq!(decide(1_000_100, &[group(1), urgent(left)]), (true, None), "soon off the device");
         let busy = Group { ready: true, ..urgent(left) };
-        assert!(!decide(1_002_000, &[long, busy]).0);
+        assert!(!decide(1_002_000, &[long.clone(), busy]).0);
+        let short = |priority| Group { ready: true, priority, ..group(3) };
+        let pause = [long, urgent(left), short(-1)];
+        let mut verdicts = [Verdict::default(); 3];
+        assert_eq!(Hpf.decide(1_000_100, &pause, &mut verdicts), Some(1_002_000));
+        assert_eq!(verdicts.map(|v| v.run), [false, true, true], "the pause is for who can be preempted");
+        Hpf.decide(1_002_000, &pause, &mut verdicts);
+        assert_eq!(verdicts.map(|v| v.run), [true, true, false]);
     }
 }
