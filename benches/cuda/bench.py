@@ -3,7 +3,7 @@
 
   bench.py --results DIR [--part K/N] [--only NAME,…] [--gpus N] [--quick] [--rounds N]
 
-Names: coloc, preempt, launch, alone, shares, classes, groups, startup, faults.
+Names: coloc, preempt, launch, alone, shares, classes, groups, held, startup, faults.
 
 Each is one or more jobs; --part K/N does every job that falls to part K of N (--list shows which) and stops to begin
 more after --limit seconds. Exit status 75: not all is done, the same command goes on from there; what is measured
@@ -27,7 +27,7 @@ from micro import SYSTEMS
 from systems import HERE, UNFINISHED
 
 LIMIT_S = 460  # of a part
-NAMES = ("coloc", "preempt", "launch", "alone", "shares", "classes", "groups", "startup", "faults")
+NAMES = ("coloc", "preempt", "launch", "alone", "shares", "classes", "groups", "held", "startup", "faults")
 
 
 class Job:
@@ -68,6 +68,7 @@ def jobs():
         Job("classes", "", "micro.py", ["classes"], 210, 30),
         Job("groups", "processes", "groups.py", ["--kinds", "processes"], 200, 60),
         Job("groups", "threads", "groups.py", ["--kinds", "threads"], 150, 50),
+        Job("held", "", "micro.py", ["held"], 90, 15),
         Job("startup", "", "startup.py", startup.JOB, 440, 70),
         *(Job("faults", f"daemon {mix}", "faults.py", ["--mixes", mix, "daemon"], 90, 50) for mix in coloc.MIXES),
         Job("faults", "kills", "faults.py", ["kills"], 250, 20),

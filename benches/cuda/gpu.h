@@ -45,6 +45,8 @@ enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS_PER_SM = 39 };
                        void **, void **))                                                                              \
     f(cuStreamCreate, (CUstream *, unsigned))                                                                          \
     f(cuStreamSynchronize, (CUstream))                                                                                 \
+    f(cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                                                \
+    f(cuStreamWaitValue32_v2, (CUstream, CUdeviceptr, uint32_t, unsigned))                                             \
     f(cuEventCreate, (CUevent *, unsigned))                                                                            \
     f(cuEventRecord, (CUevent, CUstream))                                                                              \
     f(cuEventSynchronize, (CUevent))                                                                                   \

@@ -8,6 +8,7 @@ Names:
   launch    what a launch costs its thread: bare, alone under xsched, beside an idle program, beside a more urgent one
   shares    two flat-out programs under the fair policy, 75:25 and 30:70, beside what they do without xsched
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
+  held      what commands behind a gate on the device cost others, and what waits for them there (without xsched)
 
 --systems restricts preempt: native, mps, mps-prio, xsched-spatial, auto, 1, 2, 3 (xsched at that level), 2-whole
 (level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
@@ -32,6 +33,8 @@ ONLY_FOR = {"none": ("native", "auto"), "graph, 100 us": ("native", "auto", "2",
 CLASSES = ("system", "realtime", "high", "normal", "low")
 WEIGHTS = ((75, 25), (30, 70))
 TURNS_US = (1_000, 5_000, 20_000)
+# What each of so many programs holds at a gate.
+HELD = (("nothing", 1), ("gate", 1), ("gate", 4), ("event", 1), ("event", 2), ("barrier", 1), ("load", 1), ("load", 2))
 START_S = 60
 PREEMPT_S = 60  # of one case of preempt; beside long kernels it is left with fewer requests
 
@@ -272,6 +275,33 @@ class Bench:
         return sum(g["suspensions"] for p in self.site.seen("up") for g in p["groups"])
 
 
+    # ---- held --------------------------------------------------------------------------------------------------------
+
+    def held(self):
+        requests = 20 if self.quick else 200
+        for what, count in HELD:
+            body = lambda w=what, n=count: self.one_held(w, n, requests)  # noqa: E731
+            self.unit.run("held", f"{what} x {count}", 0, 6 + requests * 0.02, body)
+
+    def one_held(self, what, count, requests):
+        """Requests of ten kernels of 500 µs, one every 20 ms, beside programs that hold something."""
+        holders = []
+        try:
+            for _ in range(count):
+                holders.append(self.start("native", "be", ["held", what]))
+            returned = [json.loads('{"ready"' + h.expect('{"ready"', START_S))["returned"] for h in holders]
+            paced = [*self.spin(500), "--kernels", 10, "--period-us", 20_000, "--requests", requests]
+            urgent = self.start("native", "lc", ["flat", "paced", *paced])
+            try:
+                urgent.expect('{"ready"', START_S)
+                found = json.loads("{" + urgent.expect("{", 120))["latency_us"]
+            finally:
+                urgent.end()
+        finally:
+            end_all(holders)
+        return {"held": what, "programs": count, "returned": all(returned), "latency_us": found}
+
+
 def is_measured(system, kernel):
     if system == "2-whole" and kernel not in GRAPHS:
         return False
@@ -325,7 +355,7 @@ def rate_of(lines, begin, end):
 def main():
     parser = units.parser(__doc__, "micro.jsonl")
     parser.add_argument("--systems", help=f"for preempt [{','.join(SYSTEMS)}]")
-    parser.add_argument("names", nargs="+", choices=["preempt", "launch", "shares", "classes"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["preempt", "launch", "shares", "classes", "held"], metavar="NAME")
     args = parser.parse_args()
     only = args.systems.split(",") if args.systems else None
     unknown = [s for s in only or [] if s not in SYSTEMS]

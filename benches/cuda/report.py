@@ -92,6 +92,13 @@ def classes(found):
     return rows
 
 
+def held(found):
+    return [
+        {"case": case, "returned": mine[-1]["returned"], "urgent_us": records.latencies(mine[-1]["latency_us"])}
+        for case, mine in by_case(found).items()
+    ]
+
+
 def startup(found):
     return [
         {
@@ -130,6 +137,7 @@ def gather(folder):
         "shares": shares(of("shares")),
         "classes": classes(of("classes")),
         "groups": groups.summary(of("groups")),
+        "held": held(of("held")),
         "startup": startup(of("startup")),
         "faults": [{k: v for k, v in r.items() if k not in ("at", "round")} for name in faults for r in of(name)],
     }
@@ -164,6 +172,7 @@ def markdown(report):
         ("shares", shares_text),
         ("classes", classes_text),
         ("groups", groups_text),
+        ("held", held_text),
         ("startup", startup_text),
         ("faults", faults_text),
     )
@@ -246,6 +255,11 @@ def groups_text(found):
         for system, by in pools.items()
     ]
     return "P50 / P99 in ms:\n\n" + records.table(("as", "system", "high", "middle", "low", "n, least"), body)
+
+
+def held_text(rows):
+    body = [(r["case"], "yes" if r["returned"] else "no", two(r["urgent_us"], 0)) for r in rows]
+    return records.table(("held / by so many", "the call returned", "requests beside it: P50 / P99 in µs"), body)
 
 
 def startup_text(rows):

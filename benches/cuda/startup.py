@@ -4,7 +4,7 @@
   startup.py [--bin DIR] [--out FILE] [--systems A,B] [--variant NAME=WORDS] [--programs A,B] [--no-rival] [--limit S]
 
 The programs are those of testing/cuda/programs: they load code, allocate, copy and compile more than they compute. The
-urgent one serves a request of ten kernels of 500 µs every 15 ms. Each system has its turn with caches of its
+urgent one serves a request of ten kernels of 500 µs every 10 ms. Each system has its turn with caches of its
 own. Of programs that have not ended after --limit seconds it is recorded what their threads are at and what the daemon says;
 they are killed. Systems: native, xsched, and variants as coloc.py has them, such as --variant l2='--level 2'.
 """
@@ -22,7 +22,7 @@ from systems import ROOT, Trouble, Variant, Worker, end_all
 
 PROGRAMS = ("torch_compile", "torch_text", "torch_vision", "torch_train", "torch_basic")
 FOLDER = ROOT / "testing/cuda/programs"
-KERNELS, KERNEL_US, PERIOD_US = 10, 500, 15_000  # of the urgent one
+KERNELS, KERNEL_US, PERIOD_US = 10, 500, 10_000  # of the urgent one
 LIMIT_S = 120
 # As a part of all measurements.
 JOB = ("--variant", "level1=--level 1", "--variant", "level2=--level 2", "--limit", 90)
@@ -78,7 +78,7 @@ class Startup(micro.Bench):
 
     def measure(self, system):
         urgent = None if self.args.no_rival else self.urgent(system)
-        began, workers, ended, where, latency = time.monotonic(), [], {}, {}, []
+        began, workers, ended, where, stats, latency = time.monotonic(), [], {}, {}, {}, []
         try:
             for name in self.args.programs:
                 workers.append(self.program(system, name))
@@ -91,6 +91,7 @@ class Startup(micro.Bench):
                         raise Trouble(f"{worker.name}: exit {worker.process.returncode}: {worker.last_words()}")
                 time.sleep(0.02)
             where = {w.name: stuck(w.process.pid) for w in left}
+            stats = {w.name: records.load(w.stats) for w in workers if w.stats and w not in left}
             seen = self.site.seen(system)
             if urgent:
                 urgent.process.terminate()
@@ -100,7 +101,8 @@ class Startup(micro.Bench):
                 if worker.process.poll() is None:
                     worker.process.kill()
             end_all([*workers, *filter(None, [urgent])])
-        found = {"system": system, "ended_s": ended, "not_ended": where, "seen": seen, "limit_s": self.args.limit}
+        found = {"system": system, "ended_s": ended, "not_ended": where, "seen": seen, "stats": stats}
+        found["limit_s"] = self.args.limit
         return found | {"latency_us": latency, "p99_us": records.percentile(latency, 0.99) if latency else None}
 
 

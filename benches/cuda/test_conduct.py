@@ -113,7 +113,7 @@ class Scripts(unittest.TestCase):
             return [r for r in records.load(out) if r["bench"] != "machine"]
 
     def test_programs_without_a_driver_say_so(self):
-        for command in (["flat", "calibrate"], ["preempt", "run"], ["launch", "hold"]):
+        for command in (["flat", "calibrate"], ["preempt", "run"], ["launch", "hold"], ["held", "gate"]):
             done = subprocess.run([self.bin / command[0], *command[1:]], env={}, capture_output=True, text=True)
             if "libcuda.so.1" not in done.stderr:
                 self.skipTest("there is a real driver here")
@@ -127,6 +127,7 @@ class Scripts(unittest.TestCase):
             ["preempt", "run", "--count", "x"],
             ["launch", "run", "--own"],
             ["flat", "walk"],
+            ["held", "breath"],
         ):
             done = subprocess.run([self.bin / command[0], *command[1:]], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (2, "", 1), command)
@@ -218,6 +219,13 @@ class Scripts(unittest.TestCase):
         self.assertEqual([r["system"] for r in found], ["native", "xsched"])
         self.assertEqual(sorted(p["priority"] for p in found[1]["seen"]), [-128, 128])
         self.assertIn("| endless within 3 |", report.startup_text(report.startup(found)))
+
+    def test_commands_behind_a_gate_and_what_waits_for_them(self):
+        found = self.measured("micro.py", "--quick", "held")
+        self.assertEqual([(r["held"], r["programs"]) for r in found], list(micro.HELD))
+        # Nothing makes the host wait with this driver; what is held there ends when its input does.
+        self.assertTrue(all(r["returned"] and len(r["latency_us"]) == 20 for r in found))
+        self.assertIn("| event x 2 | yes |", report.held_text(report.held(found)))
 
     def test_faults_of_other_gpus_are_not_ours(self):
         gpus = [{"uuid": "GPU-a", "pci.bus_id": "00000000:00:06.0"}, {"uuid": "GPU-b", "pci.bus_id": "00000000:C3:00.0"}]

@@ -14,11 +14,13 @@ enum { STEPS_PER_US = 50, SMS = 4, THREADS_PER_SM = 2048, QUEUE = 4096 };
 enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS = 39, ATTRIBUTE_WAIT_VALUE = 123 };
 
 struct op {
-    enum { SPIN, MARK, WRITE, WAIT } kind;
+    enum { SPIN, MARK, WRITE, WAIT, JOIN } kind;
     double issued;
     volatile uint32_t *word;
     uint32_t value;
     unsigned blocks;
+    struct stream *after; /* waits until that one has done so many */
+    unsigned long count;
 };
 struct graph {
     struct op op;
@@ -47,6 +49,8 @@ static void sleep_until(double when) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL)) {}
 }
 
+static int wait_done(struct stream *s, unsigned long count);
+
 /* Gives when the operation ended. */
 static double perform(const struct op *op, double free_since) {
     double begin = op->issued > free_since ? op->issued : free_since;
@@ -60,6 +64,9 @@ static double perform(const struct op *op, double free_since) {
         return begin;
     case WAIT:
         while (!(*op->word & op->value)) sleep_until(now() + 20e-6);
+        return now();
+    case JOIN:
+        wait_done(op->after, op->count);
         return now();
     default:
         *op->word = op->value;
@@ -154,7 +161,7 @@ API cuLaunchKernel(const char *function, unsigned grid, unsigned y, unsigned z, 
                    unsigned shared, struct stream *stream, void **parameters, void **extra) {
     (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
     if (!strcmp(function, "nothing")) return 0;
-    struct op op = {SPIN, 0, *(uint32_t **)parameters[0], *(uint32_t *)parameters[1], grid};
+    struct op op = {SPIN, 0, *(uint32_t **)parameters[0], *(uint32_t *)parameters[1], grid, NULL, 0};
     if (strcmp(function, "spin")) op.kind = MARK;
     struct graph *graph = real(stream)->graph;
     if (!graph) return issue(stream, op);
@@ -174,10 +181,10 @@ API cuThreadExchangeStreamCaptureMode(int *mode) { return *mode = 0; }
 API cuStreamSynchronize(struct stream *stream) { return wait_done(real(stream), real(stream)->issued); }
 API cuStreamWriteValue32_v2(struct stream *stream, uint32_t *word, uint32_t value, unsigned flags) {
     (void)flags;
-    return issue(stream, (struct op){WRITE, 0, word, value, 0});
+    return issue(stream, (struct op){.kind = WRITE, .word = word, .value = value});
 }
 API cuStreamWaitValue32_v2(struct stream *stream, uint32_t *word, uint32_t value, unsigned flags) {
-    return flags == 2 ? issue(stream, (struct op){WAIT, 0, word, value, 0}) : 801;
+    return flags == 2 ? issue(stream, (struct op){.kind = WAIT, .word = word, .value = value}) : 801;
 }
 API cuEventCreate(struct event **event, unsigned flags) {
     (void)flags;
@@ -185,6 +192,10 @@ API cuEventCreate(struct event **event, unsigned flags) {
 }
 API cuEventRecord(struct event *event, struct stream *stream) {
     return *event = (struct event){real(stream), real(stream)->issued}, 0;
+}
+API cuStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags) {
+    (void)flags;
+    return issue(stream, (struct op){.kind = JOIN, .after = event->stream, .count = event->issued});
 }
 API cuEventSynchronize(struct event *event) { return wait_done(event->stream, event->issued); }
 API cuMemAlloc_v2(void **pointer, size_t bytes) { return *pointer = malloc(bytes), 0; }
