@@ -51,7 +51,7 @@ pub struct Work {
 }
 
 /// Permission to call the driver.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Admission {
     /// The command's completion is to be followed: give its event to [`XQueue::commit`]'s [`Mark`].
     pub mark: bool,
@@ -67,6 +67,13 @@ pub struct Admission {
     key: u64,
     blocking: bool,
     group: u16,
+}
+
+impl Admission {
+    /// The command is not followed to its completion.
+    fn set_untracked(&mut self, group: &Group, work: &Work) {
+        *self = Admission { blocking: work.blocking, group: group.index, ..Admission::default() };
+    }
 }
 
 /// A point in a queue whose completion will be known.
@@ -277,34 +284,19 @@ impl XQueue {
     }
 
     /// The careful way into the driver: announces, waits at the gate, obeys the bound. The caller counted the launch
-    /// in `counter` already; a tracked launch is taken out of there again.
+    /// in `counter` already; a tracked launch is taken out of there again. Says how to go on in `admission`, which is written
+    /// once, where it will be read: a copy of what was stored a moment ago costs as much as the rest.
     #[cold]
     #[inline(never)]
-    pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
+    pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter, admission: &mut Admission) {
         let slot = self.group(rt).slot(rt);
         if slot.gate.load(Relaxed) & gate::INSPECT != 0 && !thread::take_inspected() && inspect::launch(slot, counter) {
-            return self.untracked(self.group(rt), &work);
+            return admission.set_untracked(self.group(rt), &work);
         }
-        self.admit_scheduled(rt, work, counter)
+        self.admit_scheduled(rt, work, counter, admission);
     }
 
-    /// What is not followed to its completion.
-    fn untracked(&self, group: &Group, work: &Work) -> Admission {
-        Admission {
-            mark: false,
-            device_gate: false,
-            ahead: false,
-            loads: false,
-            tracked: false,
-            seq: 0,
-            estimate_ns: 0,
-            key: 0,
-            blocking: work.blocking,
-            group: group.index,
-        }
-    }
-
-    fn admit_scheduled(&self, rt: &'static Runtime, work: Work, counter: &Counter) -> Admission {
+    fn admit_scheduled(&self, rt: &'static Runtime, work: Work, counter: &Counter, admission: &mut Admission) {
         thread::stop_waiting(rt);
         let group = self.group(rt);
         let slot = group.slot(rt);
@@ -315,11 +307,11 @@ impl XQueue {
             word = slot.gate.load(Acquire);
             if word & gate::DETACHED != 0 && !stays() {
                 // Moved to another group meanwhile, see below.
-                return self.admit_scheduled(rt, work, counter);
+                return self.admit_scheduled(rt, work, counter, admission);
             }
             if word & gate::DETACHED != 0 {
                 slot.unscheduled_attach.fetch_add(1, Relaxed);
-                return self.untracked(group, &work);
+                return admission.set_untracked(group, &work);
             }
         }
         if word & gate::QUIET != 0 {
@@ -328,7 +320,7 @@ impl XQueue {
         group.disarm();
         word = slot.gate.load(Acquire);
         if word & gate::WATCHED == 0 && word & gate::OPEN_MASK != 0 {
-            return self.untracked(group, &work);
+            return admission.set_untracked(group, &work);
         }
         if word & gate::LOOSE != 0 {
             // What that was for may be over.
@@ -363,7 +355,7 @@ impl XQueue {
                 // `hint --queue` gave it to another group, whose gate counts now; the old one may have nothing left.
                 group.settle(rt);
                 counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
-                return self.admit_scheduled(rt, work, counter);
+                return self.admit_scheduled(rt, work, counter, admission);
             }
             if work.unbounded || self.within_bound(rt, group, estimate_ns) {
                 break;
@@ -411,18 +403,16 @@ impl XQueue {
                         || !thread::is_beginning(before) && thread::is_followed(before))
                 || bound_ns != 0
                     && (estimate.is_none() || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
-        Admission {
-            mark,
-            device_gate,
-            ahead: ahead.is_some(),
-            loads: work.loads && has_gates && bound_ns != 0,
-            tracked: true,
-            seq,
-            estimate_ns,
-            key: work.key,
-            blocking: work.blocking,
-            group: group.index,
-        }
+        admission.mark = mark;
+        admission.device_gate = device_gate;
+        admission.ahead = ahead.is_some();
+        admission.loads = work.loads && has_gates && bound_ns != 0;
+        admission.tracked = true;
+        admission.seq = seq;
+        admission.estimate_ns = estimate_ns;
+        admission.key = work.key;
+        admission.blocking = work.blocking;
+        admission.group = group.index;
     }
 
     fn has_few_marks(&self) -> bool {

@@ -92,7 +92,7 @@ const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, ahead: tr
 fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
     rt.remember(handle, || None).expect("a queue");
     let Entered::Careful(queue, counter) = thread::enter(handle) else { panic!("it is watched") };
-    let admission = queue.admit(rt, work, counter);
+    let admission = nothing::admit(rt, queue, work, counter);
     queue.commit(rt, &admission, true, counter);
     admission
 }

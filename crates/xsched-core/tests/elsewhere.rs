@@ -45,7 +45,7 @@ fn words(rt: &'static Runtime, group: u16) -> &'static std::sync::atomic::Atomic
 fn launch(rt: &'static Runtime, key: usize) {
     rt.remember(key, || None).expect("a queue");
     let Entered::Careful(queue, counter) = thread::enter(key) else { panic!("it is watched") };
-    let admission = queue.admit(rt, Work::default(), counter);
+    let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter);
 }
 

@@ -31,7 +31,7 @@ fn is_careful(rt: &'static Runtime) -> bool {
             false
         }
         Entered::Careful(queue, counter) => {
-            let admission = queue.admit(rt, Work::default(), counter);
+            let admission = nothing::admit(rt, queue, Work::default(), counter);
             queue.commit(rt, &admission, true, counter);
             true
         }
@@ -122,7 +122,7 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
             match thread::enter(16) {
                 Entered::Fast(counted) => counted.done(true),
                 Entered::Careful(queue, counter) => {
-                    let admission = queue.admit(rt, Work::default(), counter);
+                    let admission = nothing::admit(rt, queue, Work::default(), counter);
                     queue.commit(rt, &admission, true, counter);
                     continue;
                 }

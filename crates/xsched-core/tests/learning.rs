@@ -24,7 +24,7 @@ fn watched(bound_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot, &
 /// A command of this kind. If it is followed, the device has come there at once, and that is seen.
 fn launch(rt: &'static Runtime, key: u64) {
     let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
-    let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+    let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(mark) = queue.commit(rt, &admission, true, counter) {
         queue.slot(rt).completed_word.store(mark.number, SeqCst);
     }
@@ -70,7 +70,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     let (rt, words, queue) = watched(0, 0);
     let give = |key| {
         let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is followed") };
-        let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+        let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
         queue.commit(rt, &admission, true, counter).expect("a mark").number
     };
     let passes = |last| {
@@ -105,7 +105,7 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
     let (rt, _, queue) = watched(1_000_000, gate::SOLO);
     let give = |key| {
         let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
-        let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+        let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
         queue.commit(rt, &admission, true, counter).map(|mark| mark.number)
     };
     let look = || assert!(!queue.is_held_on_device(rt));

@@ -12,7 +12,7 @@ mod nothing;
 /// A command of this kind, complete after so many µs at least.
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
     let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
-    let admission = queue.admit(rt, Work { key, ..Work::default() }, counter);
+    let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(mark) = queue.commit(rt, &admission, true, counter) {
         let issued = Instant::now();
         while issued.elapsed() < Duration::from_micros(us) {}

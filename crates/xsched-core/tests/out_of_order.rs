@@ -10,7 +10,7 @@ mod nothing;
 
 fn launch(rt: &'static Runtime) -> Mark {
     let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
-    let admission = queue.admit(rt, Work::default(), counter);
+    let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter).expect("each command is followed")
 }
 

@@ -13,7 +13,7 @@ mod nothing;
 fn launch(rt: &'static Runtime) {
     rt.remember(16, || None).expect("a queue");
     let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
-    let admission = queue.admit(rt, Work { key: 1, ..Work::default() }, counter);
+    let admission = nothing::admit(rt, queue, Work { key: 1, ..Work::default() }, counter);
     queue.commit(rt, &admission, true, counter);
 }
 

@@ -11,7 +11,7 @@ mod nothing;
 fn launch(rt: &'static Runtime) -> Option<Mark> {
     rt.remember(16, || None).expect("a queue");
     let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
-    let admission = queue.admit(rt, Work::default(), counter);
+    let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter)
 }
 

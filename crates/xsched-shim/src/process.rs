@@ -198,7 +198,8 @@ pub fn step_aside(what: &str) {
 }
 
 /// Runs a part of ours between an application and its driver; a panic in it turns scheduling off and is over.
-/// The caller's `errno` stays as it is.
+/// The caller's `errno` stays as it is. Inlined, so that `part` is not copied.
+#[inline(always)]
 pub fn guarded<T>(what: &str, part: impl FnOnce() -> T) -> Option<T> {
     resolve::keeping_errno(|| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| step_aside(what)).ok()

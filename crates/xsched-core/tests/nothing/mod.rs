@@ -1,8 +1,8 @@
 //! A runtime over a vendor interface that does nothing.
 
 use rustix::event::{EventfdFlags, eventfd};
-use xsched_core::{Platform, QueueSpec, Runtime, XQueue};
-use xsched_proto::segment::Segment;
+use xsched_core::{Admission, Platform, QueueSpec, Runtime, Work, XQueue};
+use xsched_proto::segment::{Counter, Segment};
 
 /// Whether it tells of completions.
 struct Nothing(bool);
@@ -41,4 +41,12 @@ pub(crate) fn runtime_over(platforms: &'static [&'static dyn Platform]) -> &'sta
 /// A queue of this handle and priority.
 pub(crate) fn spec(handle: usize, priority_steps: i32) -> Option<QueueSpec> {
     Some(QueueSpec { handle, platform: 0, device: "sim:0".into(), priority_steps, in_order: true })
+}
+
+/// [`XQueue::admit`] of a queue's next command.
+#[allow(dead_code)] // Not by all who include this.
+pub(crate) fn admit(rt: &'static Runtime, queue: &XQueue, work: Work, counter: &Counter) -> Admission {
+    let mut admission = Admission::default();
+    queue.admit(rt, work, counter, &mut admission);
+    admission
 }

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use xsched_core::thread::{self, Entered, Held, Inside, Place};
-use xsched_core::{Lend, Mark, Runtime, Work, XQueue};
+use xsched_core::{Admission, Lend, Mark, Runtime, Work, XQueue};
 use xsched_proto::segment::{Counter, QUEUES};
 
 use super::api::{self, Api};
@@ -102,20 +102,21 @@ fn rest(
 #[cold]
 #[inline(never)]
 fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_int) -> cl_int {
+    let Some((rt, xqueue, counter)) = (match entered {
+        Entered::Careful(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
+        _ => process::guarded("before a queue's first OpenCL command", || first_use(call)).flatten(),
+    }) else {
+        return enter(call.event);
+    };
+    let mut admission = Admission::default();
     let admitted = process::guarded("before an OpenCL command", || {
-        if !process::platform_enabled(OPENCL) {
-            return None;
-        }
-        let rt = process::runtime()?;
-        let (xqueue, counter) = match entered {
-            Entered::Careful(xqueue, counter) => (xqueue, counter),
-            _ => first_use(rt, call)?,
-        };
         let unbounded = waits_on_user_event(xqueue, call.waits);
         let work = Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() };
-        Some((rt, xqueue, counter, xqueue.admit(rt, work, counter)))
+        xqueue.admit(rt, work, counter, &mut admission);
     });
-    let Some(Some((rt, xqueue, counter, admission))) = admitted else { return enter(call.event) };
+    if admitted.is_none() {
+        return enter(call.event);
+    }
     let mut own: cl_event = std::ptr::null_mut();
     let event = if admission.mark && call.gives_event && call.event.is_null() { &raw mut own } else { call.event };
     let rc = enter(event);
@@ -137,10 +138,11 @@ fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_in
 }
 
 /// The queue of a thread that has not used it lately, counted.
-fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'static Counter)> {
-    if call.queue.is_null() {
+fn first_use(call: &Call) -> Option<(&'static Runtime, &'static XQueue, &'static Counter)> {
+    if call.queue.is_null() || !process::platform_enabled(OPENCL) {
         return None;
     }
+    let rt = process::runtime()?;
     let key = call.queue as usize;
     // The call may have come through another library that wraps the function: the queue knows better.
     let api = rt.find(key).and_then(api::of).or_else(|| Api::beside(call.real))?;
@@ -149,7 +151,7 @@ fn first_use(rt: &'static Runtime, call: &Call) -> Option<(&'static XQueue, &'st
     api::set(xqueue, api);
     let counter = rt.counter(xqueue);
     counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
-    Some((xqueue, counter))
+    Some((rt, xqueue, counter))
 }
 
 /// A completion to be reported, and what to clean up with it.

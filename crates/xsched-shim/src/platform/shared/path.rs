@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered, Inside, Place};
-use xsched_core::{Runtime, Work, XQueue};
+use xsched_core::{Admission, Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
 use super::{Driver, Flavour, Handle, SUCCESS, Stream, late, loads};
@@ -109,24 +109,27 @@ fn rest<D: Driver>(
 #[cold]
 #[inline(never)]
 fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, enter: &dyn Fn() -> c_int) -> c_int {
+    let Some((rt, xqueue, counter)) = (match entered {
+        Entered::Careful(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
+        _ => process::guarded("before a queue's first command", || first_use(api, handle)).flatten(),
+    }) else {
+        return enter();
+    };
+    let mut admission = Admission::default();
     let admitted = process::guarded("before a command", || {
-        let rt = process::runtime()?;
-        let (xqueue, counter) = match entered {
-            Entered::Careful(xqueue, counter) => (xqueue, counter),
-            _ => first_use(rt, api, handle)?,
-        };
         // Where nothing tells of completions, nothing can be bounded by them.
         let unbounded = work.unbounded || api.no_marks();
-        let admission = xqueue.admit(rt, Work { unbounded, ..work }, counter);
+        xqueue.admit(rt, Work { unbounded, ..work }, counter, &mut admission);
         if admission.device_gate && !api.gate(rt, xqueue) && admission.ahead {
             xqueue.wait_turn(rt);
         }
         if admission.loads {
             rt.begin_load();
         }
-        Some((rt, xqueue, counter, admission))
     });
-    let Some(Some((rt, xqueue, counter, admission))) = admitted else { return enter() };
+    if admitted.is_none() {
+        return enter();
+    }
     let rc = enter();
     process::guarded("after a command", || {
         if admission.loads {
@@ -142,16 +145,17 @@ fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, ent
 }
 
 /// The queue of a thread that has not used it lately, counted.
-fn first_use<D: Driver>(rt: &'static Runtime, api: &D, handle: Handle) -> Option<(&'static XQueue, &'static Counter)> {
+fn first_use<D: Driver>(api: &D, handle: Handle) -> Option<(&'static Runtime, &'static XQueue, &'static Counter)> {
     if !process::platform_enabled(D::PLATFORM) || D::is_below_another(thread::current().caller.get()) {
         return None;
     }
+    let rt = process::runtime()?;
     process::watch_thread();
     late::note(handle.which);
     let xqueue = rt.remember(handle.key, || api.describe(handle))?;
     let counter = rt.counter(xqueue);
     counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
-    Some((xqueue, counter))
+    Some((rt, xqueue, counter))
 }
 
 /// Takes something into the driver that orders commands: an event, a host function, a wait. It is not held: what must

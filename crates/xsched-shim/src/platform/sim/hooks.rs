@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered, Inside, Place};
-use xsched_core::{Runtime, Waiting, Work, XQueue};
+use xsched_core::{Admission, Runtime, Waiting, Work, XQueue};
 use xsched_proto::segment::Counter;
 
 use super::api::{self, Api};
@@ -81,20 +81,24 @@ fn careful(
     work: Work,
     enter: &dyn Fn() -> c_int,
 ) -> c_int {
+    let Some((rt, api, xqueue, counter)) = (match entered {
+        Entered::Careful(xqueue, counter) => {
+            process::running().zip(Api::beside(real)).map(|(rt, api)| (rt, api, xqueue, counter))
+        }
+        _ => process::guarded("before a queue's first command", || first_use(real, stream, key)).flatten(),
+    }) else {
+        return enter();
+    };
+    let mut admission = Admission::default();
     let admitted = process::guarded("before a command", || {
-        let rt = process::runtime()?;
-        let api = Api::beside(real)?;
-        let (xqueue, counter) = match entered {
-            Entered::Careful(xqueue, counter) => (xqueue, counter),
-            _ => first_use(rt, api, stream, key)?,
-        };
-        let admission = xqueue.admit(rt, work, counter);
+        xqueue.admit(rt, work, counter, &mut admission);
         if admission.device_gate {
             api.gate(rt, xqueue);
         }
-        Some((rt, api, xqueue, counter, admission))
     });
-    let Some(Some((rt, api, xqueue, counter, admission))) = admitted else { return enter() };
+    if admitted.is_none() {
+        return enter();
+    }
     let rc = enter();
     process::guarded("after a command", || {
         if let Some(mark) = xqueue.commit(rt, &admission, rc == OK, counter)
@@ -106,20 +110,18 @@ fn careful(
     rc
 }
 
-fn first_use(
-    rt: &'static Runtime,
-    api: &Api,
-    stream: Stream,
-    key: usize,
-) -> Option<(&'static XQueue, &'static Counter)> {
+type Used = (&'static Runtime, &'static Api, &'static XQueue, &'static Counter);
+
+fn first_use(real: *mut c_void, stream: Stream, key: usize) -> Option<Used> {
     if !process::platform_enabled(SIM) {
         return None;
     }
+    let (rt, api) = (process::runtime()?, Api::beside(real)?);
     process::watch_thread();
     let xqueue = rt.remember(key, || api.describe(rt, stream))?;
     let counter = rt.counter(xqueue);
     counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
-    Some((xqueue, counter))
+    Some((rt, api, xqueue, counter))
 }
 
 unsafe extern "C" fn simLaunchKernel(kernel: *const KernelHead, stream: Stream) -> c_int {
