@@ -10,6 +10,7 @@ use xsched_proto::segment::gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
+use crate::interrupted::Interrupted;
 use crate::local::Local;
 use crate::memory::{Shared, map_heartbeat};
 use crate::settings::{Log, Mode, Settings};
@@ -50,6 +51,14 @@ enum Master {
     Local(Box<Local>),
 }
 
+/// One of the rare looks at a group.
+#[derive(Default)]
+struct Look {
+    /// When, by the group's own time.
+    at: u64,
+    launches: Option<u64>,
+}
+
 struct Worker {
     rt: &'static Runtime,
     settings: Settings,
@@ -58,8 +67,9 @@ struct Worker {
     master: Master,
     closed_since: u64,
     coarse_at: u64,
-    seen_launches: Vec<u64>,
-    interrupted: Vec<u16>,
+    /// By slot.
+    looks: BTreeMap<u16, Look>,
+    interrupted: Interrupted,
     unscheduled_said: AtomicBool,
     level_said: AtomicBool,
 }
@@ -74,8 +84,8 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         master: Master::Nobody,
         closed_since: 0,
         coarse_at: 0,
-        seen_launches: Vec::new(),
-        interrupted: Vec::new(),
+        looks: BTreeMap::new(),
+        interrupted: Interrupted::default(),
         unscheduled_said: AtomicBool::new(false),
         level_said: AtomicBool::new(false),
     };
@@ -338,15 +348,11 @@ impl Worker {
                 }
                 DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),
                 DaemonMsg::Interrupt { slot, on } => {
-                    self.interrupted.retain(|s| *s != slot);
-                    if !on || self.rt.has_one_group() {
-                        if on {
-                            self.interrupted.push(slot);
-                        }
-                        if !self.interrupt(slot, on) {
-                            self.interrupted.retain(|s| *s != slot);
-                            self.lower(connection, slot)?;
-                        }
+                    let on_here = on && self.rt.has_one_group();
+                    self.interrupted.set(slot, on_here, now_ns());
+                    if on == on_here && !self.interrupt(slot, on) {
+                        self.interrupted.set(slot, false, now_ns());
+                        self.lower(connection, slot)?;
                     }
                 }
                 DaemonMsg::Priority { priority } => self.set_priority(priority),
@@ -381,7 +387,8 @@ impl Worker {
     }
 
     fn restore_interrupted(&mut self) {
-        for slot in core::mem::take(&mut self.interrupted) {
+        for slot in self.interrupted.slots() {
+            self.interrupted.set(slot, false, now_ns());
             self.interrupt(slot, false);
         }
     }
@@ -435,16 +442,23 @@ impl Worker {
             if word & (gate::QUIET | gate::DETACHED) != 0 {
                 continue;
             }
+            if self.interrupted.contains(group.index()) && !rt.is_quiet(group) {
+                continue;
+            }
+            // By its own time: what it was given when it was alone may have waited for its turns ever since.
+            let look = self.looks.entry(group.index()).or_default();
+            let own_time = self.interrupted.own_time(group.index(), now);
+            let coarse = coarse && own_time.saturating_sub(look.at) >= COARSE_NS;
+            if coarse {
+                look.at = own_time;
+            }
             // Without rivals, or where the device tells of marked commands only and perhaps of none: whoever launched
             // nothing for a while is idle.
             if word & gate::WATCHED == 0 || group.is_polled(rt) {
                 any_coarse = true;
                 if coarse {
-                    let launches = group.launches(rt);
-                    if self.seen_launches.len() <= index {
-                        self.seen_launches.resize(index + 1, u64::MAX);
-                    }
-                    let same = core::mem::replace(&mut self.seen_launches[index], launches) == launches;
+                    let launches = Some(group.launches(rt));
+                    let same = core::mem::replace(&mut look.launches, launches) == launches;
                     if same && group.try_idle(rt, false).is_some() {
                         continue;
                     }

@@ -225,7 +225,7 @@ impl Group {
         let slot = self.slot(rt);
         let before = rt.launches_of(self);
         let busy = if exact { !rt.is_quiet(self) } else { rt.queues_of(self).any(|q| q.waits_for_turn(rt)) };
-        if self.waiting.load(Acquire) > 0 || self.syncing.load(Acquire) > 0 || busy {
+        if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy {
             self.armed_at.store(0, Relaxed);
             return None;
         }

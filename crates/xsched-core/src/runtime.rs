@@ -82,6 +82,8 @@ pub struct Runtime {
     pub(crate) at_gate_ns: AtomicU64,
     pub(crate) at_bound_ns: AtomicU64,
     pub(crate) idles: AtomicU64,
+    /// Threads that wait for nobody asked what, see [`Runtime::wait_for_some`].
+    waits_for_some: AtomicU32,
     /// Calls in which the driver may load code, and when queues were last seen to wait for each other on the device, in ns (0 =
     /// never); see [`crate::device_gates`].
     pub(crate) loading: AtomicU32,
@@ -138,6 +140,7 @@ impl Runtime {
             at_gate_ns: AtomicU64::new(0),
             at_bound_ns: AtomicU64::new(0),
             idles: AtomicU64::new(0),
+            waits_for_some: AtomicU32::new(0),
             loading: AtomicU32::new(0),
             entangled_at: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
@@ -407,7 +410,8 @@ impl Runtime {
         self.groups().map(|g| g.rank.load(Relaxed)).max().unwrap_or(i32::MIN)
     }
 
-    pub(crate) fn is_quiet(&self, group: &Group) -> bool {
+    /// Whether all that a group was given is known to be complete.
+    pub fn is_quiet(&self, group: &Group) -> bool {
         self.queues_of(group).all(|q| q.is_quiet(self))
     }
 
@@ -455,9 +459,25 @@ impl Runtime {
         self.queues_of(group).fold(0, |n, q| n.wrapping_add(q.launches(self)))
     }
 
+    /// For a wait that begins while nobody shares the device: for which queue is not worth asking then, but somebody may come
+    /// before it ends, and no queue is idle meanwhile.
+    pub fn wait_for_some<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.waits_for_some.fetch_add(1, SeqCst);
+        let result = wait();
+        self.waits_for_some.fetch_sub(1, SeqCst);
+        result
+    }
+
+    /// Whether a thread of the application's waits for something that this group was given, as far as is known.
+    pub(crate) fn is_waited_for(&self, group: &Group) -> bool {
+        group.syncing.load(Acquire) > 0 || self.waits_for_some.load(Acquire) > 0
+    }
+
     /// Agent, rarely: see [`XQueue::give_up_unfollowed`].
     pub fn give_up_unfollowed(&self, group: &Group) {
-        self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
+        if !self.is_waited_for(group) {
+            self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
+        }
     }
 
     /// Agent: see [`Group::is_late`].

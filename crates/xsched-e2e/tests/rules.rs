@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use xsched_e2e::{Place, Process, until};
+use xsched_e2e::{Place, Process, now_ns, until};
 
 fn with_config(place: &Place, text: &str) -> Process {
     let path: PathBuf = place.join("config.toml");
@@ -81,7 +81,8 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     let share = |config: &str| {
         let _daemon = with_config(&place, config);
         let start = |class: &str| {
-            let mut program = place.run(&["--priority", class], &steady, &["200", "16"]);
+            // Much at a time: who gets no processor for a while is not to leave the device to the other for that.
+            let mut program = place.run(&["--priority", class], &steady, &["200", "128"]);
             program.expect("ready");
             program
         };
@@ -96,6 +97,31 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     println!("low beside high: {nothing:.1} % of the launches, with 20 % promised {promised:.1} %");
     assert!(nothing < 8.0, "{nothing}");
     assert!((14.0..26.0).contains(&promised), "{promised}");
+}
+
+/// Nobody follows what a program is given while it is alone, and once it waits for that it launches nothing. It was taken for
+/// idle then, and as the rival never is, it stayed so for ever: but what is interrupted does not end.
+#[test]
+fn who_waits_for_what_was_given_alone_has_its_part_too() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let _daemon = with_config(&place, "[classes.low]\nguarantee_percent = 40\nquantum_us = 5000\n");
+    // Two times 0.24 s of work, so that its thread nearly always waits for half of that.
+    let mut low = place.run(&["--priority", "low"], &steady, &["500", "480"]);
+    low.expect("ready");
+    low.progress_after(0);
+    let mut high = place.run(&["--priority", "high"], &steady, &["200", "128"]);
+    high.expect("ready");
+    for _ in 0..2 {
+        high.progress_after(now_ns());
+        low.progress_after(now_ns());
+    }
+    let states = [&low, &high].map(|program| place.group(program.pid()).expect("a group"));
+    assert!(states.iter().all(|group| group["suspensions"].as_u64() > Some(10)), "{states:?}");
+    for mut program in [low, high] {
+        program.tell("end");
+        assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
+    }
 }
 
 #[test]

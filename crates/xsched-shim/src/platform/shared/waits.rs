@@ -134,7 +134,10 @@ pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl
 /// Waits for an event, which may lie anywhere in its stream: that it has come says nothing about the rest. (A mark was
 /// placed before it, see [`super::path::order`].) Of several groups it is not known which one is waited for.
 pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
-    let Some(rt) = process::running().filter(|rt| rt.is_watched()) else { return call() };
+    let Some(rt) = process::running() else { return call() };
+    if !rt.is_watched() {
+        return rt.wait_for_some(call);
+    }
     let awaited = if rt.has_one_group() { begin(|rt| of_context::<D>(rt, real)) } else { begin_one(|_| None) };
     let rc = call();
     end(awaited, false);

@@ -242,15 +242,16 @@ pub(super) fn mark_tail_of(key: usize) {
 /// An event may lie anywhere in its stream: its wait only matters for inheritance and says nothing about the rest.
 unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
     let (real, function) = real!(simEventSynchronize as unsafe extern "C" fn(*mut c_void) -> c_int);
+    // SAFETY: the caller's own argument.
+    let wait = || unsafe { function(event) };
+    if let Some(rt) = process::running().filter(|rt| !rt.is_watched()) {
+        return rt.wait_for_some(wait);
+    }
     let awaited: Option<Awaited> = process::guarded("before a wait", || {
         let Some(rt) = process::running() else { return Vec::new() };
-        if !rt.is_watched() {
-            return Vec::new();
-        }
         of_device(rt, real).into_iter().map(|q| (q, q.sync_begin(rt))).collect()
     });
-    // SAFETY: the caller's own argument.
-    let rc = unsafe { function(event) };
+    let rc = wait();
     process::guarded("after a wait", || {
         let (Some(rt), Some(api)) = (process::running(), Api::beside(real)) else { return };
         for (xqueue, waiting) in awaited.unwrap_or_default() {
