@@ -5,7 +5,6 @@
 //! store, and everything else it does is talk to the daemon and decide when a group is idle.
 
 mod connection;
-mod interrupted;
 mod local;
 mod memory;
 mod settings;

@@ -10,7 +10,6 @@ use xsched_proto::segment::gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
-use crate::interrupted::Interrupted;
 use crate::local::Local;
 use crate::memory::{Shared, map_heartbeat};
 use crate::settings::{Log, Mode, Settings};
@@ -51,12 +50,29 @@ enum Master {
     Local(Box<Local>),
 }
 
-/// One of the rare looks at a group.
+/// What was seen of a group by looking at it.
 #[derive(Default)]
-struct Look {
-    /// When, by the group's own time.
+struct Looks {
+    /// At the last look: when, in ns, and whether it was stopped.
     at: u64,
+    stopped: bool,
+    /// For how long it has not been stopped, in ns; and at the last of the rare looks.
+    own_ns: u64,
+    rare_at: u64,
+    /// Launches at the last rare look.
     launches: Option<u64>,
+}
+
+impl Looks {
+    /// A look. What is stopped does not end, so that nothing follows from its silence: a rare look is due by the group's
+    /// own time.
+    fn at(&mut self, now: u64, stopped: bool) -> bool {
+        if !core::mem::replace(&mut self.stopped, stopped) {
+            self.own_ns += now.saturating_sub(self.at);
+        }
+        self.at = now;
+        !stopped && self.own_ns - self.rare_at >= COARSE_NS
+    }
 }
 
 struct Worker {
@@ -68,8 +84,8 @@ struct Worker {
     closed_since: u64,
     coarse_at: u64,
     /// By slot.
-    looks: BTreeMap<u16, Look>,
-    interrupted: Interrupted,
+    looks: BTreeMap<u16, Looks>,
+    interrupted: Vec<u16>,
     unscheduled_said: AtomicBool,
     level_said: AtomicBool,
 }
@@ -85,7 +101,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         closed_since: 0,
         coarse_at: 0,
         looks: BTreeMap::new(),
-        interrupted: Interrupted::default(),
+        interrupted: Vec::new(),
         unscheduled_said: AtomicBool::new(false),
         level_said: AtomicBool::new(false),
     };
@@ -348,11 +364,15 @@ impl Worker {
                 }
                 DaemonMsg::QueuePriority { slot, priority } => self.rt.move_queue(slot, priority),
                 DaemonMsg::Interrupt { slot, on } => {
-                    let on_here = on && self.rt.has_one_group();
-                    self.interrupted.set(slot, on_here, now_ns());
-                    if on == on_here && !self.interrupt(slot, on) {
-                        self.interrupted.set(slot, false, now_ns());
-                        self.lower(connection, slot)?;
+                    self.interrupted.retain(|s| *s != slot);
+                    if !on || self.rt.has_one_group() {
+                        if on {
+                            self.interrupted.push(slot);
+                        }
+                        if !self.interrupt(slot, on) {
+                            self.interrupted.retain(|s| *s != slot);
+                            self.lower(connection, slot)?;
+                        }
                     }
                 }
                 DaemonMsg::Priority { priority } => self.set_priority(priority),
@@ -387,8 +407,7 @@ impl Worker {
     }
 
     fn restore_interrupted(&mut self) {
-        for slot in self.interrupted.slots() {
-            self.interrupted.set(slot, false, now_ns());
+        for slot in core::mem::take(&mut self.interrupted) {
             self.interrupt(slot, false);
         }
     }
@@ -442,15 +461,20 @@ impl Worker {
             if word & (gate::QUIET | gate::DETACHED) != 0 {
                 continue;
             }
-            if self.interrupted.contains(group.index()) && !rt.is_quiet(group) {
+            let held_inside = group.is_held_inside(rt);
+            let stopped = held_inside || self.interrupted.contains(&group.index());
+            let looks = self.looks.entry(group.index()).or_default();
+            let coarse = looks.at(now, stopped) && coarse;
+            if stopped && !rt.is_quiet(group) {
+                any_coarse = true;
+                // Nobody tells when its gate opens.
+                if held_inside {
+                    sooner(POLL_NS);
+                }
                 continue;
             }
-            // By its own time: what it was given when it was alone may have waited for its turns ever since.
-            let look = self.looks.entry(group.index()).or_default();
-            let own_time = self.interrupted.own_time(group.index(), now);
-            let coarse = coarse && own_time.saturating_sub(look.at) >= COARSE_NS;
             if coarse {
-                look.at = own_time;
+                looks.rare_at = looks.own_ns;
             }
             // Without rivals, or where the device tells of marked commands only and perhaps of none: whoever launched
             // nothing for a while is idle.
@@ -458,7 +482,7 @@ impl Worker {
                 any_coarse = true;
                 if coarse {
                     let launches = Some(group.launches(rt));
-                    let same = core::mem::replace(&mut look.launches, launches) == launches;
+                    let same = core::mem::replace(&mut looks.launches, launches) == launches;
                     if same && group.try_idle(rt, false).is_some() {
                         continue;
                     }

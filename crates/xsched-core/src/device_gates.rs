@@ -34,6 +34,11 @@ impl Group {
         self.set_device_gates(rt);
     }
 
+    /// Whether gates inside recorded commands hold them now, if there are such commands.
+    pub fn is_held_inside(&self, rt: &Runtime) -> bool {
+        self.holds_inside.load(Acquire) && self.slot(rt).gate.load(Acquire) & gate::DEVICE_OPEN_MASK == 0
+    }
+
     /// Opens the gates that this group's commands have on the device, whatever it may do, or lets them follow its turns. The
     /// agent looks too: something may be held by them already when what they are for ends.
     pub fn set_device_gates(&self, rt: &Runtime) {

@@ -224,8 +224,11 @@ impl Group {
     pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
         let slot = self.slot(rt);
         let before = rt.launches_of(self);
-        let busy = if exact { !rt.is_quiet(self) } else { rt.queues_of(self).any(|q| q.waits_for_turn(rt)) };
-        if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy {
+        let busy = || match exact {
+            true => !rt.is_quiet(self),
+            false => rt.queues_of(self).any(|q| q.waits_for_turn(rt) || q.is_followed(rt)),
+        };
+        if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy() {
             self.armed_at.store(0, Relaxed);
             return None;
         }

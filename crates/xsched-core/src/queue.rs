@@ -577,15 +577,21 @@ impl XQueue {
         self.group(rt).slot(rt).gate.load(Acquire) & gate::DEVICE_OPEN_MASK == 0 && self.is_held_on_device(rt)
     }
 
+    /// Whether the completion of some of its commands will be told.
+    pub(crate) fn is_followed(&self, rt: &Runtime) -> bool {
+        self.refresh(rt);
+        self.marked.load(Acquire) > self.done.load(Acquire)
+    }
+
     /// Agent, rarely: takes for complete what no mark follows, once nothing was launched here since the last such look. A
     /// program that uses a stream once and never waits for it would be busy for ever otherwise.
     pub(crate) fn give_up_unfollowed(&self, rt: &Runtime) {
-        self.refresh(rt);
+        let followed = self.is_followed(rt);
         let (tracked, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
         let fast = self.fast_launches(rt);
         let launches = fast.wrapping_add(tracked);
         let since = self.seen_launches.swap(launches, Relaxed);
-        if since != launches || self.marked.load(Acquire) > self.done.load(Acquire) || self.waits_for_turn(rt) {
+        if since != launches || followed || self.waits_for_turn(rt) {
             return;
         }
         self.fast_done.fetch_max(fast, AcqRel);

@@ -82,7 +82,7 @@ pub struct Runtime {
     pub(crate) at_gate_ns: AtomicU64,
     pub(crate) at_bound_ns: AtomicU64,
     pub(crate) idles: AtomicU64,
-    /// Threads that wait for nobody asked what, see [`Runtime::wait_for_some`].
+    /// Threads that wait for something, nobody asked what: see [`Runtime::wait_for_some`].
     waits_for_some: AtomicU32,
     /// Calls in which the driver may load code, and when queues were last seen to wait for each other on the device, in ns (0 =
     /// never); see [`crate::device_gates`].
@@ -459,8 +459,7 @@ impl Runtime {
         self.queues_of(group).fold(0, |n, q| n.wrapping_add(q.launches(self)))
     }
 
-    /// For a wait that begins while nobody shares the device: for which queue is not worth asking then, but somebody may come
-    /// before it ends, and no queue is idle meanwhile.
+    /// For a call that may wait for the device, and of which queue's commands is not worth asking: none is idle meanwhile.
     pub fn wait_for_some<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.waits_for_some.fetch_add(1, SeqCst);
         let result = wait();

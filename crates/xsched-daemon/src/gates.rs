@@ -141,7 +141,7 @@ impl Server {
         if level == 3 && whole && interrupts {
             self.interrupt(id, true);
             self.cut_off.extend(at_it.then_some(id));
-        } else if whole && !interrupts && gated {
+        } else if whole && gated {
             // All but what runs just now is held on the device.
             self.cut_off.extend(at_it.then_some(id));
             self.reassert.push(id);

@@ -230,6 +230,22 @@ fn a_graph_held_in_its_middle_goes_on_when_the_daemon_is_killed() {
     }
 }
 
+/// Its thread is in the driver, which has no room for the next graph, and launches nothing. It was taken for idle after 0.1 s,
+/// and had the device no more.
+#[test]
+fn a_graph_held_in_its_middle_has_its_turns_though_nothing_is_launched() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "up"]);
+    let mut program = start(&gpu, &["--level", "2"], &["200", "400", "graph"]);
+    let mut rival = start(&gpu, &["--level", "2"], &["1000", "1"]);
+    for _ in 0..3 {
+        program.progress_after(now_ns());
+        rival.progress_after(now_ns());
+    }
+    gpu.end(program);
+    gpu.end(rival);
+}
+
 #[test]
 fn a_program_may_exit_while_its_graph_is_held_in_its_middle() {
     let gpu = Gpu::new();

@@ -1,6 +1,6 @@
 //! Preemption levels on the simulated device, against kernels of 50 ms; and where a level is not to be had.
 
-use xsched_e2e::{Place, Process};
+use xsched_e2e::{Place, Process, now_ns};
 
 fn json(lines: &[String]) -> serde_json::Value {
     serde_json::from_str(lines.last().expect("a line")).expect("JSON")
@@ -53,6 +53,28 @@ fn a_hundred_suspensions_at_each_level_change_no_result() {
             assert_eq!(lines.last().map(String::as_str), Some("ok"), "level {level}");
             place.assert_counts(&lines);
         }
+    }
+}
+
+/// What waits at a gate on the device was charged as if it ran: it was never its program's turn.
+#[test]
+fn at_the_second_level_who_is_held_is_not_charged() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let _daemon = place.daemon(&["--policy", "up"]);
+    let start = |us: &str, batch: &str| {
+        let mut program = place.run(&["--level", "2"], &steady, &[us, batch]);
+        program.expect("ready");
+        program
+    };
+    let (mut short, mut long) = (start("200", "64"), start("4000", "32"));
+    for _ in 0..2 {
+        short.progress_after(now_ns());
+        long.progress_after(now_ns());
+    }
+    for mut program in [short, long] {
+        program.tell("end");
+        assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
     }
 }
 

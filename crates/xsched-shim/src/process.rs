@@ -146,6 +146,14 @@ unsafe extern "C" fn thread_ends(_: *mut std::ffi::c_void) {
     });
 }
 
+/// Makes a call that may wait for the device.
+pub fn waiting<T>(call: impl FnOnce() -> T) -> T {
+    match running() {
+        Some(rt) => rt.wait_for_some(call),
+        None => call(),
+    }
+}
+
 /// Makes sure that [`thread_ends`] runs for the calling thread.
 pub fn watch_thread() {
     let key = THREAD_KEY.load(Acquire);

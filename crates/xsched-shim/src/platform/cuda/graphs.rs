@@ -225,8 +225,10 @@ macro_rules! launches {
             unsafe extern "C" fn $name(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 before_launch();
+                // Where there is no room for it, it waits until an earlier one is done, which may be held in its middle.
                 // SAFETY: the caller's own arguments.
-                enqueue::<Api>(real, stream, $flavour, || graph(exec), move || unsafe { function(exec, stream) })
+                let enter = move || process::waiting(|| unsafe { function(exec, stream) });
+                enqueue::<Api>(real, stream, $flavour, || graph(exec), enter)
             }
             const _: sig::$name = $name;
         )*

@@ -130,7 +130,7 @@ fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, ent
     if admitted.is_none() {
         return enter();
     }
-    let rc = enter();
+    let rc = if work.blocking { rt.wait_for_some(enter) } else { enter() };
     process::guarded("after a command", || {
         if admission.loads {
             rt.end_load();

@@ -99,7 +99,7 @@ fn careful(
     if admitted.is_none() {
         return enter();
     }
-    let rc = enter();
+    let rc = if work.blocking { rt.wait_for_some(enter) } else { enter() };
     process::guarded("after a command", || {
         if let Some(mark) = xqueue.commit(rt, &admission, rc == OK, counter)
             && !api.mark(rt, xqueue, &mark)
