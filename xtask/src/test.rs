@@ -46,6 +46,10 @@ pub(crate) fn run(root: &Path) -> bool {
     ] {
         run.step(name, |r| r.python(&["-m", "unittest", "-q", script].map(Into::into)));
     }
+    run.step("programs side by side", |r| {
+        let built = target.join("debug").into_os_string();
+        r.python(&["testing/side_by_side.py".into(), "--trials".into(), "6".into(), "--bin".into(), built])
+    });
     run.step("OpenCL ladder", |r| r.ladder(&target));
     run.step("HIP ladder", |r| r.hip_ladder(&target));
     run.sum_up(&missing)

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Programs of random lengths and backlogs side by side, under random policies, levels and commands of an operator: does
+everybody who must get on, and is every result right? Looks for programs that have the device no more.
+
+  side_by_side.py [--bin target/release] [--trials 20] [--seed 1] [--device sim|cuda]
+
+On the simulated device and on the software CUDA driver. The same seed makes the same trials; how they interleave is the
+machine's. Exit code 1 if one failed: it is printed with what `xsched ps` says. Needs gcc and
+`cargo build --release --workspace`.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "testing/lib"))
+from harness import Background, Daemon, Skip, compile_c, end_all, run, started  # noqa: E402
+
+# Who gets nowhere for so long, in seconds, is stuck: a batch is a quarter of a second of work at most.
+STUCK_S = 20
+BATCH_US = 250_000
+GUARANTEE = "[classes.low]\nguarantee_percent = 20\nquantum_us = 5000\n"
+PRIORITIES = {"low": -128, "normal": 0, "high": 128}
+
+
+class Steady:
+    """A program that gives batch after batch, and says so after each."""
+
+    def __init__(self, command, env, words, priority):
+        self.words, self.priority, self.at, self.lines = words, priority, 0.0, []
+        self.process = subprocess.Popen(
+            [str(word) for word in command], env=env, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        started.add(self.process)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.strip().isdigit():
+                self.at = time.monotonic()
+            else:
+                self.lines.append(line.strip())
+
+    def tell_to_end(self):
+        try:
+            self.process.stdin.write("end\n")
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    def end(self):
+        """Waits for its end; what is wrong with that, if anything."""
+        try:
+            status = self.process.wait(STUCK_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            return "does not end"
+        finally:
+            started.discard(self.process)
+        self.reader.join()
+        good = status == 0 and any(line.startswith("ok") for line in self.lines)
+        return None if good else f"ends with status {status}: {self.lines[-3:]}"
+
+
+class Trial:
+    """One of the random cases."""
+
+    def __init__(self, dice, device):
+        self.device = device or dice.choice(["sim", "cuda"])
+        self.policy = dice.choice(["up", "pup", "hpf", "hpf"])
+        self.guarantee = self.policy == "hpf" and dice.random() < 0.7
+        self.level = dice.choice(["auto", "auto", "1", "2", "3"])
+        self.programs = [self.program(dice, n) for n in range(dice.choice([2, 2, 3]))]
+        self.commands = [self.command(dice) for _ in range(dice.choice([0, 0, 4, 8]))]
+
+    def program(self, dice, n):
+        us = dice.choice([20, 50, 200, 200, 1000, 4000])
+        batch = min(dice.choice([1, 4, 16, 64, 128, 400]), BATCH_US // us)
+        mode = dice.choice(["", "", "", "graph", "blocking", "joined", "loading"]) if self.device == "cuda" else ""
+        priority = ("low", "high")[n % 2] if self.policy == "hpf" else "normal"
+        return (us, batch, mode, priority, dice.choice([0, 0.02, 0.3, 1.0]))
+
+    def command(self, dice):
+        words = dice.choice([
+            ["suspend"], ["resume"], ["hint", "--priority", dice.choice([-128, 0, 128])],
+            ["policy", "set", dice.choice(["up", "pup", "hpf", "chaos"])]])
+        return (words, dice.randrange(3), dice.choice([0, 0.01, 0.1, 0.3]))
+
+    def __str__(self):
+        promise = " with a guarantee" if self.guarantee else ""
+        return f"{self.device}, {self.policy}{promise}, level {self.level}: {self.programs}; {self.commands}"
+
+    def must_get_on(self, programs):
+        """Sets of programs of each of which one must get on."""
+        if self.policy != "hpf":
+            return [[program] for program in programs]
+        classes = [[p for p in programs if p.priority == name] for name in ("high", "low")]
+        return classes if self.guarantee else classes[:1]
+
+    def play(self, bench, folder):
+        """What went wrong, line by line."""
+        (folder / "config.toml").write_text(GUARANTEE if self.guarantee else "")
+        env = dict(os.environ, SIMDEV_SOCKET=str(folder / "sim.sock"), XDG_RUNTIME_DIR=str(folder))
+        device = Background([bench.xsched, "sim-device", "--socket", env["SIMDEV_SOCKET"]], env, folder, "device")
+        daemon = Daemon(bench.xsched, folder, self.policy, "--config", folder / "config.toml")
+        programs = []
+        try:
+            for us, batch, mode, priority, delay in self.programs:
+                level = [] if self.level == "auto" else ["--level", self.level]
+                options = ["--require", "--socket", daemon.socket, "--priority", priority, *level]
+                words = [us, batch, *([mode] if mode else [])]
+                program = [*bench.program(self.device), *words]
+                programs.append(Steady([bench.xsched, "run", *options, "--", *program], env, words, priority))
+                time.sleep(delay)
+            self.disturb(bench, daemon, programs)
+            wrong = [f"{[p.words for p in some]} stuck" for some in self.must_get_on(programs) if not gets_on(some)]
+            if wrong:
+                wrong.append(run([bench.xsched, "ps", "--socket", daemon.socket]).stdout)
+            for program in programs:
+                program.tell_to_end()
+            ends = [(program.words, program.end()) for program in programs]
+            return wrong + [f"{words} {end}" for words, end in ends if end]
+        finally:
+            end_all()
+            daemon.stop()
+            device.stop()
+
+    def disturb(self, bench, daemon, programs):
+        """The operator's commands; then all is as it was."""
+        ask = lambda *words: run([bench.xsched, *words, "--socket", daemon.socket])  # noqa: E731
+        for words, n, pause in self.commands:
+            of = ["--pid", programs[n % len(programs)].process.pid] if words[0] != "policy" else []
+            ask(*words, *of)
+            time.sleep(pause)
+        if self.commands:
+            ask("policy", "set", self.policy)
+            for program in programs:
+                of = ["--pid", program.process.pid]
+                ask("resume", *of)
+                ask("hint", "--priority", PRIORITIES[program.priority], *of)
+
+
+def gets_on(some):
+    """Whether one of them finishes a batch from now on."""
+    since = time.monotonic()
+    while time.monotonic() < since + STUCK_S:
+        if any(program.at > since for program in some):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+class Bench:
+    """The programs, built."""
+
+    def __init__(self, binaries, work):
+        self.bin, self.xsched = binaries, binaries / "xsched"
+        for built in (self.xsched, binaries / "libsimdev.so", binaries / "libfakecuda.so"):
+            if not built.exists():
+                raise Skip(f"no {built}: cargo build --release --workspace, or --bin DIR")
+        libraries = ["-lpthread", "-lm"]
+        include = [f"-I{ROOT / 'crates/xsched-simdev/include'}", f"-I{ROOT / 'testing/lib'}"]
+        sim = [f"-L{binaries}", "-lsimdev", f"-Wl,-rpath,{binaries}"]
+        self.sim = compile_c(ROOT / "testing/hazards/steady.c", work / "sim", *include, *sim, *libraries)
+        self.cuda = compile_c(ROOT / "testing/cuda/c/steady.c", work / "cuda", *libraries)
+        self.manager = compile_c(ROOT / "testing/cuda/c/fakerm.c", work / "fakerm.so", shared=True)
+        self.driver = work / "driver"
+        self.driver.mkdir()
+        (self.driver / "libcuda.so.1").symlink_to(binaries / "libfakecuda.so")
+
+    def program(self, device):
+        if device == "sim":
+            return [self.sim]
+        return ["env", f"LD_LIBRARY_PATH={self.driver}", f"LD_PRELOAD={self.manager}", self.cuda]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.environ.get("XSCHED_BIN", ROOT / "target/release"), type=Path)
+    parser.add_argument("--trials", default=20, type=int)
+    parser.add_argument("--seed", default=1, type=int)
+    parser.add_argument("--device", choices=["sim", "cuda"])
+    options = parser.parse_args()
+    dice, failed = random.Random(options.seed), 0
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            bench = Bench(options.bin.resolve(), Path(work))
+        except Skip as lacking:
+            print(lacking, file=sys.stderr)
+            return 3
+        for n in range(1, options.trials + 1):
+            trial = Trial(dice, options.device)
+            with tempfile.TemporaryDirectory(dir=work) as folder:
+                wrong = trial.play(bench, Path(folder))
+            if wrong:
+                failed += 1
+                print(f"trial {n}: {trial}", *wrong, sep="\n", flush=True)
+    print(f"{options.trials} trials, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
