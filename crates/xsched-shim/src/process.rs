@@ -6,7 +6,7 @@ use xsched_agent::{Host, Log, Settings, say, say_once};
 use xsched_core::{Runtime, thread};
 use xsched_proto::wire::Described;
 
-use crate::interpose::resolve;
+use crate::interpose::{resolve, walk};
 use crate::{domain, lock, platform, python, stats};
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
@@ -86,9 +86,9 @@ fn start() -> Option<&'static Runtime> {
 #[unsafe(link_section = ".init_array")]
 static WATCH_FORKS: extern "C" fn() = {
     extern "C" fn watch_forks() {
-        // SAFETY: a handler that only touches atomics, this thread's own plain data, and locks that nobody else can
+        // SAFETY: handlers that only touch atomics, this thread's own plain data, and locks that nobody else can
         // hold there.
-        unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };
     }
     watch_forks
 };
@@ -116,8 +116,17 @@ extern "C" fn at_exit() {
     });
 }
 
+unsafe extern "C" fn before_fork() {
+    walk::before_fork();
+}
+
+unsafe extern "C" fn after_fork() {
+    walk::after_fork();
+}
+
 /// The child has neither the agent thread nor the segment; it starts anew at its own first device call.
 unsafe extern "C" fn in_forked_child() {
+    walk::in_forked_child();
     // Most programs that fork have nothing to do with us: their children are not to pay for what they never touched.
     if STAGE.load(Acquire) == UNTOUCHED && !lock::any_locked() {
         return;

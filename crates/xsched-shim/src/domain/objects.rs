@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::names::{self, Kind};
 use super::rules;
 use crate::interpose::objects::Objects;
+use crate::interpose::walk;
 use crate::lock::Lock;
 
 /// A loaded object.
@@ -39,7 +40,7 @@ fn counters() -> (u64, u64) {
     }
     let mut found = (0, 0);
     // SAFETY: the callback gets `found` back and is done with it when the call returns.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+    unsafe { walk::objects(first, (&raw mut found).cast()) };
     found
 }
 

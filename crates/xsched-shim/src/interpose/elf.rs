@@ -38,7 +38,7 @@ struct Search<'a> {
 pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
     let mut search = Search { library: library.as_bytes(), symbol, found: std::ptr::null_mut() };
     // SAFETY: the callback gets `search` back and is done with it when the call returns.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    unsafe { super::walk::objects(visit, (&raw mut search).cast()) };
     search.found
 }
 

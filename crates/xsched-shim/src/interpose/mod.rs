@@ -14,6 +14,7 @@ pub(crate) mod objects;
 pub mod resolve;
 mod sites;
 mod unwind;
+pub(crate) mod walk;
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};

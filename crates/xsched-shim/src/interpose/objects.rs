@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use super::elf;
+use super::{elf, walk};
 
 /// One loaded object.
 struct Object {
@@ -22,7 +22,7 @@ impl Objects {
     pub(crate) fn now() -> Objects {
         let mut found = Objects(Vec::new());
         // SAFETY: the callback gets `found` back and is done with it when the call returns.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+        unsafe { walk::objects(visit, (&raw mut found).cast()) };
         found
     }
 

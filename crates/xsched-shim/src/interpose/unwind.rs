@@ -33,7 +33,7 @@ struct Search {
 unsafe extern "C" fn find(address: *mut c_void, result: *mut c_void) -> c_int {
     let mut search = Search { address: address as usize, result: result.cast() };
     // SAFETY: the callback gets `search` back and is done with it when the call returns.
-    match unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) } {
+    match unsafe { super::walk::objects(visit, (&raw mut search).cast()) } {
         0 => -1,
         _ => 0,
     }
