@@ -111,10 +111,10 @@ class Trial:
         """What went wrong, line by line."""
         (folder / "config.toml").write_text(GUARANTEE if self.guarantee else "")
         env = dict(os.environ, SIMDEV_SOCKET=str(folder / "sim.sock"), XDG_RUNTIME_DIR=str(folder))
-        device = Background([bench.xsched, "sim-device", "--socket", env["SIMDEV_SOCKET"]], env, folder, "device")
-        daemon = Daemon(bench.xsched, folder, self.policy, "--config", folder / "config.toml")
         programs = []
         try:
+            Background([bench.xsched, "sim-device", "--socket", env["SIMDEV_SOCKET"]], env, folder, "device")
+            daemon = Daemon(bench.xsched, folder, self.policy, "--config", folder / "config.toml")
             for us, batch, mode, priority, delay in self.programs:
                 level = [] if self.level == "auto" else ["--level", self.level]
                 options = ["--require", "--socket", daemon.socket, "--priority", priority, *level]
@@ -132,8 +132,9 @@ class Trial:
             return wrong + [f"{words} {end}" for words, end in ends if end]
         finally:
             end_all()
-            daemon.stop()
-            device.stop()
+            for process in list(started):
+                process.wait()
+                started.discard(process)
 
     def disturb(self, bench, daemon, programs):
         """The operator's commands; then all is as it was."""
@@ -184,7 +185,14 @@ class Bench:
         return ["env", f"LD_LIBRARY_PATH={self.driver}", f"LD_PRELOAD={self.manager}", self.cuda]
 
 
+def stop(number, _):
+    """Told to end: what was started is ended on the way out."""
+    sys.exit(128 + number)
+
+
 def main():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.environ.get("XSCHED_BIN", ROOT / "target/release"), type=Path)
     parser.add_argument("--trials", default=20, type=int)
