@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xsched_core::{Registration, Runtime, now_ns};
+use xsched_core::{Group, Registration, Runtime, now_ns};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
@@ -168,7 +168,9 @@ impl Worker {
                 // we looked is seen now.
                 self.rt.agent_sleeps_until(now_ns() + ns);
                 let now = now_ns();
-                let due = self.rt.groups().filter(|g| g.is_watched(self.rt)).filter_map(|g| g.idle_due_ns(now)).min();
+                // What is stopped does not drain, and there is nothing to decide of it.
+                let drains = |group: &&Group| self.looks.get(&group.index()).is_none_or(|looks| !looks.stopped);
+                let due = self.rt.groups().filter(drains).filter_map(|g| g.idle_due_ns(self.rt, now)).min();
                 timeout = due.into_iter().chain([ns]).min();
             }
             if !self.wait(timeout) {
@@ -497,7 +499,7 @@ impl Worker {
                 rt.give_up_unfollowed(group);
                 group.settle(rt);
             }
-            match group.idle_due_ns(now) {
+            match group.idle_due_ns(rt, now) {
                 Some(0) if group.try_idle(rt, true).is_some() => {}
                 Some(0) => sooner(POLL_NS),
                 Some(ns) => sooner(ns),
@@ -507,7 +509,7 @@ impl Worker {
                     }
                     group.settle(rt);
                     let often = if group.drains(rt, now) { DRAIN_NS } else { POLL_NS };
-                    sooner(group.idle_due_ns(now).unwrap_or(often));
+                    sooner(group.idle_due_ns(rt, now).unwrap_or(often));
                 }
                 None => {}
             }

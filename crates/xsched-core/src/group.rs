@@ -208,13 +208,21 @@ impl Group {
         self.drains(rt, now) && now.saturating_sub(self.waits_since.load(Relaxed)) >= TAIL_NS
     }
 
-    /// Whether somebody else shares the device.
+    /// Whether somebody else shares the device, as a daemon says that is there: what one said that is gone does not count.
     pub fn is_watched(&self, rt: &Runtime) -> bool {
-        self.slot(rt).gate.load(Acquire) & gate::WATCHED != 0
+        self.slot(rt).gate.load(Acquire) & (gate::WATCHED | gate::DETACHED) == gate::WATCHED
+    }
+
+    /// Time left until it is to be decided whether the group is idle, in ns; `None` if it is not drained, is known as idle
+    /// already, or nobody wants to know. Whoever waits for this time finds something to decide then.
+    pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
+        let word = self.slot(rt).gate.load(Acquire);
+        let asked = word & (gate::WATCHED | gate::DETACHED | gate::QUIET) == gate::WATCHED;
+        asked.then(|| self.grace_left_ns(now)).flatten()
     }
 
     /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.
-    pub fn idle_due_ns(&self, now: u64) -> Option<u64> {
+    pub(crate) fn grace_left_ns(&self, now: u64) -> Option<u64> {
         let armed = self.armed_at.load(Relaxed);
         (armed != 0).then(|| (armed + self.grace_ns.load(Relaxed)).saturating_sub(now))
     }

@@ -441,12 +441,12 @@ impl Runtime {
             group.disarm();
         } else {
             group.settle_alone(self);
-            if group.idle_due_ns(now_ns()) == Some(0) {
+            if group.grace_left_ns(now_ns()) == Some(0) {
                 group.try_idle(self, true);
             }
         }
         let often = if word & gate::WATCHED != 0 { LOOK_NS.0 } else { LOOK_NS.1 };
-        Some(group.idle_due_ns(now_ns()).map_or(often, |ns| ns.min(often)))
+        Some(group.grace_left_ns(now_ns()).map_or(often, |ns| ns.min(often)))
     }
 
     /// Returns when nobody looks into queues of the program any more; to be called after [`Runtime::detach_for_good`],

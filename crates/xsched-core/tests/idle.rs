@@ -61,7 +61,7 @@ fn work(rt: &'static Runtime, queue: &'static XQueue, times: u32) -> u64 {
 fn waits_of_a_program_that_is_alone_wake_nobody() {
     let (rt, queue) = granted(0);
     assert_eq!(work(rt, queue, 100), 0);
-    assert_eq!(rt.groups().next().expect("its group").idle_due_ns(xsched_core::now_ns()), None);
+    assert_eq!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()), None);
 }
 
 /// With a rival it must be known soon that the device is free.
@@ -69,7 +69,31 @@ fn waits_of_a_program_that_is_alone_wake_nobody() {
 fn waits_beside_a_rival_lead_to_a_decision() {
     let (rt, queue) = granted(gate::WATCHED);
     assert!(work(rt, queue, 1) > 0);
-    assert!(rt.groups().next().expect("its group").idle_due_ns(xsched_core::now_ns()).is_some());
+    assert!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()).is_some());
+}
+
+/// The agent once ran without pause, waiting for a decision that it had nobody left to make for.
+#[test]
+fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
+    let (rt, queue) = granted(gate::WATCHED);
+    let group = rt.groups().next().expect("its group");
+    let due = || group.idle_due_ns(rt, xsched_core::now_ns());
+    assert!(work(rt, queue, 1) > 0);
+    assert!(due().is_some());
+    // As when another thread's wait ends just when the agent has decided.
+    rt.segment().groups[0].gate.fetch_or(gate::QUIET, SeqCst);
+    assert_eq!(due(), None);
+    rt.segment().groups[0].gate.fetch_and(!gate::QUIET, SeqCst);
+    assert!(due().is_some());
+    rt.detach();
+    assert_eq!(due(), None);
+    assert!(!rt.is_watched(), "what a daemon said that is gone does not count");
+    assert_eq!(work(rt, queue, 100), 0, "waits wake nobody");
+    rt.attach(std::ptr::null_mut());
+    group.set_registration(rt, Registration::Attached);
+    assert!(rt.is_watched());
+    assert!(work(rt, queue, 1) > 0);
+    assert!(due().is_some());
 }
 
 /// After its beginning, a program that nothing bounds is followed by one command in 32 and one more in 128.

@@ -1,5 +1,6 @@
 //! The daemon dies or stops while it holds a program: the program goes on, and is scheduled again by the next one.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -87,6 +88,41 @@ fn all_programs_of_a_killed_daemon_go_on() {
     for mut program in [low, high] {
         program.tell("end");
         assert_eq!(program.wait().0, 0);
+    }
+}
+
+/// Processor time that the agent thread of a program has used.
+fn agent_time(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+    let is_agent = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).unwrap() == "xsched-agent\n";
+    let times =
+        std::fs::read_to_string(tasks.into_iter().find(is_agent).expect("its agent").join("schedstat")).unwrap();
+    Duration::from_nanos(times.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+/// Agents once waited without pause for a decision that nobody was left to ask for.
+#[test]
+fn agents_of_a_killed_daemon_sleep() {
+    let place = Place::new();
+    let daemon = place.daemon(&["--policy", "hpf"]);
+    place.device();
+    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    // Together more than the device can do, so that one of them wants it whenever the daemon dies, and each often waits
+    // for its own commands.
+    let requests = ["lc", "--us", "100", "--period-us", "800", "--requests", "1000000"];
+    let programs = ["low", "high"].map(|priority| place.run(&["--priority", priority], &load, &requests));
+    for program in &programs {
+        let launches = || place.group(program.pid()).and_then(|g| g["launches"].as_u64());
+        until("it is at work", || launches().is_some_and(|n| n > 100));
+    }
+    signal(daemon.pid(), Signal::KILL);
+    assert_eq!(daemon.wait().0, -9);
+    for program in &programs {
+        until("it knows", || program.errors().contains("runs unscheduled until a daemon answers"));
+        let (begin, before) = (now_ns(), agent_time(program.pid()));
+        until("a second has passed", || now_ns() > begin + 1_000_000_000);
+        let (took, used) = (now_ns() - begin, agent_time(program.pid()) - before);
+        assert!(used.as_nanos() < u128::from(took) / 10, "the agent ran for {used:?} of {took} ns");
     }
 }
 
