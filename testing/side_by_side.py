@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Programs of random lengths and backlogs side by side, under random policies, levels and commands of an operator: does
-everybody who must get on, and is every result right? Looks for programs that have the device no more.
+everybody who must get on, and is every result right? Looks for programs that have the device no more, and for agents that
+do not sleep. In some trials the daemon is killed in the end: the programs end well without.
 
   side_by_side.py [--bin target/release] [--trials 20] [--seed 1] [--device sim|cuda]
 
@@ -27,6 +28,8 @@ from harness import Background, Daemon, Skip, compile_c, end_all, run, started  
 # Who gets nowhere for so long, in seconds, is stuck: a batch is a quarter of a second of work at most.
 STUCK_S = 20
 BATCH_US = 250_000
+# Agents are looked at for so long, in seconds, and may run for this part of it.
+REST_S, REST_SHARE = 0.3, 0.5
 GUARANTEE = "[classes.low]\nguarantee_percent = 20\nquantum_us = 5000\n"
 PRIORITIES = {"low": -128, "normal": 0, "high": 128}
 
@@ -49,6 +52,13 @@ class Steady:
                 self.at = time.monotonic()
             else:
                 self.lines.append(line.strip())
+
+    def agent_s(self):
+        """Processor time of its agent thread, in seconds."""
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            if (task / "comm").read_text() == "xsched-agent\n":
+                return int((task / "schedstat").read_text().split()[0]) / 1e9
+        return 0.0
 
     def tell_to_end(self):
         try:
@@ -82,6 +92,7 @@ class Trial:
         self.level = dice.choice(["auto", "auto", "1", "2", "3"])
         self.programs = [self.program(dice, n) for n in range(dice.choice([2, 2, 3]))]
         self.commands = [self.command(dice) for _ in range(dice.choice([0, 0, 4, 8]))]
+        self.killed = dice.random() < 0.4
 
     def program(self, dice, n):
         us = dice.choice([20, 50, 200, 200, 1000, 4000])
@@ -98,7 +109,8 @@ class Trial:
 
     def __str__(self):
         promise = " with a guarantee" if self.guarantee else ""
-        return f"{self.device}, {self.policy}{promise}, level {self.level}: {self.programs}; {self.commands}"
+        death = ", daemon killed" if self.killed else ""
+        return f"{self.device}, {self.policy}{promise}, level {self.level}{death}: {self.programs}; {self.commands}"
 
     def must_get_on(self, programs):
         """Sets of programs of each of which one must get on."""
@@ -126,6 +138,12 @@ class Trial:
             wrong = [f"{[p.words for p in some]} stuck" for some in self.must_get_on(programs) if not gets_on(some)]
             if wrong:
                 wrong.append(run([bench.xsched, "ps", "--socket", daemon.socket]).stdout)
+            wrong += restless(programs)
+            if self.killed:
+                daemon.process.kill()
+                daemon.process.wait()
+                wrong += [f"{program.words} stuck without a daemon" for program in programs if not gets_on([program])]
+                wrong += restless(programs)
             for program in programs:
                 program.tell_to_end()
             ends = [(program.words, program.end()) for program in programs]
@@ -159,6 +177,16 @@ def gets_on(some):
             return True
         time.sleep(0.01)
     return False
+
+
+def restless(programs):
+    """Those whose agent hardly sleeps."""
+    begin = time.monotonic()
+    before = [program.agent_s() for program in programs]
+    time.sleep(REST_S)
+    took = time.monotonic() - begin
+    ran = [(program.words, (program.agent_s() - old) / took) for program, old in zip(programs, before)]
+    return [f"the agent of {words} ran for {share:.0%} of the time" for words, share in ran if share > REST_SHARE]
 
 
 class Bench:
