@@ -199,9 +199,19 @@ def brief(roles):
 # ---- summary ---------------------------------------------------------------------------------------------------------
 
 
-def pooled(windows):
-    """All latencies of the latency-critical roles of these windows, in ms."""
-    return [v for w in windows for r in w["roles"] for v in r.get("latency_ms", [])]
+def pooled(windows, what="latency_ms"):
+    """All latencies of the latency-critical roles of these windows, or what else is known of each request, in ms."""
+    return [v for w in windows for r in w["roles"] for v in r.get(what, [])]
+
+
+def parts(windows):
+    """What requests consist of, host and wait: P50 and P99 of the time in which their commands were given, and of that in
+    which the device was waited for afterwards. Older records do not tell."""
+    whole, waits = pooled(windows), pooled(windows, "wait_ms")
+    if not waits or len(waits) != len(whole):
+        return {}
+    found = {"host": [a - b for a, b in zip(whole, waits)], "wait": waits}
+    return {k: {f"p{p}": round(records.percentile(v, p / 100), 4) for p in (50, 99)} for k, v in found.items()}
 
 
 def rates(windows):
@@ -243,7 +253,7 @@ def summary(windows):
         row = {"windows": len(mine)}
         found = pooled(mine)
         if found:
-            row.update(records.latencies(found))
+            row.update(records.latencies(found), **parts(mine))
             if alone:
                 row["p99_to_alone"] = rounded(records.percentile(found, 0.99) / records.percentile(alone, 0.99))
                 row["p50_to_alone"] = rounded(records.percentile(found, 0.5) / records.percentile(alone, 0.5))
@@ -273,6 +283,8 @@ HEAD = (
     "n",
     "P99 to alone",
     "by round",
+    "host's part, P50 / P99",
+    "waiting, P50 / P99",
     "best-effort per s",
     "of the time left",
 )
@@ -285,6 +297,7 @@ def table(found):
         by_round = row.get("p99_to_alone_by_round")
         by_round = f"{by_round['min']:.2f}–{by_round['max']:.2f}" if by_round else None
         per_s = ", ".join(f"{k} {v:.1f}" for k, v in row.get("best_effort_per_s", {}).items()) or None
+        host, wait = ("{p50:.2f} / {p99:.2f}".format(**row[k]) if k in row else None for k in ("host", "wait"))
         left = row.get("best_effort_of_time_left")
         rows.append(
             (
@@ -295,6 +308,8 @@ def table(found):
                 row.get("n"),
                 row.get("p99_to_alone"),
                 by_round,
+                host,
+                wait,
                 per_s,
                 None if left is None or name in BARE and name != "native" else f"{100 * left:.1f} %",
             )

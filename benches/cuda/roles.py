@@ -134,8 +134,9 @@ class Role:
         return dict(found, role=self.name, mode=mode, check=float(self.last.float().abs().mean()))
 
     def requests(self, start, end, rate):
-        """Latencies of requests: paced at `rate` a second, or one after the other if that is None."""
-        latencies, late, due = [], 0, start
+        """Latencies of requests: paced at `rate` a second, or one after the other if that is None. And how much of each
+        was waiting for the device after its last command was given: the rest is the host's."""
+        latencies, waits, late, due = [], [], 0, start
         while True:
             pause = due - time.monotonic()
             if pause > 0:
@@ -146,11 +147,13 @@ class Role:
             if rate and begin - due > 1e-3:  # a late start counts: no coordinated omission
                 begin, late = due, late + 1
             self.last = self.step()
+            given = time.monotonic()
             self.wait()
             done = time.monotonic()
             latencies.append(round((done - begin) * 1e3, 4))
+            waits.append(round((done - given) * 1e3, 4))
             due = due + 1 / rate if rate else done
-        return {"latency_ms": latencies, "late": late, "rate": rate}
+        return {"latency_ms": latencies, "wait_ms": waits, "late": late, "rate": rate}
 
     def flat(self, start, end):
         """Items completed per second between the first wait after `start` and the last one before `end`."""

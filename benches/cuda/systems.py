@@ -74,6 +74,12 @@ class Variant:
                 self.options.append(word)
 
 
+def last_lines(folder, count):
+    """The last lines of each log in a folder."""
+    logs = sorted(Path(folder).glob("*.log"))
+    return " / ".join(line for log in logs for line in log.read_text(errors="replace").strip().splitlines()[-count:])
+
+
 class Mps:
     """A private MPS daemon."""
 
@@ -85,21 +91,21 @@ class Mps:
         self.env, self.control = dict(env, **self.dirs), mps_control()
         for path in self.dirs.values():
             Path(path).mkdir(exist_ok=True)
-        self.process = subprocess.Popen(
-            [self.control, "-f"],
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # In the foreground it writes its log, and its servers', to where we say.
+        with open(Path(self.dirs["CUDA_MPS_LOG_DIRECTORY"]) / "daemon.log", "wb") as out:
+            self.process = subprocess.Popen(
+                [self.control, "-f"],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         pipe, deadline = Path(self.dirs["CUDA_MPS_PIPE_DIRECTORY"]) / "control", time.monotonic() + 10
         while not pipe.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                log = Path(self.dirs["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
-                last = log.read_text().splitlines()[-1:] if log.exists() else []
                 self.stop()
-                raise Trouble(f"the MPS daemon did not start: {' '.join(last)}")
+                raise Trouble(f"the MPS daemon did not start: {last_lines(self.dirs['CUDA_MPS_LOG_DIRECTORY'], 1)}")
             time.sleep(0.02)
 
     def stop(self):
@@ -222,6 +228,7 @@ class Worker:
         """`patience`: seconds that it is given to end by itself once its input is closed."""
         self.name, self.log, self.patience = name, Path(log), patience
         self.stats = env.get("XSCHED_STATS")
+        self.mps_logs = env.get("CUDA_MPS_LOG_DIRECTORY")
         with open(self.log, "wb") as err:
             self.process = subprocess.Popen(
                 command,
@@ -268,7 +275,10 @@ class Worker:
         raise Trouble(f"{self.name} ended early (exit {status}): {self.last_words()}")
 
     def last_words(self):
-        return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-3:])
+        """The last lines that it wrote, and that its MPS daemon did: programs only say that they see no device."""
+        more = last_lines(self.mps_logs, 3) if self.mps_logs else ""
+        own = " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-3:])
+        return f"{own}; MPS: {more}" if more else own
 
     def require_counted(self):
         """Trouble unless the ended program, if it was under xsched, says that it launched something scheduled."""

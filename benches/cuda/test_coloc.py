@@ -115,6 +115,15 @@ class Figures(unittest.TestCase):
         self.assertEqual((found["n"], found["p99"]), (200, 3.0))
         self.assertEqual(found["p99_to_alone_by_round"], {"median": 2.0, "min": 1.0, "max": 3.0, "n": 2})
 
+    def test_a_request_is_the_hosts_part_and_waiting(self):
+        told = dict(lc(5.0, 3.0), wait_ms=[1.0, 0.5])
+        row = coloc.summary([window("native", 0, told)])["systems"]["native"]
+        self.assertEqual((row["host"], row["wait"]), ({"p50": 4.0, "p99": 4.0}, {"p50": 1.0, "p99": 1.0}))
+        self.assertIn("| 4.00 / 4.00 | 1.00 / 1.00 |", coloc.table(coloc.summary([window("native", 0, told)])))
+        # Rounds that do not tell would make figures of others than the latencies beside them.
+        older = coloc.summary([window("native", 0, told), window("native", 1, lc(5.0))])["systems"]["native"]
+        self.assertNotIn("wait", older)
+
 
 class Systems(unittest.TestCase):
     def test_devices_are_numbered_as_a_program_sees_them(self):
@@ -139,6 +148,21 @@ class Systems(unittest.TestCase):
             self.assertFalse([name for name in env if name.startswith("XSCHED_")])
             with self.assertRaises(systems.Trouble):
                 site.command("xsched", "lc", ["prog"])
+
+    def test_who_ends_early_is_told_with_what_its_mps_daemon_wrote(self):
+        with tempfile.TemporaryDirectory() as work:
+            logs = Path(work) / "mps-log"
+            logs.mkdir()
+            (logs / "control.log").write_text("old\nolder\nno device\nno server\nno luck\n")
+            command = [sys.executable, "-c", "import sys; sys.exit('sees no device')"]
+            env = {"CUDA_MPS_LOG_DIRECTORY": str(logs)}
+            worker = systems.Worker("rn18", command, env, Path(work) / "rn18.err")
+            with self.assertRaises(systems.Trouble) as told:
+                worker.expect("IMPORTED", 20)
+            worker.end()
+            self.assertEqual(
+                str(told.exception), "rn18 ended early (exit 1): sees no device; MPS: no device / no server / no luck"
+            )
 
 
 class Conducting(unittest.TestCase):
