@@ -68,31 +68,17 @@ macro_rules! enqueues {
     };
 }
 
-/// Functions that order commands of a stream, and take next to no time on the device.
+/// Functions that order commands of a stream, and take next to no time on the device; before them the way that they go.
 macro_rules! orders {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
-        $(
+    ($([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*) => {
+        $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                order::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+                $way::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
-        )*
-    };
-}
-
-/// Those that make a stream wait for another one.
-macro_rules! joins {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
-        $(
-            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
-                let (real, function) = real!($name);
-                // SAFETY: the caller's own arguments.
-                join::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
-            }
-            const _: sig::$name = $name;
-        )*
+        )*)*
     };
 }
 
@@ -241,12 +227,11 @@ enqueues! {
     fn cuStreamAttachMemAsync_ptsz(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint) [PerThread hStream, transfer(0)];
 }
 
-joins! {
+orders! {
+    [join]
     fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [Legacy hStream];
     fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [PerThread hStream];
-}
-
-orders! {
+    [order]
     fn cuEventRecord(hEvent: CUevent, hStream: CUstream) [Legacy hStream];
     fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) [Legacy hStream];
     fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: CUstream, flags: c_uint) [PerThread hStream];

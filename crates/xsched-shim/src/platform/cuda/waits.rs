@@ -18,51 +18,38 @@ fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult 
     crate::platform::shared::waits::context_call::<Api>(real, alone, call)
 }
 
-macro_rules! lends {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
-        $(
+/// Calls that may wait for the device; before them how such a wait is taken.
+macro_rules! may_wait {
+    ($([$call:ident] $(fn $name:ident($($arg:ident: $ty:ty),*);)*)*) => {
+        $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                lending_call::<Api, _>(real, || unsafe { function($($arg),*) })
+                $call::<Api, _>(real, || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
-        )*
+        )*)*
     };
 }
 
 macro_rules! stream_waits {
-    ($(fn $name:ident($flavour:ident);)*) => {
-        $(
+    ($([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
+        $($(
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                stream_call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
+                $call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
             }
             const _: sig::$name = $name;
-        )*
+        )*)*
     };
 }
 
 stream_waits! {
+    [stream_call]
     fn cuStreamSynchronize(Legacy);
     fn cuStreamSynchronize_ptsz(PerThread);
-}
-
-macro_rules! stream_questions {
-    ($(fn $name:ident($flavour:ident);)*) => {
-        $(
-            unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
-                let (real, function) = real!($name);
-                // SAFETY: the caller's own argument.
-                stream_question::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
-            }
-            const _: sig::$name = $name;
-        )*
-    };
-}
-
-stream_questions! {
+    [stream_question]
     fn cuStreamQuery(Legacy);
     fn cuStreamQuery_ptsz(PerThread);
 }
@@ -88,7 +75,11 @@ unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
 }
 const _: sig::cuEventSynchronize = cuEventSynchronize;
 
-lends! {
+may_wait! {
+    [unloading_call]
+    fn cuLibraryUnload(library: *mut c_void);
+    fn cuModuleUnload(hmod: *mut c_void);
+    [lending_call]
     fn cuArray3DCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
     fn cuArray3DCreate_v2(pHandle: *mut c_void, pAllocateArray: *mut c_void);
     fn cuArrayCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
@@ -152,24 +143,6 @@ loads! {
     fn cuModuleLoadFatBinary(module: *mut c_void, fatCubin: *mut c_void) [None];
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: *mut c_void, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize) [Some(func)];
     fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: *mut c_void, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize, flags: c_uint) [Some(func)];
-}
-
-macro_rules! unloads {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
-        $(
-            unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
-                let (real, function) = real!($name);
-                // SAFETY: the caller's own arguments.
-                unloading_call::<Api, _>(real, || unsafe { function($($arg),*) })
-            }
-            const _: sig::$name = $name;
-        )*
-    };
-}
-
-unloads! {
-    fn cuLibraryUnload(library: *mut c_void);
-    fn cuModuleUnload(hmod: *mut c_void);
 }
 
 hooks! { CUDA;

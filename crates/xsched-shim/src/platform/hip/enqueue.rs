@@ -104,31 +104,17 @@ macro_rules! enqueues {
     };
 }
 
-/// Functions that order commands of a stream, and take next to no time on the device.
+/// Functions that order commands of a stream, and take next to no time on the device; before them the way that they go.
 macro_rules! orders {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
-        $(
+    ($([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*) => {
+        $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                order::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+                $way::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
             const _: sig::$name = $name;
-        )*
-    };
-}
-
-/// Those that make a stream wait for another one.
-macro_rules! joins {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*) => {
-        $(
-            unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
-                let (real, function) = real!($name);
-                // SAFETY: the caller's own arguments.
-                join::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
-            }
-            const _: sig::$name = $name;
-        )*
+        )*)*
     };
 }
 
@@ -283,12 +269,11 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
 const _: sig::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv =
     _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv;
 
-joins! {
+orders! {
+    [join]
     fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [Legacy stream];
     fn hipStreamWaitEvent_spt(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [PerThread stream];
-}
-
-orders! {
+    [order]
     fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) [Legacy stream];
     fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) [Legacy stream];
     fn hipEventRecord_spt(event: hipEvent_t, stream: hipStream_t) [PerThread stream];
