@@ -131,14 +131,15 @@ class Trial:
                 level = [] if self.level == "auto" else ["--level", self.level]
                 options = ["--require", "--socket", daemon.socket, "--priority", priority, *level]
                 words = [us, batch, *([mode] if mode else [])]
-                program = [*bench.program(self.device), *words]
-                programs.append(Steady([bench.xsched, "run", *options, "--", *program], env, words, priority))
+                program, needs = bench.program(self.device)
+                run_it = [bench.xsched, "run", *options, "--", program, *words]
+                programs.append(Steady(run_it, env | needs, words, priority))
                 time.sleep(delay)
             self.disturb(bench, daemon, programs)
             wrong = [f"{[p.words for p in some]} stuck" for some in self.must_get_on(programs) if not gets_on(some)]
             if wrong:
                 wrong.append(run([bench.xsched, "ps", "--socket", daemon.socket]).stdout)
-            wrong += restless(programs)
+            wrong += unscheduled(programs, daemon) + restless(programs)
             if self.killed:
                 daemon.process.kill()
                 daemon.process.wait()
@@ -179,6 +180,16 @@ def gets_on(some):
     return False
 
 
+def unscheduled(programs, daemon):
+    """Those that the daemon knows nothing of: they would get on whatever it does."""
+    since, missing = time.monotonic(), programs
+    while missing and time.monotonic() < since + STUCK_S:  # it may only just have started
+        known = [p["pid"] for p in daemon.ps()["programs"] if p["groups"]]
+        missing = [program for program in missing if program.process.pid not in known]
+        time.sleep(0.01)
+    return [f"{program.words} unscheduled" for program in missing]
+
+
 def restless(programs):
     """Those whose agent hardly sleeps."""
     begin = time.monotonic()
@@ -208,9 +219,10 @@ class Bench:
         (self.driver / "libcuda.so.1").symlink_to(binaries / "libfakecuda.so")
 
     def program(self, device):
+        """A device's program, and what it needs in its environment."""
         if device == "sim":
-            return [self.sim]
-        return ["env", f"LD_LIBRARY_PATH={self.driver}", f"LD_PRELOAD={self.manager}", self.cuda]
+            return self.sim, {}
+        return self.cuda, {"LD_LIBRARY_PATH": str(self.driver), "LD_PRELOAD": str(self.manager)}
 
 
 def stop(number, _):
