@@ -57,7 +57,8 @@ class Steady:
         """Processor time of its agent thread, in seconds."""
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             if (task / "comm").read_text() == "xsched-agent\n":
-                return int((task / "schedstat").read_text().split()[0]) / 1e9
+                fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return 0.0
 
     def tell_to_end(self):
