@@ -94,10 +94,13 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
         place.device();
         let bad = library(&place, "testing/domains/bad_scheduler.c", &[flag], "libbad.so");
         let mut daemon = place.daemon(&["--scheduler", &bad]);
+        // Their results are right. What they wait for it, 100 ms, is as much as one waits for the other: the P99 of the
+        // next two counts.
+        high_and_low(&place, &[]);
+        assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
         let (high, low) = high_and_low(&place, &[]);
         println!("{flag}: P99 high {high} ms, low {low} ms");
         assert!(high < low, "{high} {low}");
-        assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
         assert!(daemon.has_ended().is_none());
         let errors = daemon.errors();
         assert!(errors.contains(says) && errors.matches("xsched: ").count() == 1, "{errors}");
