@@ -15,6 +15,7 @@ struct Seen {
     state: u32,
     lent: i32,
     granted: bool,
+    stalled: bool,
     progress: Progress,
 }
 
@@ -70,7 +71,13 @@ impl Local {
             side_by_side: false,
         };
         let at = usize::from(*slot);
-        let unseen = || Seen { state: state::IDLE, lent: i32::MIN, granted: false, progress: Progress::default() };
+        let unseen = || Seen {
+            state: state::IDLE,
+            lent: i32::MIN,
+            granted: false,
+            stalled: false,
+            progress: Progress::default(),
+        };
         if self.seen.len() <= at {
             self.seen.resize_with(at + 1, unseen);
         }
@@ -94,6 +101,12 @@ impl Local {
             let words = &rt.segment().groups[at];
             let id = GroupId(at as u64);
             let current = words.state.load(Acquire);
+            // A launch has cleared the bit: the group goes on.
+            if seen.stalled && words.gate.load(Acquire) & gate::STALLED == 0 {
+                seen.stalled = false;
+                seen.progress.forget();
+                self.arbiter.event(now, Event::Progress(id), &mut self.actions);
+            }
             // Whoever was told to go on is not drained, whatever the word still says.
             if current != seen.state && !(current == state::DRAINED && seen.granted) {
                 seen.state = current;
@@ -190,6 +203,12 @@ impl Local {
                 }
                 Action::Watch(id, on) => flag(id, gate::WATCHED, on),
                 Action::Solo(id, on) => flag(id, gate::SOLO, on),
+                Action::Stalled(id, on) => {
+                    flag(id, gate::STALLED, on);
+                    if let Some(seen) = self.seen.get_mut(id.0 as usize) {
+                        seen.stalled = on;
+                    }
+                }
                 Action::Bound(id, part) => words(id).bound_us.store(BOUND_US.checked_div(part).unwrap_or(0), Release),
             }
         }

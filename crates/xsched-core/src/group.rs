@@ -146,6 +146,14 @@ impl Group {
         rt.poke_due.store(true, Release);
     }
 
+    /// Tells the daemon that a group which it takes for idle for want of progress has launched something.
+    #[cold]
+    pub(crate) fn go_on(&self, rt: &Runtime) {
+        if self.slot(rt).gate.fetch_and(!gate::STALLED, AcqRel) & gate::STALLED != 0 {
+            rt.notify_daemon();
+        }
+    }
+
     /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
     pub(crate) fn disarm(&self) {
         if self.armed_at.load(Relaxed) == 0 {

@@ -317,6 +317,9 @@ impl XQueue {
         if word & gate::QUIET != 0 {
             group.announce(rt);
         }
+        if word & gate::STALLED != 0 {
+            group.go_on(rt);
+        }
         group.disarm();
         word = slot.gate.load(Acquire);
         if word & gate::WATCHED == 0 && word & gate::OPEN_MASK != 0 {

@@ -113,6 +113,26 @@ fn who_is_held_is_followed_command_by_command() {
     assert!((0..1000).all(|_| is_careful(rt)));
 }
 
+/// A group that the daemon takes for idle for want of progress never said that it is idle, so that its next launch would
+/// not announce itself, and a rival keep the device until the daemon looks again.
+#[test]
+fn a_launch_after_a_stall_tells_the_daemon_once() {
+    let (rt, _) = granted(gate::WATCHED);
+    (0..300).for_each(|_| _ = is_careful(rt));
+    let told = || {
+        let mut count = [0; 8];
+        let event = rt.daemon_event().get().expect("an eventfd");
+        rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    };
+    told();
+    let word = &rt.segment().groups[0].gate;
+    assert_eq!(word.fetch_or(gate::STALLED, SeqCst) & gate::QUIET, 0, "it never said that it is idle");
+    assert!(is_careful(rt));
+    assert_eq!((told(), word.load(SeqCst) & gate::STALLED), (1, 0));
+    (0..300).for_each(|_| _ = is_careful(rt));
+    assert_eq!(told(), 0);
+}
+
 fn spec() -> Option<QueueSpec> {
     nothing::spec(16, 0)
 }

@@ -78,6 +78,8 @@ pub(crate) struct Group {
     pub(crate) granted: bool,
     /// Level 3: it was told to interrupt what it runs.
     pub(crate) interrupted: bool,
+    /// It counts as idle for want of progress, and its next launch will say that it goes on.
+    pub(crate) stalled: bool,
     /// Its commands were found too long to run beside others.
     pub(crate) too_long: bool,
     /// The last look at its counters.

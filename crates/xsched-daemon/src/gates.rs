@@ -38,6 +38,12 @@ impl Server {
                 let priority = (lent != i32::MIN).then(|| lent.clamp(PRIORITY_MIN, PRIORITY_MAX));
                 self.arbiter.event(now_us, Event::Lend { group: id, priority }, &mut self.actions);
             }
+            // A launch has cleared the bit: the group goes on.
+            if group.stalled && words.gate.load(Acquire) & gate::STALLED == 0 {
+                group.stalled = false;
+                group.progress.forget();
+                self.arbiter.event(now_us, Event::Progress(id), &mut self.actions);
+            }
             // Whoever was told to go on is not drained, whatever the word still says.
             if now != group.state && !(now == state::DRAINED && group.granted) {
                 group.state = now;
@@ -104,6 +110,12 @@ impl Server {
                 }
                 Action::Watch(id, on) => self.mark(id, gate::WATCHED, on),
                 Action::Solo(id, on) => self.mark(id, gate::SOLO, on),
+                Action::Stalled(id, on) => {
+                    self.mark(id, gate::STALLED, on);
+                    if let Some(group) = self.groups.get_mut(&id) {
+                        group.stalled = on;
+                    }
+                }
             }
         }
     }

@@ -136,6 +136,7 @@ impl Server {
             lent: i32::MIN,
             granted: false,
             interrupted: false,
+            stalled: false,
             too_long: false,
             progress: Progress::default(),
         })
@@ -160,7 +161,7 @@ impl Server {
             side_by_side: group.levels & SIDE_BY_SIDE != 0,
         };
         let words = group.words();
-        words.gate.fetch_and(!(gate::GRANTED | gate::WATCHED | gate::SOLO), SeqCst);
+        words.gate.fetch_and(!(gate::GRANTED | gate::WATCHED | gate::SOLO | gate::STALLED), SeqCst);
         words.bound_us.store(0, Relaxed);
         words.bound_commands.store(client.threshold, Relaxed);
         let (slot, device) = (group.slot, group.device.clone());
@@ -188,7 +189,7 @@ impl Server {
         if let Some(group) = self.groups.remove(&id) {
             // Whoever still waits there goes on.
             let word = &group.words().gate;
-            word.fetch_and(!(gate::WATCHED | gate::SOLO), SeqCst);
+            word.fetch_and(!(gate::WATCHED | gate::SOLO | gate::STALLED), SeqCst);
             word.fetch_or(gate::GRANTED, SeqCst);
             crate::gates::wake(word);
             self.event(Event::Remove(id));

@@ -400,3 +400,26 @@ fn ps_tells_what_there_is() {
     low.set_state(3, state::DRAINED);
     of(GroupState::Ready);
 }
+
+/// A program that was alone goes idle unseen: it still counts as ready when a rival comes. The rival has the device once the
+/// program shows no progress, and the program's next launch has to be heard of at once, not at the daemon's next look.
+#[test]
+fn a_launch_after_a_stall_closes_the_gate_of_the_rival_at_once() {
+    let daemon = Daemon::start();
+    let (low, high) = (daemon.attach(-128), daemon.attach(128));
+    high.group(0, "sim:0");
+    high.ready(0);
+    low.group(0, "sim:0");
+    low.ready(0);
+    low.until_closed(0);
+    low.set_state(0, state::DRAINED);
+    until("the silent one counts as idle", || high.gate(0) & gate::STALLED != 0 && low.open(0));
+    low.ready(0);
+    let launched = Instant::now();
+    high.words(0).gate.fetch_and(!gate::STALLED, SeqCst);
+    high.wake();
+    low.until_closed(0);
+    assert!(high.open(0));
+    // A look, which comes each 20 ms, was not what told the daemon: it sees no counter move here.
+    assert!(launched.elapsed() < Duration::from_secs(1), "{:?}", launched.elapsed());
+}

@@ -113,6 +113,9 @@ pub enum Action {
     Bound(GroupId, u32),
     /// Another group is registered on the same device, or not.
     Watch(GroupId, bool),
+    /// It is taken for idle because it shows no progress, though it never said that it is idle: its next launch must
+    /// say so at once ([`Event::Progress`]), or it would be found out at the next look only. Or not any more.
+    Stalled(GroupId, bool),
     /// Watched, and no other group has work on the device; or not.
     Solo(GroupId, bool),
 }

@@ -145,8 +145,10 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
     w.send(Event::Stale(GroupId(2)));
     assert_eq!(w.open(), [1, 2]);
     assert!(w.arbiter.any_scrutinised(), "its progress is still of interest");
+    assert!(w.sims[&2].stalled, "its next launch must announce itself");
     w.send(Event::Progress(GroupId(2)));
     assert_eq!(w.open(), [2]);
+    assert!(!w.sims[&2].stalled);
     w.send(Event::Drained(GroupId(1)));
     w.send(Event::Stale(GroupId(2)));
     w.ready(2);

@@ -33,6 +33,9 @@ pub mod gate {
     pub const WATCHED: u32 = 0x0001_0000;
     /// Byte 2, the daemon's: right now no other group uses the device, so times measured are this group's own.
     pub const SOLO: u32 = 0x0002_0000;
+    /// Byte 2, the daemon's, cleared by the client: counts as idle for want of progress though it is not [`QUIET`]; the
+    /// next launch must say that it goes on.
+    pub const STALLED: u32 = 0x0004_0000;
     /// Byte 3, the client's: idle as far as the daemon knows; the next launch must announce itself.
     pub const QUIET: u32 = 0x0100_0000;
     /// Byte 3, the client's: who makes a launch is looked at, for pass-through rules or reports by domain.

@@ -41,6 +41,8 @@ pub(super) struct Member {
     bound: u32,
     watched: bool,
     solo: bool,
+    /// Its client was told that it counts as idle.
+    stall_told: bool,
 }
 
 impl Member {
@@ -79,6 +81,7 @@ impl Member {
             bound: 0,
             watched: false,
             solo: false,
+            stall_told: false,
         }
     }
 
@@ -355,6 +358,9 @@ impl Device {
             let solo = watched && busy == usize::from(m.group.busy);
             if std::mem::replace(&mut m.solo, solo) != solo {
                 actions.push(Action::Solo(m.group.id, solo));
+            }
+            if std::mem::replace(&mut m.stall_told, m.stale) != m.stale {
+                actions.push(Action::Stalled(m.group.id, m.stale));
             }
         }
         let waits = self.somebody_waits();

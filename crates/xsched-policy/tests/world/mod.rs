@@ -15,6 +15,7 @@ pub struct Sim {
     pub bound: u32,
     pub watched: bool,
     pub solo: bool,
+    pub stalled: bool,
     pub ready: bool,
     pub held: bool,
     pub priority: i32,
@@ -122,6 +123,7 @@ impl World {
             | Action::Close(id)
             | Action::Bound(id, _)
             | Action::Watch(id, _)
+            | Action::Stalled(id, _)
             | Action::Solo(id, _)) = action;
             let Some(sim) = self.sims.get_mut(&id.0) else { continue };
             let flip =
@@ -143,6 +145,7 @@ impl World {
                 }
                 Action::Watch(_, on) => flip(&mut sim.watched, on),
                 Action::Solo(_, on) => flip(&mut sim.solo, on),
+                Action::Stalled(_, on) => flip(&mut sim.stalled, on),
             }
         }
         for (id, sim) in &self.sims {

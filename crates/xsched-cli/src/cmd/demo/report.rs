@@ -88,6 +88,7 @@ struct Json<'a> {
 struct JsonSituation {
     p50_ms: f64,
     p99_ms: f64,
+    worst_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     best_effort_per_s: Option<f64>,
 }
@@ -115,16 +116,21 @@ impl Report {
             PERIOD.as_millis(),
             Burst::of(self.platform, Part::BestEffort),
         );
-        let _ = writeln!(out, "{:<26}{:>10}{:>10}{:>13}{:>16}", "", "P50 ms", "P99 ms", "P99 / alone", "best-effort/s");
+        let _ = writeln!(
+            out,
+            "{:<26}{:>10}{:>10}{:>13}{:>10}{:>16}",
+            "", "P50 ms", "P99 ms", "P99 / alone", "worst ms", "best-effort/s"
+        );
         for (name, s, _) in self.rows() {
             let ratio = s.quantile_ms(0.99) / self.alone.quantile_ms(0.99);
             let work = s.best_effort_per_s().map_or("-".to_owned(), |w| format!("{w:.0}"));
             let _ = writeln!(
                 out,
-                "{name:<26}{:>10.2}{:>10.2}{:>13}{work:>16}",
+                "{name:<26}{:>10.2}{:>10.2}{:>13}{:>10.2}{work:>16}",
                 s.quantile_ms(0.5),
                 s.quantile_ms(0.99),
                 format!("{ratio:.2}x"),
+                s.quantile_ms(1.0),
             );
         }
         out
@@ -135,6 +141,7 @@ impl Report {
         let of = |s: &Situation| JsonSituation {
             p50_ms: s.quantile_ms(0.5),
             p99_ms: s.quantile_ms(0.99),
+            worst_ms: s.quantile_ms(1.0),
             best_effort_per_s: s.best_effort_per_s(),
         };
         let json = Json {
@@ -183,8 +190,10 @@ impl Report {
         let note = ("sans-serif", 13).into_font().color(&RGBColor(120, 120, 120));
         chart.draw_series([Text::new("99 %", (left * 1.01, 98.0), note)])?;
         for (name, situation, color) in self.rows() {
-            let label =
-                format!("{name}: P50 {:.2}, P99 {:.2} ms", situation.quantile_ms(0.5), situation.quantile_ms(0.99));
+            let (p50, p99, worst) =
+                (situation.quantile_ms(0.5), situation.quantile_ms(0.99), situation.quantile_ms(1.0));
+            let label = format!("{name}: P50 {p50:.2}, P99 {p99:.2}, worst {worst:.2} ms");
+            chart.draw_series([Circle::new((worst, 100.0), 4, color.filled())])?;
             chart
                 .draw_series(LineSeries::new(situation.curve(), color.stroke_width(2)))?
                 .label(label)
@@ -240,8 +249,8 @@ mod tests {
         let v: serde_json::Value = serde_json::from_str(&report().json().unwrap()).unwrap();
         let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&v), ["alone", "device", "native", "platform", "xsched"]);
-        assert_eq!(keys(&v["alone"]), ["p50_ms", "p99_ms"]);
-        assert_eq!(keys(&v["native"]), ["best_effort_per_s", "p50_ms", "p99_ms"]);
+        assert_eq!(keys(&v["alone"]), ["p50_ms", "p99_ms", "worst_ms"]);
+        assert_eq!(keys(&v["native"]), ["best_effort_per_s", "p50_ms", "p99_ms", "worst_ms"]);
         assert_eq!(keys(&v["xsched"]), keys(&v["native"]));
         assert_eq!(v["native"]["best_effort_per_s"], 400.0);
         assert!((v["alone"]["p50_ms"].as_f64().unwrap() - 5.0).abs() < 0.01);
@@ -251,6 +260,7 @@ mod tests {
     #[test]
     fn the_table_has_a_ratio_for_each() {
         let text = report().table();
+        assert!(text.contains("worst ms") && text.contains("30.0"), "{text}");
         assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
     }
 
