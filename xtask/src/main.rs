@@ -1,4 +1,4 @@
-//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`, `cargo xtask bundle DIR`.
+//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`.
 
 mod bundle;
 mod c;
@@ -13,7 +13,8 @@ mod test;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test | hip-runtime DIR | bundle [--hip] DIR";
+const USAGE: &str =
+    "usage: cargo xtask generate [--check] | test | replay FILE… | hip-runtime DIR | bundle [--hip] DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::CUDA),
         ["bundle", "--hip", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::HIP),
         ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
+        ["replay", files @ ..] => return replay(files),
         ["test"] if test::run(&root()) => Ok(()),
         ["test"] => Err("something failed, see the summary".into()),
         _ => {
@@ -38,6 +40,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Holds journals against the models.
+fn replay(files: &[&str]) -> ExitCode {
+    let mut command = std::process::Command::new("cargo");
+    command.args(["run", "--quiet", "--package", "xsched-flow", "--example", "replay", "--"]).args(files);
+    let code = command.status().ok().and_then(|status| status.code());
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// The workspace's root, the folder above this package. Cargo says where that is now; where it was when this was compiled

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xsched_core::{Group, Registration, Runtime, now_ns};
+use xsched_core::{Group, Registration, Runtime, journal, now_ns};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
@@ -67,11 +67,20 @@ impl Looks {
     /// A look. What is stopped does not end, so that nothing follows from its silence: a rare look is due by the group's
     /// own time.
     fn at(&mut self, now: u64, stopped: bool) -> bool {
+        let flow = |l: &Looks| xsched_flow::activity::Looks {
+            at_ns: l.at,
+            stopped: l.stopped,
+            own_ns: l.own_ns,
+            rare_ns: l.rare_at,
+        };
+        let before = flow(self);
         if !core::mem::replace(&mut self.stopped, stopped) {
             self.own_ns += now.saturating_sub(self.at);
         }
         self.at = now;
-        !stopped && self.own_ns - self.rare_at >= COARSE_NS
+        let due = !stopped && self.own_ns - self.rare_at >= COARSE_NS;
+        journal::record(|| xsched_flow::journal::Record::Look(before, now, stopped, due, flow(self)));
+        due
     }
 }
 

@@ -13,12 +13,14 @@
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_flow::journal::Record;
+use xsched_flow::watchdog::Bypass;
 use xsched_proto::segment::gate;
 
 use crate::group::Group;
-use crate::now_ns;
 use crate::queue::XQueue;
 use crate::runtime::{DEFAULT_HANDLES, Runtime};
+use crate::{journal, now_ns};
 
 /// Queues that waited for each other will do so again; not those that have not for so long, in ns.
 const ENTANGLED_NS: u64 = 10_000_000_000;
@@ -49,7 +51,19 @@ impl Group {
             let unfit = self.holds_inside.load(Acquire) && (!rt.has_one_group() || slot.level.load(Relaxed) < 2);
             let turn = after(slot.turns.load(Acquire));
             let let_out = word & gate::OPEN_MASK == 0 && self.let_out_after.load(Acquire) == turn;
-            let loose = unfit || let_out || rt.loading.load(SeqCst) > 0 || rt.is_entangled();
+            let (loading, entangled) = (rt.loading.load(SeqCst) > 0, rt.is_entangled());
+            let loose = unfit || let_out || loading || entangled;
+            journal::record(|| {
+                let ask = Bypass {
+                    word,
+                    gates_inside: self.holds_inside.load(Acquire),
+                    fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
+                    released: self.let_out_after.load(Acquire) == turn,
+                    loading,
+                    cross_stream: entangled,
+                };
+                Record::Bypasses(ask, loose)
+            });
             if loose == (word & gate::LOOSE != 0) {
                 return;
             }
@@ -70,7 +84,12 @@ impl Group {
         }
         if self.held_after.swap(turn, Relaxed) != turn {
             self.held_since.store(now, Relaxed);
-        } else if now.saturating_sub(self.held_since.load(Relaxed)) >= HELD_MOST_NS {
+            return;
+        }
+        let since = self.held_since.load(Relaxed);
+        let out = now.saturating_sub(since) >= HELD_MOST_NS;
+        journal::record(|| Record::Releases(since, now, out));
+        if out {
             self.let_out_after.store(turn, Release);
             self.set_device_gates(rt);
         }

@@ -2,6 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use xsched_flow::estimate::Cell;
+use xsched_flow::journal::Record;
+
+use crate::journal;
 use crate::runtime::Runtime;
 
 const SLOTS: usize = 2048;
@@ -72,11 +76,25 @@ impl Estimates {
         (self.shared[at].load(Relaxed) >= SHARED_SAMPLES).then(|| u64::from(self.times[at].load(Relaxed)) << 6)
     }
 
+    fn cell(&self, at: usize) -> Cell {
+        let part = |of: &[AtomicU32]| of[at].load(Relaxed);
+        Cell::from_parts(part(&self.times), part(&self.outliers), part(&self.shared))
+    }
+
     /// Takes a measured time. A sample over four times the average is taken for an accident (the device was away)
     /// unless it comes three times in a row. If the device was not `alone` the time may hold somebody else's: it counts
     /// only where it is shorter.
     pub(crate) fn sample(&self, key: u64, ns: u64, alone: bool) {
         let Some(at) = self.slot(key, true) else { return };
+        if journal::is_on() {
+            let before = self.cell(at);
+            self.sample_at(at, ns, alone);
+            return journal::record(|| Record::Sample(before, ns, alone, self.cell(at)));
+        }
+        self.sample_at(at, ns, alone);
+    }
+
+    fn sample_at(&self, at: usize, ns: u64, alone: bool) {
         let sample = u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX);
         if !alone {
             self.shared[at].fetch_add(1, Relaxed);
@@ -109,10 +127,12 @@ impl Estimates {
     pub(crate) fn lower(&self, key: u64, ns: u64) {
         let Some(at) = self.slot(key, true) else { return };
         let most = u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX);
+        let before = self.cell(at);
         let old = self.times[at].load(Relaxed);
         if old == 0 || most < old {
             self.times[at].store(most, Relaxed);
         }
+        journal::record(|| Record::Lower(before, ns, self.cell(at)));
     }
 }
 

@@ -6,9 +6,12 @@ use core::time::Duration;
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, gate, length, state};
 
-use crate::now_ns;
+use xsched_flow::activity::{Draining, Emptied};
+use xsched_flow::journal::Record;
+
 use crate::runtime::Runtime;
 use crate::thread;
+use crate::{journal, now_ns};
 
 /// Shortest and longest time without a launch after which a drained group counts as idle, in ns.
 const GRACE_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
@@ -169,6 +172,7 @@ impl Group {
         // Up at once, down slowly: a group that flaps costs more than one that stays ready a little too long.
         let next = if wanted > grace { wanted } else { grace - (grace - wanted) / 16 };
         self.grace_ns.store(next.clamp(GRACE_NS.0, GRACE_NS.1), Relaxed);
+        journal::record(|| Record::Grace(grace, gap, next.clamp(GRACE_NS.0, GRACE_NS.1)));
     }
 
     /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
@@ -183,12 +187,20 @@ impl Group {
     pub(crate) fn settle_alone(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         let word = slot.gate.load(Acquire);
+        let told = |complete, waiters, grace, answer| {
+            journal::record(|| Record::Emptied(word, complete, waiters, grace, answer));
+        };
         if word & gate::QUIET != 0 || !rt.is_quiet(self) {
-            return;
+            return told(word & gate::QUIET != 0, 0, false, Emptied::Stays);
         }
-        if word & gate::OPEN_MASK == 0 && self.waiting.load(Acquire) > 0 {
+        let waiters = self.waiting.load(Acquire);
+        if word & gate::OPEN_MASK == 0 && waiters > 0 {
+            told(true, waiters, false, Emptied::Drained);
             self.report_drained(rt);
-        } else if self.armed_at.load(Relaxed) == 0 {
+        } else if self.armed_at.load(Relaxed) != 0 {
+            told(true, waiters, true, Emptied::Stays);
+        } else {
+            told(true, waiters, false, Emptied::Grace);
             let now = now_ns();
             if self.armed_at.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
                 rt.agent_by(now + self.grace_ns.load(Relaxed));
@@ -205,9 +217,14 @@ impl Group {
     /// Whether it is about to be drained, and somebody waits for that: until then the device counts as its own.
     pub fn drains(&self, rt: &Runtime, now: u64) -> bool {
         let slot = self.slot(rt);
-        now.saturating_sub(self.waits_since.load(Relaxed)) < DRAIN_NS
-            && slot.gate.load(Acquire) & gate::OPEN_MASK == 0
-            && slot.state.load(Acquire) != state::DRAINED
+        let (since_ns, word, state) =
+            (self.waits_since.load(Relaxed), slot.gate.load(Acquire), slot.state.load(Acquire));
+        let drains = now.saturating_sub(since_ns) < DRAIN_NS && word & gate::OPEN_MASK == 0 && state != state::DRAINED;
+        journal::record(|| {
+            let late = drains && now.saturating_sub(since_ns) >= TAIL_NS;
+            Record::Draining(Draining { word, state, since_ns, now_ns: now }, drains, late)
+        });
+        drains
     }
 
     /// Whether it is not drained though the few commands that no mark follows should be complete: then nobody tells of

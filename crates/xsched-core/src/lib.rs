@@ -18,6 +18,7 @@ mod estimate;
 mod group;
 mod inherit;
 pub mod inspect;
+pub mod journal;
 mod queue;
 mod runtime;
 pub mod thread;

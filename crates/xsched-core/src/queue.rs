@@ -4,13 +4,16 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use xsched_flow::admission::{AtGate, Place, Placed};
+use xsched_flow::journal::Record;
+use xsched_flow::timeline::{Evidence, Presumed};
 use xsched_proto::segment::{Counter, QueueSlot, gate};
 
 use crate::estimate::UNKNOWN_NS;
 use crate::group::{Group, Left, wake_all_private};
 use crate::inherit::Lend;
 use crate::runtime::Runtime;
-use crate::{Platform, inspect, now_ns, thread};
+use crate::{Platform, inspect, journal, now_ns, thread};
 
 mod bound;
 mod learn;
@@ -346,7 +349,20 @@ impl XQueue {
             let word = slot.gate.load(Acquire);
             if word & gate::OPEN_MASK == 0 {
                 let held = work.ahead && !work.loads && has_gates && bound_ns != 0 && word & gate::LOOSE == 0;
-                if held && fits_ahead(rt, group) {
+                let fits = held && fits_ahead(rt, group);
+                journal::record(|| {
+                    let ask = AtGate {
+                        word,
+                        can_prequeue: work.ahead,
+                        loads: work.loads,
+                        has_gates,
+                        budgeted: bound_ns != 0,
+                    };
+                    // Commands may complete meanwhile: where they did not fit, the number that counted is gone.
+                    let issued = if fits { 0 } else { u64::MAX };
+                    Record::AtGate(ask, issued, fits)
+                });
+                if fits {
                     ahead = Some(after(turn));
                     break;
                 }
@@ -366,6 +382,24 @@ impl XQueue {
         }
         // What comes behind a gate of this very turn waits with it.
         let first_ahead = ahead.is_some_and(|after| self.gated_after.swap(after, Relaxed) != after);
+        let asked = journal::is_on().then(|| Place {
+            estimate_ns: estimate,
+            issued_ns: self.issued_ns.load(Relaxed),
+            fenced: self.marked.load(Relaxed),
+            fenced_ns: self.marked_ns.load(Relaxed),
+            gated_ns: self.gated_ns.load(Relaxed),
+            before,
+            budget_us: slot.bound_us.load(Relaxed),
+            budget_commands: slot.bound_commands.load(Relaxed),
+            first_prequeued: first_ahead,
+            has_gates,
+            forced: rt.forced_level().is_some(),
+            in_order: self.in_order(),
+            calls_back: self.platform(rt).reports_completion(),
+            blocking: work.blocking,
+            seq: 0,
+        });
+        let busy = if asked.is_some() { self.busy_others(rt) } else { 0 };
         let device_gate = first_ahead || has_gates && bound_ns != 0 && self.is_gated(rt, bound_ns, estimate_ns);
         let is_unbounded = bound_ns == 0 && slot.bound_commands.load(Relaxed) == 0;
         if bound_ns != 0
@@ -406,6 +440,10 @@ impl XQueue {
                         || !thread::is_beginning(before) && thread::is_followed(before))
                 || bound_ns != 0
                     && (estimate.is_none() || issued_ns.saturating_sub(self.marked_ns.load(Relaxed)) >= mark_ns));
+        if let Some(ask) = asked {
+            let placed = Placed { fence: mark, device_gate };
+            journal::record(|| Record::Place(Place { seq, ..ask }, busy, self.has_few_marks(), placed));
+        }
         admission.mark = mark;
         admission.device_gate = device_gate;
         admission.ahead = ahead.is_some();
@@ -594,7 +632,19 @@ impl XQueue {
         let fast = self.fast_launches(rt);
         let launches = fast.wrapping_add(tracked);
         let since = self.seen_launches.swap(launches, Relaxed);
-        if since != launches || followed || self.waits_for_turn(rt) {
+        let held = self.waits_for_turn(rt);
+        let given_up = since == launches && !followed && !held;
+        journal::record(|| {
+            let ask = Presumed {
+                fenced: followed,
+                held,
+                in_order: self.in_order(),
+                counted_done: false,
+                silent: since == launches,
+            };
+            Record::Presumes(ask, Evidence::Silence, given_up)
+        });
+        if !given_up {
             return;
         }
         self.fast_done.fetch_max(fast, AcqRel);
@@ -611,11 +661,13 @@ impl XQueue {
         let (tracked, issued_ns) = (self.tracked.load(Acquire), self.issued_ns.load(Acquire));
         let followed = self.marked.load(Acquire) <= self.done.load(Acquire);
         // Of the time without rivals there may be much more.
-        if followed
-            && !self.waits_for_turn(rt)
-            && self.in_order()
-            && self.fast_done.load(Acquire) >= self.fast_launches(rt)
-        {
+        let (held, counted_done) = (self.waits_for_turn(rt), self.fast_done.load(Acquire) >= self.fast_launches(rt));
+        let given_up = followed && !held && self.in_order() && counted_done;
+        journal::record(|| {
+            let ask = Presumed { fenced: !followed, held, in_order: self.in_order(), counted_done, silent: false };
+            Record::Presumes(ask, Evidence::Overdue, given_up)
+        });
+        if given_up {
             self.done_ns.fetch_max(issued_ns, AcqRel);
             self.done.fetch_max(tracked, AcqRel);
         }

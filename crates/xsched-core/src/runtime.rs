@@ -705,7 +705,9 @@ impl Runtime {
         }
         // SAFETY: the agent maps the page and never unmaps it while it is published here.
         let beat = unsafe { &(*page).beat_ns }.load(Acquire);
-        now.saturating_sub(beat.max(since)) > LEASE_NS
+        let silent = now.saturating_sub(beat.max(since)) > LEASE_NS;
+        crate::journal::record(|| xsched_flow::journal::Record::Silent(beat, since, now, silent));
+        silent
     }
 
     /// Whether some gate of this process is closed.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use xsched_agent::{Host, Log, Settings, say, say_once};
-use xsched_core::{Runtime, thread};
+use xsched_core::{Runtime, journal, thread};
 use xsched_proto::wire::Described;
 
 use crate::interpose::{resolve, walk};
@@ -55,6 +55,7 @@ fn start() -> Option<&'static Runtime> {
             return None;
         }
         domain::start();
+        start_journal();
         xsched_core::ask_before_waiting(python::holds_the_lock);
         let host = Host { platforms: platform::PLATFORMS, describe };
         match xsched_agent::start(Settings::read(|name| std::env::var(name).ok()), host) {
@@ -78,6 +79,14 @@ fn start() -> Option<&'static Runtime> {
     RUNTIME.store(std::ptr::from_ref(rt).cast_mut(), Release);
     STAGE.store(RUNNING, Release);
     Some(rt)
+}
+
+/// `XSCHED_JOURNAL` names a folder for what the models are asked and answer.
+fn start_journal() {
+    let Some(folder) = std::env::var_os("XSCHED_JOURNAL").filter(|folder| !folder.is_empty()) else { return };
+    if let Err(e) = journal::start(folder.as_ref()) {
+        say(&format!("XSCHED_JOURNAL ignored: cannot write in {}: {e}", folder.display()));
+    }
 }
 
 /// When this library is loaded, since a handler that is registered while another thread forks does not act in that
@@ -113,6 +122,7 @@ extern "C" fn at_exit() {
             rt.end_looking();
         }
         platform::hsa::release();
+        journal::end();
     });
 }
 
@@ -132,6 +142,7 @@ unsafe extern "C" fn in_forked_child() {
         return;
     }
     thread::forget_all();
+    journal::forget();
     domain::forget_all();
     xsched_core::close_all_in_child();
     platform::forget_late_marks();

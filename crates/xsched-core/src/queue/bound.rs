@@ -2,13 +2,15 @@
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_flow::admission::{Budget, InFlight, Pause};
+use xsched_flow::journal::Record;
 use xsched_proto::segment::gate;
 
 use super::XQueue;
 use crate::estimate::UNKNOWN_NS;
 use crate::group::Group;
 use crate::runtime::Runtime;
-use crate::{now_ns, thread};
+use crate::{journal, now_ns, thread};
 
 /// The bound lets one more command through when nothing completed for this long, in ns (or four times the bound).
 const ESCAPE_NS: u64 = 5_000_000;
@@ -40,14 +42,24 @@ impl XQueue {
             bound_ns *= GATED;
         }
         let commands = u64::from(slot.bound_commands.load(Relaxed));
+        let first = core::cell::RefCell::new(true);
         let fits = || {
             let (n, ns) = rt.queues_of(group).map(XQueue::in_flight).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
             // What the running command has left is looked at only where it decides: it takes a lock and the time.
+            let mut consumed = 0;
             let time = bound_ns == 0 || n == 0 || ns + estimate_ns <= bound_ns || {
-                let left = ns.saturating_sub(self.consumed_ns());
+                consumed = self.consumed_ns();
+                let left = ns.saturating_sub(consumed);
                 left + estimate_ns <= bound_ns || left <= LEAD_NS
             };
-            time && (commands == 0 || n < commands)
+            let fits = time && (commands == 0 || n < commands);
+            if fits || core::mem::take(&mut *first.borrow_mut()) {
+                journal::record(|| {
+                    let (budget, in_flight) = (Budget { ns: bound_ns, commands }, InFlight { commands: n, ns });
+                    Record::Fits(budget, in_flight, estimate_ns, consumed, fits)
+                });
+            }
+            fits
         };
         if bound_ns == 0 && commands == 0 {
             return true;
@@ -70,6 +82,7 @@ impl XQueue {
         let untracked = |q: &XQueue| q.fast_launches(rt).saturating_sub(q.fast_done.load(Acquire));
         let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1 + untracked(q) * UNKNOWN_NS).sum::<u64>();
         let patience = ESCAPE_NS.max(4 * bound_ns).max((2 * expected_ns).min(ESCAPE_LONG_NS));
+        journal::record(|| Record::Patience(bound_ns, expected_ns, patience));
         let polled = !self.platform(rt).reports_completion();
         let began = now_ns();
         let mut since = began;
@@ -104,16 +117,20 @@ impl XQueue {
                 // thousands of times: each time in a row lets twice as many through.
                 let row = group.escapes.fetch_add(1, Relaxed).min(12);
                 group.escape_credit.store((1 << row) - 1, Relaxed);
+                journal::record(|| Record::Override(row, (1 << row) - 1));
                 break true;
             }
             let limit = if polled {
                 // The next command is due a little before the next completion.
-                let due = self.next_completion_ns(now_ns()) - LEAD_NS as i64;
+                let due_ns = self.next_completion_ns(now_ns());
+                let due = due_ns - LEAD_NS as i64;
                 if (-((LEAD_NS + AWAKE_NS) as i64)..=AWAKE_NS as i64).contains(&due) {
                     rustix::thread::sched_yield();
                     continue;
                 }
-                if due > 0 { (due as u64 - AWAKE_NS).min(POLL_NS) } else { POLL_NS }
+                let sleep = if due > 0 { (due as u64 - AWAKE_NS).min(POLL_NS) } else { POLL_NS };
+                journal::record(|| Record::Pause(due_ns, Pause::Sleep(sleep)));
+                sleep
             } else {
                 patience - waited
             };
@@ -163,8 +180,13 @@ impl XQueue {
             return true;
         }
         let ungated_ns = self.issued_ns.load(Relaxed).saturating_sub(self.gated_ns.load(Relaxed)) + estimate_ns;
-        let others = || rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().0 > 0).count();
-        ungated_ns > bound_ns || ungated_ns > LONG_NS && ungated_ns > bound_ns / (1 + others() as u64)
+        ungated_ns > bound_ns || ungated_ns > LONG_NS && ungated_ns > bound_ns / (1 + self.busy_others(rt))
+    }
+
+    /// Other queues of the group that have work.
+    pub(super) fn busy_others(&self, rt: &Runtime) -> u64 {
+        let others = rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().0 > 0);
+        others.count() as u64
     }
 
     /// When the next mark should be reached, in ns from now; negative = that time has passed.

@@ -2,10 +2,13 @@
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_flow::estimate::{Fence, Lesson, Pace, Seen};
+use xsched_flow::journal::Record;
 use xsched_proto::segment::gate;
 
 use super::{Mark, XQueue};
 use crate::estimate::UNKNOWN_NS;
+use crate::journal;
 use crate::runtime::Runtime;
 
 /// What a command that had company on the device took is divided by this to be sure of it.
@@ -38,6 +41,10 @@ impl XQueue {
         let before_late_ns = self.last_late_ns.swap(late_ns, Relaxed);
         // What waited for another turn took a time that says nothing.
         let turn = self.group(rt).slot(rt).turns.load(Relaxed);
+        let told = Told::new(|| {
+            let seen = Seen { before_ns: before, before_late_ns, ..self.seen(rt, now, late_ns) };
+            (seen, fences(rt, passed))
+        });
         if passed.iter().any(|m| m.key != 0 && m.turn != Some(turn)) {
             return;
         }
@@ -54,6 +61,7 @@ impl XQueue {
             if others <= exact.min(took) && late_ns <= exact && (before_late_ns <= exact || first.at > before) {
                 let took = took - others;
                 let alone = self.is_alone(rt);
+                told.learned(|| Lesson::Sample { key: mark.key, ns: took, exclusive: alone, tells: true });
                 rt.estimates.sample(mark.key, took, alone);
                 let slot = self.group(rt).slot(rt);
                 let ns = if alone {
@@ -75,6 +83,7 @@ impl XQueue {
         if all_followed && most < expected {
             for mark in passed {
                 let share = u128::from(mark.estimate_ns) * u128::from(most) / u128::from(expected);
+                told.learned(|| Lesson::Lower { key: mark.key, ns: share as u64 });
                 rt.estimates.lower(mark.key, share as u64);
             }
             return;
@@ -87,15 +96,59 @@ impl XQueue {
         if commands == last.seq.saturating_sub(self.done.load(Acquire)) {
             let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
             let rest = left.checked_div(count).unwrap_or(0).max(most / commands.max(1));
-            unknown().for_each(|mark| rt.estimates.lower(mark.key, rest));
+            unknown().for_each(|mark| {
+                told.learned(|| Lesson::Lower { key: mark.key, ns: rest });
+                rt.estimates.lower(mark.key, rest);
+            });
         }
-        passed.iter().filter(|m| most < m.estimate_ns).for_each(|mark| rt.estimates.lower(mark.key, most));
+        passed.iter().filter(|m| most < m.estimate_ns).for_each(|mark| {
+            told.learned(|| Lesson::Lower { key: mark.key, ns: most });
+            rt.estimates.lower(mark.key, most);
+        });
     }
 
     /// Commands that are expected to be shorter than they are would fill the device beyond the bound, and nobody would wait
     /// for the bound and see how long they take. But where the device was at work without a pause, all up to the one it is at
     /// now cannot have taken less than that.
     pub(super) fn learn_pace(&self, rt: &Runtime, passed: &[Mark], next: Option<&Mark>, now: u64, late_ns: u64) {
+        if !journal::is_on() {
+            return self.learn_pace_into(rt, passed, next, now, late_ns, &mut |_| {});
+        }
+        let pace = || Pace { since_ns: self.busy_since.load(Relaxed), from_ns: self.busy_from_ns.load(Relaxed) };
+        let (before, seen, known) = (pace(), self.seen(rt, now, late_ns), fences(rt, passed));
+        let group = self.group(rt);
+        let others = rt.queues_of(group).any(|q| q.index != self.index && q.in_flight().0 > 0);
+        let measurable = seen.exclusive && seen.budgeted && self.in_order() && !others;
+        let mut lessons = Vec::new();
+        self.learn_pace_into(rt, passed, next, now, late_ns, &mut |lesson| lessons.push(lesson));
+        let next = next.map(fence);
+        journal::record(|| Record::Pace(before, seen, known, next, measurable, lessons, pace()));
+    }
+
+    fn seen(&self, rt: &Runtime, now: u64, late_ns: u64) -> Seen {
+        let slot = self.group(rt).slot(rt);
+        Seen {
+            now_ns: now,
+            late_ns,
+            before_ns: 0,
+            before_late_ns: 0,
+            epoch: slot.turns.load(Relaxed),
+            done: self.done.load(Acquire),
+            done_ns: self.done_ns.load(Acquire),
+            exclusive: self.is_alone(rt),
+            budgeted: slot.bound_us.load(Relaxed) != 0,
+        }
+    }
+
+    fn learn_pace_into(
+        &self,
+        rt: &Runtime,
+        passed: &[Mark],
+        next: Option<&Mark>,
+        now: u64,
+        late_ns: u64,
+        learns: &mut dyn FnMut(Lesson),
+    ) {
         let (Some(last), Some(next)) = (passed.last(), next) else { return self.busy_since.store(0, Relaxed) };
         let group = self.group(rt);
         let slot = group.slot(rt);
@@ -118,8 +171,50 @@ impl XQueue {
         if no_pause && expected != 0 && expected < took {
             for mark in passed.iter().filter(|m| rt.estimates.get(m.key).is_some()) {
                 let ns = u128::from(mark.estimate_ns) * u128::from(took) / u128::from(expected);
+                learns(Lesson::Sample { key: mark.key, ns: ns as u64, exclusive: true, tells: false });
                 rt.estimates.sample(mark.key, ns as u64, true);
             }
+        }
+    }
+}
+
+fn fence(mark: &Mark) -> Fence {
+    Fence {
+        seq: mark.seq,
+        issued_ns: mark.issued_ns,
+        estimate_ns: mark.estimate_ns,
+        commands: mark.commands,
+        key: mark.key,
+        at_ns: mark.at,
+        epoch: mark.turn,
+    }
+}
+
+fn fences(rt: &Runtime, marks: &[Mark]) -> Vec<(Fence, Option<u64>)> {
+    marks.iter().map(|mark| (fence(mark), rt.estimates.get(mark.key))).collect()
+}
+
+type Asked = (Seen, Vec<(Fence, Option<u64>)>);
+
+/// Gathers the lessons of one look for the journal, and writes them when dropped.
+struct Told(Option<(Asked, core::cell::RefCell<Vec<Lesson>>)>);
+
+impl Told {
+    fn new(asked: impl FnOnce() -> Asked) -> Told {
+        Told(journal::is_on().then(|| (asked(), Default::default())))
+    }
+
+    fn learned(&self, lesson: impl FnOnce() -> Lesson) {
+        if let Some((_, lessons)) = &self.0 {
+            lessons.borrow_mut().push(lesson());
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(((seen, fences), lessons)) = self.0.take() {
+            journal::record(|| Record::Learn(seen, fences, lessons.into_inner()));
         }
     }
 }

@@ -1,0 +1,90 @@
+//! The journal of a process: what the models are asked and answer, written to a file if that was asked for.
+//!
+//! Off, it costs one load wherever a model is asked, and nothing where a launch finds the gate open: no model is asked there.
+
+use core::sync::atomic::{AtomicBool, Ordering::*};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+
+use xsched_flow::journal::{MAGIC, Record, encode};
+
+/// A journal ends when it has so many bytes: enough for seconds of a busy program, and small enough to be kept.
+const MOST_BYTES: usize = 3 << 20;
+/// It is written in pieces of so many bytes.
+const PIECE_BYTES: usize = 16 << 10;
+
+static ON: AtomicBool = AtomicBool::new(false);
+static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
+
+struct Writer {
+    file: File,
+    piece: Vec<u8>,
+    written: usize,
+}
+
+/// Whether there is one.
+#[inline]
+pub fn is_on() -> bool {
+    ON.load(Relaxed)
+}
+
+/// Begins a journal in a folder: `PID.xsj`.
+///
+/// # Errors
+/// When the file cannot be made.
+pub fn start(folder: &Path) -> std::io::Result<()> {
+    let file = File::create(folder.join(format!("{}.xsj", std::process::id())))?;
+    let mut writer = WRITER.lock().unwrap_or_else(|e| e.into_inner());
+    *writer = Some(Writer { file, piece: MAGIC.to_vec(), written: 0 });
+    ON.store(true, Release);
+    Ok(())
+}
+
+/// Adds a record, if there is a journal.
+#[inline]
+pub fn record(record: impl FnOnce() -> Record) {
+    if is_on() {
+        write(&record());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn write(record: &Record) {
+    let mut writer = WRITER.lock().unwrap_or_else(|e| e.into_inner());
+    let Some(open) = writer.as_mut() else { return };
+    encode(record, &mut open.piece);
+    if open.piece.len() >= PIECE_BYTES {
+        open.flush();
+        if open.written >= MOST_BYTES {
+            ON.store(false, Relaxed);
+            *writer = None;
+        }
+    }
+}
+
+impl Writer {
+    fn flush(&mut self) {
+        // A full disk ends the journal early; a replay sees that.
+        let _ = self.file.write_all(&self.piece);
+        self.written += self.piece.len();
+        self.piece.clear();
+    }
+}
+
+/// Writes what is left; to be called when the process ends.
+pub fn end() {
+    if ON.swap(false, AcqRel)
+        && let Ok(mut writer) = WRITER.try_lock()
+        && let Some(open) = writer.as_mut()
+    {
+        open.flush();
+    }
+}
+
+/// In a forked child: the file is the parent's.
+pub fn forget() {
+    ON.store(false, Release);
+}

@@ -1,0 +1,222 @@
+//! Whether a command may enter the driver, and what goes with it.
+//!
+//! Three questions, in this order: the gate ([`at_gate`]), the in-flight budget ([`fits`]), and, once both let the command pass,
+//! what is placed with it ([`place`]). The core asks the first two again whenever a wait ends.
+
+use serde::{Deserialize, Serialize};
+use xsched_proto::segment::gate;
+
+use crate::tuning::*;
+
+/// What counts at a closed gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtGate {
+    /// The gate word.
+    pub word: u32,
+    /// The driver takes the command at once, whatever its queue waits for.
+    pub can_prequeue: bool,
+    /// The driver may load code for it.
+    pub loads: bool,
+    /// The queue's commands get gates on the device.
+    pub has_gates: bool,
+    /// The budget is in force.
+    pub budgeted: bool,
+}
+
+/// Whether the command may be pre-queued behind a device gate, `issued` commands of the group being in flight or pre-queued
+/// already; else its thread waits. A program that is slow at giving commands gets ahead so, and the device finds work when the
+/// group's grant comes, before any thread has woken up.
+#[inline]
+pub fn at_gate(ask: &AtGate, issued: impl FnOnce() -> u64) -> bool {
+    ask.can_prequeue
+        && !ask.loads
+        && ask.has_gates
+        && ask.budgeted
+        && ask.word & gate::LOOSE == 0
+        && issued() < PREQUEUED_COMMANDS
+}
+
+/// The in-flight budget of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Device time in flight at most, in ns; 0 = no such limit.
+    pub ns: u64,
+    /// Commands in flight at most; 0 = no such limit.
+    pub commands: u64,
+}
+
+impl Budget {
+    /// Of a group that was told so many µs and commands. Where the device has gates, more may be in flight.
+    #[inline]
+    pub fn new(us: u32, commands: u32, has_gates: bool) -> Budget {
+        let times = if has_gates { GATED_BUDGETS } else { 1 };
+        Budget { ns: u64::from(us) * 1000 * times, commands: u64::from(commands) }
+    }
+
+    /// Nothing is limited.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.ns == 0 && self.commands == 0
+    }
+}
+
+/// What is in flight, of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// Fenced commands.
+    pub commands: u64,
+    /// Their expected device time, in ns.
+    pub ns: u64,
+}
+
+/// Whether one more command of `estimate_ns` fits into the budget. `consumed_ns` says how much of what is in flight the running
+/// command has used up: it is asked only where it decides.
+#[inline]
+pub fn fits(budget: &Budget, in_flight: &InFlight, estimate_ns: u64, consumed_ns: impl FnOnce() -> u64) -> bool {
+    let time = budget.ns == 0 || in_flight.commands == 0 || in_flight.ns + estimate_ns <= budget.ns || {
+        let left = in_flight.ns.saturating_sub(consumed_ns());
+        left + estimate_ns <= budget.ns || left <= LEAD_NS
+    };
+    time && (budget.commands == 0 || in_flight.commands < budget.commands)
+}
+
+/// What a thread that waits for the budget does until its next look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pause {
+    /// Looks again at once.
+    Awake,
+    /// Sleeps for so many ns at most.
+    Sleep(u64),
+}
+
+/// See [`Pause`]; `due_ns` = when the next completion is due, from now.
+#[inline]
+pub fn pause(due_ns: i64) -> Pause {
+    // The next command is due a little before the next completion.
+    let due = due_ns.saturating_sub(LEAD_NS as i64);
+    if (-((LEAD_NS + AWAKE_NS) as i64)..=AWAKE_NS as i64).contains(&due) {
+        return Pause::Awake;
+    }
+    Pause::Sleep(if due > 0 { (due as u64 - AWAKE_NS).min(BUDGET_POLL_NS) } else { BUDGET_POLL_NS })
+}
+
+/// A command that passes, and where its queue stands. Two cache lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its number among the queue's numbered commands.
+    pub seq: u64,
+    /// Expected device time, in ns, if it was ever measured.
+    pub estimate_ns: Option<u64>,
+    /// The same, summed over all numbered commands of the queue before this one, in ns.
+    pub issued_ns: u64,
+    /// [`Place::seq`] of the last fenced command.
+    pub fenced: u64,
+    /// [`Place::issued_ns`] up to and including that one.
+    pub fenced_ns: u64,
+    /// [`Place::issued_ns`] at the last gate on the device.
+    pub gated_ns: u64,
+    /// Launches of this thread on this queue before this one.
+    pub before: u64,
+    /// The budget, in µs; 0 = none.
+    pub budget_us: u32,
+    /// The same in commands.
+    pub budget_commands: u32,
+    /// It is the first one pre-queued during this grant epoch.
+    pub first_prequeued: bool,
+    /// The queue's commands get gates on the device.
+    pub has_gates: bool,
+    /// The level was asked for by number: each command gets a gate.
+    pub forced: bool,
+    /// Commands complete in their order.
+    pub in_order: bool,
+    /// Completion is told by a callback; else the device writes into memory.
+    pub calls_back: bool,
+    /// The call returns when the command is complete.
+    pub blocking: bool,
+}
+
+/// What is placed with a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// A completion fence behind it.
+    pub fence: bool,
+    /// A gate on the device before it.
+    pub device_gate: bool,
+}
+
+const _: () = assert!(size_of::<Place>() <= 128);
+
+/// Says what is placed with a command. `busy_queues` counts the group's other queues that have work; `few_fences` says whether
+/// fewer than [`FEW_FENCES`] are under way: both are asked only where they decide.
+#[inline]
+pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl FnOnce() -> bool) -> Placed {
+    let budget_ns = u64::from(ask.budget_us) * 1000;
+    let gated = ask.has_gates && budget_ns != 0 && is_gated(ask, budget_ns, busy_queues);
+    Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.first_prequeued || gated }
+}
+
+/// Whether a command gets a gate, where there are any. Not each: a gate costs what a short kernel takes. Queues of the group that
+/// have work share what may run ungated, down to the length of a long command each.
+#[inline]
+fn is_gated(ask: &Place, budget_ns: u64, busy_queues: impl FnOnce() -> u64) -> bool {
+    let estimate_ns = ask.estimate_ns.unwrap_or(UNKNOWN_NS);
+    if ask.forced || estimate_ns >= LONG_COMMAND_NS {
+        return true;
+    }
+    let ungated_ns = ask.issued_ns.saturating_sub(ask.gated_ns) + estimate_ns;
+    ungated_ns > budget_ns || ungated_ns > LONG_COMMAND_NS && ungated_ns > budget_ns / (1 + busy_queues())
+}
+
+/// Unbudgeted queues need few fences: enough to detect draining and to sample kernel times, more at first so that long kernels
+/// are found early.
+#[inline]
+fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> bool {
+    if ask.blocking {
+        return false;
+    }
+    let every = match u64::from(ask.budget_commands) {
+        0 => FENCE_COMMANDS,
+        commands => (commands / 2).clamp(1, FENCE_COMMANDS),
+    };
+    if !ask.in_order || ask.seq.saturating_sub(ask.fenced) >= every {
+        return true;
+    }
+    // Each callback costs as much as a launch.
+    let (samples, every_ns) = if ask.calls_back {
+        (false, (budget_ns / 4).min(SPARSE_FENCE_NS))
+    } else {
+        let every_ns = if ask.has_gates { SPARSE_FENCE_NS.min(budget_ns / 2).max(FENCE_NS) } else { FENCE_NS };
+        (is_sample(ask.seq) || is_sample(ask.seq.wrapping_sub(1)), every_ns)
+    };
+    if samples {
+        return true;
+    }
+    if budget_ns == 0 {
+        let early = ask.before < FIRST_FENCES && few_fences();
+        return ask.budget_commands == 0 && (early || !is_beginning(ask.before) && is_followed(ask.before));
+    }
+    let unfenced_ns = (ask.issued_ns + ask.estimate_ns.unwrap_or(UNKNOWN_NS)).saturating_sub(ask.fenced_ns);
+    ask.estimate_ns.is_none() || unfenced_ns >= every_ns
+}
+
+/// Some commands, chosen without regard to any period that the program may have, are fenced by themselves, and so is the next
+/// one: their time is measured anew.
+#[inline]
+fn is_sample(seq: u64) -> bool {
+    let bits = if seq < SETTLED { SAMPLE_BITS.0 } else { SAMPLE_BITS.1 };
+    seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits) == 0
+}
+
+/// Which launches of a thread on an unbudgeted queue take the slow path, by how many came before: a beginning, by which its
+/// kernels become known, then as many as it takes to see that it progresses, and some two in a row, which tell how long the
+/// second one took.
+#[inline]
+pub fn is_followed(before: u64) -> bool {
+    is_beginning(before) || before.is_multiple_of(FOLLOW_EVERY) || before % FOLLOW_PAIR_EVERY == 1
+}
+
+/// A thread's first launches on a queue.
+#[inline]
+pub fn is_beginning(before: u64) -> bool {
+    before < BEGINNING
+}

@@ -1,0 +1,257 @@
+//! How long a kind of command (function and grid) keeps the device busy, learned from when completions are seen.
+
+use serde::{Deserialize, Serialize};
+
+use crate::tuning::*;
+
+/// What is known of one kind of command. Eight bytes, so that the core keeps it in one atomic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Average, in units of 64 ns so that 32 bits reach four minutes; 0 = no sample yet.
+    time: u32,
+    /// Samples in a row that were far too long.
+    outliers: u8,
+    /// Samples taken beside others.
+    shared: u8,
+}
+
+impl Cell {
+    /// From what was learned so far: an average in units of 64 ns, outliers in a row, samples beside others.
+    pub fn from_parts(time: u32, outliers: u32, shared: u32) -> Cell {
+        let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
+        Cell { time, outliers: byte(outliers), shared: byte(shared) }
+    }
+
+    /// As one word.
+    #[inline]
+    pub fn bits(self) -> u64 {
+        u64::from(self.time) | u64::from(self.outliers) << 32 | u64::from(self.shared) << 40
+    }
+
+    /// The inverse of [`Cell::bits`].
+    #[inline]
+    pub fn from_bits(bits: u64) -> Cell {
+        Cell { time: bits as u32, outliers: (bits >> 32) as u8, shared: (bits >> 40) as u8 }
+    }
+
+    fn units(ns: u64) -> u32 {
+        u32::try_from((ns >> 6).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Expected device time, in ns.
+    #[inline]
+    pub fn expected_ns(self) -> Option<u64> {
+        (self.time != 0).then_some(u64::from(self.time) << 6)
+    }
+
+    /// The shortest of its times beside others, in ns; `None` until it was measured often enough that it cannot have waited for
+    /// another program's long command every time.
+    pub fn shortest_shared_ns(self) -> Option<u64> {
+        (u32::from(self.shared) >= SHARED_SAMPLES).then(|| u64::from(self.time) << 6)
+    }
+
+    /// Takes a measured time. An outlier counts only after several in a row. A time taken beside others may hold some of theirs:
+    /// it counts only where it is shorter.
+    pub fn sample(self, ns: u64, exclusive: bool) -> Cell {
+        let sample = Cell::units(ns);
+        let shared = if exclusive { self.shared } else { self.shared.saturating_add(1) };
+        let old = self.time;
+        let time = if old == 0 {
+            sample
+        } else if !exclusive {
+            if sample >= old {
+                return Cell { shared, ..self };
+            }
+            (old / 4).saturating_add(sample / 4 * 3).max(1)
+        } else if sample > old.saturating_mul(OUTLIER_TIMES) {
+            let outliers = self.outliers + 1;
+            if u32::from(outliers) < OUTLIERS_IN_A_ROW {
+                return Cell { outliers, ..self };
+            }
+            sample
+        } else {
+            (old.saturating_mul(AVERAGE_PARTS - 1) / AVERAGE_PARTS).saturating_add(sample / AVERAGE_PARTS).max(1)
+        };
+        Cell { time, outliers: 0, shared }
+    }
+
+    /// The command takes no longer than this.
+    pub fn lower(self, ns: u64) -> Cell {
+        let most = Cell::units(ns);
+        if self.time == 0 || most < self.time { Cell { time: most, ..self } } else { self }
+    }
+}
+
+/// A completion fence that the device has reached, and what it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// Number of the fenced command among the numbered ones of its queue.
+    pub seq: u64,
+    /// Expected time of all numbered commands up to and including it, in ns.
+    pub issued_ns: u64,
+    /// Its own expected time, in ns.
+    pub estimate_ns: u64,
+    /// Commands since the fence before.
+    pub commands: u64,
+    /// The kind of the fenced command; 0 = unknown.
+    pub key: u64,
+    /// When it was placed, in ns.
+    pub at_ns: u64,
+    /// The grant epoch it belongs to; none = pre-queued.
+    pub epoch: Option<u32>,
+}
+
+/// What is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lesson {
+    /// A kind of command took so long, in ns. `exclusive` = nothing else was on the device.
+    Sample {
+        /// Which kind.
+        key: u64,
+        /// How long.
+        ns: u64,
+        /// See [`Cell::sample`].
+        exclusive: bool,
+        /// It also tells the daemon how long the group's commands are.
+        tells: bool,
+    },
+    /// It takes no longer than this, in ns.
+    Lower {
+        /// Which kind.
+        key: u64,
+        /// How long.
+        ns: u64,
+    },
+}
+
+/// A look at a queue whose device writes completions into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// When, in ns.
+    pub now_ns: u64,
+    /// How long before that the last look was: no fence had been reached then, in ns.
+    pub late_ns: u64,
+    /// When the last fences were seen reached, in ns, …
+    pub before_ns: u64,
+    /// … and how much earlier that may have been.
+    pub before_late_ns: u64,
+    /// The current grant epoch.
+    pub epoch: u32,
+    /// Numbered commands that are complete so far.
+    pub done: u64,
+    /// Their expected time, in ns.
+    pub done_ns: u64,
+    /// Nothing else is on the device.
+    pub exclusive: bool,
+    /// The budget is in force.
+    pub budgeted: bool,
+}
+
+/// What follows for the daemon's knowledge of the longest command of a group, in ns, from a [`Lesson::Sample`] that `tells`:
+/// never held to a budget, a command beside others shared the device with few of them most of the time.
+pub fn told_ns(cell: Cell, exclusive: bool, budgeted: bool) -> u64 {
+    if exclusive {
+        cell.expected_ns().unwrap_or(0)
+    } else if !budgeted {
+        cell.shortest_shared_ns().unwrap_or(0) / SHARED_BY
+    } else {
+        0
+    }
+}
+
+/// Learns from the fences that are seen reached at a look, in their order. `known` = what is expected of a kind of command now.
+pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>, mut learns: impl FnMut(Lesson)) {
+    let ([first, ..], [.., last]) = (reached, reached) else { return };
+    // What waited for another grant took a time that says nothing.
+    if reached.iter().any(|f| f.key != 0 && f.epoch != Some(seen.epoch)) {
+        return;
+    }
+    let all_single = reached.iter().all(|f| f.commands == 1);
+    // Of several commands with a fence each, the time is that of the longest but for what the others are known to take: a short
+    // command behind a long one is reached before anything looks.
+    if let Some((at, fence)) = reached.iter().enumerate().max_by_key(|(_, f)| f.estimate_ns)
+        && fence.key != 0
+        && all_single
+        && reached.iter().enumerate().all(|(i, f)| i == at || known(f.key).is_some())
+    {
+        let others = reached.iter().map(|f| f.estimate_ns).sum::<u64>() - fence.estimate_ns;
+        let took = seen.now_ns.saturating_sub(seen.before_ns.max(first.at_ns));
+        let exact = EXACT_NS.max(took / EXACT_PART);
+        let began_exactly = seen.before_late_ns <= exact || first.at_ns > seen.before_ns;
+        if others <= exact.min(took) && seen.late_ns <= exact && began_exactly {
+            let (key, ns, exclusive) = (fence.key, took - others, seen.exclusive);
+            return learns(Lesson::Sample { key, ns, exclusive, tells: true });
+        }
+    }
+    // However late they were seen: together they cannot have taken longer than this.
+    let since_ns = seen.before_ns.saturating_sub(seen.before_late_ns).max(first.at_ns);
+    let most = seen.now_ns.saturating_sub(since_ns);
+    let expected = last.issued_ns.saturating_sub(seen.done_ns);
+    if all_single && most < expected {
+        for fence in reached {
+            learns(Lesson::Lower { key: fence.key, ns: part(fence.estimate_ns, most, expected) });
+        }
+        return;
+    }
+    // For commands of which nothing is known, what the others leave of the time is a beginning. Not where some were only
+    // counted: of those most may have been complete when the first fence was placed.
+    let is_unknown = |f: &&Fence| f.key != 0 && known(f.key).is_none();
+    let count = reached.iter().filter(is_unknown).count() as u64;
+    let commands = reached.iter().map(|f| f.commands).sum::<u64>();
+    if commands == last.seq.saturating_sub(seen.done) {
+        let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
+        let ns = left.checked_div(count).unwrap_or(0).max(most / commands.max(1));
+        reached.iter().filter(is_unknown).for_each(|f| learns(Lesson::Lower { key: f.key, ns }));
+    }
+    let shorter = reached.iter().filter(|f| most < f.estimate_ns);
+    shorter.for_each(|f| learns(Lesson::Lower { key: f.key, ns: most }));
+}
+
+/// Where a queue's pace is measured from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Since when the device has been at work on the queue without a pause, in ns; 0 = it is not known to be.
+    pub since_ns: u64,
+    /// Expected time of the numbered commands that were complete then, in ns.
+    pub from_ns: u64,
+}
+
+/// Learns from the pace: where the device was at work without a pause, all up to the command it is at now cannot have taken less
+/// than that. Commands that are expected to be shorter than they are would otherwise fill the device beyond the budget, and no
+/// thread would wait for the budget and measure them. `next` = the first fence that is not reached; `measurable` = the queue is
+/// in order, budgeted, alone on the device and the only one of its group with work. Returns where to measure from now on.
+pub fn learn_pace(
+    pace: Pace,
+    seen: &Seen,
+    reached: &[Fence],
+    next: Option<&Fence>,
+    measurable: bool,
+    known: impl Fn(u64) -> Option<u64>,
+    mut learns: impl FnMut(Lesson),
+) -> Pace {
+    let nothing = Pace { since_ns: 0, ..pace };
+    let (Some(last), Some(next)) = (reached.last(), next) else { return nothing };
+    let of_now = |f: &Fence| f.epoch == Some(seen.epoch);
+    if !of_now(next) || !reached.iter().all(of_now) || !measurable {
+        return nothing;
+    }
+    // The next command was there before the first of the others was complete.
+    let no_pause = pace.since_ns != 0 && next.at_ns <= seen.now_ns.saturating_sub(seen.late_ns);
+    let took = seen.now_ns.saturating_sub(pace.since_ns);
+    if no_pause && took < PACE_NS {
+        return pace;
+    }
+    let expected = next.issued_ns.saturating_sub(pace.from_ns);
+    if no_pause && expected != 0 && expected < took {
+        for fence in reached.iter().filter(|f| known(f.key).is_some()) {
+            let ns = part(fence.estimate_ns, took, expected);
+            learns(Lesson::Sample { key: fence.key, ns, exclusive: true, tells: false });
+        }
+    }
+    Pace { since_ns: seen.now_ns, from_ns: last.issued_ns }
+}
+
+/// `ns` times `of / whole`.
+fn part(ns: u64, of: u64, whole: u64) -> u64 {
+    (u128::from(ns) * u128::from(of) / u128::from(whole)) as u64
+}

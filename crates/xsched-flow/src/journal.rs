@@ -1,0 +1,223 @@
+//! What the models were asked and what they answered, as a file that replays.
+//!
+//! A journal is [`MAGIC`], then one [`Record`] after the other in postcard's encoding. [`replay`] asks the models again.
+
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::activity::{self, Draining, Emptied, Looks};
+use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
+use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
+use crate::timeline::{self, Evidence, Presumed};
+use crate::watchdog::{self, Bypass};
+
+/// First bytes of a journal; the last one is the format's version.
+pub const MAGIC: [u8; 8] = *b"xsjrnl\0\x01";
+
+/// One ask and its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// [`admission::at_gate`]: commands of the group in flight, where that was looked at; pre-queued?
+    AtGate(AtGate, u64, bool),
+    /// [`admission::fits`]: budget, in flight, estimate and consumed time in ns; fits?
+    Fits(Budget, InFlight, u64, u64, bool),
+    /// [`admission::pause`]: when the next completion is due, in ns.
+    Pause(i64, Pause),
+    /// [`admission::place`]: busy queues, whether few fences are under way.
+    Place(Place, u64, bool, Placed),
+    /// [`timeline::presumes`].
+    Presumes(Presumed, Evidence, bool),
+    /// [`Cell::sample`]: before, ns, exclusive, after.
+    Sample(Cell, u64, bool, Cell),
+    /// [`Cell::lower`]: before, ns, after.
+    Lower(Cell, u64, Cell),
+    /// [`estimate::learn`]: fences with what was known of their kinds.
+    Learn(Seen, Vec<(Fence, Option<u64>)>, Vec<Lesson>),
+    /// [`estimate::learn_pace`]: pace, fences with what was known of their kinds, the next fence, measurable.
+    Pace(Pace, Seen, Vec<(Fence, Option<u64>)>, Option<Fence>, bool, Vec<Lesson>, Pace),
+    /// [`activity::next_grace_ns`]: grace, gap, next, in ns.
+    Grace(u64, u64, u64),
+    /// [`activity::emptied`]: gate word, complete, waiters, in grace.
+    Emptied(u32, bool, u32, bool, Emptied),
+    /// [`activity::is_draining`] and [`activity::is_late`].
+    Draining(Draining, bool, bool),
+    /// [`Looks::look`]: before, now in ns, stopped, rare look due, after.
+    Look(Looks, u64, bool, bool, Looks),
+    /// [`watchdog::patience_ns`]: budget, expected, patience, in ns.
+    Patience(u64, u64, u64),
+    /// [`watchdog::override_commands`].
+    Override(u32, u32),
+    /// [`watchdog::bypasses`].
+    Bypasses(Bypass, bool),
+    /// [`watchdog::releases`]: since, now, in ns.
+    Releases(u64, u64, bool),
+    /// [`watchdog::is_silent`]: beat, closed, now, in ns.
+    Silent(u64, u64, u64, bool),
+}
+
+impl Record {
+    /// Name of the model it belongs to.
+    pub fn model(&self) -> &'static str {
+        match self {
+            Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) => "admission",
+            Record::Presumes(..) => "timeline",
+            Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
+            Record::Grace(..) | Record::Emptied(..) | Record::Draining(..) | Record::Look(..) => "activity",
+            Record::Patience(..)
+            | Record::Override(..)
+            | Record::Bypasses(..)
+            | Record::Releases(..)
+            | Record::Silent(..) => "watchdog",
+        }
+    }
+
+    /// The same ask with the answer that the models give now.
+    pub fn answered_now(&self) -> Record {
+        let lessons =
+            |fences: &[(Fence, Option<u64>)],
+             learn: &dyn Fn(&[Fence], &dyn Fn(u64) -> Option<u64>, &mut dyn FnMut(Lesson))| {
+                let plain: Vec<Fence> = fences.iter().map(|(fence, _)| *fence).collect();
+                // A lesson on a kind of which nothing was known makes it known.
+                let known: BTreeMap<u64, Option<u64>> =
+                    fences.iter().map(|(fence, known)| (fence.key, *known)).collect();
+                let (known, learned) = (RefCell::new(known), RefCell::new(Vec::new()));
+                learn(&plain, &|key| known.borrow().get(&key).copied().flatten(), &mut |lesson| {
+                    let (Lesson::Sample { key, ns, .. } | Lesson::Lower { key, ns }) = lesson;
+                    known.borrow_mut().entry(key).or_default().get_or_insert(ns);
+                    learned.borrow_mut().push(lesson);
+                });
+                learned.into_inner()
+            };
+        match self.clone() {
+            Record::AtGate(ask, issued, _) => Record::AtGate(ask, issued, admission::at_gate(&ask, || issued)),
+            Record::Fits(budget, in_flight, estimate_ns, consumed_ns, _) => {
+                let fits = admission::fits(&budget, &in_flight, estimate_ns, || consumed_ns);
+                Record::Fits(budget, in_flight, estimate_ns, consumed_ns, fits)
+            }
+            Record::Pause(due_ns, _) => Record::Pause(due_ns, admission::pause(due_ns)),
+            Record::Place(ask, busy, few, _) => Record::Place(ask, busy, few, admission::place(&ask, || busy, || few)),
+            Record::Presumes(ask, evidence, _) => Record::Presumes(ask, evidence, timeline::presumes(&ask, evidence)),
+            Record::Sample(cell, ns, exclusive, _) => Record::Sample(cell, ns, exclusive, cell.sample(ns, exclusive)),
+            Record::Lower(cell, ns, _) => Record::Lower(cell, ns, cell.lower(ns)),
+            Record::Learn(seen, fences, _) => {
+                let learned = lessons(&fences, &|plain, known, learns| estimate::learn(&seen, plain, known, learns));
+                Record::Learn(seen, fences, learned)
+            }
+            Record::Pace(pace, seen, fences, next, measurable, ..) => {
+                let after = RefCell::new(pace);
+                let learned = lessons(&fences, &|plain, known, learns| {
+                    *after.borrow_mut() =
+                        estimate::learn_pace(pace, &seen, plain, next.as_ref(), measurable, known, learns);
+                });
+                Record::Pace(pace, seen, fences, next, measurable, learned, after.into_inner())
+            }
+            Record::Grace(grace, gap, _) => Record::Grace(grace, gap, activity::next_grace_ns(grace, gap)),
+            Record::Emptied(word, complete, waiters, grace, _) => {
+                Record::Emptied(word, complete, waiters, grace, activity::emptied(word, complete, waiters, grace))
+            }
+            Record::Draining(ask, ..) => Record::Draining(ask, activity::is_draining(&ask), activity::is_late(&ask)),
+            Record::Look(before, now, stopped, ..) => {
+                let mut after = before;
+                let due = after.look(now, stopped);
+                Record::Look(before, now, stopped, due, after)
+            }
+            Record::Patience(budget, expected, _) => {
+                Record::Patience(budget, expected, watchdog::patience_ns(budget, expected))
+            }
+            Record::Override(row, _) => Record::Override(row, watchdog::override_commands(row)),
+            Record::Bypasses(ask, _) => Record::Bypasses(ask, watchdog::bypasses(&ask)),
+            Record::Releases(since, now, _) => Record::Releases(since, now, watchdog::releases(since, now)),
+            Record::Silent(beat, closed, now, _) => {
+                Record::Silent(beat, closed, now, watchdog::is_silent(beat, closed, now))
+            }
+        }
+    }
+}
+
+/// Appends a record to a journal.
+pub fn encode(record: &Record, to: &mut Vec<u8>) {
+    let taken = std::mem::take(to);
+    // Extending a vector cannot fail.
+    *to = postcard::to_extend(record, taken).unwrap_or_default();
+}
+
+/// What a replay found.
+#[derive(Debug, Default, PartialEq)]
+pub struct Replay {
+    /// Records by model, and how many of them are answered differently now.
+    pub models: BTreeMap<&'static str, (u64, u64)>,
+    /// The first record of each model that is, by its number in the file, and the same ask with today's answer.
+    pub first: BTreeMap<&'static str, (u64, Record, Record)>,
+    /// The file ends within a record: the process was ended while it wrote.
+    pub cut_short: bool,
+}
+
+impl Replay {
+    /// Answers that differ.
+    pub fn differences(&self) -> u64 {
+        self.models.values().map(|(_, different)| different).sum()
+    }
+}
+
+/// Asks the models again what a journal says that they were asked.
+///
+/// # Errors
+/// When the bytes are no journal, or one of another version.
+pub fn replay(journal: &[u8]) -> Result<Replay, String> {
+    let mut rest = journal.strip_prefix(&MAGIC).ok_or("this is no journal of this version")?;
+    let mut found = Replay::default();
+    let mut number = 0;
+    while !rest.is_empty() {
+        match postcard::take_from_bytes::<Record>(rest) {
+            Ok((record, after)) => {
+                rest = after;
+                number += 1;
+                let now = record.answered_now();
+                let (all, different) = found.models.entry(record.model()).or_default();
+                *all += 1;
+                if now != record {
+                    *different += 1;
+                    found.first.entry(record.model()).or_insert((number, record, now));
+                }
+            }
+            Err(postcard::Error::DeserializeUnexpectedEnd) => {
+                found.cut_short = true;
+                break;
+            }
+            Err(e) => return Err(format!("record {} makes no sense: {e}", number + 1)),
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal(records: &[Record]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        records.iter().for_each(|record| encode(record, &mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn a_replay_names_the_first_answer_of_a_model_that_differs() {
+        let (good, bad) = (Record::Grace(200_000, 100_000, 200_000), Record::Grace(200_000, 400_000, 200_000));
+        let found = replay(&journal(&[good.clone(), Record::Override(3, 7), bad.clone(), bad.clone()])).unwrap();
+        assert_eq!(found.models["activity"], (3, 2));
+        assert_eq!(found.models["watchdog"], (1, 0));
+        assert_eq!(found.first["activity"], (3, bad, Record::Grace(200_000, 400_000, 800_000)));
+        assert_eq!(found.differences(), 2);
+        assert_eq!(replay(&journal(&[good])).unwrap().differences(), 0);
+    }
+
+    #[test]
+    fn a_file_cut_short_is_replayed_as_far_as_it_goes_and_another_file_refused() {
+        let whole = journal(&[Record::Override(0, 0), Record::Silent(1, 2, 3, false)]);
+        let found = replay(&whole[..whole.len() - 1]).unwrap();
+        assert!(found.cut_short && found.models["watchdog"] == (1, 0));
+        assert!(replay(b"another file").is_err());
+        assert!(replay(&[&whole[..], &[0xff; 12]].concat()).is_err());
+    }
+}

@@ -1,0 +1,22 @@
+//! What decides when a launch goes on: pure models, as the policies are.
+//!
+//! Each model is a function from a plain snapshot (an *ask*) to a plain answer. Nothing here reads a clock, does I/O, starts a
+//! thread or touches an atomic: the core takes the snapshot, publishes the answer and settles races.
+//!
+//! - [`admission`]: whether a command may enter the driver, and what goes with it: a completion fence, a gate on the device.
+//! - [`timeline`]: how far a queue is, and what may be presumed complete.
+//! - [`estimate`]: how long a kind of command keeps the device busy, learned from completions.
+//! - [`activity`]: idle, ready, draining, drained, in its grace time.
+//! - [`watchdog`]: what must not last for ever: waits for the budget, held commands, a silent daemon.
+//! - [`tuning`]: every constant of these, with its unit and its reason.
+//! - [`journal`]: asks and answers as a file, and the replay that holds a file against the models.
+
+#![forbid(unsafe_code)]
+
+pub mod activity;
+pub mod admission;
+pub mod estimate;
+pub mod journal;
+pub mod timeline;
+pub mod tuning;
+pub mod watchdog;
