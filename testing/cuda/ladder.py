@@ -321,7 +321,7 @@ def environment(work):
     home = work / "home"
     home.mkdir(parents=True, exist_ok=True)
     dropped = ("XSCHED_", "LD_PRELOAD", "CUDA_INJECTION", "COUNT_", "PYTORCH_", "XLA_")
-    env = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    env = {k: v for k, v in os.environ.items() if k == "XSCHED_JOURNAL" or not k.startswith(dropped)}
     return env | {
         "HOME": str(home),
         "PYTHONUSERBASE": site.getuserbase(),  # packages may lie in the real home
