@@ -214,6 +214,11 @@ impl Server {
             self.doomed.push((id, None));
         }
         self.bury();
+        // Connections that were never accepted may hold descriptors too.
+        self.listener.refuse();
+        while let Ok(socket) = self.listener.accept() {
+            self.closer.close_socket(socket);
+        }
         // Programs that use it still do so until their end, which it waits for.
         if let Some(mps) = self.mps.take() {
             mps.end();
