@@ -144,15 +144,13 @@ impl Server {
     fn group_add(&mut self, conn: u64, group: Group) {
         use std::sync::atomic::Ordering::{Relaxed, SeqCst};
         let id = GroupId(self.next_id());
-        let Some(uid) = self.conns.get(&conn).map(|c| c.uid) else { return };
-        let limit = self.limit(uid);
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
         let spec = GroupSpec {
             id,
             program: client.program,
             device: group.device.clone(),
-            priority: client.group_priority(&group, limit),
+            priority: client.group_priority(&group),
             weight: client.weight,
             timeslice_us: client.timeslice_us,
             job: client.job.clone(),
