@@ -28,8 +28,12 @@ use crate::{Error, Options};
 
 /// Packets taken from one connection before others get their turn.
 const PACKETS_PER_WAKE: usize = 16;
-/// Bytes kept for a command that does not read its answer.
-const OUT_MAX_BYTES: usize = 16 << 20;
+/// Bytes kept for a command that does not read its answer yet.
+const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
+/// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
+const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
+/// What a kept message takes besides its own bytes.
+const KEPT_BYTES: usize = 56;
 /// While somebody waits, the progress of those that run is looked at this often.
 const LOOK_NS: u64 = LOOK_US * 1000;
 /// While a gate is closed, the heartbeat page is written this often.
@@ -365,7 +369,7 @@ impl Server {
         }
     }
 
-    /// Sends without waiting. A client that does not read is dropped, a command's answer is kept for it.
+    /// Sends without waiting. What the other side does not read yet is kept for it, up to a bound.
     pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let packet = match wire::encode(message) {
@@ -379,10 +383,13 @@ impl Server {
                 Err(_) => return self.doomed.push((id, None)),
             }
         }
-        if matches!(conn.role, Role::Client(_)) || conn.out_bytes + packet.len() > OUT_MAX_BYTES {
+        let most = if matches!(conn.role, Role::Client(_)) { CLIENT_OUT_MAX_BYTES } else { COMMAND_OUT_MAX_BYTES };
+        let bytes = packet.len() + KEPT_BYTES;
+        // Descriptors are not kept: they come with the first message, for which there is room.
+        if conn.out_bytes + bytes > most || !fds.is_empty() {
             return self.doomed.push((id, Some("it does not read its messages".into())));
         }
-        conn.out_bytes += packet.len();
+        conn.out_bytes += bytes;
         conn.out.push_back(packet);
         if conn.out.len() == 1 {
             self.want_out(id, true);
@@ -398,7 +405,7 @@ impl Server {
         while let Some(packet) = conn.out.front() {
             match socket::send(&conn.socket, packet, &[]) {
                 Ok(()) => {
-                    conn.out_bytes -= packet.len();
+                    conn.out_bytes -= packet.len() + KEPT_BYTES;
                     conn.out.pop_front();
                 }
                 Err(Errno::AGAIN) => return,

@@ -93,8 +93,6 @@ impl Server {
                 // Told again, a queue has moved to another group.
                 let queue = client.queues.entry(slot).or_insert(Queue { id: fresh, group });
                 queue.group = group;
-                let added = DaemonMsg::QueueAdded { slot, id: queue.id };
-                self.send(id, &added, &[]);
                 Ok(())
             }
             ClientMsg::QueueRemove { slot } => {

@@ -160,9 +160,10 @@ fn the_heartbeat_page_cannot_be_written_by_clients() {
 fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     let daemon = Daemon::start();
     let (a, b) = (daemon.attach(0), daemon.attach(100));
-    a.group_with(0, "sim:0", 0, 0b011);
+    let group = a.group_with(0, "sim:0", 0, 0b011);
     b.group(0, "sim:0");
-    let queue = a.queue(7, 0);
+    a.queue(7, 0);
+    let queue = daemon.queue_of(group);
     a.ready(0);
     b.ready(0);
     a.until_closed(0);
@@ -366,7 +367,8 @@ fn ps_tells_what_there_is() {
     let high = daemon.attach(200);
     let id = low.group(3, "pci:0000:41:00.0");
     high.group(0, "pci:0000:41:00.0");
-    let queue = low.queue(9, 3);
+    low.queue(9, 3);
+    let queue = daemon.queue_of(id);
     low.segment().queues[9].shared.launches.store(40, SeqCst);
     low.segment().counters[17].queue.store(10, SeqCst);
     low.segment().counters[17].counter.launches.store(2, SeqCst);
@@ -415,12 +417,13 @@ fn nothing_lifts_a_program_above_its_ceiling() {
         let device = "sim:0".to_owned();
         let platform = Platform::Sim;
         client.say(&ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels: 1 });
-        assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { .. }, _))));
+        match receive(&client.socket) {
+            Some((DaemonMsg::GroupAdded { id, .. }, _)) => id,
+            other => panic!("{other:?}"),
+        }
     };
-    add(0, 0, Some(191), false);
-    add(1, 20, None, false);
-    add(2, 0, Some(255), true);
-    add(3, -5, None, false);
+    let groups =
+        [add(0, 0, Some(191), false), add(1, 20, None, false), add(2, 0, Some(255), true), add(3, -5, None, false)];
     client.words(3).lent_priority.store(255, SeqCst);
     client.wake();
     let priorities = || -> Vec<i32> {
@@ -445,7 +448,8 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     daemon.ask(hint(Target::Pid(std::process::id()), -90)).unwrap();
     let programs = daemon.ps().1;
     assert_eq!((programs[0].priority, programs[0].groups[1].priority), (-90, -90));
-    let queue = client.queue(0, 3);
+    client.queue(0, 3);
+    let queue = daemon.queue_of(groups[3]);
     daemon.ask(hint(Target::Queue(queue), 20)).unwrap();
     let told = receive(&client.socket).unwrap().0;
     assert_eq!(told, DaemonMsg::QueuePriority { slot: 0, priority: 20 });
