@@ -12,6 +12,7 @@ use rustix::time::{
     timerfd_settime,
 };
 use xsched_policy::{Action, Arbiter, Event, GroupId, LOOK_US};
+use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
 
 use crate::client::{Client, Group};
@@ -284,7 +285,7 @@ impl Server {
                 }
                 Err(_) => return,
             };
-            let Some((pid, uid)) = socket::peer(&socket) else {
+            let Some((pid, uid)) = trust::peer(socket.as_fd()) else {
                 self.closer.close_socket(socket);
                 continue;
             };

@@ -148,17 +148,6 @@ fn lock(socket: &Path, path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Process and user at the other end, as they were when it connected. Pid 0 = cannot be seen from here.
-pub(crate) fn peer(socket: &OwnedFd) -> Option<(u32, u32)> {
-    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `cred` and `len` are valid for the kernel to write, `len` tells the size.
-    let rc = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut cred).cast(), &raw mut len)
-    };
-    (rc == 0).then(|| (u32::try_from(cred.pid).unwrap_or(0), cred.uid))
-}
-
 /// What came out of a socket.
 pub(crate) enum Received {
     /// A packet of this many bytes, and what it carried.

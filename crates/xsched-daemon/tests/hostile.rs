@@ -277,7 +277,7 @@ fn a_client_that_does_not_read_its_answers() {
 }
 
 #[test]
-fn a_client_that_reads_late_is_no_enemy() {
+fn a_client_that_reads_late_stays() {
     let daemon = Daemon::start();
     let client = daemon.attach(0);
     // More than the socket holds, of what is answered and of what is not.
