@@ -12,8 +12,8 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use xsched_core::Descriptor;
-use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
+use xsched_proto::{PROTOCOL_VERSION, trust};
 
 const CLOSED: &str = "the program closed the connection to the daemon";
 
@@ -28,7 +28,7 @@ pub(crate) struct Connection {
 pub(crate) type Received = (DaemonMsg, Option<OwnedFd>);
 
 impl Connection {
-    /// Connects and introduces this process. Does not wait for the answer.
+    /// Connects to a daemon of this user or root and introduces this process. Does not wait for the answer.
     pub(crate) fn open(
         path: &Path,
         options: &ProgramOptions,
@@ -41,6 +41,7 @@ impl Connection {
                 .map_err(|e| fail("cannot make a socket for", e))?;
         let address = SocketAddrUnix::new(path).map_err(|e| fail("bad socket path", e))?;
         connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
+        trust::check_daemon(socket.as_fd(), path)?;
         let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;
         let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options: options.clone() })?;
         let fds = [segment, event, me.as_fd()];
@@ -111,5 +112,63 @@ impl Connection {
         }
         let message = decode(&self.buffer[..got.bytes])?;
         Ok(Some((message, fd)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A socket that is listened on, and what a program that finds it there makes of it.
+    fn attempt(listener: &OwnedFd, path: &Path) -> Result<usize, String> {
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let opened = Connection::open(path, &ProgramOptions::default(), event.as_fd(), event.as_fd());
+        let accepted = rustix::net::accept(listener).unwrap();
+        let mut buffer = vec![0; MAX_PACKET];
+        let (bytes, _) = rustix::net::recv(&accepted, buffer.as_mut_slice(), RecvFlags::empty()).unwrap();
+        match opened {
+            Ok(_) => Ok(bytes),
+            Err(why) => {
+                assert_eq!(bytes, 0, "it is told nothing");
+                Err(why)
+            }
+        }
+    }
+
+    fn listen(path: &Path) -> OwnedFd {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 8).unwrap();
+        socket
+    }
+
+    #[test]
+    fn only_a_daemon_of_this_user_or_root_is_told_anything() {
+        let folder = std::env::temp_dir().join(format!("xsched-agent-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let mode = |mode| std::fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o700);
+        let path = folder.join("own");
+        let own = listen(&path);
+        assert!(attempt(&own, &path).unwrap() > 0);
+        mode(0o777);
+        assert!(attempt(&own, &path).unwrap_err().contains("others may write to the folder"));
+        if rustix::process::geteuid().is_root() {
+            // A thread of another user begins to listen.
+            mode(0o1777);
+            let path = folder.join("other");
+            let other = std::thread::scope(|scope| {
+                let body = || {
+                    // SAFETY: the bare call changes this thread alone, which ends soon.
+                    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 12_345, 12_345, 12_345) }, 0);
+                    listen(&path)
+                };
+                scope.spawn(body).join().unwrap()
+            });
+            mode(0o700);
+            assert!(attempt(&other, &path).unwrap_err().contains("belongs to user 12345"));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -259,6 +259,8 @@ impl Worker {
                 due
             }
             Master::Seeking { at, wait } => {
+                // The next daemon is told of all there is then.
+                self.rt.take_outbox();
                 if now < at {
                     self.master = Master::Seeking { at, wait };
                     return Some(at - now);

@@ -1,6 +1,6 @@
 //! Asking the daemon: one request, answered by packets until the end.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use xsched_proto::paths::Origin;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Refusal, Request, decode, encode};
-use xsched_proto::{PROTOCOL_VERSION, paths};
+use xsched_proto::{PROTOCOL_VERSION, paths, trust};
 
 use crate::failure::Failure;
 use crate::folders;
@@ -16,13 +16,27 @@ use crate::folders;
 /// Longest silence of the daemon in the middle of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Why there is no connection.
+pub(crate) enum NotConnected {
+    System(rustix::io::Errno),
+    /// The daemon may be another user's, in one line.
+    Distrusted(String),
+}
+
+impl From<rustix::io::Errno> for NotConnected {
+    fn from(e: rustix::io::Errno) -> Self {
+        NotConnected::System(e)
+    }
+}
+
 /// Connects to the daemon's socket.
 ///
 /// # Errors
-/// The system's.
-pub(crate) fn connect(socket: &Path) -> rustix::io::Result<OwnedFd> {
+/// The system's; or the daemon is neither this user's nor root's.
+pub(crate) fn connect(socket: &Path) -> Result<OwnedFd, NotConnected> {
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
+    trust::check_daemon(fd.as_fd(), socket).map_err(NotConnected::Distrusted)?;
     Ok(fd)
 }
 
@@ -45,10 +59,11 @@ fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Failure> {
 pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Failure> {
     let path = find(socket)?;
     let fd = connect(&path).map_err(|e| match e {
-        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => {
+        NotConnected::Distrusted(why) => Failure::environment(why),
+        NotConnected::System(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
             Failure::environment(format!("no permission to talk to the daemon at {}", path.display()))
         }
-        _ => Failure::environment(format!(
+        NotConnected::System(e) => Failure::environment(format!(
             "no daemon answers at {} ({e}); `xsched run` starts one with a program, `xsched daemon` without",
             path.display()
         )),

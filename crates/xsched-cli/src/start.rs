@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::paths::Origin;
+use xsched_proto::trust;
 
+use crate::client::NotConnected;
 use crate::{client, folders, values};
 
 /// Longest wait for a daemon to answer, whoever starts it.
@@ -20,26 +22,53 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two looks at the socket while a daemon starts.
 const STEP: Duration = Duration::from_millis(2);
 
+/// Why there is no daemon, in one line.
+#[derive(Debug)]
+pub(crate) enum NoDaemon {
+    /// One may answer later.
+    Absent(String),
+    /// What is at that socket, or may come there, is another user's: nothing may attach to it.
+    Distrusted(String),
+}
+
+impl NoDaemon {
+    pub(crate) fn line(&self) -> &str {
+        match self {
+            NoDaemon::Absent(line) | NoDaemon::Distrusted(line) => line,
+        }
+    }
+}
+
+impl From<String> for NoDaemon {
+    fn from(line: String) -> Self {
+        NoDaemon::Absent(line)
+    }
+}
+
 /// Makes sure that a daemon answers at `socket`, starting one if need be.
 ///
 /// # Errors
-/// One line that says why there is none.
-pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> Result<(), String> {
+/// Why there is none.
+pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> Result<(), NoDaemon> {
     if origin == Origin::User {
-        folders::private(socket.parent().unwrap_or(Path::new("/")))?;
+        folders::private(socket.parent().unwrap_or(Path::new("/"))).map_err(NoDaemon::Distrusted)?;
     }
     match client::connect(socket) {
         Ok(_) => return Ok(()),
-        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
-            return Err(format!("no permission to talk to the daemon at {}", socket.display()));
+        Err(NotConnected::Distrusted(why)) => return Err(NoDaemon::Distrusted(why)),
+        Err(NotConnected::System(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)) => {
+            return Err(format!("no permission to talk to the daemon at {}", socket.display()).into());
         }
-        Err(e) if origin == Origin::System => {
-            return Err(format!(
-                "the system's daemon at {} does not answer ({e}); see `systemctl status xsched`",
-                socket.display()
-            ));
+        Err(NotConnected::System(e)) if origin == Origin::System => {
+            let shown = socket.display();
+            return Err(
+                format!("the system's daemon at {shown} does not answer ({e}); see `systemctl status xsched`").into()
+            );
         }
-        Err(_) => {}
+        Err(NotConnected::System(_)) => {}
+    }
+    if socket.parent().is_some_and(Path::exists) {
+        trust::check_folder(socket).map_err(NoDaemon::Distrusted)?;
     }
     let deadline = Instant::now() + PATIENCE;
     // One starter at a time; whoever comes second finds the daemon of the first.
@@ -55,10 +84,10 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
         // Waits a step, or less when the daemon dies meanwhile.
         if client::readable(&daemon, STEP).map_err(|e| e.to_string())? {
-            return Err(format!("the daemon ended as soon as it was started; {advice}"));
+            return Err(format!("the daemon ended as soon as it was started; {advice}").into());
         }
         if Instant::now() > deadline {
-            return Err(format!("the daemon did not answer within {} s; {advice}", PATIENCE.as_secs()));
+            return Err(format!("the daemon did not answer within {} s; {advice}", PATIENCE.as_secs()).into());
         }
     }
 }

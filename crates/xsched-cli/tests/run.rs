@@ -205,3 +205,43 @@ fn without_a_daemon_on_purpose_one_line_says_so() {
     assert_eq!(answer.out, "yes 1\n");
     assert!(!place.socket().exists());
 }
+
+#[test]
+fn a_program_does_not_attach_to_a_daemon_that_is_not_trusted() {
+    let place = Place::new();
+    place.stand_in("stand-in.so");
+    let folder = place.join("anybodys");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let socket = folder.join("x.sock");
+    let run = |options: &[&str]| {
+        let mut command = place.xsched(&["run"]);
+        command.args(options).args(["--", "sh", "-c", "echo ${XSCHED_SOCKET-none} $XSCHED_NO_DAEMON"]);
+        command.env("XSCHED_PRELOAD", place.join("stand-in.so")).env("XSCHED_SOCKET", &socket);
+        said(command)
+    };
+    let check = || {
+        let said = run(&[]);
+        said.one_line(0, "others may write to the folder; sh runs unscheduled");
+        assert_eq!(said.out, "none 1\n");
+        run(&["--require"]).one_line(3, "others may write to the folder; --require was given");
+    };
+    // Before there is a daemon, which anybody could put there, and beside one that listens.
+    check();
+    assert!(!socket.exists());
+    let listener = seqpacket(&socket);
+    check();
+    let mut ps = place.xsched(&["ps"]);
+    ps.env("XSCHED_SOCKET", &socket);
+    said(ps).one_line(3, "others may write to the folder");
+    drop(listener);
+}
+
+fn seqpacket(path: &Path) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 8).unwrap();
+    socket
+}

@@ -28,8 +28,12 @@ pub(crate) struct Client {
     /// Where that came from, and whether it was cut.
     pub(crate) class_from: ClassFrom,
     pub(crate) limited: bool,
+    /// The limit of its user or an operator's ceiling, whichever is lower.
+    pub(crate) allowed: i32,
+    /// The same, or what root has given it beyond.
+    ceiling: i32,
     /// An operator lets its queues of the system domain rise to this priority.
-    pub(crate) system_ceiling: Option<i32>,
+    system_ceiling: Option<i32>,
     pub(crate) weight: u32,
     pub(crate) timeslice_us: u64,
     /// The same, if the program asked for one.
@@ -105,12 +109,13 @@ impl Client {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
         let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
-        let priority = wished.min(limit).min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
+        let allowed = limit.min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
         let class_from = match (options.priority, given.priority) {
             (Some(_), _) => ClassFrom::Option,
             (None, Some(_)) => ClassFrom::Rule,
             (None, None) => ClassFrom::Default,
         };
+        let priority = clamp(wished, allowed);
         let class = config.class(priority);
         let (segment, eventfd, pidfd) = parts;
         Ok(Client {
@@ -121,6 +126,8 @@ impl Client {
             priority,
             class_from,
             limited: priority < wished,
+            allowed,
+            ceiling: allowed,
             system_ceiling: given.system_ceiling,
             weight: options.weight.or(given.weight).or(class.weight).unwrap_or(class::WEIGHT_DEFAULT),
             timeslice_us: options.timeslice_us.or(class.quantum_us).unwrap_or(class::TIMESLICE_DEFAULT_US),
@@ -142,14 +149,29 @@ impl Client {
         })
     }
 
+    /// Takes a priority that was hinted at for all of it. What root gives may be more than the program is allowed.
+    pub(crate) fn set_priority(&mut self, priority: i32, by_root: bool) {
+        if by_root {
+            self.ceiling = self.allowed.max(priority);
+        }
+        self.priority = clamp(priority, self.ceiling);
+    }
+
+    /// Root gives one of its queues this priority; the program will ask for it.
+    pub(crate) fn allow(&mut self, priority: i32) {
+        self.ceiling = self.ceiling.max(priority);
+    }
+
     /// The priority of a group of this client.
-    pub(crate) fn group_priority(&self, group: &Group, limit: i32) -> i32 {
-        let own = match group.fixed {
-            Some(fixed) => fixed.min(limit),
-            None => class::queue_priority(self.priority, group.steps),
-        };
+    pub(crate) fn group_priority(&self, group: &Group) -> i32 {
+        let own = group.fixed.unwrap_or_else(|| class::queue_priority(self.priority, group.steps));
         let lifted = self.system_ceiling.filter(|_| group.system && group.fixed.is_none());
-        own.max(lifted.unwrap_or(own))
+        clamp(own, self.ceiling).max(lifted.unwrap_or(class::PRIORITY_MIN))
+    }
+
+    /// What a priority that one of its groups lends another counts for: no more than a group of it may have.
+    pub(crate) fn lent_priority(&self, lent: i32) -> i32 {
+        clamp(lent, self.ceiling.max(self.system_ceiling.unwrap_or(self.ceiling)))
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
@@ -158,6 +180,11 @@ impl Client {
         let wished = self.level.unwrap_or(platform.automatic_level());
         (1..=wished).rev().find(|level| levels & (1 << (level - 1)) != 0).unwrap_or(1)
     }
+}
+
+/// The one place where a priority that was asked for becomes one that is given.
+fn clamp(priority: i32, ceiling: i32) -> i32 {
+    priority.clamp(class::PRIORITY_MIN, ceiling)
 }
 
 fn check(options: &ProgramOptions) -> Result<(), String> {

@@ -146,12 +146,12 @@ impl Server {
         match target {
             Target::Pid(pid) => {
                 let conns = self.clients_of(uid, pid)?;
-                let ceiling = conns.iter().filter_map(|c| self.ceiling(*c)).min();
-                if let Some(ceiling) = ceiling.filter(|c| changes.priority.is_some_and(|p| p > *c) && uid != 0) {
-                    return Err(too_high(ceiling));
+                let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
+                if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0) {
+                    return Err(too_high(allowed));
                 }
                 for conn in conns {
-                    self.hint_client(conn, changes);
+                    self.hint_client(conn, changes, uid == 0);
                 }
             }
             Target::Queue(queue) => {
@@ -163,13 +163,16 @@ impl Server {
                 let Some((conn, slot, group)) = found else {
                     return Err((Refusal::Environment, format!("you have no queue q{queue}: see xsched ps")));
                 };
-                if let Some(ceiling) =
-                    self.ceiling(conn).filter(|c| changes.priority.is_some_and(|p| p > *c) && uid != 0)
+                if let Some(allowed) =
+                    self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0)
                 {
-                    return Err(too_high(ceiling));
+                    return Err(too_high(allowed));
                 }
                 // The client moves the queue to a group of that priority; the rest is for the group it is in.
                 if let Some(priority) = changes.priority {
+                    if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| uid == 0) {
+                        client.allow(priority);
+                    }
                     self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
                 }
                 let groups = self.groups_of(conn);
@@ -182,20 +185,19 @@ impl Server {
         Ok(())
     }
 
-    /// An operator's ceiling for the program, if there is one.
-    fn ceiling(&self, conn: u64) -> Option<i32> {
-        let peer = &self.conns.get(&conn)?.client()?.peer;
-        self.config.given(&peer.exe, peer.uid, &peer.cgroup).ceiling
+    fn allowed(&self, conn: u64) -> Option<i32> {
+        Some(self.conns.get(&conn)?.client()?.allowed)
     }
 
     fn groups_of(&self, conn: u64) -> Vec<GroupId> {
         self.conns.get(&conn).and_then(|c| c.client()).map_or(Vec::new(), |c| c.groups.clone())
     }
 
-    fn hint_client(&mut self, conn: u64, changes: Changes) {
+    fn hint_client(&mut self, conn: u64, changes: Changes, by_root: bool) {
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         if let Some(priority) = changes.priority {
-            (client.priority, client.class_from, client.limited) = (priority, ClassFrom::Hint, false);
+            client.set_priority(priority, by_root);
+            (client.class_from, client.limited) = (ClassFrom::Hint, false);
         }
         client.weight = changes.weight.unwrap_or(client.weight);
         client.timeslice_us = changes.timeslice_us.unwrap_or(client.timeslice_us);
@@ -211,7 +213,7 @@ impl Server {
             let priority = changes.priority.and_then(|_| {
                 let group = self.groups.get(&id).filter(|g| g.fixed.is_none())?;
                 let client = self.conns.get(&conn)?.client()?;
-                Some(client.group_priority(group, i32::MAX))
+                Some(client.group_priority(group))
             });
             self.hint_group(id, Changes { priority, ..changes });
             if let Some(device) = self.groups.get(&id).map(|g| g.device.clone()) {

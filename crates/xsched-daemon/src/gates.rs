@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use rustix::thread::futex;
 use xsched_policy::{Action, Event, GroupId};
-use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{gate, state};
 use xsched_proto::wire::{DaemonMsg, SIDE_BY_SIDE};
 
@@ -35,7 +34,7 @@ impl Server {
             let now = words.state.load(Acquire);
             if lent != group.lent {
                 group.lent = lent;
-                let priority = (lent != i32::MIN).then(|| lent.clamp(PRIORITY_MIN, PRIORITY_MAX));
+                let priority = (lent != i32::MIN).then(|| client.lent_priority(lent));
                 self.arbiter.event(now_us, Event::Lend { group: id, priority }, &mut self.actions);
             }
             // A launch has cleared the bit: the group goes on.

@@ -1,6 +1,7 @@
 //! The scheduling daemon: one thread, one epoll loop, pure policies.
 //!
 //! - `server`: the loop, connections, timers; `socket`: packets, the listening socket, the lock beside it.
+//! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
 //! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
 //!   `long_kernels`: those that it does not suit.
@@ -11,6 +12,7 @@
 //!   container a cgroup is.
 
 mod client;
+mod closer;
 mod config;
 mod container;
 mod control;

@@ -46,11 +46,16 @@ pub(crate) struct ClientSegment(Mapping<Segment>);
 impl ClientSegment {
     /// Maps a segment after checking that it is one and that it will stay one.
     pub(crate) fn new(file: &OwnedFd) -> Result<ClientSegment, String> {
-        // Only a memfd can have these seals. Without them the file could be cut short under us: SIGBUS.
+        // Without these seals the file could be cut short under us: SIGBUS.
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| "its segment is no memfd".to_owned())?;
-        if !seals.contains(wanted) {
-            return Err("its segment is not sealed".into());
+        if seals.difference(SealFlags::EXEC) != wanted {
+            return Err("its segment is not sealed as it should be".into());
+        }
+        // A first touch of a huge page fails where none is left: SIGBUS.
+        let system = rustix::fs::fstatfs(file).map_err(|e| format!("its segment cannot be looked at: {e}"))?;
+        if system.f_type == libc::HUGETLBFS_MAGIC {
+            return Err("its segment is made of huge pages".into());
         }
         let size = rustix::fs::fstat(file).map_err(|e| format!("its segment cannot be looked at: {e}"))?.st_size;
         if size as u64 != SEGMENT_BYTES as u64 {

@@ -12,9 +12,11 @@ use rustix::time::{
     timerfd_settime,
 };
 use xsched_policy::{Action, Arbiter, Event, GroupId, LOOK_US};
+use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
 
 use crate::client::{Client, Group};
+use crate::closer::{self, Closer};
 use crate::config::Config;
 use crate::control::Question;
 use crate::expected::Expected;
@@ -27,8 +29,12 @@ use crate::{Error, Options};
 
 /// Packets taken from one connection before others get their turn.
 const PACKETS_PER_WAKE: usize = 16;
-/// Bytes kept for a command that does not read its answer.
-const OUT_MAX_BYTES: usize = 16 << 20;
+/// Bytes kept for a command that does not read its answer yet.
+const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
+/// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
+const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
+/// What a kept message takes besides its own bytes.
+const KEPT_BYTES: usize = 56;
 /// While somebody waits, the progress of those that run is looked at this often.
 const LOOK_NS: u64 = LOOK_US * 1000;
 /// While a gate is closed, the heartbeat page is written this often.
@@ -88,6 +94,11 @@ pub(crate) struct Server {
     /// When the timer goes off.
     armed: Option<u64>,
     pub(crate) max_conns: usize,
+    pub(crate) closer: Closer,
+    /// When to look after it.
+    tend_at: Option<u64>,
+    /// Connections wait in the backlog until it has caught up.
+    deaf: bool,
     /// Given up to be able to refuse a connection when no descriptor is left.
     spare: Option<OwnedFd>,
     last_log_ns: u64,
@@ -183,8 +194,10 @@ impl Server {
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             armed: None,
-            // A client takes three descriptors and was perhaps announced; one more passes by while it attaches.
-            max_conns: (raise_descriptor_limit() as usize).saturating_sub(32) / 5,
+            max_conns: max_conns(raise_descriptor_limit() as usize),
+            closer: Closer::new(),
+            tend_at: None,
+            deaf: false,
             spare: spare(),
             last_log_ns: 0,
             epoll,
@@ -235,6 +248,7 @@ impl Server {
             self.ask_scheduler();
         }
         self.let_all_go();
+        self.closer.end();
         Ok(())
     }
 
@@ -255,31 +269,50 @@ impl Server {
 
     fn accept(&mut self) {
         for _ in 0..PACKETS_PER_WAKE {
+            if self.closer.is_full() {
+                return self.listen(false);
+            }
             let socket = match self.listener.accept() {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE) => {
                     // Without this the listener would stay readable and the loop would spin.
                     self.spare = None;
-                    drop(self.listener.accept());
+                    if let Ok(socket) = self.listener.accept() {
+                        self.closer.close_socket(socket);
+                    }
                     self.spare = spare();
                     return;
                 }
                 Err(_) => return,
             };
-            let Some((pid, uid)) = socket::peer(&socket) else { continue };
-            let own = uid == 0 || uid == rustix::process::geteuid().as_raw();
+            let Some((pid, uid)) = trust::peer(socket.as_fd()) else {
+                self.closer.close_socket(socket);
+                continue;
+            };
+            let own = is_own(uid);
             let of_user = self.conns.values().filter(|c| c.uid == uid).count();
             if self.conns.len() >= self.max_conns || !own && of_user >= self.max_conns / 4 {
                 self.log("too many connections, one was turned away");
+                self.closer.close_socket(socket);
                 continue;
             }
             let id = self.next_id();
             if self.watch(&socket, id, kind::SOCKET, EventFlags::IN | EventFlags::RDHUP).is_err() {
+                self.closer.close_socket(socket);
                 continue;
             }
             let conn = Conn { socket, pid, uid, role: Role::Unknown, out: VecDeque::new(), out_bytes: 0 };
             self.conns.insert(id, conn);
             self.idle_since = None;
+        }
+    }
+
+    /// Accepts connections, or lets them wait in the backlog.
+    fn listen(&mut self, on: bool) {
+        let flags = if on { EventFlags::IN } else { EventFlags::empty() };
+        match epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags) {
+            Ok(()) => self.deaf = !on,
+            Err(e) => self.log(&format!("cannot watch the socket: {e}")),
         }
     }
 
@@ -298,10 +331,15 @@ impl Server {
         }
         for _ in 0..PACKETS_PER_WAKE {
             let Some(conn) = self.conns.get(&id) else { return };
-            match socket::receive(&conn.socket, buffer) {
+            // Only a greeting carries any.
+            let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(conn.uid, is_own(conn.uid));
+            match socket::receive(&conn.socket, buffer, conn.uid, &self.closer, wanted) {
                 Received::Nothing => return,
                 Received::HangUp => return self.doomed.push((id, None)),
                 Received::TooMuch => return self.doomed.push((id, Some("its message is too large".into()))),
+                Received::Unwanted => {
+                    return self.doomed.push((id, Some("its message carries descriptors for no purpose".into())));
+                }
                 Received::Packet(len, fds) => {
                     let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
                     if let Err(why) = taken {
@@ -332,7 +370,7 @@ impl Server {
         }
     }
 
-    /// Sends without waiting. A client that does not read is dropped, a command's answer is kept for it.
+    /// Sends without waiting. What the other side does not read yet is kept for it, up to a bound.
     pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let packet = match wire::encode(message) {
@@ -346,10 +384,13 @@ impl Server {
                 Err(_) => return self.doomed.push((id, None)),
             }
         }
-        if matches!(conn.role, Role::Client(_)) || conn.out_bytes + packet.len() > OUT_MAX_BYTES {
+        let most = if matches!(conn.role, Role::Client(_)) { CLIENT_OUT_MAX_BYTES } else { COMMAND_OUT_MAX_BYTES };
+        let bytes = packet.len() + KEPT_BYTES;
+        // Descriptors are not kept: they come with the first message, for which there is room.
+        if conn.out_bytes + bytes > most || !fds.is_empty() {
             return self.doomed.push((id, Some("it does not read its messages".into())));
         }
-        conn.out_bytes += packet.len();
+        conn.out_bytes += bytes;
         conn.out.push_back(packet);
         if conn.out.len() == 1 {
             self.want_out(id, true);
@@ -365,7 +406,7 @@ impl Server {
         while let Some(packet) = conn.out.front() {
             match socket::send(&conn.socket, packet, &[]) {
                 Ok(()) => {
-                    conn.out_bytes -= packet.len();
+                    conn.out_bytes -= packet.len() + KEPT_BYTES;
                     conn.out.pop_front();
                 }
                 Err(Errno::AGAIN) => return,
@@ -404,6 +445,7 @@ impl Server {
                 let _ = epoll::delete(&self.epoll, &client.pidfd);
                 self.forget(id, *client);
             }
+            self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);
             self.settle();
         }
@@ -412,6 +454,7 @@ impl Server {
     fn timers(&mut self) {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
+        let tend = due(self.tend_at);
         if policy {
             self.event(Event::Timer);
         }
@@ -422,6 +465,12 @@ impl Server {
         if beat {
             self.heartbeat.beat(self.now_ns);
             self.beat_at = None;
+        }
+        if tend {
+            self.tend_at = None;
+            if self.deaf && !self.closer.is_full() {
+                self.listen(true);
+            }
         }
         self.time_out_questions();
         self.watch_scheduler();
@@ -443,10 +492,13 @@ impl Server {
         let keep = |at: Option<u64>, wanted: bool, period| wanted.then(|| at.unwrap_or(self.now_ns + period));
         self.beat_at = keep(self.beat_at, self.arbiter.any_closed(), BEAT_NS);
         self.look_at = keep(self.look_at, self.arbiter.any_scrutinised(), LOOK_NS);
+        // Kept while it is still to come, so that events do not put it off for ever.
+        self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
-        let all = [self.next_policy_ns(), self.beat_at, self.look_at, question, overdue, self.idle_deadline()];
-        let Some(next) = all.into_iter().flatten().min() else { return };
+        let own = [self.beat_at, self.look_at, self.tend_at, self.idle_deadline()];
+        let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own);
+        let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {
             return;
         }
@@ -478,6 +530,18 @@ impl Server {
 pub(crate) fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Whether a user is root or the daemon's own.
+pub(crate) fn is_own(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more
+/// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
+fn max_conns(descriptors: usize) -> usize {
+    let besides = 32 + socket::MAX_FDS + closer::QUEUED_MAX;
+    descriptors.saturating_sub(besides.min(descriptors / 2)) / 5
 }
 
 fn spare() -> Option<OwnedFd> {

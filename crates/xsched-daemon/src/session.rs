@@ -93,8 +93,6 @@ impl Server {
                 // Told again, a queue has moved to another group.
                 let queue = client.queues.entry(slot).or_insert(Queue { id: fresh, group });
                 queue.group = group;
-                let added = DaemonMsg::QueueAdded { slot, id: queue.id };
-                self.send(id, &added, &[]);
                 Ok(())
             }
             ClientMsg::QueueRemove { slot } => {
@@ -145,15 +143,13 @@ impl Server {
     fn group_add(&mut self, conn: u64, group: Group) {
         use std::sync::atomic::Ordering::{Relaxed, SeqCst};
         let id = GroupId(self.next_id());
-        let Some(uid) = self.conns.get(&conn).map(|c| c.uid) else { return };
-        let limit = self.limit(uid);
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
         let spec = GroupSpec {
             id,
             program: client.program,
             device: group.device.clone(),
-            priority: client.group_priority(&group, limit),
+            priority: client.group_priority(&group),
             weight: client.weight,
             timeslice_us: client.timeslice_us,
             job: client.job.clone(),
@@ -215,6 +211,11 @@ impl Server {
             self.doomed.push((id, None));
         }
         self.bury();
+        // Connections that were never accepted may hold descriptors too.
+        self.listener.refuse();
+        while let Ok(socket) = self.listener.accept() {
+            self.closer.close_socket(socket);
+        }
         // Programs that use it still do so until their end, which it waits for.
         if let Some(mps) = self.mps.take() {
             mps.end();

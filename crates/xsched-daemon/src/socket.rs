@@ -17,9 +17,11 @@ use xsched_proto::paths::SYSTEM_SOCKET;
 use xsched_proto::wire::MAX_PACKET;
 
 use crate::Error;
+use crate::closer::Closer;
 
-/// Descriptors a packet may carry.
-const MAX_FDS: usize = 3;
+/// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
+/// none the kernel releases on the receiving thread.
+pub(crate) const MAX_FDS: usize = 253;
 
 /// A socket that is listened on; its file goes with it.
 pub(crate) struct Listener {
@@ -70,6 +72,11 @@ impl Listener {
 
     pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
         rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
+    /// Lets nothing more connect. What has connected can still be accepted.
+    pub(crate) fn refuse(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 }
 
@@ -141,17 +148,6 @@ fn lock(socket: &Path, path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Process and user at the other end, as they were when it connected. Pid 0 = cannot be seen from here.
-pub(crate) fn peer(socket: &OwnedFd) -> Option<(u32, u32)> {
-    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `cred` and `len` are valid for the kernel to write, `len` tells the size.
-    let rc = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut cred).cast(), &raw mut len)
-    };
-    (rc == 0).then(|| (u32::try_from(cred.pid).unwrap_or(0), cred.uid))
-}
-
 /// What came out of a socket.
 pub(crate) enum Received {
     /// A packet of this many bytes, and what it carried.
@@ -162,49 +158,64 @@ pub(crate) enum Received {
     HangUp,
     /// More than a packet may have.
     TooMuch,
+    /// A packet with descriptors that are not wanted; not taken.
+    Unwanted,
 }
 
-/// Descriptors from a stranger. Closing one can take as long as the stranger likes (a file of its own file system),
-/// so that those of no known kind are closed elsewhere.
-pub(crate) struct Passed(Vec<OwnedFd>);
+/// Descriptors from a stranger. Those of kinds that may be slow to close are closed elsewhere.
+pub(crate) struct Passed {
+    fds: Vec<OwnedFd>,
+    uid: u32,
+    closer: Closer,
+}
 
 impl Passed {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.fds.is_empty()
     }
 
     /// The three that a client introduces itself with, each of a kind that never blocks.
     pub(crate) fn take(mut self) -> Result<[OwnedFd; 3], String> {
-        if !self.0.iter().all(harmless) {
+        if !self.fds.iter().all(harmless) {
             return Err("a descriptor is no memfd, eventfd or pidfd".into());
         }
-        let fds = std::mem::take(&mut self.0);
+        let fds = std::mem::take(&mut self.fds);
         <[OwnedFd; 3]>::try_from(fds).map_err(|fds| format!("it sent {} descriptors instead of 3", fds.len()))
     }
 }
 
 impl Drop for Passed {
     fn drop(&mut self) {
-        for fd in self.0.drain(..).filter(|fd| !harmless(fd)) {
-            let thread = std::thread::Builder::new().name("close".into()).stack_size(64 << 10);
-            // Failing that, it is closed here after all: better than to run out of descriptors.
-            let _ = thread.spawn(move || drop(fd));
+        for fd in self.fds.drain(..).filter(|fd| !harmless(fd)) {
+            self.closer.close_received(fd, self.uid);
         }
     }
 }
 
+/// Whether a descriptor is of a kind that is closed at once. Asks nothing of a file system that may be the sender's.
 fn harmless(fd: &OwnedFd) -> bool {
+    // Only files in memory know of seals.
+    if rustix::fs::fcntl_get_seals(fd).is_ok() {
+        return true;
+    }
+    // A path begins with a slash, these do not. Newer kernels show a pidfd as a file of its own file system.
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
     let link = link.to_string_lossy();
-    // Newer kernels show a pidfd as a file of its own file system.
-    link.starts_with("/memfd:")
-        || matches!(&*link, "anon_inode:[eventfd]" | "anon_inode:[pidfd]")
-        || link.starts_with("pidfd:[")
+    matches!(&*link, "anon_inode:[eventfd]" | "anon_inode:[pidfd]") || link.starts_with("pidfd:[")
 }
 
-/// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes.
-pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Received {
+/// Receives one packet into `buffer`, which has [`MAX_PACKET`] bytes. One with descriptors is left where it is unless those are
+/// `wanted`.
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8], uid: u32, closer: &Closer, wanted: bool) -> Received {
     debug_assert_eq!(buffer.len(), MAX_PACKET);
+    if !wanted {
+        match look(socket) {
+            Look::Packet { descriptors: true } => return Received::Unwanted,
+            Look::Packet { descriptors: false } => (),
+            Look::Nothing => return Received::Nothing,
+            Look::HangUp => return Received::HangUp,
+        }
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -213,19 +224,40 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Received {
         Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
         Err(_) => return Received::HangUp,
     };
-    let mut fds = Passed(Vec::new());
+    let mut passed = Passed { fds: Vec::new(), uid, closer: closer.clone() };
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.0.extend(rights);
+            passed.fds.extend(rights);
         }
     }
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Received::TooMuch;
     }
-    if got.bytes == 0 && fds.is_empty() {
+    if got.bytes == 0 && passed.is_empty() {
         return Received::HangUp;
     }
-    Received::Packet(got.bytes, fds)
+    Received::Packet(got.bytes, passed)
+}
+
+/// What a look at the next packet shows.
+enum Look {
+    Packet { descriptors: bool },
+    Nothing,
+    HangUp,
+}
+
+/// Looks at the next packet without taking it.
+fn look(socket: &OwnedFd) -> Look {
+    // Without room for descriptors the kernel only says that there are some; those of the packet stay where they are.
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let mut byte = [0];
+    match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut RecvAncillaryBuffer::default(), flags) {
+        Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => Look::Packet { descriptors: true },
+        Ok(got) if got.bytes == 0 => Look::HangUp,
+        Ok(_) => Look::Packet { descriptors: false },
+        Err(Errno::AGAIN | Errno::INTR) => Look::Nothing,
+        Err(_) => Look::HangUp,
+    }
 }
 
 /// Sends one packet without waiting.
@@ -245,4 +277,33 @@ pub(crate) fn unread_bytes(socket: &OwnedFd) -> usize {
     // SAFETY: a socket of ours; the request stores one int.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
     if rc == 0 { bytes.max(0) as usize } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_closed_at_once_is_harmless() {
+        use rustix::event::{EventfdFlags, eventfd};
+        use rustix::process::{PidfdFlags, getpid, pidfd_open};
+        let folder = tempfile::tempdir().unwrap();
+        let named = |name: &str| -> OwnedFd { File::create(folder.path().join(name)).unwrap().into() };
+        for harmful in [
+            named("memfd:x"),
+            named("anon_inode:[eventfd]"),
+            named("pidfd:[1]"),
+            std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
+            std::io::pipe().unwrap().0.into(),
+        ] {
+            assert!(!harmless(&harmful), "{harmful:?}");
+        }
+        for good in [
+            rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+            eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            pidfd_open(getpid(), PidfdFlags::empty()).unwrap(),
+        ] {
+            assert!(harmless(&good), "{good:?}");
+        }
+    }
 }

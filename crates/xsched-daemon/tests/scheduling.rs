@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::{Client, Daemon, receive, until};
 use xsched_proto::segment::{device_place, gate, length, state};
-use xsched_proto::wire::{DaemonMsg, GroupState, Platform, ProgramOptions, Refusal, Request, Target};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Platform, ProgramOptions, Refusal, Request, Target};
 
 #[test]
 fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
@@ -160,9 +160,10 @@ fn the_heartbeat_page_cannot_be_written_by_clients() {
 fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     let daemon = Daemon::start();
     let (a, b) = (daemon.attach(0), daemon.attach(100));
-    a.group_with(0, "sim:0", 0, 0b011);
+    let group = a.group_with(0, "sim:0", 0, 0b011);
     b.group(0, "sim:0");
-    let queue = a.queue(7, 0);
+    a.queue(7, 0);
+    let queue = daemon.queue_of(group);
     a.ready(0);
     b.ready(0);
     a.until_closed(0);
@@ -366,7 +367,8 @@ fn ps_tells_what_there_is() {
     let high = daemon.attach(200);
     let id = low.group(3, "pci:0000:41:00.0");
     high.group(0, "pci:0000:41:00.0");
-    let queue = low.queue(9, 3);
+    low.queue(9, 3);
+    let queue = daemon.queue_of(id);
     low.segment().queues[9].shared.launches.store(40, SeqCst);
     low.segment().counters[17].queue.store(10, SeqCst);
     low.segment().counters[17].counter.launches.store(2, SeqCst);
@@ -422,4 +424,58 @@ fn a_launch_after_a_stall_closes_the_gate_of_the_rival_at_once() {
     assert!(high.open(0));
     // A look, which comes each 20 ms, was not what told the daemon: it sees no counter move here.
     assert!(launched.elapsed() < Duration::from_secs(1), "{:?}", launched.elapsed());
+}
+
+/// Asks for what it may not have in every way there is.
+#[test]
+fn nothing_lifts_a_program_above_its_ceiling() {
+    let daemon = Daemon::start_with(|o| {
+        let file = o.socket.parent().unwrap().parent().unwrap().join("config.toml");
+        std::fs::write(&file, "[[rule]]\nexe = \"*\"\nceiling = -100\n").unwrap();
+        o.config.push(file);
+    });
+    let client = daemon.attach(191);
+    let add = |slot, priority_steps, priority_fixed, system| {
+        client.words(slot).lent_priority.store(i32::MIN, SeqCst);
+        let device = "sim:0".to_owned();
+        let platform = Platform::Sim;
+        client.say(&ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels: 1 });
+        match receive(&client.socket) {
+            Some((DaemonMsg::GroupAdded { id, .. }, _)) => id,
+            other => panic!("{other:?}"),
+        }
+    };
+    let groups =
+        [add(0, 0, Some(191), false), add(1, 20, None, false), add(2, 0, Some(255), true), add(3, -5, None, false)];
+    client.words(3).lent_priority.store(255, SeqCst);
+    client.wake();
+    let priorities = || -> Vec<i32> {
+        let programs = daemon.ps().1;
+        assert_eq!((programs.len(), programs[0].priority, programs[0].limited), (1, -100, true));
+        programs[0].groups.iter().map(|g| g.priority).collect()
+    };
+    until("the last is lent one", || priorities()[3] != -150);
+    assert_eq!(priorities(), [-100; 4]);
+    // What root gives counts all the same, for the program and for a queue.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let hint = |target, priority| Request::Hint {
+        target,
+        priority: Some(priority),
+        weight: None,
+        timeslice_us: None,
+        level: None,
+        threshold: None,
+    };
+    daemon.ask(hint(Target::Pid(std::process::id()), -90)).unwrap();
+    let programs = daemon.ps().1;
+    assert_eq!((programs[0].priority, programs[0].groups[1].priority), (-90, -90));
+    client.queue(0, 3);
+    let queue = daemon.queue_of(groups[3]);
+    daemon.ask(hint(Target::Queue(queue), 20)).unwrap();
+    let told = receive(&client.socket).unwrap().0;
+    assert_eq!(told, DaemonMsg::QueuePriority { slot: 0, priority: 20 });
+    add(4, 0, Some(20), false);
+    assert_eq!(daemon.ps().1[0].groups[4].priority, 20);
 }

@@ -119,3 +119,30 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
     assert_eq!(lines.last().unwrap(), "ok");
     place.assert_counts(&lines);
 }
+
+/// A thousand queues are introduced at once, to the first daemon while they are made and to the second all together. Neither
+/// takes that for an attack, and every launch is scheduled.
+#[test]
+fn programs_with_a_thousand_streams_attach_and_stay() {
+    let place = Place::new();
+    let program = place.sim_program("many_streams");
+    for (threads, streams) in ["1", "200"].into_iter().zip(["1000", "5"]) {
+        let first = place.daemon(&["--policy", "hpf"]);
+        let mut process = place.run(&[], &program, &[threads, streams, "16"]);
+        process.expect("ready");
+        let pid = process.pid();
+        let queues = || -> usize {
+            let groups = place.program(pid).map(|p| p["groups"].as_array().unwrap().clone()).unwrap_or_default();
+            groups.iter().map(|g| g["queues"].as_array().unwrap().len()).sum()
+        };
+        until("the first daemon knows them all", || queues() >= 1000);
+        drop(first);
+        let _second = place.daemon(&["--policy", "hpf"]);
+        until("the second knows them all", || queues() >= 1000);
+        process.tell("go");
+        let (code, lines, errors) = process.wait();
+        assert_eq!((code, lines.last().unwrap().as_str()), (0, "ok"), "{errors}");
+        place.assert_counts(&lines);
+        assert_eq!(place.ps().unwrap()["daemon"]["dropped_clients"], 0);
+    }
+}

@@ -6,14 +6,16 @@
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: how everybody finds the same socket.
+//! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that others wait for gets to run soon.
 
 pub mod class;
 pub mod host;
 pub mod paths;
 pub mod segment;
+pub mod trust;
 pub mod wakeup;
 pub mod wire;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;

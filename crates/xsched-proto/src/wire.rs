@@ -108,7 +108,7 @@ pub enum ClientMsg {
         /// Its slot.
         slot: u16,
     },
-    /// An XQueue came to be.
+    /// An XQueue came to be. Not answered: a program may have a thousand.
     QueueAdd {
         /// Index of its [`crate::segment::QueueSlot`].
         slot: u16,
@@ -268,13 +268,6 @@ pub enum DaemonMsg {
         /// The group's slot.
         slot: u16,
         /// `g<N>`.
-        id: u64,
-    },
-    /// Answer to [`ClientMsg::QueueAdd`].
-    QueueAdded {
-        /// The queue's slot.
-        slot: u16,
-        /// `q<N>`.
         id: u64,
     },
     /// Move a queue to a group of this priority (`hint --queue`).

@@ -76,6 +76,17 @@ impl Daemon {
         (daemon, programs.collect())
     }
 
+    /// The number of the one queue that a group has.
+    pub fn queue_of(&self, group: u64) -> u64 {
+        let id = format!("g{group}");
+        let find = || {
+            let groups = self.ps().1.into_iter().flat_map(|p| p.groups);
+            groups.filter(|g| g.id == id).find_map(|g| g.queues.first()?.id.strip_prefix('q')?.parse().ok())
+        };
+        until("the group has a queue", || find().is_some());
+        find().unwrap()
+    }
+
     /// Waits for its end.
     pub fn join(&mut self) -> Result<(), Error> {
         let thread = self.thread.take().unwrap();
@@ -117,7 +128,7 @@ pub fn connect(path: &Path) -> OwnedFd {
 }
 
 pub fn send_raw(socket: &OwnedFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
@@ -265,13 +276,9 @@ impl Client {
         }
     }
 
-    pub fn queue(&self, slot: u16, group: u16) -> u64 {
+    pub fn queue(&self, slot: u16, group: u16) {
         self.segment().queues[usize::from(slot)].group.store(u32::from(group) + 1, SeqCst);
         self.say(&ClientMsg::QueueAdd { slot, group });
-        match receive(&self.socket) {
-            Some((DaemonMsg::QueueAdded { slot: s, id }, _)) if s == slot => id,
-            other => panic!("{other:?}"),
-        }
     }
 
     pub fn say(&self, message: &ClientMsg) {

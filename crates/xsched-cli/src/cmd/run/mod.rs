@@ -187,10 +187,14 @@ pub(crate) fn main(args: Args) -> Result {
                     environment.unset("XSCHED_TOLD");
                 }
                 Err(why) if args.require => {
-                    return Err(Failure::environment(format!("{why}; --require was given")));
+                    return Err(Failure::environment(format!("{}; --require was given", why.line())));
                 }
                 Err(why) => {
-                    say(&format!("{why}; {} runs unscheduled", name.to_string_lossy()));
+                    say(&format!("{}; {} runs unscheduled", why.line(), name.to_string_lossy()));
+                    if let start::NoDaemon::Distrusted(_) = why {
+                        environment.unset("XSCHED_SOCKET");
+                        environment.set("XSCHED_NO_DAEMON", "1");
+                    }
                     // The library would say the same.
                     environment.set("XSCHED_TOLD", "1");
                 }

@@ -1,0 +1,108 @@
+//! Whether a daemon may be trusted: what attaches to it waits at its gates and maps its memory.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What the kernel shows for a user that has no number in this user namespace.
+const OVERFLOW_UID: u32 = 65_534;
+
+/// Process and user at the other end of a socket, as they were when it connected or began to listen. Pid 0 = cannot be seen
+/// from here.
+pub fn peer(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `cred` and `len` are valid for the kernel to write, `len` tells the size.
+    let rc = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut cred).cast(), &raw mut len)
+    };
+    (rc == 0).then(|| (u32::try_from(cred.pid).unwrap_or(0), cred.uid))
+}
+
+/// Checks the daemon at the other end of a connection: that it and the folder of its socket belong to this user or root, and
+/// that others cannot put another socket there.
+///
+/// # Errors
+/// One line that says why it is not trusted.
+pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    match peer(socket) {
+        Some((_, uid)) if is_trusted(uid) => check_folder(path),
+        Some((_, uid)) => Err(format!("the daemon at {shown} is not trusted: it belongs to user {uid}")),
+        None => Err(format!("the daemon at {shown} is not trusted: its user cannot be found out")),
+    }
+}
+
+/// Checks the folder of a socket: that it belongs to this user or root, and that others cannot write there, but where they
+/// cannot replace what is not theirs (sticky, as `/tmp`).
+///
+/// # Errors
+/// One line.
+pub fn check_folder(socket: &Path) -> Result<(), String> {
+    let folder = match socket.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let shown = folder.display();
+    // The folder itself and, where it is a link, the link, which its owner can turn elsewhere.
+    let metas = (std::fs::metadata(folder), std::fs::symlink_metadata(folder));
+    let (Ok(meta), Ok(link)) = metas else {
+        return Err(format!("the folder {shown} cannot be looked at"));
+    };
+    for uid in [meta.uid(), link.uid()] {
+        if !is_trusted(uid) {
+            return Err(format!("the daemon in {shown} is not trusted: the folder belongs to user {uid}"));
+        }
+    }
+    if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
+        return Err(format!("the daemon in {shown} is not trusted: others may write to the folder"));
+    }
+    Ok(())
+}
+
+/// Root and this process's own user.
+fn is_trusted(uid: u32) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    uid == 0 || uid == own && (uid != OVERFLOW_UID || has_all_users())
+}
+
+/// Whether every user has a number here, so that the overflow number is a user as any other.
+fn has_all_users() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn a_daemon_is_trusted_by_its_user_and_its_folder() {
+        let folder = std::env::temp_dir().join(format!("xsched-trust-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        let check = |mode| {
+            std::fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+            check_daemon(stream.as_fd(), &path)
+        };
+        for mode in [0o700, 0o755, 0o1777] {
+            assert_eq!(check(mode), Ok(()), "{mode:o}");
+        }
+        for mode in [0o777, 0o770, 0o702] {
+            assert!(check(mode).unwrap_err().contains("others may write"), "{mode:o}");
+        }
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&folder, Some(12_345), None).unwrap();
+            assert!(check(0o700).unwrap_err().contains("belongs to user 12345"));
+        }
+        let own = peer(stream.as_fd()).unwrap();
+        assert_eq!(own, (std::process::id(), rustix::process::geteuid().as_raw()));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(!is_trusted(own.1 + 1));
+    }
+}
