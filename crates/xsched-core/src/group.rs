@@ -371,6 +371,7 @@ impl Group {
                 slot.state.store(state::IDLE, Release);
                 slot.gate.fetch_or(gate::QUIET, AcqRel);
                 slot.gate.fetch_and(!gate::DETACHED, AcqRel);
+                rt.registered.store(true, Release);
                 // Somebody may have launched meanwhile and be busy: look soon.
                 self.armed_at.store(0, Relaxed);
             }

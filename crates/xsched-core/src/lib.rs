@@ -27,7 +27,7 @@ pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::{Group, Registration, wake_all};
 pub use inherit::{HoldsAll, Lend, ask_before_waiting};
 pub use queue::{Admission, Mark, Waiting, Work, XQueue};
-pub use runtime::{QueueSpec, Runtime};
+pub use runtime::{QueueSpec, Runtime, Unscheduled, require_registration};
 
 /// What the core asks of a vendor interface. One static per platform.
 pub trait Platform: Sync + Send + 'static {
