@@ -7,6 +7,7 @@
 mod connection;
 mod local;
 mod memory;
+mod required;
 mod settings;
 mod worker;
 
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use xsched_core::{Platform, Runtime};
 use xsched_proto::wire::Described;
 
+pub use required::refuse;
 pub use settings::{Log, Mode, Settings};
 
 /// What the agent asks of the library it lives in.
@@ -30,6 +32,12 @@ pub struct Host {
 /// # Errors
 /// One line, when the kernel refuses memory, descriptors or a thread; the application then runs unscheduled.
 pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String> {
+    if settings.required {
+        if settings.mode == Mode::Nobody {
+            return Err("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler".into());
+        }
+        required::guard_start();
+    }
     let shared = memory::Shared::create().map_err(|e| format!("cannot make the shared segment: {e}"))?;
     let event = || {
         use rustix::event::{EventfdFlags, eventfd};

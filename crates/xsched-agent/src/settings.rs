@@ -40,6 +40,8 @@ pub struct Settings {
     pub log: Log,
     /// Whoever started the program has told its user that no daemon answers (`XSCHED_TOLD`).
     pub told: bool,
+    /// The program is to end rather than run unscheduled (`XSCHED_REQUIRE`).
+    pub required: bool,
     /// Words of the environment that were not understood, a line each.
     pub complaints: Vec<String>,
 }
@@ -106,7 +108,8 @@ impl Settings {
             }
         };
         let told = var("XSCHED_TOLD").is_some_and(|v| v != "0");
-        Settings { mode, options, log, told, complaints }
+        let required = var("XSCHED_REQUIRE").is_some_and(|v| v != "0");
+        Settings { mode, options, log, told, required, complaints }
     }
 }
 

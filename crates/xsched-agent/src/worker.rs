@@ -13,7 +13,7 @@ use crate::connection::{Connection, Received};
 use crate::local::Local;
 use crate::memory::{Shared, map_heartbeat};
 use crate::settings::{Log, Mode, Settings};
-use crate::{Host, say, say_once};
+use crate::{Host, required, say, say_once};
 
 const MS: u64 = 1_000_000;
 /// A group without rivals is looked at this often, to show it as idle when it is.
@@ -158,8 +158,13 @@ impl Worker {
                     Master::Local(Box::new(local))
                 }
                 Err(e) => {
+                    if self.is_starting() {
+                        required::note(&e, true);
+                    } else {
+                        let text = format!("runs unscheduled: {e}");
+                        say_once(&self.unscheduled_said, self.settings.log, Log::Error, &text);
+                    }
                     self.rt.detach();
-                    say_once(&self.unscheduled_said, self.settings.log, Log::Error, &format!("runs unscheduled: {e}"));
                     Master::Nobody
                 }
             },
@@ -301,6 +306,9 @@ impl Worker {
                     }
                     Err(why) => {
                         self.lose(&why, wait);
+                        if self.is_starting() {
+                            required::note(&why, true);
+                        }
                         Some(wait)
                     }
                 },
@@ -325,6 +333,12 @@ impl Worker {
     /// There is no daemon (any more): gates open, the application goes on, and we look again later.
     fn lose(&mut self, why: &str, wait: u64) {
         self.master = Master::Seeking { at: now_ns() + wait, wait: (wait * 2).min(RETRY_NS.1) };
+        if self.is_starting() {
+            // The launch that ends the program says so.
+            required::note(why, false);
+            self.rt.detach();
+            return;
+        }
         self.rt.detach();
         self.restore_interrupted();
         if self.settings.log >= Log::Debug {
@@ -333,6 +347,11 @@ impl Worker {
             let text = format!("runs unscheduled until a daemon answers: {why}");
             say_once(&self.unscheduled_said, self.settings.log, Log::Info, &text);
         }
+    }
+
+    /// Whether the program must be scheduled and has not been so far.
+    fn is_starting(&self) -> bool {
+        self.settings.required && !self.rt.was_registered()
     }
 
     fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), String> {

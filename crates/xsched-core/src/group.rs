@@ -133,7 +133,7 @@ impl Group {
     /// of any.
     pub fn is_polled(&self, rt: &Runtime) -> bool {
         let mut queues = rt.queues_of(self).peekable();
-        queues.peek().is_none() || queues.any(|q| !q.platform(rt).reports_completion())
+        queues.peek().is_none() || queues.any(|q| !q.platform(rt).reports_completion_of(q))
     }
 
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, who looks for completions,
@@ -396,6 +396,7 @@ impl Group {
                 slot.state.store(state::IDLE, Release);
                 slot.gate.fetch_or(gate::QUIET, AcqRel);
                 slot.gate.fetch_and(!gate::DETACHED, AcqRel);
+                rt.registered.store(true, Release);
                 // Somebody may have launched meanwhile and be busy: look soon.
                 self.armed_at.store(0, Relaxed);
             }

@@ -28,7 +28,7 @@ pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::{Group, Registration, wake_all};
 pub use inherit::{HoldsAll, Lend, ask_before_waiting};
 pub use queue::{Admission, Mark, Waiting, Work, XQueue};
-pub use runtime::{QueueSpec, Runtime};
+pub use runtime::{QueueSpec, Runtime, Unscheduled, require_registration};
 
 /// What the core asks of a vendor interface. One static per platform.
 pub trait Platform: Sync + Send + 'static {
@@ -46,6 +46,12 @@ pub trait Platform: Sync + Send + 'static {
     /// Whether completions are reported by [`XQueue::complete`]; otherwise the device writes the number of completed
     /// commands into the queue's completion word.
     fn reports_completion(&self) -> bool;
+
+    /// The same of one queue, for an interface of several drivers. A queue of which neither is so gets no marks: what it
+    /// was given is complete after a wait for all of it, or after a while without launches.
+    fn reports_completion_of(&self, _queue: &XQueue) -> bool {
+        self.reports_completion()
+    }
 
     /// Level 3: interrupts the running command of a device's context, or lets it go on. Called on the agent thread:
     /// must not block and must not take a lock of the driver.

@@ -395,7 +395,7 @@ impl XQueue {
             has_gates,
             forced: rt.forced_level().is_some(),
             in_order: self.in_order(),
-            calls_back: self.platform(rt).reports_completion(),
+            calls_back: self.platform(rt).reports_completion_of(self),
             blocking: work.blocking,
             seq: 0,
         });
@@ -423,7 +423,7 @@ impl XQueue {
             commands => (commands / 2).clamp(1, MARK_COMMANDS),
         };
         // Where the driver tells of completions by calling back, each costs as much as a launch.
-        let (samples, mark_ns) = if self.platform(rt).reports_completion() {
+        let (samples, mark_ns) = if self.platform(rt).reports_completion_of(self) {
             (false, (bound_ns / 4).min(SPARSE_MARK_NS))
         } else {
             let every_ns = if has_gates { SPARSE_MARK_NS.min(bound_ns / 2).max(MARK_NS) } else { MARK_NS };
@@ -484,7 +484,7 @@ impl XQueue {
         if !admission.blocking && !admission.mark {
             return None;
         }
-        let told = self.platform(rt).reports_completion() || admission.blocking;
+        let told = self.platform(rt).reports_completion_of(self) || admission.blocking;
         let mut marks = (!told).then(|| self.marks.lock().unwrap_or_else(|e| e.into_inner()));
         if marks.as_ref().is_some_and(|marks| marks.len() >= MARKS) {
             return None;
@@ -582,7 +582,7 @@ impl XQueue {
 
     /// Looks at the word the device writes, where completion is reported that way.
     pub(crate) fn refresh(&self, rt: &Runtime) {
-        if self.platform(rt).reports_completion() {
+        if self.platform(rt).reports_completion_of(self) {
             return;
         }
         let Ok(mut marks) = self.marks.try_lock() else { return };
@@ -726,7 +726,7 @@ impl XQueue {
         if followed || self.is_quiet(rt) {
             return None;
         }
-        let told = self.platform(rt).reports_completion();
+        let told = self.platform(rt).reports_completion_of(self);
         let mut marks = (!told).then(|| self.marks.lock().unwrap_or_else(|e| e.into_inner()));
         if marks.as_ref().is_some_and(|marks| marks.len() >= MARKS) {
             return None;

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use xsched_proto::class::queue_priority;
@@ -59,6 +59,19 @@ struct Tables {
     outbox: Vec<ClientMsg>,
 }
 
+/// Called every few milliseconds while a launch waits for the first registration of the process, with the ns waited so far:
+/// ends the process when there is no hope of one.
+pub type Unscheduled = fn(u64);
+
+static UNSCHEDULED: OnceLock<Unscheduled> = OnceLock::new();
+
+const INSIST_STEP: core::time::Duration = core::time::Duration::from_millis(1);
+
+/// From now on no launch goes on unscheduled before a group of the process was registered once. The first one stays.
+pub fn require_registration(unscheduled: Unscheduled) {
+    let _ = UNSCHEDULED.set(unscheduled);
+}
+
 /// The scheduler's state in this process. Lives until the process ends.
 pub struct Runtime {
     pub(crate) segment: &'static Segment,
@@ -91,6 +104,7 @@ pub struct Runtime {
     agent_wakes_at: AtomicU64,
     pub(crate) poke_due: AtomicBool,
     detached: AtomicBool,
+    pub(crate) registered: AtomicBool,
     over: AtomicBool,
     daemon_event: Descriptor,
     agent_event: Descriptor,
@@ -146,6 +160,7 @@ impl Runtime {
             agent_wakes_at: AtomicU64::new(u64::MAX),
             poke_due: AtomicBool::new(false),
             detached: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
             over: AtomicBool::new(false),
             daemon_event: Descriptor::new(daemon_event),
             agent_event: Descriptor::new(agent_event),
@@ -532,6 +547,26 @@ impl Runtime {
     /// Waits a moment for the daemon's word on a group, if that is still to come.
     pub fn await_registration(&self, group: &Group) {
         group.wait_registered(group.attach_deadline.load(Relaxed));
+        if let Some(unscheduled) = UNSCHEDULED.get()
+            && !self.was_registered()
+        {
+            self.insist(*unscheduled);
+            group.wait_registered(now_ns() + ATTACH_NS);
+        }
+    }
+
+    /// Where the program must be scheduled from the start: waits for the first group to be registered.
+    fn insist(&self, unscheduled: Unscheduled) {
+        let began = now_ns();
+        while !self.was_registered() && !self.is_over() {
+            unscheduled(now_ns() - began);
+            std::thread::sleep(INSIST_STEP);
+        }
+    }
+
+    /// Whether a group of this process has been registered since it began.
+    pub fn was_registered(&self) -> bool {
+        self.registered.load(Acquire)
     }
 
     /// Tells the daemon that a word of the segment changed.

@@ -26,6 +26,22 @@ pub enum Platform {
 }
 
 impl Platform {
+    /// All of them.
+    pub const ALL: [Platform; 5] = [Platform::Cuda, Platform::Hip, Platform::Opencl, Platform::Sim, Platform::Hsa];
+
+    /// What is wrong with a list of names as in `XSCHED_PLATFORMS`; `None` if nothing is.
+    pub fn fault_in(list: &str) -> Option<String> {
+        let mut words = list.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
+        let is_empty = words.peek().is_none() && !list.is_empty();
+        let unknown = words.find(|word| Platform::ALL.iter().all(|p| !word.eq_ignore_ascii_case(p.name())));
+        let fault = match unknown {
+            Some(word) => format!("XSCHED_PLATFORMS={list}: there is no platform {word}"),
+            None if is_empty => format!("XSCHED_PLATFORMS={list} names no platform"),
+            None => return None,
+        };
+        Some(format!("{fault}; use {}, separated by commas", Platform::ALL.map(Platform::name).join(", ")))
+    }
+
     /// The name users type and read.
     pub fn name(self) -> &'static str {
         match self {

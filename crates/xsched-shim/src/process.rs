@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use xsched_agent::{Host, Log, Settings, say, say_once};
 use xsched_core::{Runtime, journal, thread};
-use xsched_proto::wire::Described;
+use xsched_proto::wire::{self, Described};
 
 use crate::interpose::{resolve, walk};
 use crate::{domain, lock, platform, python, stats};
@@ -58,8 +58,11 @@ fn start() -> Option<&'static Runtime> {
         start_journal();
         xsched_core::ask_before_waiting(python::holds_the_lock);
         let host = Host { platforms: platform::PLATFORMS, describe };
-        match xsched_agent::start(Settings::read(|name| std::env::var(name).ok()), host) {
+        let settings = Settings::read(|name| std::env::var(name).ok());
+        let required = settings.required;
+        match xsched_agent::start(settings, host) {
             Ok(rt) => Some(rt),
+            Err(e) if required => xsched_agent::refuse(&e),
             Err(e) => {
                 say(&format!("runs unscheduled: {e}"));
                 None
@@ -197,19 +200,31 @@ pub fn platform_enabled(platform: u8) -> bool {
             0
         } else {
             match std::env::var("XSCHED_PLATFORMS") {
-                Ok(list) if !list.is_empty() => list
-                    .split(',')
-                    .filter_map(|word| {
-                        let word = word.trim().to_ascii_lowercase();
-                        platform::PLATFORMS.iter().position(|p| p.kind().name() == word)
-                    })
-                    .fold(0, |bits, at| bits | 1 << at),
+                Ok(list) if !list.is_empty() => {
+                    complain_of(&list);
+                    list.split(',')
+                        .filter_map(|word| {
+                            let word = word.trim().to_ascii_lowercase();
+                            platform::PLATFORMS.iter().position(|p| p.kind().name() == word)
+                        })
+                        .fold(0, |bits, at| bits | 1 << at)
+                }
                 _ => u32::MAX >> 1,
             }
         };
         ENABLED.store(enabled, Relaxed);
     }
     enabled & (1 << platform) != 0
+}
+
+/// Says once what is wrong with a list of platforms. A preloaded library must not end its host for it.
+#[cold]
+fn complain_of(platforms: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(fault) = wire::Platform::fault_in(platforms) {
+        let log = Settings::read(|name| std::env::var(name).ok()).log;
+        say_once(&SAID, log, Log::Error, &fault);
+    }
 }
 
 /// An error of ours: step aside. Gates open for good and the application goes on; said once.

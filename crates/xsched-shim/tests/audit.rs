@@ -2,8 +2,9 @@
 //! the library needs nothing that its host might lack.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use xsched::platform::{Class, cuda, hip, hooked_names, hsa, opencl, sim};
 
@@ -156,4 +157,18 @@ fn the_library_needs_libc_and_the_loader_only_and_no_newer_glibc_than_2_34() {
         let parts: Vec<u32> = version.split('.').filter_map(|n| n.parse().ok()).collect();
         assert!(parts.as_slice() <= [2, 34].as_slice(), "needs GLIBC_{version}");
     }
+}
+
+#[test]
+fn entries_of_a_dispatch_table_lie_where_the_header_has_them() {
+    let mut text = String::from("#include <stddef.h>\n#include <CL/cl_icd.h>\n");
+    for (name, index) in opencl::dispatch_entries() {
+        text +=
+            &format!("_Static_assert(offsetof(cl_icd_dispatch, {name}) == {index} * sizeof(void *), \"{name}\");\n");
+    }
+    let mut cc = Command::new("cc");
+    cc.args(["-fsyntax-only", "-DCL_TARGET_OPENCL_VERSION=300", "-x", "c", "-"]).stdin(Stdio::piped());
+    let mut cc = cc.spawn().expect("a C compiler");
+    cc.stdin.take().expect("stdin").write_all(text.as_bytes()).expect("it reads");
+    assert!(cc.wait().expect("a child").success(), "see above");
 }

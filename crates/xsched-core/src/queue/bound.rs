@@ -83,7 +83,7 @@ impl XQueue {
         let expected_ns = rt.queues_of(group).map(|q| q.in_flight().1 + untracked(q) * UNKNOWN_NS).sum::<u64>();
         let patience = ESCAPE_NS.max(4 * bound_ns).max((2 * expected_ns).min(ESCAPE_LONG_NS));
         journal::record(|| Record::Patience(bound_ns, expected_ns, patience));
-        let polled = !self.platform(rt).reports_completion();
+        let polled = !self.platform(rt).reports_completion_of(self);
         let began = now_ns();
         let mut since = began;
         thread::start_waiting(rt, group);

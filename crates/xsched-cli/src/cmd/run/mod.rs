@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use xsched_proto::paths;
+use xsched_proto::wire::Platform;
 
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Result, say};
 use crate::target::{self, Verdict};
@@ -70,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
 
-    /// Fail with exit code 3 instead of running the program unscheduled
+    /// Fail with exit code 3 instead of starting the program unscheduled, or at its first device call
     #[arg(long, conflicts_with = "no_daemon")]
     require: bool,
 
@@ -104,7 +105,12 @@ class is normal or low (`max_class`), and all programs on a GPU come by the same
 
 A program that the preload library cannot enter (static, setuid, 32-bit or of another
 machine, musl, old glibc, AddressSanitizer) runs unscheduled, and one line says so.
-XSCHED_DISABLE=1 runs the program as if xsched was not there.";
+XSCHED_DISABLE=1 runs the program as if xsched was not there.
+
+--require guards the start, of the program and of each process that it starts: a process that
+no scheduler has taken at its first launch ends with exit code 3 (XSCHED_REQUIRE=1 does the same
+without `run`). A daemon that is lost later is said once, and the program goes on unscheduled.
+A process that is itself started with XSCHED_DISABLE=1 is left alone.";
 
 /// Who decides.
 #[derive(Debug, PartialEq, Eq)]
@@ -149,15 +155,22 @@ pub(crate) fn main(args: Args) -> Result {
     let Some((name, rest)) = args.command.split_first() else {
         return Err(Failure::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
     };
+    let required = is_required(&args);
+    if required && let Some(fault) = std::env::var("XSCHED_PLATFORMS").ok().and_then(|list| Platform::fault_in(&list)) {
+        return Err(Failure::input(fault));
+    }
     let program = target::resolve(name)?;
     let mut environment = Environment::inherited();
     if disabled() {
+        if required {
+            return Err(refused("XSCHED_DISABLE is set, which switches scheduling off: unset it"));
+        }
         return Err(exec(&program, name, rest, &environment));
     }
     let library = preload::find().map_err(Failure::environment)?;
     if let Verdict::Cannot { file, why } = target::inspect(&program)? {
         let line = format!("{} is {why}: it cannot be scheduled", file.display());
-        if args.require {
+        if required {
             return Err(Failure::environment(format!("{line}, and --require was given")));
         }
         say(&format!("{line}; {} runs unscheduled", name.to_string_lossy()));
@@ -170,6 +183,11 @@ pub(crate) fn main(args: Args) -> Result {
     let sharing = share::Wish::of(&args, &job, &program)?;
     args.hand_over(&mut environment);
     environment.set("XSCHED_JOB", &job);
+    if required {
+        environment.set("XSCHED_REQUIRE", "1");
+    } else {
+        environment.unset("XSCHED_REQUIRE");
+    }
     let mut daemon = None;
     match &scheduler {
         Scheduler::Daemon(socket, origin) => {
@@ -183,12 +201,13 @@ pub(crate) fn main(args: Args) -> Result {
                     if args.scheduler.is_some() {
                         decides_by_scheduler(socket)?;
                     }
+                    if required {
+                        answers(socket)?;
+                    }
                     daemon = Some(socket.as_path());
                     environment.unset("XSCHED_TOLD");
                 }
-                Err(why) if args.require => {
-                    return Err(Failure::environment(format!("{}; --require was given", why.line())));
-                }
+                Err(why) if required => return Err(refused(why.line())),
                 Err(why) => {
                     say(&format!("{}; {} runs unscheduled", why.line(), name.to_string_lossy()));
                     if let start::NoDaemon::Distrusted(_) = why {
@@ -206,6 +225,9 @@ pub(crate) fn main(args: Args) -> Result {
             if let Some(policy) = policy {
                 environment.set("XSCHED_POLICY", policy);
             }
+        }
+        Scheduler::Nobody if required => {
+            return Err(refused("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler: unset it"));
         }
         Scheduler::Nobody => {
             environment.set("XSCHED_NO_DAEMON", "1");
@@ -229,6 +251,23 @@ fn decides_by_scheduler(socket: &Path) -> Result<()> {
     Err(Failure::environment(format!(
         "a daemon runs at {shown} already, without this scheduler: end it, or use --socket"
     )))
+}
+
+/// Whether the program is to end rather than run unscheduled. A run within such a run inherits it, unless it asks for no
+/// daemon itself.
+fn is_required(args: &Args) -> bool {
+    args.require || !args.no_daemon && std::env::var_os("XSCHED_REQUIRE").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// Why a program that must be scheduled is not started.
+fn refused(why: &str) -> Failure {
+    Failure::environment(format!("{why}; --require was given"))
+}
+
+/// Whether the daemon does more than take the connection: one that is stopped does that too.
+fn answers(socket: &Path) -> Result<()> {
+    let asked = crate::client::ask(Some(socket), xsched_proto::wire::Request::PolicyList);
+    asked.map(drop).map_err(|failure| refused(failure.message()))
 }
 
 /// The kill switch.

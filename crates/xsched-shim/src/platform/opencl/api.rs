@@ -7,30 +7,37 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use xsched_core::XQueue;
 use xsched_proto::segment::QUEUES;
 
+use super::dispatch::{Entry, Table};
 use super::sig;
 use super::types::*;
 use crate::interpose::{Hook, resolve};
 use crate::lock::Lock;
 use crate::process;
 
-/// Functions of one copy of the OpenCL library.
+/// Functions of one copy of the OpenCL library, or as many of them as one platform behind it implements.
+#[derive(Clone, Copy)]
 pub(super) struct Api {
     /// One of the copy's functions.
     address: usize,
-    flush: sig::clFlush,
-    retain_queue: sig::clRetainCommandQueue,
-    release_queue: sig::clReleaseCommandQueue,
-    pub(super) queue_info: sig::clGetCommandQueueInfo,
-    pub(super) device_info: sig::clGetDeviceInfo,
-    pub(super) event_info: sig::clGetEventInfo,
-    pub(super) set_event_callback: sig::clSetEventCallback,
-    pub(super) release_event: sig::clReleaseEvent,
+    /// The platform's table; none for the copy itself.
+    table: Option<Table>,
+    flush: Option<sig::clFlush>,
+    retain_queue: Option<sig::clRetainCommandQueue>,
+    release_queue: Option<sig::clReleaseCommandQueue>,
+    pub(super) queue_info: Option<sig::clGetCommandQueueInfo>,
+    pub(super) device_info: Option<sig::clGetDeviceInfo>,
+    pub(super) event_info: Option<sig::clGetEventInfo>,
+    /// Since OpenCL 1.1.
+    pub(super) set_event_callback: Option<sig::clSetEventCallback>,
+    pub(super) release_event: Option<sig::clReleaseEvent>,
     /// Since OpenCL 1.2.
     pub(super) marker: Option<sig::clEnqueueMarkerWithWaitList>,
 }
 
 /// By the load address of the library; none for one that lacks what we need.
 static KNOWN: Lock<Vec<(usize, Option<&'static Api>)>> = Lock::new();
+/// What a copy can do for the objects of a platform, one for each pair that was met.
+static OF_PLATFORM: Lock<Vec<&'static Api>> = Lock::new();
 /// By the slot of the XQueue.
 static OF_QUEUE: [AtomicPtr<Api>; QUEUES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; QUEUES];
 
@@ -59,30 +66,70 @@ impl Api {
     }
 
     fn load(address: usize) -> Option<Api> {
-        // SAFETY: each symbol has the OpenCL API's signature of its name.
-        unsafe {
-            Some(Api {
-                address,
-                flush: find(address, c"clFlush").map(|p| std::mem::transmute::<*mut c_void, sig::clFlush>(p))?,
-                retain_queue: find(address, c"clRetainCommandQueue")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clRetainCommandQueue>(p))?,
-                release_queue: find(address, c"clReleaseCommandQueue")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clReleaseCommandQueue>(p))?,
-                queue_info: find(address, c"clGetCommandQueueInfo")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clGetCommandQueueInfo>(p))?,
-                device_info: find(address, c"clGetDeviceInfo")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clGetDeviceInfo>(p))?,
-                event_info: find(address, c"clGetEventInfo")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clGetEventInfo>(p))?,
-                set_event_callback: find(address, c"clSetEventCallback")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clSetEventCallback>(p))?,
-                release_event: find(address, c"clReleaseEvent")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clReleaseEvent>(p))?,
-                marker: find(address, c"clEnqueueMarkerWithWaitList")
-                    .map(|p| std::mem::transmute::<*mut c_void, sig::clEnqueueMarkerWithWaitList>(p)),
-            })
+        macro_rules! find {
+            ($name:ident, $symbol:literal) => {
+                // SAFETY: the symbol has the OpenCL API's signature of its name.
+                find(address, $symbol).map(|p| unsafe { std::mem::transmute::<*mut c_void, sig::$name>(p) })
+            };
+        }
+        Some(Api {
+            address,
+            table: None,
+            flush: find!(clFlush, c"clFlush"),
+            retain_queue: find!(clRetainCommandQueue, c"clRetainCommandQueue"),
+            release_queue: find!(clReleaseCommandQueue, c"clReleaseCommandQueue"),
+            // What has none is no library to call, but perhaps a driver behind one.
+            queue_info: Some(find!(clGetCommandQueueInfo, c"clGetCommandQueueInfo")?),
+            device_info: find!(clGetDeviceInfo, c"clGetDeviceInfo"),
+            event_info: find!(clGetEventInfo, c"clGetEventInfo"),
+            set_event_callback: find!(clSetEventCallback, c"clSetEventCallback"),
+            release_event: find!(clReleaseEvent, c"clReleaseEvent"),
+            marker: find!(clEnqueueMarkerWithWaitList, c"clEnqueueMarkerWithWaitList"),
+        })
+    }
+
+    /// Those of the functions that are there for an object: a loader has them all, the platform behind it perhaps not.
+    /// To be asked when an object is first met, not for each call.
+    pub(super) fn for_object(&'static self, handle: *mut c_void) -> &'static Api {
+        let Some(table) = Table::of(handle).filter(|table| self.table != Some(*table)) else { return self };
+        let met = || of_platform().iter().find(|api| api.address == self.address && api.table == Some(table)).copied();
+        if let Some(api) = met() {
+            return api;
+        }
+        // Asked without a lock of ours, as above.
+        let own = Box::new(self.implemented_by(table));
+        let mut platforms = of_platform();
+        let own = &*Box::leak(own);
+        platforms.push(own);
+        own
+    }
+
+    fn implemented_by(&self, table: Table) -> Api {
+        let has = |entry| table.has(entry);
+        Api {
+            address: self.address,
+            table: Some(table),
+            flush: self.flush.filter(|_| has(Entry::Flush)),
+            retain_queue: self.retain_queue.filter(|_| has(Entry::RetainQueue)),
+            release_queue: self.release_queue.filter(|_| has(Entry::ReleaseQueue)),
+            queue_info: self.queue_info.filter(|_| has(Entry::QueueInfo)),
+            device_info: self.device_info.filter(|_| has(Entry::DeviceInfo)),
+            event_info: self.event_info.filter(|_| has(Entry::EventInfo)),
+            set_event_callback: self.set_event_callback.filter(|_| has(Entry::SetEventCallback)),
+            release_event: self.release_event.filter(|_| has(Entry::ReleaseEvent)),
+            marker: self.marker.filter(|_| has(Entry::MarkerWithWaitList)),
         }
     }
+
+    /// Whether the end of commands can be learned: by a callback for an event that is released afterwards. Without it
+    /// a queue has host gates only: nothing bounds it, and it is idle after a `clFinish` or a while without commands.
+    pub(super) fn reports_completion(&self) -> bool {
+        self.set_event_callback.is_some() && self.release_event.is_some()
+    }
+}
+
+fn of_platform() -> MutexGuard<'static, Vec<&'static Api>> {
+    OF_PLATFORM.lock()
 }
 
 fn find(address: usize, name: &CStr) -> Option<*mut c_void> {
@@ -101,6 +148,7 @@ fn known() -> MutexGuard<'static, Vec<(usize, Option<&'static Api>)>> {
 /// In a forked child.
 pub(super) fn forget_if_held() {
     KNOWN.forget_if_held();
+    OF_PLATFORM.forget_if_held();
 }
 
 /// The function for a call from where its name means nothing, through a pointer that was taken elsewhere: where there
@@ -130,31 +178,35 @@ pub(super) fn of(queue: &XQueue) -> Option<&'static Api> {
 
 /// A reference of ours to a queue, released on drop.
 pub(super) struct Pinned {
-    api: &'static Api,
+    flush: Option<sig::clFlush>,
+    release: sig::clReleaseCommandQueue,
     queue: usize,
 }
 
 impl Api {
     /// Keeps a living queue alive.
-    pub(super) fn pin(&'static self, queue: &XQueue) -> Option<Pinned> {
+    pub(super) fn pin(&self, queue: &XQueue) -> Option<Pinned> {
         let handle = queue.handle();
+        let (retain, release) = (self.retain_queue?, self.release_queue?);
         // SAFETY: the caller knows that the queue is alive.
-        let rc = unsafe { (self.retain_queue)(handle as cl_command_queue) };
-        (rc == CL_SUCCESS).then_some(Pinned { api: self, queue: handle })
+        let rc = unsafe { retain(handle as cl_command_queue) };
+        (rc == CL_SUCCESS).then_some(Pinned { flush: self.flush, release, queue: handle })
     }
 }
 
 impl Pinned {
     /// Makes what was enqueued begin.
     pub(super) fn flush(&self) {
-        // SAFETY: kept alive by our reference.
-        unsafe { (self.api.flush)(self.queue as cl_command_queue) };
+        if let Some(flush) = self.flush {
+            // SAFETY: kept alive by our reference.
+            unsafe { flush(self.queue as cl_command_queue) };
+        }
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: our own reference, released once.
-        unsafe { (self.api.release_queue)(self.queue as cl_command_queue) };
+        unsafe { (self.release)(self.queue as cl_command_queue) };
     }
 }

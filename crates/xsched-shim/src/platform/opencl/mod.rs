@@ -3,9 +3,11 @@
 //! - [`table`]: every function in its class.
 //! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up.
 //! - [`path`]: what all enqueues share: fast path, careful path, marks.
-//! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves.
+//! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves, and
+//!   [`dispatch`]: which of them the platform behind a handle implements.
 
 mod api;
+mod dispatch;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
 #[allow(non_snake_case)] // vendor names
@@ -54,6 +56,11 @@ pub fn signature_names() -> Vec<&'static str> {
     signatures::opencl_signatures!(names)
 }
 
+/// The entries of an ICD's dispatch table that are looked at, by name and index.
+pub fn dispatch_entries() -> &'static [(&'static str, usize)] {
+    dispatch::ENTRIES
+}
+
 /// The platform. OpenCL has no device-side gates and no control over a running command: level 1 only.
 pub struct OpenCl;
 
@@ -73,5 +80,9 @@ impl xsched_core::Platform for OpenCl {
 
     fn reports_completion(&self) -> bool {
         true
+    }
+
+    fn reports_completion_of(&self, queue: &XQueue) -> bool {
+        api::of(queue).is_none_or(|api| api.reports_completion())
     }
 }

@@ -96,7 +96,7 @@ fn made(real: *mut c_void, handle: cl_command_queue) -> cl_command_queue {
     if !handle.is_null() && process::platform_enabled(OPENCL) {
         process::guarded("after the creation of an OpenCL queue", || {
             let rt = process::runtime()?;
-            let api = Api::beside(real)?;
+            let api = Api::beside(real)?.for_object(handle);
             // A handle that is known already was destroyed behind our back.
             rt.remove_queue(handle as usize);
             references().insert(handle as usize, 1);

@@ -113,6 +113,7 @@ fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_in
         let unbounded = waits_on_user_event(xqueue, call.waits);
         let work = Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() };
         xqueue.admit(rt, work, counter, &mut admission);
+        admission.mark &= api::of(xqueue).is_some_and(Api::reports_completion);
     });
     if admitted.is_none() {
         return enter(call.event);
@@ -145,7 +146,8 @@ fn first_use(call: &Call) -> Option<(&'static Runtime, &'static XQueue, &'static
     let rt = process::runtime()?;
     let key = call.queue as usize;
     // The call may have come through another library that wraps the function: the queue knows better.
-    let api = rt.find(key).and_then(api::of).or_else(|| Api::beside(call.real))?;
+    let known = rt.find(key).and_then(api::of);
+    let api = known.or_else(|| Some(Api::beside(call.real)?.for_object(call.queue)))?;
     process::watch_thread();
     let xqueue = rt.remember(key, || queue::describe(call.queue, api))?;
     api::set(xqueue, api);
@@ -164,17 +166,19 @@ struct Note {
 /// Follows a command by its event. `owned`: the event is ours to release.
 fn follow(xqueue: &XQueue, mark: Mark, event: cl_event, owned: bool) {
     let (Some(api), Some(rt)) = (api::of(xqueue), process::running()) else { return };
-    let release = owned.then_some((api.release_event, event as usize));
+    // Marks are for queues with both functions only.
+    let (Some(set_event_callback), Some(release_event)) = (api.set_event_callback, api.release_event) else { return };
+    let release = owned.then_some((release_event, event as usize));
     let note = Box::into_raw(Box::new(Note { rt, mark, release }));
     // SAFETY: the event is alive: either ours, or just given to the application, which has not got it yet.
-    let rc = unsafe { (api.set_event_callback)(event, CL_COMPLETE, Some(completed), note.cast()) };
+    let rc = unsafe { set_event_callback(event, CL_COMPLETE, Some(completed), note.cast()) };
     if rc != CL_SUCCESS {
         // SAFETY: not taken by the driver, so still ours.
         drop(unsafe { Box::from_raw(note) });
         xqueue.unmark(&mark);
         if owned {
             // SAFETY: our own event, released once.
-            unsafe { (api.release_event)(event) };
+            unsafe { release_event(event) };
         }
     }
 }
@@ -208,6 +212,9 @@ fn place_marker(xqueue: &XQueue, mark: Mark) {
 
 /// After a wait for single events: follows commands whose completion nothing else would report.
 pub(super) fn follow_tail(rt: &Runtime, xqueue: &XQueue) {
+    if !api::of(xqueue).is_some_and(Api::reports_completion) {
+        return;
+    }
     let Some(mark) = xqueue.tail_mark(rt) else { return };
     // The queue may be released by another thread meanwhile.
     let pinned = api::of(xqueue).and_then(|api| rt.while_alive(xqueue, || api.pin(xqueue)).flatten());
@@ -217,13 +224,14 @@ pub(super) fn follow_tail(rt: &Runtime, xqueue: &XQueue) {
 }
 
 /// The XQueue of the command behind an event, if it has one that is known.
-pub(super) fn queue_of(rt: &'static Runtime, api: &Api, event: cl_event) -> Option<&'static XQueue> {
+pub(super) fn queue_of(rt: &'static Runtime, api: &'static Api, event: cl_event) -> Option<&'static XQueue> {
     if event.is_null() {
         return None;
     }
+    let event_info = api.for_object(event).event_info?;
     let handle: cl_command_queue = info(|size, at, got| {
         // SAFETY: an event the application passes to the driver itself; pointers to a local.
-        unsafe { (api.event_info)(event, CL_EVENT_COMMAND_QUEUE, size, at, got) }
+        unsafe { event_info(event, CL_EVENT_COMMAND_QUEUE, size, at, got) }
     })?;
     rt.find(handle as usize)
 }
@@ -231,6 +239,7 @@ pub(super) fn queue_of(rt: &'static Runtime, api: &Api, event: cl_event) -> Opti
 /// A queue whose next command waits for one of a less urgent group lends that group its priority until then.
 fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *const cl_event)) {
     let Some(api) = api::of(waiter) else { return };
+    let Some(set_event_callback) = api.set_event_callback else { return };
     if n == 0 || list.is_null() {
         return;
     }
@@ -240,8 +249,7 @@ fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *
         let Some(lend) = Lend::for_queue(rt, awaited.group(rt), waiter.group(rt)) else { continue };
         let lend = Box::into_raw(Box::new(lend));
         // SAFETY: a living event; the box is handed over.
-        if unsafe { (api.set_event_callback)(*event, CL_COMPLETE, Some(awaited_completed), lend.cast()) } != CL_SUCCESS
-        {
+        if unsafe { set_event_callback(*event, CL_COMPLETE, Some(awaited_completed), lend.cast()) } != CL_SUCCESS {
             // SAFETY: not taken by the driver.
             drop(unsafe { Box::from_raw(lend) });
         }

@@ -5,36 +5,50 @@ use std::ffi::CStr;
 use xsched_core::QueueSpec;
 
 use super::api::Api;
+use super::sig;
 use super::types::*;
 use crate::platform::OPENCL;
 
 /// Describes a queue to the core. `None` if the driver knows no such queue.
-pub(super) fn describe(handle: cl_command_queue, api: &Api) -> Option<QueueSpec> {
+pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<QueueSpec> {
+    let Some(queue_info) = api.queue_info else {
+        // A platform that tells nothing of its queues: all of them share one name, and have host gates only.
+        let device = "opencl:unknown".into();
+        return Some(QueueSpec {
+            handle: handle as usize,
+            platform: OPENCL,
+            device,
+            priority_steps: 0,
+            in_order: true,
+        });
+    };
     let device: cl_device_id = info(|size, at, got| {
         // SAFETY: size and pointers are those of a local variable.
-        unsafe { (api.queue_info)(handle, CL_QUEUE_DEVICE, size, at, got) }
+        unsafe { queue_info(handle, CL_QUEUE_DEVICE, size, at, got) }
     })?;
     let properties: cl_command_queue_properties = info(|size, at, got| {
         // SAFETY: as above.
-        unsafe { (api.queue_info)(handle, CL_QUEUE_PROPERTIES, size, at, got) }
+        unsafe { queue_info(handle, CL_QUEUE_PROPERTIES, size, at, got) }
     })?;
     Some(QueueSpec {
         handle: handle as usize,
         platform: OPENCL,
-        device: device_key(device, api),
-        priority_steps: priority_steps(handle, api),
-        in_order: properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0,
+        device: device_key(device, api.for_object(device)),
+        priority_steps: priority_steps(handle, queue_info),
+        // Only a wait for the whole queue, or its silence, tells of completions that are not reported: in both cases all
+        // that was given is complete, in whatever order it ran.
+        in_order: !api.reports_completion() || properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0,
     })
 }
 
 /// Steps of a queue that was made with a priority hint (cl_khr_priority_hints).
-fn priority_steps(handle: cl_command_queue, api: &Api) -> i32 {
+fn priority_steps(handle: cl_command_queue, queue_info: sig::clGetCommandQueueInfo) -> i32 {
     // The list of properties it was made with, as pairs, ended by 0 (OpenCL 3.0; older drivers answer an error).
     let mut list = [0 as cl_properties; 16];
     let mut got = 0;
     // SAFETY: size and pointers are those of local variables.
     let rc = unsafe {
-        (api.queue_info)(handle, CL_QUEUE_PROPERTIES_ARRAY, size_of_val(&list), list.as_mut_ptr().cast(), &mut got)
+        queue_info(handle, CL_QUEUE_PROPERTIES_ARRAY, size_of_val(&list), list.as_mut_ptr().cast(), &mut got)
     };
     if rc != CL_SUCCESS {
         return 0;
@@ -49,9 +63,10 @@ fn priority_steps(handle: cl_command_queue, api: &Api) -> i32 {
 
 /// `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` for a device that tells no address.
 fn device_key(device: cl_device_id, api: &Api) -> String {
+    let Some(device_info) = api.device_info else { return "opencl:unknown".into() };
     let ask = |what: cl_device_info, size: usize, at: *mut c_void, got: *mut usize| {
         // SAFETY: size and pointers are those of a local variable.
-        unsafe { (api.device_info)(device, what, size, at, got) }
+        unsafe { device_info(device, what, size, at, got) }
     };
     let kind: cl_device_type = info(|s, a, g| ask(CL_DEVICE_TYPE, s, a, g)).unwrap_or(0);
     if kind & CL_DEVICE_TYPE_CPU != 0 {

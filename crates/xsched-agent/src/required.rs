@@ -1,0 +1,46 @@
+//! `XSCHED_REQUIRE`: a program that would run unscheduled from the start ends instead, at its first device call.
+//!
+//! Only the start is guarded. Once a group of the process was registered, a daemon that is lost later is said and the
+//! program goes on: ending it then would lose its work.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+
+use crate::say;
+
+/// A daemon that has not taken the program after this long, in ns, will not.
+const PATIENCE_NS: u64 = 3_000_000_000;
+/// The environment's fault, as for the command.
+const ENVIRONMENT: i32 = 3;
+
+/// Why the program is not attached, as far as is known. Leaked, since a lock might be held for ever in a forked child.
+static WHY: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
+static FINAL: AtomicBool = AtomicBool::new(false);
+
+/// From now on the first launch waits for the scheduler, or ends the program.
+pub(crate) fn guard_start() {
+    xsched_core::require_registration(unscheduled);
+}
+
+/// Agent: notes why the program is not attached. `is_final`: trying again is no use.
+pub(crate) fn note(why: &str, is_final: bool) {
+    WHY.store(Box::into_raw(Box::new(why.to_owned())), Release);
+    if is_final {
+        FINAL.store(true, Release);
+    }
+}
+
+fn unscheduled(waited_ns: u64) {
+    if FINAL.load(Acquire) || waited_ns >= PATIENCE_NS {
+        // SAFETY: only ever set to leaked boxes.
+        let why = unsafe { WHY.load(Acquire).as_ref() };
+        refuse(why.map_or("the daemon did not take the program within 3 s", |why| why));
+    }
+}
+
+/// Ends the program with one line and exit code 3. At once: handlers and destructors might wait for a lock that the thread
+/// at the device call holds.
+pub fn refuse(why: &str) -> ! {
+    say(&format!("{why}; --require was given (XSCHED_REQUIRE=1): the program ends instead of running unscheduled"));
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(ENVIRONMENT) }
+}
