@@ -14,6 +14,18 @@ use markdown::{book, page, pages, root};
 /// The longest that all blocks tagged `run` may take together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the pages name is what there is.
+#[track_caller]
+fn same(what: &str, named: impl IntoIterator<Item = String>, there: impl IntoIterator<Item = String>) {
+    let (named, there): (BTreeSet<_>, BTreeSet<_>) = (named.into_iter().collect(), there.into_iter().collect());
+    let missing: Vec<_> = there.difference(&named).collect();
+    let surplus: Vec<_> = named.difference(&there).collect();
+    assert!(
+        missing.is_empty() && surplus.is_empty(),
+        "{what}: the page lacks {missing:?} and has {surplus:?} too many"
+    );
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     let pages = pages();
@@ -47,10 +59,11 @@ fn every_link_leads_somewhere() {
 fn the_summary_lists_every_page_once() {
     let summary = page("docs/SUMMARY.md");
     let docs = root().join("docs");
-    let mut listed: Vec<_> = summary.links().into_iter().map(|(_, link)| docs.join(link)).collect();
-    listed.sort();
-    let there: Vec<_> = book().into_iter().map(|p| p.path).filter(|p| *p != summary.path).collect();
-    assert_eq!(listed, there);
+    let listed: Vec<_> = summary.links().into_iter().map(|(_, link)| docs.join(link).display().to_string()).collect();
+    let once: BTreeSet<_> = listed.iter().cloned().collect();
+    assert_eq!(listed.len(), once.len(), "a page is listed twice");
+    let there = book().into_iter().filter(|p| p.path != summary.path).map(|p| p.path.display().to_string());
+    same("docs/SUMMARY.md", listed, there);
 }
 
 #[test]
@@ -65,7 +78,11 @@ fn every_block_of_commands_says_where_it_can_run() {
     for page in pages() {
         for block in page.blocks() {
             let Some((kind, tags)) = block.tags.split_first() else {
-                assert!(page.name().starts_with("docs/notebook/"), "{}: say what it holds, such as sh or text", block.at);
+                assert!(
+                    page.name().starts_with("docs/notebook/"),
+                    "{}: say what it holds, such as sh or text",
+                    block.at
+                );
                 continue;
             };
             let shell = ["sh", "bash", "console", "shell"].contains(&kind.as_str());
@@ -141,7 +158,7 @@ fn the_reference_has_every_key_of_the_configuration_and_no_other() {
             "[limits.users.NAME]" => "[limits.users.root]".into(),
             other => other.to_owned(),
         };
-        assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), accepted(&place, &table), "{heading}");
+        same(&heading, rows, accepted(&place, &table));
         tables += 1;
     }
     assert_eq!(tables, 6, "a table of the configuration has no section, or this test does not know it");
@@ -161,7 +178,8 @@ fn variables_in_code() -> BTreeSet<String> {
                 let text = std::fs::read_to_string(&path).unwrap();
                 for prefix in ["\"XSCHED_", "\"SIMDEV_"] {
                     found.extend(text.match_indices(prefix).filter_map(|(at, _)| {
-                        let name = text[at + 1..].split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
+                        let name =
+                            text[at + 1..].split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
                         let name = name.into_iter().next()?;
                         // A whole word: "XSCHED_" alone is how variables are told from others.
                         let whole = text[at + 1 + name.len()..].starts_with('"') && !name.ends_with('_');
@@ -182,7 +200,7 @@ fn the_reference_has_every_variable_and_no_other() {
         .flat_map(|(_, names)| names)
         .filter(|name| name.starts_with("XSCHED_") || name.starts_with("SIMDEV_"))
         .collect();
-    assert_eq!(named, variables_in_code());
+    same("variables", named.clone(), variables_in_code());
     // Whoever copies a name from any page finds it in the list.
     for page in pages() {
         for word in page.text.split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
@@ -215,14 +233,14 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));
         // Texts that a field may have stand further right; what begins a row is a field.
-        assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), fields(&source, structure), "{heading}");
+        same(heading, named.clone(), fields(&source, structure));
     }
     let place = Place::new();
     let none = said(place.xsched(&["run", "--", "true"]));
     assert_eq!(none.code, Some(0), "{none:?}");
     let answer: serde_json::Value = serde_json::from_str(&said(place.xsched(&["ps", "--json"])).out).unwrap();
     let top: BTreeSet<String> = answer.as_object().unwrap().keys().cloned().collect();
-    assert_eq!(rows[0].1.iter().cloned().collect::<BTreeSet<_>>(), top);
+    same("the answer", rows[0].1.clone(), top);
 }
 
 /// `docs/guide/checking.md` explains the columns that `ps` prints.
@@ -231,8 +249,14 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     let source = std::fs::read_to_string(root().join("crates/xsched-cli/src/cmd/ps.rs")).unwrap();
     for page in pages() {
         for block in page.blocks() {
-            for column in block.text.lines().filter(|l| l.trim_start().starts_with("PID ")).flat_map(str::split_whitespace) {
-                assert!(column == "PROGRAM" || source.contains(&format!("\"{column}\"")), "{}: no column {column}", block.at);
+            for column in
+                block.text.lines().filter(|l| l.trim_start().starts_with("PID ")).flat_map(str::split_whitespace)
+            {
+                assert!(
+                    column == "PROGRAM" || source.contains(&format!("\"{column}\"")),
+                    "{}: no column {column}",
+                    block.at
+                );
             }
         }
     }

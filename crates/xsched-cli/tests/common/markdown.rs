@@ -155,7 +155,7 @@ impl Page {
 
 /// A line without what stands in backquotes, where `](` is no link.
 fn without_code(line: &str) -> String {
-    if line.matches('`').count() % 2 != 0 {
+    if !line.matches('`').count().is_multiple_of(2) {
         return line.to_owned();
     }
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
@@ -169,7 +169,8 @@ pub fn calls(block: &Block) -> Vec<Vec<String>> {
         let words: Vec<&str> = line.split_whitespace().take_while(|w| !w.starts_with('#')).collect();
         for part in words.split(|w| matches!(*w, "|" | "&&" | ";" | "&")) {
             // Variables before the command, and `sudo`, are not its words.
-            let skip = part.iter().take_while(|w| **w == "sudo" || w.split('=').next().is_some_and(is_variable)).count();
+            let skip =
+                part.iter().take_while(|w| **w == "sudo" || w.split('=').next().is_some_and(is_variable)).count();
             if part.get(skip) == Some(&"xsched") {
                 let words = part[skip..].iter().take_while(|w| !matches!(**w, ">" | "2>" | ">>"));
                 found.push(words.map(|w| (*w).to_owned()).collect());
