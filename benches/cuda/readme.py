@@ -86,7 +86,7 @@ HEAD = (
     "nothing done",
     "**xsched**",
     "MPS, client priorities",
-    "best-effort work, nothing done / xsched",
+    "best-effort work: nothing done / xsched / MPS",
 )
 
 
@@ -95,7 +95,7 @@ def table(found):
     for mix, systems in found.items():
         commit = systems["xsched"]["commit"]
         cells = [cell(systems.get(name), commit) for name in ("native", "xsched", "mps-prio")]
-        work = f"{kept(systems.get('native'))} / {kept(systems['xsched'])} %"
+        work = " / ".join(kept(systems.get(name)) for name in ("native", "xsched", "mps-prio")) + " %"
         rows.append((title(mix), f"{systems['alone']['p99']:.2f} ms", *cells, work))
     return records.table(HEAD, rows)
 
