@@ -246,5 +246,18 @@ class Conducting(unittest.TestCase):
             self.assertEqual([r["bench"] for r in records.load(out)], ["machine"])
 
 
+class Published(unittest.TestCase):
+    PAGE = HERE.parents[1] / "README.md"
+
+    @unittest.skipUnless(PAGE.exists() and (HERE.parents[1] / "docs").exists(), "a bundle has no README of the project")
+    def test_the_readmes_table_is_what_its_raw_files_say(self):
+        text = self.PAGE.read_text()
+        command = text.split("<!-- made by: python3 ", 1)[1].split(" -->", 1)[0]
+        done = subprocess.run(
+            [sys.executable, *command.split()], cwd=self.PAGE.parent, capture_output=True, text=True, check=True
+        )
+        self.assertIn(done.stdout, text)
+
+
 if __name__ == "__main__":
     unittest.main()

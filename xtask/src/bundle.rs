@@ -1,7 +1,7 @@
 //! `cargo xtask bundle DIR`: one folder that measures and tests on a GPU machine without Rust, a C compiler or a network.
 //! It needs there: the driver, Python 3 with what the workloads import, glibc 2.34 or newer.
 //!
-//! `cargo xtask bundle --hip DIR`: the same for owners of AMD GPUs, see docs/amd-kit.md. Its C++ programs are compiled
+//! `cargo xtask bundle --hip DIR`: the same for owners of AMD GPUs, see docs/guide/amd-kit.md. Its C++ programs are compiled
 //! there, by the compiler of the ROCm that they are to try.
 
 use std::ffi::OsStr;
@@ -66,13 +66,13 @@ pub(crate) const HIP: Contents = Contents {
         "testing/hip/c",
         "testing/hip/kit",
         "testing/lib",
-        "docs/amd-kit.md",
+        "docs/guide/amd-kit.md",
     ],
     top: &[
         ("kit.sh", include_str!("../../testing/hip/kit/kit.sh")),
         (
             "README.txt",
-            "An AMD GPU, ROCm, Python 3.11 or newer: ./kit.sh --quick, then ./kit.sh; see docs/amd-kit.md.\n",
+            "An AMD GPU, ROCm, Python 3.11 or newer: ./kit.sh --quick, then ./kit.sh; see docs/guide/amd-kit.md.\n",
         ),
     ],
     hip_runtime: false,

@@ -120,7 +120,13 @@ fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> S
 }
 
 #[cfg(test)]
+#[path = "../tests/common/markdown.rs"]
+mod markdown;
+
+#[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -154,5 +160,49 @@ mod tests {
             assert!(line.starts_with(expected), "{line}");
             assert!(!line.contains('\n'), "{line}");
         }
+    }
+
+    /// Those that cannot be run in a test are at least typed right.
+    #[test]
+    fn every_command_in_the_pages_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("library.so");
+        std::fs::write(&library, "").unwrap();
+        let mut parsed = 0;
+        for block in markdown::pages().iter().flat_map(markdown::Page::blocks) {
+            if block.tags.first().is_none_or(|kind| kind != "sh") {
+                continue;
+            }
+            for mut words in markdown::calls(&block) {
+                // This one must be there when the line is typed.
+                if let Some(at) = words.iter().position(|w| w == "--scheduler") {
+                    words[at + 1] = library.display().to_string();
+                }
+                match Cli::try_parse_from(&words) {
+                    Ok(_) => parsed += 1,
+                    Err(e) => panic!("{}: {}: {}", block.at, words.join(" "), one_line(&e, [])),
+                }
+            }
+        }
+        assert!(parsed > 30, "only {parsed} commands were found");
+    }
+
+    #[test]
+    fn the_reference_has_every_command_and_option_and_no_other() {
+        let rows = markdown::page("docs/reference/cli.md").rows();
+        let mut all = command();
+        all.build();
+        let mut sections: BTreeSet<&str> = rows.iter().filter_map(|(h, _)| h.strip_prefix("xsched ")).collect();
+        for sub in all.get_subcommands().filter(|s| !s.is_hide_set()) {
+            let name = sub.get_name();
+            assert!(sections.remove(name), "`xsched {name}` has no section");
+            let (_, named) = rows.iter().find(|(h, _)| h.strip_prefix("xsched ") == Some(name)).unwrap();
+            let named: BTreeSet<String> = named.iter().cloned().collect();
+            let options: Vec<_> = sub.get_arguments().filter(|a| !a.is_hide_set() && a.get_id() != "help").collect();
+            let long = options.iter().filter_map(|a| Some(format!("--{}", a.get_long()?)));
+            let short = options.iter().filter_map(|a| Some(format!("-{}", a.get_short()?)));
+            assert_eq!(named, long.chain(short).collect(), "`xsched {name}`");
+        }
+        assert!(sections.is_empty(), "there is no command {sections:?}");
     }
 }

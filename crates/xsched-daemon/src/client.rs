@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
-    /// which works on top of the lower ones (docs/benchmarks/simulated.md has them side by side).
+    /// which works on top of the lower ones (docs/results/simulated.md has them side by side).
     pub(crate) fn group_level(&self, platform: Platform, levels: u8) -> u8 {
         let wished = self.level.unwrap_or(platform.automatic_level());
         (1..=wished).rev().find(|level| levels & (1 << (level - 1)) != 0).unwrap_or(1)

@@ -409,7 +409,7 @@ fn children_forked_while_other_threads_are_within_this_library() {
     }
 }
 
-/// The errors that were reported with another scheduler, made by mixing two copies (see docs/hip-errors.md): here it is
+/// The errors that were reported with another scheduler, made by mixing two copies (see docs/internals/hip-errors.md): here it is
 /// the program that mixes them, so that they come with or without us.
 #[test]
 fn what_one_hip_runtime_made_is_unknown_to_another() {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tries xsched on an AMD GPU and measures it; one file of JSON comes out. See docs/amd-kit.md, and --help.
+# Tries xsched on an AMD GPU and measures it; one file of JSON comes out. See docs/guide/amd-kit.md, and --help.
 here=$(cd "$(dirname "$0")" && pwd) || exit 3
 # At the top of a bundle, or where it lies in the source tree.
 kit=$here/testing/hip/kit

@@ -1,7 +1,7 @@
 //! Whose work a launch is: scheduling domains, call sites, and pass-through rules.
 //!
 //! - [`api`]: what programs and libraries may say themselves (`include/xsched/domain.h`).
-//! - [`rules`] (read by [`json`]): what an operator lets through unscheduled (`docs/passthrough.md`).
+//! - [`rules`] (read by [`json`]): what an operator lets through unscheduled (`docs/guide/passthrough.md`).
 //! - [`sites`]: which library a call comes from, remembered by call site; [`objects`]: the loaded libraries by address;
 //!   [`names`]: which of them are vendors'; [`walk`]: the way up through a vendor's runtime.
 //!

@@ -1,4 +1,4 @@
-//! Pass-through rules: which launches reach the driver without a decision. See `docs/passthrough.md`.
+//! Pass-through rules: which launches reach the driver without a decision. See `docs/guide/passthrough.md`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};

@@ -1,0 +1,263 @@
+//! The pages say what is so: links lead somewhere, commands run, and the reference names what the code has.
+
+mod common;
+#[path = "common/markdown.rs"]
+mod markdown;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Place, said};
+use markdown::{book, page, pages, root};
+
+/// The longest that all blocks tagged `run` may take together.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the pages name is what there is.
+#[track_caller]
+fn same(what: &str, named: impl IntoIterator<Item = String>, there: impl IntoIterator<Item = String>) {
+    let (named, there): (BTreeSet<_>, BTreeSet<_>) = (named.into_iter().collect(), there.into_iter().collect());
+    let missing: Vec<_> = there.difference(&named).collect();
+    let surplus: Vec<_> = named.difference(&there).collect();
+    assert!(
+        missing.is_empty() && surplus.is_empty(),
+        "{what}: the page lacks {missing:?} and has {surplus:?} too many"
+    );
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = pages();
+    let mut broken = Vec::new();
+    for page in &pages {
+        for (line, link) in page.links() {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => page.path.clone(),
+                file => page.path.parent().unwrap().join(file),
+            };
+            let Ok(target) = target.canonicalize() else {
+                broken.push(format!("{}:{line}: {link}: there is no such file", page.name()));
+                continue;
+            };
+            if !anchor.is_empty() {
+                let there = pages.iter().find(|p| p.path == target);
+                if !there.is_some_and(|p| p.anchors().iter().any(|a| a == anchor)) {
+                    broken.push(format!("{}:{line}: {link}: there is no such heading", page.name()));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let summary = page("docs/SUMMARY.md");
+    let docs = root().join("docs");
+    let listed: Vec<_> = summary.links().into_iter().map(|(_, link)| docs.join(link).display().to_string()).collect();
+    let once: BTreeSet<_> = listed.iter().cloned().collect();
+    assert_eq!(listed.len(), once.len(), "a page is listed twice");
+    let there = book().into_iter().filter(|p| p.path != summary.path).map(|p| p.path.display().to_string());
+    same("docs/SUMMARY.md", listed, there);
+}
+
+#[test]
+fn the_readme_fits_on_a_screen_and_a_half() {
+    let size = page("README.md").text.len();
+    assert!(size < 8_000, "README.md has {size} bytes");
+}
+
+/// Else a block would be neither run nor parsed.
+#[test]
+fn every_block_of_commands_says_where_it_can_run() {
+    for page in pages() {
+        for block in page.blocks() {
+            let Some((kind, tags)) = block.tags.split_first() else {
+                assert!(
+                    page.name().starts_with("docs/notebook/"),
+                    "{}: say what it holds, such as sh or text",
+                    block.at
+                );
+                continue;
+            };
+            let shell = ["sh", "bash", "console", "shell"].contains(&kind.as_str());
+            let known = matches!(tags, [tag] if ["run", "gpu", "root", "build"].contains(&tag.as_str()));
+            assert!(!shell || known, "{}: tag it run, gpu, root or build", block.at);
+        }
+    }
+}
+
+#[test]
+fn blocks_tagged_run_do_run() {
+    let place = Place::new();
+    let bin = Path::new(env!("CARGO_BIN_EXE_xsched")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let begin = Instant::now();
+    let mut run = 0;
+    for block in pages().iter().flat_map(markdown::Page::blocks) {
+        if !block.tags.iter().any(|t| t == "run") {
+            continue;
+        }
+        let mut command = place.command(Path::new("/bin/sh"), &["-euc", &block.text]);
+        command.current_dir(place.path()).env("PATH", &path);
+        let said = said(command);
+        assert_eq!(said.code, Some(0), "{}: {}\n{said:?}", block.at, block.text);
+        run += 1;
+    }
+    assert!(run > 3, "only {run} blocks are tagged run");
+    assert!(begin.elapsed() < PATIENCE, "{:?}: tag what takes long gpu or build", begin.elapsed());
+}
+
+/// The daemon of a good file ends after a second without programs; that of a bad one at once.
+#[test]
+fn every_configuration_in_the_pages_is_accepted() {
+    let place = Place::new();
+    let blocks: Vec<_> = pages().iter().flat_map(markdown::Page::blocks).collect();
+    let blocks = blocks.into_iter().filter(|b| b.tags.first().is_some_and(|t| t == "toml"));
+    let running: Vec<_> = blocks
+        .enumerate()
+        .map(|(number, block)| {
+            let file = place.join(&format!("{number}.toml"));
+            std::fs::write(&file, &block.text).unwrap();
+            let socket = place.join(&format!("{number}.sock"));
+            let mut command = place.xsched(&["daemon", "--idle-exit", "1", "--config"]);
+            command.arg(file).arg("--socket").arg(socket).stderr(std::process::Stdio::piped());
+            (block, command.spawn().unwrap())
+        })
+        .collect();
+    assert!(running.len() > 3);
+    for (block, daemon) in running {
+        let output = daemon.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}: {}", block.at, String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// What a table of the configuration may hold, as the error about an unknown key lists it.
+fn accepted(place: &Place, table: &str) -> BTreeSet<String> {
+    let file = place.join("keys.toml");
+    std::fs::write(&file, format!("{table}\nno_such_key = 1\n")).unwrap();
+    let said = said(place.xsched(&["daemon", "--config", file.to_str().unwrap()]));
+    let (_, expected) = said.err.split_once("expected").unwrap_or_else(|| panic!("{table}: {said:?}"));
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_reference_has_every_key_of_the_configuration_and_no_other() {
+    let place = Place::new();
+    let mut tables = 0;
+    for (heading, rows) in page("docs/reference/configuration.md").rows() {
+        let table = match heading.as_str() {
+            "" => continue,
+            "Top level" => String::new(),
+            "[classes.NAME]" => "[classes.low]".into(),
+            "[limits.users.NAME]" => "[limits.users.root]".into(),
+            other => other.to_owned(),
+        };
+        same(&heading, rows, accepted(&place, &table));
+        tables += 1;
+    }
+    assert_eq!(tables, 6, "a table of the configuration has no section, or this test does not know it");
+}
+
+/// Names in quotation marks that begin with one of the prefixes, in the sources of what users run.
+fn variables_in_code() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let crates = ["agent", "cli", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
+    let mut folders: Vec<_> = crates.iter().map(|name| root().join(format!("crates/xsched-{name}/src"))).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for prefix in ["\"XSCHED_", "\"SIMDEV_"] {
+                    found.extend(text.match_indices(prefix).filter_map(|(at, _)| {
+                        let name =
+                            text[at + 1..].split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
+                        let name = name.into_iter().next()?;
+                        // A whole word: "XSCHED_" alone is how variables are told from others.
+                        let whole = text[at + 1 + name.len()..].starts_with('"') && !name.ends_with('_');
+                        whole.then(|| name.to_owned())
+                    }));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_reference_has_every_variable_and_no_other() {
+    let rows = page("docs/reference/environment.md").rows();
+    let named: BTreeSet<String> = rows
+        .into_iter()
+        .flat_map(|(_, names)| names)
+        .filter(|name| name.starts_with("XSCHED_") || name.starts_with("SIMDEV_"))
+        .collect();
+    same("variables", named.clone(), variables_in_code());
+    // Whoever copies a name from any page finds it in the list.
+    for page in pages() {
+        for word in page.text.split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
+            let is_one = word.starts_with("XSCHED_") && word.len() > 7 && !word.ends_with('_');
+            // Of the C headers.
+            let other = ["XSCHED_SCHEDULER_VERSION"].contains(&word);
+            assert!(!is_one || other || named.contains(word), "{}: there is no variable {word}", page.name());
+        }
+    }
+}
+
+/// Names of a structure's public fields, by its source.
+fn fields(source: &str, structure: &str) -> BTreeSet<String> {
+    let (_, rest) = source.split_once(&format!("pub struct {structure} {{")).unwrap_or_else(|| panic!("{structure}"));
+    let (body, _) = rest.split_once("\n}").unwrap();
+    let field = |line: &str| Some(line.trim().strip_prefix("pub ")?.split_once(':')?.0.to_owned());
+    body.lines().filter_map(field).collect()
+}
+
+#[test]
+fn the_reference_has_every_field_of_ps_and_no_other() {
+    let source = std::fs::read_to_string(root().join("crates/xsched-proto/src/wire.rs")).unwrap();
+    let rows = page("docs/reference/ps-json.md").rows();
+    for (heading, structure) in [
+        ("daemon", "DaemonInfo"),
+        ("programs[]", "ProgramInfo"),
+        ("programs[].groups[]", "GroupInfo"),
+        ("programs[].groups[].queues[]", "QueueInfo"),
+        ("programs[].groups[].unscheduled", "Unscheduled"),
+    ] {
+        let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));
+        // Texts that a field may have stand further right; what begins a row is a field.
+        same(heading, named.clone(), fields(&source, structure));
+    }
+    let place = Place::new();
+    let none = said(place.xsched(&["run", "--", "true"]));
+    assert_eq!(none.code, Some(0), "{none:?}");
+    let answer: serde_json::Value = serde_json::from_str(&said(place.xsched(&["ps", "--json"])).out).unwrap();
+    let top: BTreeSet<String> = answer.as_object().unwrap().keys().cloned().collect();
+    same("the answer", rows[0].1.clone(), top);
+}
+
+/// `docs/guide/checking.md` explains the columns that `ps` prints.
+#[test]
+fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
+    let source = std::fs::read_to_string(root().join("crates/xsched-cli/src/cmd/ps.rs")).unwrap();
+    for page in pages() {
+        for block in page.blocks() {
+            for column in
+                block.text.lines().filter(|l| l.trim_start().starts_with("PID ")).flat_map(str::split_whitespace)
+            {
+                assert!(
+                    column == "PROGRAM" || source.contains(&format!("\"{column}\"")),
+                    "{}: no column {column}",
+                    block.at
+                );
+            }
+        }
+    }
+}
