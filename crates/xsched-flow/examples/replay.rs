@@ -1,22 +1,28 @@
-//! Replays journals through the models: `cargo xtask replay FILE…` (a `.xsj` as it was written, or gzip of it).
+//! Replays journals through the models: `cargo xtask replay [--bless] FILE…` (a `.xsj` as it was written, or gzip of it).
 //!
-//! Shows, for each model, how many asks it answers differently now and the first of them; later ones follow from it.
+//! Shows, for each model, how many asks it answers differently now and the first of them; later ones may follow from it.
+//! `--bless` writes today's answers into the files: for a wanted difference, whose number belongs into the commit message.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use xsched_flow::journal::{Replay, replay};
+use xsched_flow::journal::{Replay, bless, replay};
 
 fn main() -> ExitCode {
-    let files: Vec<String> = std::env::args().skip(1).collect();
+    let mut files: Vec<String> = std::env::args().skip(1).collect();
+    let blesses = files.first().is_some_and(|word| word == "--bless");
+    files.drain(..usize::from(blesses));
     if files.is_empty() {
-        eprintln!("usage: replay FILE…: give journals, as XSCHED_JOURNAL has them written, or gzip of them");
+        eprintln!("usage: replay [--bless] FILE…: give journals, as XSCHED_JOURNAL has them written, or gzip of them");
         return ExitCode::from(2);
     }
     let mut different = 0;
     for file in &files {
-        match read(Path::new(file)).and_then(|bytes| replay(&bytes)) {
+        let path = Path::new(file);
+        let replayed = read(path).and_then(|bytes| replay(&bytes).map(|found| (bytes, found)));
+        match replayed.and_then(|(bytes, found)| if blesses { write(path, &bytes).map(|()| found) } else { Ok(found) })
+        {
             Ok(found) => {
                 different += found.differences();
                 show(file, &found);
@@ -27,7 +33,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    ExitCode::from(u8::from(different > 0))
+    ExitCode::from(u8::from(different > 0 && !blesses))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
@@ -38,6 +44,19 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     let mut plain = Vec::new();
     flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut plain).map_err(|e| e.to_string())?;
     Ok(plain)
+}
+
+/// Writes a journal with today's answers.
+fn write(file: &Path, journal: &[u8]) -> Result<(), String> {
+    let blessed = bless(journal)?;
+    let to = std::fs::File::create(file).map_err(|e| e.to_string())?;
+    let done = if file.extension().is_some_and(|end| end == "gz") {
+        let mut packed = flate2::write::GzEncoder::new(to, flate2::Compression::best());
+        packed.write_all(&blessed).and_then(|()| packed.finish().map(drop))
+    } else {
+        (&to).write_all(&blessed)
+    };
+    done.map_err(|e| e.to_string())
 }
 
 fn show(file: &str, found: &Replay) {
