@@ -5,6 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xsched_core::{Group, Registration, Runtime, journal, now_ns};
+use xsched_flow::activity::Looks;
+use xsched_flow::journal::Record;
+use xsched_flow::timeline::Evidence;
+use xsched_flow::tuning::{DRAIN_LOOK_NS, LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_NS};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
@@ -16,14 +20,6 @@ use crate::settings::{Log, Mode, Settings};
 use crate::{Host, required, say, say_once};
 
 const MS: u64 = 1_000_000;
-/// A group without rivals is looked at this often, to show it as idle when it is.
-const COARSE_NS: u64 = 100 * MS;
-/// Completions that only the device's memory tells of are looked at this often.
-const POLL_NS: u64 = 2 * MS;
-/// … and this often while the daemon waits for a group to drain.
-const DRAIN_NS: u64 = 50_000;
-/// The daemon's heartbeat is looked at this often while some gate is closed.
-const LEASE_NS: u64 = 100 * MS;
 /// A daemon that does not answer the greeting for this long is no daemon.
 const GREETING_NS: u64 = 1000 * MS;
 /// Waits between attempts to find a daemon again.
@@ -52,34 +48,18 @@ enum Master {
 
 /// What was seen of a group by looking at it.
 #[derive(Default)]
-struct Looks {
-    /// At the last look: when, in ns, and whether it was stopped.
-    at: u64,
-    stopped: bool,
-    /// For how long it has not been stopped, in ns; and at the last of the rare looks.
-    own_ns: u64,
-    rare_at: u64,
+struct Seen {
+    looks: Looks,
     /// Launches at the last rare look.
     launches: Option<u64>,
 }
 
-impl Looks {
-    /// A look. What is stopped does not end, so that nothing follows from its silence: a rare look is due by the group's
-    /// own time.
-    fn at(&mut self, now: u64, stopped: bool) -> bool {
-        let flow = |l: &Looks| xsched_flow::activity::Looks {
-            at_ns: l.at,
-            stopped: l.stopped,
-            own_ns: l.own_ns,
-            rare_ns: l.rare_at,
-        };
-        let before = flow(self);
-        if !core::mem::replace(&mut self.stopped, stopped) {
-            self.own_ns += now.saturating_sub(self.at);
-        }
-        self.at = now;
-        let due = !stopped && self.own_ns - self.rare_at >= COARSE_NS;
-        journal::record(|| xsched_flow::journal::Record::Look(before, now, stopped, due, flow(self)));
+impl Seen {
+    /// A look. Says whether a rare one is due.
+    fn look(&mut self, now: u64, stopped: bool) -> bool {
+        let before = self.looks;
+        let due = self.looks.look(now, stopped);
+        journal::record(|| Record::Look(before, now, stopped, due, self.looks));
         due
     }
 }
@@ -93,7 +73,7 @@ struct Worker {
     closed_since: u64,
     coarse_at: u64,
     /// By slot.
-    looks: BTreeMap<u16, Looks>,
+    seen: BTreeMap<u16, Seen>,
     interrupted: Vec<u16>,
     unscheduled_said: AtomicBool,
     level_said: AtomicBool,
@@ -109,7 +89,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         master: Master::Nobody,
         closed_since: 0,
         coarse_at: 0,
-        looks: BTreeMap::new(),
+        seen: BTreeMap::new(),
         interrupted: Vec::new(),
         unscheduled_said: AtomicBool::new(false),
         level_said: AtomicBool::new(false),
@@ -183,7 +163,7 @@ impl Worker {
                 self.rt.agent_sleeps_until(now_ns() + ns);
                 let now = now_ns();
                 // What is stopped does not drain, and there is nothing to decide of it.
-                let drains = |group: &&Group| self.looks.get(&group.index()).is_none_or(|looks| !looks.stopped);
+                let drains = |group: &&Group| self.seen.get(&group.index()).is_none_or(|seen| !seen.looks.stopped);
                 let due = self.rt.groups().filter(drains).filter_map(|g| g.idle_due_ns(self.rt, now)).min();
                 timeout = due.into_iter().chain([ns]).min();
             }
@@ -495,18 +475,18 @@ impl Worker {
             }
             let held_inside = group.is_held_inside(rt);
             let stopped = held_inside || self.interrupted.contains(&group.index());
-            let looks = self.looks.entry(group.index()).or_default();
-            let coarse = looks.at(now, stopped) && coarse;
+            let seen = self.seen.entry(group.index()).or_default();
+            let coarse = seen.look(now, stopped) && coarse;
             if stopped && !rt.is_quiet(group) {
                 any_coarse = true;
                 // Nobody tells when its gate opens.
                 if held_inside {
-                    sooner(POLL_NS);
+                    sooner(LOOK_NS);
                 }
                 continue;
             }
             if coarse {
-                looks.rare_at = looks.own_ns;
+                seen.looks.looked();
             }
             // Without rivals, or where the device tells of marked commands only and perhaps of none: whoever launched
             // nothing for a while is idle.
@@ -514,7 +494,7 @@ impl Worker {
                 any_coarse = true;
                 if coarse {
                     let launches = Some(group.launches(rt));
-                    let same = core::mem::replace(&mut looks.launches, launches) == launches;
+                    let same = core::mem::replace(&mut seen.launches, launches) == launches;
                     if same && group.try_idle(rt, false).is_some() {
                         continue;
                     }
@@ -526,19 +506,19 @@ impl Worker {
             any_coarse = true;
             group.let_out(rt, now);
             if coarse {
-                rt.give_up_unfollowed(group);
+                rt.presume(group, Evidence::Silence);
                 group.settle(rt);
             }
             match group.idle_due_ns(rt, now) {
                 Some(0) if group.try_idle(rt, true).is_some() => {}
-                Some(0) => sooner(POLL_NS),
+                Some(0) => sooner(LOOK_NS),
                 Some(ns) => sooner(ns),
                 None if group.is_polled(rt) => {
                     if group.is_late(rt, now) {
-                        rt.give_up_tails(group);
+                        rt.presume(group, Evidence::Overdue);
                     }
                     group.settle(rt);
-                    let often = if group.drains(rt, now) { DRAIN_NS } else { POLL_NS };
+                    let often = if group.drains(rt, now) { DRAIN_LOOK_NS } else { LOOK_NS };
                     sooner(group.idle_due_ns(rt, now).unwrap_or(often));
                 }
                 None => {}
@@ -546,7 +526,7 @@ impl Worker {
         }
         if any_coarse {
             if coarse {
-                self.coarse_at = now + COARSE_NS;
+                self.coarse_at = now + RARE_LOOK_NS;
             }
             sooner(self.coarse_at.saturating_sub(now).max(MS));
         }
@@ -566,6 +546,6 @@ impl Worker {
         if self.rt.daemon_is_silent(now, self.closed_since) {
             self.lose("the daemon is silent", RETRY_NS.0);
         }
-        Some(LEASE_NS)
+        Some(LEASE_LOOK_NS)
     }
 }

@@ -14,18 +14,13 @@
 use core::sync::atomic::Ordering::*;
 
 use xsched_flow::journal::Record;
-use xsched_flow::watchdog::Bypass;
+use xsched_flow::watchdog::{Bypass, bypasses, epoch, is_cross_stream, releases};
 use xsched_proto::segment::gate;
 
 use crate::group::Group;
 use crate::queue::XQueue;
 use crate::runtime::{DEFAULT_HANDLES, Runtime};
 use crate::{journal, now_ns};
-
-/// Queues that waited for each other will do so again; not those that have not for so long, in ns.
-const ENTANGLED_NS: u64 = 10_000_000_000;
-/// What gates on the device have held for so long, in ns, goes on: longer than most requests take.
-const HELD_MOST_NS: u64 = 50_000_000;
 
 impl Group {
     /// Before a recorded command is launched in which gates wait for this group's word.
@@ -47,23 +42,16 @@ impl Group {
         let slot = self.slot(rt);
         let mut word = slot.gate.load(SeqCst);
         loop {
-            // Those inside recorded commands are for a process of one group that has gates on the device.
-            let unfit = self.holds_inside.load(Acquire) && (!rt.has_one_group() || slot.level.load(Relaxed) < 2);
-            let turn = after(slot.turns.load(Acquire));
-            let let_out = word & gate::OPEN_MASK == 0 && self.let_out_after.load(Acquire) == turn;
-            let (loading, entangled) = (rt.loading.load(SeqCst) > 0, rt.is_entangled());
-            let loose = unfit || let_out || loading || entangled;
-            journal::record(|| {
-                let ask = Bypass {
-                    word,
-                    gates_inside: self.holds_inside.load(Acquire),
-                    fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
-                    released: self.let_out_after.load(Acquire) == turn,
-                    loading,
-                    cross_stream: entangled,
-                };
-                Record::Bypasses(ask, loose)
-            });
+            let ask = Bypass {
+                word,
+                gates_inside: self.holds_inside.load(Acquire),
+                fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
+                released: self.let_out_after.load(Acquire) == epoch(slot.turns.load(Acquire)),
+                loading: rt.loading.load(SeqCst) > 0,
+                cross_stream: rt.is_entangled(),
+            };
+            let loose = bypasses(&ask);
+            journal::record(|| Record::Bypasses(ask, loose));
             if loose == (word & gate::LOOSE != 0) {
                 return;
             }
@@ -78,7 +66,7 @@ impl Group {
     /// Agent: lets go on what gates on the device have held for long.
     pub fn let_out(&self, rt: &Runtime, now: u64) {
         let slot = self.slot(rt);
-        let turn = after(slot.turns.load(Acquire));
+        let turn = epoch(slot.turns.load(Acquire));
         if rt.forced_level().is_some() || !rt.queues_of(self).any(|q| q.waits_for_turn(rt)) {
             return;
         }
@@ -87,18 +75,13 @@ impl Group {
             return;
         }
         let since = self.held_since.load(Relaxed);
-        let out = now.saturating_sub(since) >= HELD_MOST_NS;
+        let out = releases(since, now);
         journal::record(|| Record::Releases(since, now, out));
         if out {
             self.let_out_after.store(turn, Release);
             self.set_device_gates(rt);
         }
     }
-}
-
-/// Names the time between a turn and the next; 0 = none.
-pub(crate) fn after(turn: u32) -> u32 {
-    turn.wrapping_add(1).max(1)
 }
 
 impl Runtime {
@@ -125,7 +108,7 @@ impl Runtime {
     /// Whether queues wait for each other on the device, as of late. A level that was asked for is not given up for that.
     pub(crate) fn is_entangled(&self) -> bool {
         let at = self.entangled_at.load(SeqCst);
-        at != 0 && now_ns().saturating_sub(at) < ENTANGLED_NS
+        at != 0 && is_cross_stream(at, now_ns())
     }
 
     fn set_device_gates(&self) {
@@ -138,7 +121,7 @@ impl XQueue {
     /// other, but for those made not to; which ones is not looked at.
     pub(crate) fn joins_others(&self, rt: &Runtime) -> bool {
         let is_default = |q: &XQueue| q.handle() <= DEFAULT_HANDLES;
-        let other = |q: &XQueue| q.index != self.index && (is_default(self) || is_default(q)) && q.issued() > 0;
+        let other = |q: &XQueue| q.index != self.index && (is_default(self) || is_default(q)) && q.timeline.open() > 0;
         rt.queues_of(self.group(rt)).any(other)
     }
 }

@@ -1,34 +1,19 @@
 //! The unit of suspension.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
-use core::time::Duration;
 
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, gate, length, state};
 
-use xsched_flow::activity::{Draining, Emptied};
+use xsched_flow::activity::{
+    Draining, Emptied, emptied, grace_left_ns, is_asked, is_contended, is_draining, is_late, next_grace_ns,
+};
 use xsched_flow::journal::Record;
+use xsched_flow::tuning::{FIRST_GRACE_NS, GATE_LOOK_NS, LENGTHS_NS};
 
 use crate::runtime::Runtime;
 use crate::thread;
 use crate::{journal, now_ns};
-
-/// Shortest and longest time without a launch after which a drained group counts as idle, in ns.
-const GRACE_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
-/// Gaps up to this long are worth keeping the device for; in longer ones others get something done, in ns.
-const SHORT_GAP_NS: u64 = 500_000;
-/// What is said of the length of commands is said of so much expected time, in ns.
-const LENGTHS_NS: u64 = 100_000_000;
-/// A thread at a closed gate looks at the daemon's heartbeat this often, lest the agent, who looks more often, is no
-/// more. Rarely, since a signal that arrives just then, outside of the wait, does not end it.
-const LEASE_CHECK: Duration = Duration::from_secs(1);
-/// A group whose gate was closed should be drained within this time, in ns, unless it is interrupted or held on the
-/// device.
-const DRAIN_NS: u64 = 10_000_000;
-/// What no mark follows, some 50 to 200 µs of expected time, should be complete so long after, in ns.
-const TAIL_NS: u64 = 1_000_000;
-/// A daemon silent for so long holds nobody any more.
-pub(crate) const LEASE_NS: u64 = 800_000_000;
 
 /// Where a group stands with the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +87,7 @@ impl Group {
             escapes: AtomicU32::new(0),
             escape_credit: AtomicU32::new(0),
             armed_at: AtomicU64::new(0),
-            grace_ns: AtomicU64::new(200_000),
+            grace_ns: AtomicU64::new(FIRST_GRACE_NS),
             waits_since: AtomicU64::new(0),
             holds_inside: AtomicBool::new(false),
             held_after: AtomicU32::new(0),
@@ -158,7 +143,7 @@ impl Group {
     }
 
     /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
-    pub(crate) fn disarm(&self) {
+    pub(crate) fn end_grace(&self) {
         if self.armed_at.load(Relaxed) == 0 {
             return;
         }
@@ -168,11 +153,9 @@ impl Group {
         }
         let gap = now_ns().saturating_sub(armed);
         let grace = self.grace_ns.load(Relaxed);
-        let wanted = if gap < SHORT_GAP_NS { gap * 2 } else { 0 };
-        // Up at once, down slowly: a group that flaps costs more than one that stays ready a little too long.
-        let next = if wanted > grace { wanted } else { grace - (grace - wanted) / 16 };
-        self.grace_ns.store(next.clamp(GRACE_NS.0, GRACE_NS.1), Relaxed);
-        journal::record(|| Record::Grace(grace, gap, next.clamp(GRACE_NS.0, GRACE_NS.1)));
+        let next = next_grace_ns(grace, gap);
+        journal::record(|| Record::Grace(grace, gap, next));
+        self.grace_ns.store(next, Relaxed);
     }
 
     /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
@@ -187,23 +170,19 @@ impl Group {
     pub(crate) fn settle_alone(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         let word = slot.gate.load(Acquire);
-        let told = |complete, waiters, grace, answer| {
-            journal::record(|| Record::Emptied(word, complete, waiters, grace, answer));
-        };
-        if word & gate::QUIET != 0 || !rt.is_quiet(self) {
-            return told(word & gate::QUIET != 0, 0, false, Emptied::Stays);
-        }
-        let waiters = self.waiting.load(Acquire);
-        if word & gate::OPEN_MASK == 0 && waiters > 0 {
-            told(true, waiters, false, Emptied::Drained);
-            self.report_drained(rt);
-        } else if self.armed_at.load(Relaxed) != 0 {
-            told(true, waiters, true, Emptied::Stays);
-        } else {
-            told(true, waiters, false, Emptied::Grace);
-            let now = now_ns();
-            if self.armed_at.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
-                rt.agent_by(now + self.grace_ns.load(Relaxed));
+        let quiet = word & gate::QUIET != 0;
+        let (complete, waiters) = (quiet || rt.is_quiet(self), self.waiting.load(Acquire));
+        let in_grace = self.armed_at.load(Relaxed) != 0;
+        let answer = emptied(word, complete, waiters, in_grace);
+        journal::record(|| Record::Emptied(word, complete, waiters, in_grace, answer));
+        match answer {
+            Emptied::Stays => {}
+            Emptied::Drained => self.report_drained(rt),
+            Emptied::Grace => {
+                let now = now_ns();
+                if self.armed_at.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
+                    rt.agent_by(now + self.grace_ns.load(Relaxed));
+                }
             }
         }
     }
@@ -216,40 +195,42 @@ impl Group {
 
     /// Whether it is about to be drained, and somebody waits for that: until then the device counts as its own.
     pub fn drains(&self, rt: &Runtime, now: u64) -> bool {
-        let slot = self.slot(rt);
-        let (since_ns, word, state) =
-            (self.waits_since.load(Relaxed), slot.gate.load(Acquire), slot.state.load(Acquire));
-        let drains = now.saturating_sub(since_ns) < DRAIN_NS && word & gate::OPEN_MASK == 0 && state != state::DRAINED;
-        journal::record(|| {
-            let late = drains && now.saturating_sub(since_ns) >= TAIL_NS;
-            Record::Draining(Draining { word, state, since_ns, now_ns: now }, drains, late)
-        });
-        drains
+        is_draining(&self.draining(rt, now))
     }
 
     /// Whether it is not drained though the few commands that no mark follows should be complete: then nobody tells of
     /// them.
     pub fn is_late(&self, rt: &Runtime, now: u64) -> bool {
-        self.drains(rt, now) && now.saturating_sub(self.waits_since.load(Relaxed)) >= TAIL_NS
+        is_late(&self.draining(rt, now))
+    }
+
+    fn draining(&self, rt: &Runtime, now_ns: u64) -> Draining {
+        let slot = self.slot(rt);
+        let ask = Draining {
+            since_ns: self.waits_since.load(Relaxed),
+            word: slot.gate.load(Acquire),
+            state: slot.state.load(Acquire),
+            now_ns,
+        };
+        journal::record(|| Record::Draining(ask, is_draining(&ask), is_late(&ask)));
+        ask
     }
 
     /// Whether somebody else shares the device, as a daemon says that is there: what one said that is gone does not count.
     pub fn is_watched(&self, rt: &Runtime) -> bool {
-        self.slot(rt).gate.load(Acquire) & (gate::WATCHED | gate::DETACHED) == gate::WATCHED
+        is_contended(self.slot(rt).gate.load(Acquire))
     }
 
     /// Time left until it is to be decided whether the group is idle, in ns; `None` if it is not drained, is known as idle
     /// already, or nobody wants to know. Whoever waits for this time finds something to decide then.
     pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
         let word = self.slot(rt).gate.load(Acquire);
-        let asked = word & (gate::WATCHED | gate::DETACHED | gate::QUIET) == gate::WATCHED;
-        asked.then(|| self.grace_left_ns(now)).flatten()
+        is_asked(word).then(|| self.grace_left_ns(now)).flatten()
     }
 
     /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.
     pub(crate) fn grace_left_ns(&self, now: u64) -> Option<u64> {
-        let armed = self.armed_at.load(Relaxed);
-        (armed != 0).then(|| (armed + self.grace_ns.load(Relaxed)).saturating_sub(now))
+        grace_left_ns(self.armed_at.load(Relaxed), self.grace_ns.load(Relaxed), now)
     }
 
     /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
@@ -328,8 +309,10 @@ impl Group {
                 rt.detach();
                 continue;
             }
-            let timeout =
-                rustix::time::Timespec { tv_sec: LEASE_CHECK.as_secs() as _, tv_nsec: LEASE_CHECK.subsec_nanos() as _ };
+            let timeout = rustix::time::Timespec {
+                tv_sec: (GATE_LOOK_NS / 1_000_000_000) as _,
+                tv_nsec: (GATE_LOOK_NS % 1_000_000_000) as _,
+            };
             use rustix::thread::futex;
             match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
                 // A handler ran on this thread: let the interpreter above us see it.

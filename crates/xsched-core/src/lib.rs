@@ -22,6 +22,7 @@ pub mod journal;
 mod queue;
 mod runtime;
 pub mod thread;
+mod timeline;
 
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};

@@ -6,6 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use rustix::thread::{MembarrierCommand, membarrier};
+use xsched_flow::journal::Record;
+use xsched_flow::timeline::Evidence;
+use xsched_flow::tuning::{ATTACH_NS, FILLED_LOOK_NS};
+use xsched_flow::watchdog::is_silent;
 use xsched_proto::class::queue_priority;
 use xsched_proto::segment::{
     COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, device_place, gate, state,
@@ -14,17 +18,12 @@ use xsched_proto::wire::ClientMsg;
 
 use crate::descriptor::Descriptor;
 use crate::estimate::Estimates;
-use crate::group::{Group, LEASE_NS, Registration, wake_all};
+use crate::group::{Group, Registration, wake_all};
 use crate::queue::XQueue;
-use crate::{Platform, inspect, now_ns, thread};
+use crate::{Platform, inspect, journal, now_ns, thread};
 
 /// Vendors' own names of default streams are no greater than this; no handle is so small.
 pub(crate) const DEFAULT_HANDLES: usize = 2;
-/// How long the first launch of a group waits for the daemon's answer, in ns. On a machine where twenty programs start at once
-/// it may take more than 100 ms.
-const ATTACH_NS: u64 = 500_000_000;
-/// How often to look into queues that the program fills by itself, in ns: with rivals on the device, and without.
-const LOOK_NS: (u64, u64) = (1_000_000, 20_000_000);
 
 /// Describes a hardware queue that is used for the first time.
 pub struct QueueSpec {
@@ -449,18 +448,18 @@ impl Runtime {
         let busy = busy?;
         let word = group.slot(self).gate.load(Acquire);
         if word & gate::DETACHED != 0 {
-            return Some(LOOK_NS.1);
+            return Some(FILLED_LOOK_NS.1);
         }
         if busy {
             group.announce(self);
-            group.disarm();
+            group.end_grace();
         } else {
             group.settle_alone(self);
             if group.grace_left_ns(now_ns()) == Some(0) {
                 group.try_idle(self, true);
             }
         }
-        let often = if word & gate::WATCHED != 0 { LOOK_NS.0 } else { LOOK_NS.1 };
+        let often = if word & gate::WATCHED != 0 { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
         Some(group.grace_left_ns(now_ns()).map_or(often, |ns| ns.min(often)))
     }
 
@@ -487,16 +486,12 @@ impl Runtime {
         group.syncing.load(Acquire) > 0 || self.waits_for_some.load(Acquire) > 0
     }
 
-    /// Agent, rarely: see [`XQueue::give_up_unfollowed`].
-    pub fn give_up_unfollowed(&self, group: &Group) {
-        if !self.is_waited_for(group) {
-            self.queues_of(group).for_each(|q| q.give_up_unfollowed(self));
+    /// Agent: presumes complete what nothing tells of, as far as this evidence goes: see [`Evidence::Silence`],
+    /// [`Evidence::Overdue`]. Silence means nothing while a thread waits.
+    pub fn presume(&self, group: &Group, evidence: Evidence) {
+        if evidence != Evidence::Silence || !self.is_waited_for(group) {
+            self.queues_of(group).for_each(|q| q.presume(self, evidence));
         }
-    }
-
-    /// Agent: see [`Group::is_late`].
-    pub fn give_up_tails(&self, group: &Group) {
-        self.queues_of(group).for_each(|q| q.give_up_tail(self));
     }
 
     /// How often the device was given back: a group was seen to have completed all of its commands.
@@ -740,8 +735,8 @@ impl Runtime {
         }
         // SAFETY: the agent maps the page and never unmaps it while it is published here.
         let beat = unsafe { &(*page).beat_ns }.load(Acquire);
-        let silent = now.saturating_sub(beat.max(since)) > LEASE_NS;
-        crate::journal::record(|| xsched_flow::journal::Record::Silent(beat, since, now, silent));
+        let silent = is_silent(beat, since, now);
+        journal::record(|| Record::Silent(beat, since, now, silent));
         silent
     }
 

@@ -3,6 +3,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{Ordering::*, compiler_fence};
 
+use xsched_flow::admission;
 use xsched_proto::segment::{Counter, GroupSlot, gate};
 
 use crate::group::Group;
@@ -249,7 +250,7 @@ impl Held {
         let known = current().entries[slot_of(key)].get().known;
         let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
         // Counted already, see above.
-        if is_open_unbounded(slot) && queue.in_order() && !is_followed(counter.total().wrapping_sub(1)) {
+        if is_open_unbounded(slot) && queue.in_order() && !admission::is_followed(counter.total().wrapping_sub(1)) {
             take_inspected();
             return Entered::Fast(Counted(counter));
         }
@@ -274,18 +275,6 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
         || word == gate::GRANTED | gate::WATCHED
             && slot.bound_us.load(Relaxed) == 0
             && slot.bound_commands.load(Relaxed) == 0
-}
-
-/// Which launches of a counter are followed where nothing bounds them, by how many came before: a beginning, by which its
-/// kernels become known, then as many as it takes to see that it progresses, and some two in a row, which tell how long
-/// the second one took.
-pub(crate) fn is_followed(before: u64) -> bool {
-    is_beginning(before) || before.is_multiple_of(32) || before % 128 == 1
-}
-
-/// The first launches of a counter.
-pub(crate) fn is_beginning(before: u64) -> bool {
-    before < 256
 }
 
 /// Where call sites are looked at: whether the launch goes on at once.

@@ -42,7 +42,7 @@ fn they_are_taken_for_complete_when_all_that_is_followed_is() {
         std::thread::yield_now();
     }
     let gives_up = || {
-        rt.give_up_tails(group);
+        rt.presume(group, xsched_flow::timeline::Evidence::Overdue);
         group.settle(rt);
         words.state.load(SeqCst) == state::DRAINED
     };

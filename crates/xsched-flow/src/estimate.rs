@@ -16,12 +16,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// From what was learned so far: an average in units of 64 ns, outliers in a row, samples beside others.
-    pub fn from_parts(time: u32, outliers: u32, shared: u32) -> Cell {
-        let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
-        Cell { time, outliers: byte(outliers), shared: byte(shared) }
-    }
-
     /// As one word.
     #[inline]
     pub fn bits(self) -> u64 {
@@ -83,7 +77,7 @@ impl Cell {
 }
 
 /// A completion fence that the device has reached, and what it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// Number of the fenced command among the numbered ones of its queue.
     pub seq: u64,
@@ -254,4 +248,40 @@ pub fn learn_pace(
 /// `ns` times `of / whole`.
 fn part(ns: u64, of: u64, whole: u64) -> u64 {
     (u128::from(ns) * u128::from(of) / u128::from(whole)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taught(cell: Cell, times: usize, ns: u64, exclusive: bool) -> Cell {
+        (0..times).fold(cell, |cell, _| cell.sample(ns, exclusive))
+    }
+
+    #[test]
+    fn an_average_follows_its_samples_and_single_accidents_do_not_move_it() {
+        let cell = Cell::default();
+        assert_eq!(cell.expected_ns(), None);
+        let cell = cell.sample(200_000, true);
+        assert_eq!(cell.expected_ns(), Some(200_000));
+        let cell = cell.sample(20_000_000, true);
+        assert_eq!(cell.expected_ns(), Some(200_000), "one accident");
+        let cell = taught(cell, 40, 100_000, true);
+        let ns = cell.expected_ns().unwrap();
+        assert!((95_000..110_000).contains(&ns), "{ns}");
+        let cell = taught(cell, 3, 20_000_000, true);
+        assert!(cell.expected_ns().unwrap() > 19_000_000, "three in a row are the truth");
+        assert_eq!(Cell::from_bits(cell.bits()), cell);
+    }
+
+    #[test]
+    fn in_company_only_the_shortest_of_several_times_says_that_a_command_is_long() {
+        let cell = taught(Cell::default(), 3, 100_000_000, false);
+        assert_eq!(cell.shortest_shared_ns(), None, "it may have waited each time");
+        let cell = taught(cell, 2, 60_000, false);
+        assert!(cell.shortest_shared_ns().is_some_and(|ns| ns < 10_000_000));
+        let cell = taught(Cell::default(), 4, 100_000_000, false);
+        assert!(cell.shortest_shared_ns().is_some_and(|ns| ns > 99_000_000));
+        assert_eq!(taught(Cell::default(), 9, 100_000_000, true).shortest_shared_ns(), None, "measured alone");
+    }
 }

@@ -17,6 +17,10 @@ pub const AVERAGE_PARTS: u32 = 8;
 pub const SHARED_SAMPLES: u32 = 4;
 /// What a command beside others took is divided by this to be sure of it: few programs share the device most of the time.
 pub const SHARED_BY: u64 = 4;
+/// Kinds of commands that estimates are kept of.
+pub const ESTIMATES: usize = 2048;
+/// Places that are looked at for a kind, from its own on.
+pub const ESTIMATE_PROBES: usize = 8;
 /// Samples whose timing error exceeds both this, in ns …
 pub const EXACT_NS: u64 = 10_000;
 /// … and this part of the duration are discarded.
@@ -73,6 +77,9 @@ pub const BUDGET_POLL_NS: u64 = 50_000;
 pub const AWAKE_NS: u64 = 30_000;
 /// Longest sleep of a thread that waits for the budget, in ns: it looks at its gate then.
 pub const BUDGET_SLEEP_NS: u64 = 1_000_000;
+
+/// Timer slack of a thread that waits for the budget, in ns. With the default its sleeps are 50 µs longer than asked for.
+pub const TIMER_SLACK_NS: u64 = 1_000;
 
 // ---- Activity ------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,272 @@
+//! The slow path into the driver: takes the snapshots for [`xsched_flow::admission`], waits, and publishes the answer.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_flow::admission::{self, AtGate, Place};
+use xsched_flow::estimate::Fence;
+use xsched_flow::journal::Record;
+use xsched_flow::tuning::{FEW_FENCES, UNKNOWN_NS};
+use xsched_flow::watchdog::epoch;
+use xsched_proto::segment::{Counter, gate};
+
+use super::{Mark, XQueue};
+use crate::group::{Group, Left};
+use crate::runtime::Runtime;
+use crate::{inspect, journal, thread};
+
+/// What the core must know of one command before it is handed to the driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Names the kind of command (function and grid) for the estimate of its device time; 0 = unknown.
+    pub key: u64,
+    /// The call returns when the command is complete.
+    pub blocking: bool,
+    /// The command waits for something that only the application provides (a user event): the budget leaves it alone.
+    pub unbounded: bool,
+    /// The driver takes the command at once, whatever its queue waits for: it may be given while the gate is closed, to wait
+    /// behind a gate on the device.
+    pub ahead: bool,
+    /// The driver may load code for it.
+    pub loads: bool,
+}
+
+/// Permission to call the driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Admission {
+    /// The command's completion is to be followed: give its event to [`XQueue::commit`]'s [`Mark`].
+    pub mark: bool,
+    /// Put a device gate before the command (level 2).
+    pub device_gate: bool,
+    /// The host gate is closed: without that gate the command must wait, see [`XQueue::wait_turn`].
+    pub ahead: bool,
+    /// The call is to be made between [`Runtime::begin_load`] and [`Runtime::end_load`].
+    pub loads: bool,
+    numbered: bool,
+    seq: u64,
+    estimate_ns: u64,
+    key: u64,
+    blocking: bool,
+    group: u16,
+}
+
+impl Admission {
+    /// The command is only counted.
+    fn set_counted(&mut self, group: &Group, work: &Work) {
+        *self = Admission { blocking: work.blocking, group: group.index, ..Admission::default() };
+    }
+}
+
+impl XQueue {
+    /// The slow path into the driver: announces, waits at the gate, obeys the budget. The caller counted the launch in `counter`
+    /// already; a numbered launch is taken out of there again. Fills `admission` in place: returning it by value was measurably
+    /// slower.
+    #[cold]
+    #[inline(never)]
+    pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter, admission: &mut Admission) {
+        let slot = self.group(rt).slot(rt);
+        if slot.gate.load(Relaxed) & gate::INSPECT != 0 && !thread::take_inspected() && inspect::launch(slot, counter) {
+            return admission.set_counted(self.group(rt), &work);
+        }
+        thread::stop_waiting(rt);
+        loop {
+            let group = self.group(rt);
+            if !self.is_contended(rt, group) {
+                // Detached for good is unscheduled; detached because the queue moved to another group is not.
+                if group.slot(rt).gate.load(Acquire) & gate::DETACHED != 0 && !self.is_of(group) {
+                    continue;
+                }
+                return admission.set_counted(group, &work);
+            }
+            counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
+            if self.enter(rt, group, &work, counter, admission) {
+                return;
+            }
+            // `hint --queue` gave the queue to another group, whose gate counts now; the old one may have nothing left.
+            group.settle(rt);
+            counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
+        }
+    }
+
+    fn is_of(&self, group: &Group) -> bool {
+        self.group.load(Acquire) == group.index
+    }
+
+    /// Announces what must be announced. False: the launch goes on without a look at gate and budget, since the group is detached
+    /// or has no rivals.
+    fn is_contended(&self, rt: &'static Runtime, group: &Group) -> bool {
+        let slot = group.slot(rt);
+        let mut word = slot.gate.load(Acquire);
+        if word & gate::DETACHED != 0 {
+            rt.await_registration(group);
+            word = slot.gate.load(Acquire);
+            if word & gate::DETACHED != 0 {
+                slot.unscheduled_attach.fetch_add(self.is_of(group).into(), Relaxed);
+                return false;
+            }
+        }
+        if word & gate::QUIET != 0 {
+            group.announce(rt);
+        }
+        if word & gate::STALLED != 0 {
+            group.go_on(rt);
+        }
+        group.end_grace();
+        word = slot.gate.load(Acquire);
+        let contended = word & gate::WATCHED != 0 || word & gate::OPEN_MASK == 0;
+        if contended && word & gate::LOOSE != 0 {
+            // What that was for may be over.
+            group.set_device_gates(rt);
+        }
+        contended
+    }
+
+    /// Waits for gate and budget, numbers the command and places what goes with it. False: the queue moved to another group.
+    fn enter(
+        &self,
+        rt: &'static Runtime,
+        group: &Group,
+        work: &Work,
+        counter: &Counter,
+        admission: &mut Admission,
+    ) -> bool {
+        let slot = group.slot(rt);
+        let before = counter.total();
+        let estimate = rt.estimates.get(work.key);
+        let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
+        let mut has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        if has_gates && self.joins_others(rt) {
+            rt.entangle();
+            has_gates = self.has_gates(rt, slot.level.load(Relaxed));
+        }
+        let mut prequeued = None;
+        loop {
+            // Read the epoch before the gate. If it advances in between, one device gate too many is placed, never too few.
+            let grants = slot.turns.load(Acquire);
+            let word = slot.gate.load(Acquire);
+            if word & gate::OPEN_MASK == 0 {
+                if self.prequeues(rt, group, work, word, has_gates) {
+                    prequeued = Some(epoch(grants));
+                    break;
+                }
+                if group.wait_open(rt, || rt.flush(group), || self.is_of(group)) == Left::Signal {
+                    break;
+                }
+            }
+            if !self.is_of(group) {
+                return false;
+            }
+            if work.unbounded || self.within_budget(rt, group, estimate_ns) {
+                break;
+            }
+        }
+        // What comes behind a gate of this very epoch waits with it.
+        let first_prequeued = prequeued.is_some_and(|epoch| self.gated_epoch.swap(epoch, Relaxed) != epoch);
+        let (budget_us, budget_commands) = (slot.bound_us.load(Relaxed), slot.bound_commands.load(Relaxed));
+        if budget_us != 0
+            && let Some(ns) = estimate
+        {
+            group.note_length(slot, ns);
+        }
+        let (fenced, fenced_ns) = self.timeline.fenced();
+        let (seq, issued_ns) = self.timeline.issue(estimate_ns);
+        let ask = Place {
+            seq,
+            estimate_ns: estimate,
+            issued_ns: issued_ns - estimate_ns,
+            fenced,
+            fenced_ns,
+            gated_ns: self.gated_ns.load(Relaxed),
+            before,
+            budget_us,
+            budget_commands,
+            first_prequeued,
+            has_gates,
+            forced: rt.forced_level().is_some(),
+            in_order: self.in_order(),
+            calls_back: self.platform(rt).reports_completion_of(self),
+            blocking: work.blocking,
+        };
+        let placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());
+        journal::record(|| Record::Place(ask, self.busy_others(rt), self.has_few_fences(), placed));
+        if placed.device_gate {
+            self.gated_ns.store(ask.issued_ns, Relaxed);
+            self.gated.store(seq, Relaxed);
+        }
+        // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after it set
+        // QUIET, this looks at QUIET after the count.
+        if slot.gate.load(SeqCst) & gate::QUIET != 0 {
+            group.announce(rt);
+        }
+        admission.mark = placed.fence;
+        admission.device_gate = placed.device_gate;
+        admission.ahead = prequeued.is_some();
+        admission.loads = work.loads && has_gates && budget_us != 0;
+        admission.numbered = true;
+        admission.seq = seq;
+        admission.estimate_ns = estimate_ns;
+        admission.key = work.key;
+        admission.blocking = work.blocking;
+        admission.group = group.index;
+        true
+    }
+
+    /// Whether a command may be given while the gate is closed, to wait behind a gate on the device.
+    fn prequeues(&self, rt: &Runtime, group: &Group, work: &Work, word: u32, has_gates: bool) -> bool {
+        let budgeted = group.slot(rt).bound_us.load(Relaxed) != 0;
+        let ask = AtGate { word, can_prequeue: work.ahead, loads: work.loads, has_gates, budgeted };
+        let mut issued = 0;
+        let prequeues = admission::at_gate(&ask, || {
+            rt.refresh(group);
+            issued = rt.queues_of(group).map(|q| q.timeline.open()).sum();
+            issued
+        });
+        journal::record(|| Record::AtGate(ask, issued, prequeues));
+        prequeues
+    }
+
+    fn has_few_fences(&self) -> bool {
+        self.marks.try_lock().is_ok_and(|marks| marks.len() < FEW_FENCES)
+    }
+
+    /// Says what became of an admitted command. Returns the mark to complete later if the driver took it and its
+    /// completion is to be followed. `counter` is the one given to [`XQueue::admit`].
+    pub fn commit(
+        &self,
+        rt: &'static Runtime,
+        admission: &Admission,
+        accepted: bool,
+        counter: &Counter,
+    ) -> Option<Mark> {
+        rt.poke_if_due();
+        if !admission.numbered {
+            if !accepted {
+                counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
+            }
+            return None;
+        }
+        if !accepted {
+            if self.timeline.withdraw(admission.seq, admission.estimate_ns, self.in_order()) {
+                rt.groups[usize::from(admission.group)].settle(rt);
+            }
+            return None;
+        }
+        counter.tracked.store(counter.tracked.load(Relaxed).wrapping_add(1), Relaxed);
+        if !admission.blocking && !admission.mark {
+            return None;
+        }
+        let fence = || Fence {
+            seq: admission.seq,
+            issued_ns: self.timeline.issued_ns(),
+            estimate_ns: admission.estimate_ns,
+            key: admission.key,
+            epoch: (!admission.ahead).then(|| self.group(rt).slot(rt).turns.load(Relaxed)),
+            ..Fence::default()
+        };
+        if admission.blocking {
+            let mark = self.point(fence(), admission.group, self.counted(rt), false);
+            self.finish(rt, &mark);
+            return None;
+        }
+        self.mark(rt, fence, admission.group, false)
+    }
+}
