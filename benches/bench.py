@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures xsched and writes what it saw as JSON.
 
-  bench.py --bin target/release [--out DIR] [--quick] NAME [NAME ...]
+  bench.py --bin target/release [--out DIR] [--quick] [--against BIN] NAME [NAME ...]
 
 Names:
   launch    what interposition costs per enqueue: bare, alone (open gate), beside another program (gating active)
@@ -74,6 +74,39 @@ class Bench:
 
     def launch(self):
         return self.launch_on("nullcl.c", "libOpenCL.so.1")
+
+    def launch_against(self, other):
+        """A launch with this build and another one, in turns: bare, alone, and beside another program. The ratio is taken round by
+        round."""
+        folder = self.work / "against"
+        null = compile_c(ROOT / "benches/nullcl.c", folder / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
+        program = compile_c(ROOT / "benches/launch.c", folder / "launch", str(null), f"-Wl,-rpath,{folder}")
+        n, rounds = (100_000, 2) if self.quick else (1_000_000, 25)
+        benches = {"this": self, "other": Bench(other, folder, self.quick)}
+        daemons, rows = {}, {(k, name): [] for k in ("bare", "alone", "gated") for name in benches}
+        try:
+            for name, bench in benches.items():
+                daemons[name] = Daemon(bench.xsched, bench.work, "hpf")
+            for number in range(rounds):
+                for name in sorted(benches, reverse=number % 2 == 1):
+                    bench, daemon = benches[name], daemons[name]
+                    rows["bare", name] += self.json_of([program, n, 1])
+                    rows["alone", name] += self.json_of([*bench.under(daemon), program, n, 1])
+                    holder = subprocess.Popen([str(w) for w in [*bench.under(daemon, "--priority", "high"), program, "hold"]],
+                                              env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                    holder.stdout.readline()
+                    rows["gated", name] += self.json_of([*bench.under(daemon, "--priority", "low"), program, n, 1])
+                    holder.communicate("")
+            result = {"instructions_added": {name: bench.instructions(program) for name, bench in benches.items()}}
+        finally:
+            for daemon in daemons.values():
+                daemon.stop()
+        for kind in ("alone", "gated"):
+            added = {name: {unit: spread([a[unit] - b[unit] for a, b in zip(rows[kind, name], rows["bare", name])])
+                            for unit in ("ns", "cycles")} for name in benches}
+            ratio = spread([a["cycles"] / b["cycles"] for a, b in zip(rows[kind, "this"], rows[kind, "other"])])
+            result[kind] = {"added": added, "this_to_other": ratio}
+        return result
 
     def hip(self):
         return {
@@ -388,13 +421,15 @@ def main():
     parser.add_argument("--bin", default=ROOT / "target/release", help="folder of xsched, libxsched.so and libsimdev.so")
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
     parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:
             print(f"{name} …", file=sys.stderr)
             bench = Bench(args.bin, work, args.quick)
-            result = {"machine": machine(), **getattr(bench, name)()}
+            found = bench.launch_against(args.against) if args.against and name == "launch" else getattr(bench, name)()
+            result = {"machine": machine(), **found}
         text = json.dumps(result, indent=1)
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
