@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use xsched_policy::{GroupId, ProgramId, Progress};
+use xsched_policy::{GroupId, ProgramId};
 use xsched_proto::class::{self, Class, Company};
-use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
 
 use crate::config::Config;
-use crate::memory::ClientSegment;
+use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
 
 /// Longest device key or job name, in bytes.
@@ -66,7 +65,7 @@ pub(crate) struct Queue {
 pub(crate) struct Group {
     /// Connection of its client.
     pub(crate) conn: u64,
-    pub(crate) segment: Rc<ClientSegment>,
+    pub(crate) words: GroupWords,
     pub(crate) slot: u16,
     pub(crate) device: String,
     pub(crate) platform: Platform,
@@ -76,24 +75,10 @@ pub(crate) struct Group {
     pub(crate) fixed: Option<i32>,
     /// Of the system domain.
     pub(crate) system: bool,
-    /// As last read from the segment.
-    pub(crate) state: u32,
-    pub(crate) lent: i32,
-    pub(crate) granted: bool,
     /// Level 3: it was told to interrupt what it runs.
     pub(crate) interrupted: bool,
-    /// It counts as idle for want of progress, and its next launch will say that it goes on.
-    pub(crate) stalled: bool,
     /// Its commands were found too long to run beside others.
     pub(crate) too_long: bool,
-    /// The last look at its counters.
-    pub(crate) progress: Progress,
-}
-
-impl Group {
-    pub(crate) fn words(&self) -> &GroupSlot {
-        &self.segment.get().groups[usize::from(self.slot)]
-    }
 }
 
 impl Client {
@@ -221,9 +206,4 @@ pub(crate) fn check_name(name: &str, what: &str) -> Result<(), String> {
         return Err(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes and no control characters"));
     }
     Ok(())
-}
-
-/// Whether a state word is one a client may store.
-pub(crate) fn known_state(word: u32) -> bool {
-    matches!(word, state::IDLE | state::READY | state::DRAINED)
 }

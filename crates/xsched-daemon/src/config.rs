@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
+use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::ClassRule;
 use xsched_proto::class::{self, Class};
 
 use crate::{Error, container};
-
-/// Device time in flight of a group that may be preempted, µs.
-const BOUND_DEFAULT_US: u32 = 500;
 
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -312,9 +310,9 @@ impl Config {
         Ok(())
     }
 
-    /// Device time in flight of a group that may be preempted, µs.
+    /// In-flight budget of a device, µs.
     pub(crate) fn bound_us(&self) -> u32 {
-        self.bound_us.unwrap_or(BOUND_DEFAULT_US)
+        self.bound_us.unwrap_or(BUDGET_DEFAULT_US)
     }
 
     /// The highest priority a user without privilege may ask for.

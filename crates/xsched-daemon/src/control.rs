@@ -76,7 +76,7 @@ impl Server {
                     return Err((Refusal::Environment, why.into()));
                 }
                 let now_us = self.now_us();
-                let set = self.arbiter.set_policy(now_us, &name, &mut self.actions);
+                let set = self.gatekeeper.set_policy(now_us, &name);
                 set.map_err(|e| (Refusal::BadRequest, e))?;
                 for id in self.groups.keys().copied().collect::<Vec<_>>() {
                     self.publish_level(id);
@@ -227,13 +227,13 @@ impl Server {
         self.event(Event::Hint { group: id, priority, weight, timeslice_us });
         let Some(group) = self.groups.get_mut(&id) else { return };
         if let Some(threshold) = threshold {
-            group.words().bound_commands.store(threshold, Relaxed);
+            group.words.bound_commands.store(threshold, Relaxed);
         }
         let Some(wished) = level else { return };
         let level = (1..=wished).rev().find(|l| group.levels & (1 << (l - 1)) != 0).unwrap_or(1);
         group.level = level;
         // A group whose gate is closed is interrupted, or let go on, as the new level wants it.
-        let on = level == 3 && !group.granted && group.platform.interrupts();
+        let on = level == 3 && !self.gatekeeper.is_granted(id) && group.platform.interrupts();
         if group.interrupted != on {
             self.interrupt(id, on);
         }
@@ -242,7 +242,7 @@ impl Server {
 
     fn policies(&mut self, id: u64) {
         for entry in registry::POLICIES {
-            let current = std::ptr::eq(entry, self.arbiter.policy());
+            let current = std::ptr::eq(entry, self.gatekeeper.arbiter().policy());
             if entry.test_only && !current {
                 continue;
             }
@@ -260,7 +260,7 @@ impl Server {
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
-            policy: self.arbiter.policy().name.into(),
+            policy: self.gatekeeper.arbiter().policy().name.into(),
             uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
             dropped_clients: self.dropped_clients,
         };
@@ -291,8 +291,8 @@ impl Server {
 
     fn group_info(&self, client: &Client, id: GroupId) -> Option<GroupInfo> {
         let group = self.groups.get(&id)?;
-        let status = self.arbiter.status(self.now_us(), id)?;
-        let words = group.words();
+        let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;
+        let words = &group.words;
         let state = if status.held {
             GroupState::Suspended
         } else if words.gate.load(Relaxed) & gate::DETACHED != 0 {

@@ -134,7 +134,7 @@ impl Server {
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
         let Some(expected) = self.announced(client).filter(|e| e.mps.is_some()) else { return };
         let groups = client.groups.iter().filter_map(|id| self.groups.get(id));
-        let Some(longest_us) = groups.map(|group| group.words().longest_us.load(Relaxed)).max() else { return };
+        let Some(longest_us) = groups.map(|group| group.words.longest_us.load(Relaxed)).max() else { return };
         let program = expected.program.clone();
         match self.long_kernels.note(&program, longest_us) {
             Ok(()) => (),

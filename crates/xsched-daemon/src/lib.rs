@@ -5,7 +5,7 @@
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
 //! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
 //!   `long_kernels`: those that it does not suit.
-//! - `gates`: the fast path from a state word to a gate word; `memory`: segments and the heartbeat page.
+//! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside.
 //! - `timeslices`: what the hardware's own scheduler is told.
 //! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which

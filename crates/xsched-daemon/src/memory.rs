@@ -1,13 +1,17 @@
 //! Memory shared with clients: their segments, and the heartbeat page.
 
 use std::ffi::c_void;
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use xsched_proto::segment::{COUNTERS, GROUPS, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, device_place};
+use xsched_proto::segment::{
+    COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, device_place,
+};
 
 /// A file mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
@@ -121,6 +125,28 @@ impl ClientSegment {
             }
         }
         sums
+    }
+}
+
+/// The words of one group in its client's segment.
+#[derive(Clone)]
+pub(crate) struct GroupWords {
+    segment: Rc<ClientSegment>,
+    slot: usize,
+}
+
+impl GroupWords {
+    /// Of a slot below [`GROUPS`].
+    pub(crate) fn new(segment: Rc<ClientSegment>, slot: u16) -> GroupWords {
+        GroupWords { segment, slot: slot.into() }
+    }
+}
+
+impl Deref for GroupWords {
+    type Target = GroupSlot;
+
+    fn deref(&self) -> &GroupSlot {
+        &self.segment.get().groups[self.slot]
     }
 }
 

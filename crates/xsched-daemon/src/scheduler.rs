@@ -95,7 +95,7 @@ impl Drop for Host {
 impl Server {
     /// Passes the policy's questions on.
     pub(crate) fn ask_scheduler(&mut self) {
-        for (device, question) in self.arbiter.questions() {
+        for (device, question) in self.gatekeeper.questions() {
             let message = self.question_for_host(device, question);
             let now_ns = self.now_ns;
             let Some(host) = &mut self.scheduler else { return };
@@ -164,7 +164,7 @@ impl Server {
         let default = registry::DEFAULT;
         let now_us = self.now_us();
         let back =
-            self.arbiter.policy().name == POLICY && self.arbiter.set_policy(now_us, default, &mut self.actions).is_ok();
+            self.gatekeeper.arbiter().policy().name == POLICY && self.gatekeeper.set_policy(now_us, default).is_ok();
         if back {
             for id in self.groups.keys().copied().collect::<Vec<_>>() {
                 self.publish_level(id);

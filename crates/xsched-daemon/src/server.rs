@@ -11,7 +11,8 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
 };
-use xsched_policy::{Action, Arbiter, Event, GroupId, LOOK_US};
+use xsched_gatekeeper::Gatekeeper;
+use xsched_policy::{Arbiter, Event, GroupId, LOOK_US};
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
 
@@ -21,7 +22,7 @@ use crate::config::Config;
 use crate::control::Question;
 use crate::expected::Expected;
 use crate::long_kernels::LongKernels;
-use crate::memory::HeartbeatPage;
+use crate::memory::{GroupWords, HeartbeatPage};
 use crate::mps::Private;
 use crate::scheduler::{self, Host};
 use crate::socket::{self, Listener, Passed, Received};
@@ -58,13 +59,9 @@ pub(crate) const EXPECTED: u64 = 3;
 /// The daemon.
 pub(crate) struct Server {
     pub(crate) config: Config,
-    pub(crate) arbiter: Arbiter,
-    /// Scratch for the arbiter's answers.
-    pub(crate) actions: Vec<Action>,
-    /// Groups that were just interrupted.
-    pub(crate) cut_off: Vec<xsched_policy::GroupId>,
+    pub(crate) gatekeeper: Gatekeeper<GroupWords>,
     /// Whose slices are to be set again, see [`Server::reassert_timeslice`].
-    pub(crate) reassert: Vec<xsched_policy::GroupId>,
+    pub(crate) reassert: Vec<GroupId>,
     pub(crate) conns: HashMap<u64, Conn>,
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
@@ -170,10 +167,8 @@ impl Server {
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
         let server = Server {
+            gatekeeper: Gatekeeper::new(arbiter, config.bound_us()),
             config,
-            arbiter,
-            actions: Vec::with_capacity(64),
-            cut_off: Vec::new(),
             reassert: Vec::new(),
             conns: HashMap::new(),
             groups: HashMap::new(),
@@ -263,7 +258,7 @@ impl Server {
 
     /// Tells the arbiter and does what it says.
     pub(crate) fn event(&mut self, event: Event) {
-        self.arbiter.event(self.now_us(), event, &mut self.actions);
+        self.gatekeeper.event(self.now_us(), event);
         self.act();
     }
 
@@ -480,7 +475,7 @@ impl Server {
     }
 
     fn next_policy_ns(&self) -> Option<u64> {
-        self.arbiter.next_timer().map(|us| us.saturating_mul(1_000))
+        self.gatekeeper.arbiter().next_timer().map(|us| us.saturating_mul(1_000))
     }
 
     fn idle_deadline(&self) -> Option<u64> {
@@ -490,8 +485,9 @@ impl Server {
     /// Sets the timer for what comes first. One set too early is left alone: it costs a wake-up, once.
     fn arm(&mut self) {
         let keep = |at: Option<u64>, wanted: bool, period| wanted.then(|| at.unwrap_or(self.now_ns + period));
-        self.beat_at = keep(self.beat_at, self.arbiter.any_closed(), BEAT_NS);
-        self.look_at = keep(self.look_at, self.arbiter.any_scrutinised(), LOOK_NS);
+        let arbiter = self.gatekeeper.arbiter();
+        self.beat_at = keep(self.beat_at, arbiter.any_closed(), BEAT_NS);
+        self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
         self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
         let question = self.questions.iter().map(|q| q.until_ns).min();

@@ -1,16 +1,17 @@
 //! What attached processes say.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
-use xsched_policy::{Event, GroupId, GroupSpec, ProgramId, Progress};
+use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
-use xsched_proto::segment::{GROUPS, QUEUES, gate, state};
+use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, Refusal, SIDE_BY_SIDE};
 
 use crate::client::{Client, Group, Queue, check_name};
-use crate::memory::ClientSegment;
+use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
 use crate::server::{Role, Server, kind};
 use crate::socket::Passed;
@@ -121,7 +122,7 @@ impl Server {
         let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or("it is gone")?;
         Ok(Group {
             conn,
-            segment: client.segment.clone(),
+            words: GroupWords::new(client.segment.clone(), slot),
             slot,
             device,
             platform,
@@ -130,18 +131,12 @@ impl Server {
             steps: 0,
             fixed: None,
             system: false,
-            state: state::IDLE,
-            lent: i32::MIN,
-            granted: false,
             interrupted: false,
-            stalled: false,
             too_long: false,
-            progress: Progress::default(),
         })
     }
 
     fn group_add(&mut self, conn: u64, group: Group) {
-        use std::sync::atomic::Ordering::{Relaxed, SeqCst};
         let id = GroupId(self.next_id());
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
@@ -156,14 +151,12 @@ impl Server {
             system: group.system,
             side_by_side: group.levels & SIDE_BY_SIDE != 0,
         };
-        let words = group.words();
-        words.gate.fetch_and(!(gate::GRANTED | gate::WATCHED | gate::SOLO | gate::STALLED), SeqCst);
-        words.bound_us.store(0, Relaxed);
-        words.bound_commands.store(client.threshold, Relaxed);
-        let (slot, device) = (group.slot, group.device.clone());
+        group.words.bound_commands.store(client.threshold, Relaxed);
+        let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
         self.groups.insert(id, group);
         self.publish_level(id);
-        self.event(Event::Add(spec));
+        self.gatekeeper.add(self.now_us(), spec, words);
+        self.act();
         // It may have become ready while it had no name.
         self.scan(conn);
         self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0 }, &[]);
@@ -181,14 +174,9 @@ impl Server {
     }
 
     fn group_remove(&mut self, id: GroupId) {
-        use std::sync::atomic::Ordering::SeqCst;
         if let Some(group) = self.groups.remove(&id) {
-            // Whoever still waits there goes on.
-            let word = &group.words().gate;
-            word.fetch_and(!(gate::WATCHED | gate::SOLO | gate::STALLED), SeqCst);
-            word.fetch_or(gate::GRANTED, SeqCst);
-            crate::gates::wake(word);
-            self.event(Event::Remove(id));
+            self.gatekeeper.remove(self.now_us(), id);
+            self.act();
             self.assign_timeslices(&group.device);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
 use xsched_proto::class::{Class, Company, SHORT_US, hardware_timeslice_us};
-use xsched_proto::segment::{length, state};
+use xsched_proto::segment::length;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::client::Group;
@@ -64,7 +64,7 @@ impl Server {
     /// looks anew at who is to run. Not for who is idle: each time takes the driver's lock for a millisecond.
     pub(crate) fn reassert_timeslice(&mut self, id: GroupId) {
         let now_ns = self.now_ns;
-        let matters = |g: &&Group| is_sliced(g) && g.words().level.load(Relaxed) == 3 && g.state != state::IDLE;
+        let matters = |g: &&Group| is_sliced(g) && g.words.level.load(Relaxed) == 3 && !self.gatekeeper.is_idle(id);
         let Some(group) = self.groups.get(&id).filter(matters) else { return };
         let (conn, slot) = (group.conn, group.slot);
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
@@ -95,7 +95,7 @@ fn is_sliced(group: &Group) -> bool {
 
 /// Whether a group's commands are short: those of late, or all if it was never held to a bound.
 pub(crate) fn is_short(group: &Group) -> Option<bool> {
-    let words = group.words();
+    let words = &group.words;
     match (words.lengths.load(Relaxed), words.longest_us.load(Relaxed)) {
         (length::SHORT, _) => Some(true),
         (length::LONG, _) => Some(false),

@@ -37,6 +37,20 @@ fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
 }
 
 #[test]
+fn programs_that_share_the_budget_have_the_least_each() {
+    let daemon = Daemon::start();
+    let (first, second, high) = (daemon.attach(0), daemon.attach(0), daemon.attach(128));
+    for client in [&first, &second, &high] {
+        client.group(0, "sim:0");
+    }
+    let budgets = || [&first, &second].map(|client| client.words(0).bound_us.load(SeqCst));
+    first.ready(0);
+    until("one alone has all of it", || budgets() == [500; 2]);
+    second.ready(0);
+    until("not half each", || budgets() == [400; 2]);
+}
+
+#[test]
 fn whoever_waits_on_a_gate_is_woken() {
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));

@@ -80,6 +80,7 @@ pub struct Header {
 }
 
 /// One suspension unit. 256 bytes; the first 64 are the daemon's (but for two bytes of the gate word).
+#[derive(Default)]
 #[repr(C, align(256))]
 pub struct GroupSlot {
     /// See [`gate`]. Changed by read-modify-write only, since both sides own bytes of it. Also a futex.

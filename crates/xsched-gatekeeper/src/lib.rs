@@ -1,0 +1,292 @@
+//! Between the arbiter and the words of each group's [`GroupSlot`]: what the client stores there becomes events of the
+//! arbiter, and the arbiter's actions become stores. The daemon keeps its gates with it, and so does the scheduler inside
+//! a process (`run --local`).
+//!
+//! Its host says when to read ([`Gatekeeper::scan`], [`Gatekeeper::look`]), lets it act ([`Gatekeeper::carry_out`]), and
+//! does what is more than words: messages, interrupts, time slices, the heartbeat.
+
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use rustix::thread::futex;
+use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, Micros, Progress, Question};
+use xsched_proto::segment::{GroupSlot, gate, state};
+
+/// In-flight budget of a device unless configured, in µs.
+pub const BUDGET_DEFAULT_US: u32 = 500;
+
+/// The least that several groups get each when they share the in-flight budget, in µs: with less in flight a device that
+/// switches between their contexts does little else.
+const BUDGET_LEAST_US: u32 = 400;
+
+/// The bits of a gate word that belong to the gatekeeper.
+const OWN_BITS: u32 = gate::GRANTED | gate::WATCHED | gate::SOLO | gate::STALLED;
+
+/// A gate that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It opened, and the threads that wait there are awake.
+    Opened(GroupId),
+    /// It closed. A host that takes the group off the device says so at once: [`Gatekeeper::off_device`].
+    Closed(GroupId),
+}
+
+/// A state word holds what no client stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownState;
+
+/// The arbiter, the words of all groups, and what was last seen there.
+///
+/// Each method that takes a time may leave actions to [`Gatekeeper::carry_out`].
+pub struct Gatekeeper<W> {
+    arbiter: Arbiter,
+    budget_us: u32,
+    groups: HashMap<GroupId, Group<W>>,
+    /// What the arbiter said; the first `done` of it is carried out.
+    actions: Vec<Action>,
+    done: usize,
+    /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
+    off_device: Vec<GroupId>,
+}
+
+struct Group<W> {
+    words: W,
+    /// The state and the lent priority as last read.
+    state: u32,
+    lent: i32,
+    granted: bool,
+    /// It counts as idle for want of progress, and its next launch will say that it goes on.
+    stalled: bool,
+    progress: Progress,
+}
+
+impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
+    /// Of an arbiter that has no groups yet. `budget_us` is the device time that groups which may have to make room have
+    /// in flight together.
+    pub fn new(arbiter: Arbiter, budget_us: u32) -> Gatekeeper<W> {
+        Gatekeeper {
+            arbiter,
+            budget_us,
+            groups: HashMap::new(),
+            actions: Vec::with_capacity(64),
+            done: 0,
+            off_device: Vec::new(),
+        }
+    }
+
+    /// The arbiter, to ask it.
+    pub fn arbiter(&self) -> &Arbiter {
+        &self.arbiter
+    }
+
+    /// Takes a group on, idle and with its gate closed.
+    pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
+        words.gate.fetch_and(!OWN_BITS, SeqCst);
+        words.bound_us.store(0, Relaxed);
+        let group = Group {
+            words,
+            state: state::IDLE,
+            lent: i32::MIN,
+            granted: false,
+            stalled: false,
+            progress: Progress::default(),
+        };
+        self.groups.insert(spec.id, group);
+        self.event(now, Event::Add(spec));
+    }
+
+    /// Gives a group up: its gate is left open.
+    pub fn remove(&mut self, now: Micros, id: GroupId) {
+        let Some(group) = self.groups.remove(&id) else { return };
+        let word = &group.words.gate;
+        word.fetch_and(!(OWN_BITS & !gate::GRANTED), SeqCst);
+        word.fetch_or(gate::GRANTED, SeqCst);
+        wake(word);
+        self.event(now, Event::Remove(id));
+    }
+
+    /// Tells the arbiter anything else than that a group comes or goes.
+    pub fn event(&mut self, now: Micros, event: Event) {
+        self.arbiter.event(now, event, &mut self.actions);
+    }
+
+    /// See [`Arbiter::set_policy`].
+    ///
+    /// # Errors
+    /// When there is no such policy: one line that says what is accepted.
+    pub fn set_policy(&mut self, now: Micros, policy: &str) -> Result<(), String> {
+        self.arbiter.set_policy(now, policy, &mut self.actions)
+    }
+
+    /// See [`Arbiter::questions`].
+    pub fn questions(&mut self) -> Vec<(String, Question)> {
+        self.arbiter.questions()
+    }
+
+    /// Whether the gate of a group is open.
+    pub fn is_granted(&self, id: GroupId) -> bool {
+        self.groups.get(&id).is_some_and(|group| group.granted)
+    }
+
+    /// Whether a group had nothing to do when it was last looked at.
+    pub fn is_idle(&self, id: GroupId) -> bool {
+        self.groups.get(&id).is_none_or(|group| group.state == state::IDLE)
+    }
+
+    /// Reads what the client of a group stores. `cap` says what a lent priority counts for.
+    ///
+    /// # Errors
+    /// When its state is none; it counts as idle then.
+    pub fn scan(&mut self, now: Micros, id: GroupId, cap: impl FnOnce(i32) -> i32) -> Result<(), UnknownState> {
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
+        let word = group.words.state.load(Acquire);
+        // First, so that what follows is decided with it.
+        let lent = group.words.lent_priority.load(Relaxed);
+        if lent != group.lent {
+            group.lent = lent;
+            let priority = (lent != i32::MIN).then(|| cap(lent));
+            self.arbiter.event(now, Event::Lend { group: id, priority }, &mut self.actions);
+        }
+        // A launch has cleared the bit: the group goes on.
+        if group.stalled && group.words.gate.load(Acquire) & gate::STALLED == 0 {
+            group.stalled = false;
+            group.progress.forget();
+            self.arbiter.event(now, Event::Progress(id), &mut self.actions);
+        }
+        // A group with an open gate is not drained, whatever the word still says.
+        if word == group.state || word == state::DRAINED && group.granted {
+            return Ok(());
+        }
+        group.state = word;
+        group.progress.forget();
+        let (event, known) = match word {
+            state::READY => (Event::Ready(id), Ok(())),
+            state::DRAINED => (Event::Drained(id), Ok(())),
+            state::IDLE => (Event::Idle(id), Ok(())),
+            _ => (Event::Idle(id), Err(UnknownState)),
+        };
+        self.event(now, event);
+        known
+    }
+
+    /// Looks at the counters of a group that runs while others wait. `issued` counts its launches; it is asked only for
+    /// such a group.
+    pub fn look(&mut self, now: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if !self.arbiter.status(now, id).is_some_and(|status| status.scrutinised) {
+            return group.progress.forget();
+        }
+        let completed = group.words.completed.load(Relaxed);
+        if let Some(event) = group.progress.look(now, id, issued(), completed) {
+            self.event(now, event);
+        }
+    }
+
+    /// Whether [`Gatekeeper::carry_out`] is about to close a gate.
+    pub fn is_closing(&self) -> bool {
+        self.actions[self.done..].iter().any(|action| matches!(action, Action::Close(_)))
+    }
+
+    /// Carries out what the arbiter said, up to the next gate that changes. To be called until there is none, after
+    /// anything that may leave actions.
+    pub fn carry_out(&mut self, now: Micros) -> Option<Change> {
+        loop {
+            while let Some(&action) = self.actions.get(self.done) {
+                self.done += 1;
+                let change = self.store(action);
+                if change.is_some() {
+                    return change;
+                }
+            }
+            self.actions.clear();
+            self.done = 0;
+            if self.off_device.is_empty() {
+                return None;
+            }
+            for id in self.off_device.drain(..) {
+                self.arbiter.event(now, Event::Drained(id), &mut self.actions);
+            }
+        }
+    }
+
+    /// A group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
+    /// are not complete: its time is charged no more. Not one that is idle, which would count as wanting the device.
+    pub fn off_device(&mut self, id: GroupId) {
+        if !self.is_idle(id) && !self.off_device.contains(&id) {
+            self.off_device.push(id);
+        }
+    }
+
+    fn store(&mut self, action: Action) -> Option<Change> {
+        match action {
+            Action::Open(id) => return self.open(id),
+            Action::Close(id) => return self.close(id),
+            Action::Bound(id, sharers) => {
+                let budget_us = part_of_budget(self.budget_us, sharers);
+                self.groups.get(&id)?.words.bound_us.store(budget_us, Release);
+            }
+            Action::Watch(id, on) => self.mark(id, gate::WATCHED, on),
+            Action::Solo(id, on) => self.mark(id, gate::SOLO, on),
+            Action::Stalled(id, on) => {
+                self.groups.get_mut(&id)?.stalled = on;
+                self.mark(id, gate::STALLED, on);
+            }
+        }
+        None
+    }
+
+    fn mark(&self, id: GroupId, bit: u32, on: bool) {
+        let Some(group) = self.groups.get(&id) else { return };
+        if on {
+            group.words.gate.fetch_or(bit, SeqCst);
+        } else {
+            group.words.gate.fetch_and(!bit, SeqCst);
+        }
+    }
+
+    fn open(&mut self, id: GroupId) -> Option<Change> {
+        let group = self.groups.get_mut(&id)?;
+        group.granted = true;
+        group.progress.forget();
+        // The next time it drains is news.
+        if group.state == state::DRAINED {
+            group.state = state::READY;
+        }
+        group.words.turns.fetch_add(1, SeqCst);
+        group.words.gate.fetch_or(gate::GRANTED, SeqCst);
+        wake(&group.words.gate);
+        Some(Change::Opened(id))
+    }
+
+    fn close(&mut self, id: GroupId) -> Option<Change> {
+        let group = self.groups.get_mut(&id)?;
+        group.granted = false;
+        group.progress.forget();
+        group.words.gate.fetch_and(!gate::GRANTED, SeqCst);
+        // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
+        // and must not be charged for what others do.
+        if group.words.state.load(SeqCst) == state::DRAINED {
+            group.state = state::DRAINED;
+            self.off_device(id);
+        }
+        Some(Change::Closed(id))
+    }
+}
+
+/// What one of several groups that share a budget may have in flight, in µs. A group that shares with none has no limit: 0.
+fn part_of_budget(budget_us: u32, sharers: u32) -> u32 {
+    budget_us.checked_div(sharers).map_or(0, |part| part.max(budget_us.min(BUDGET_LEAST_US)))
+}
+
+/// Wakes all threads that wait on a gate word, in any process.
+fn wake(word: &AtomicU32) {
+    // The only failure is a bad address.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}

@@ -1,0 +1,358 @@
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use xsched_policy::{LOOK_US, ProgramId};
+
+use super::*;
+
+const LOW: GroupId = GroupId(1);
+const HIGH: GroupId = GroupId(2);
+
+/// A gatekeeper, the words of its groups, and a clock of their own.
+struct World {
+    keeper: Gatekeeper<Rc<GroupSlot>>,
+    words: HashMap<GroupId, Rc<GroupSlot>>,
+    now: Micros,
+    /// What changed since it was looked at last.
+    changes: Vec<Change>,
+    /// Groups that their host takes off the device when it closes their gates.
+    interrupts: Vec<GroupId>,
+}
+
+fn spec(id: GroupId, priority: i32, timeslice_us: u64) -> GroupSpec {
+    GroupSpec {
+        id,
+        program: ProgramId(id.0),
+        device: "sim:0".into(),
+        priority,
+        weight: 100,
+        timeslice_us,
+        job: None,
+        side_by_side: false,
+        system: false,
+    }
+}
+
+fn slot() -> GroupSlot {
+    let words = GroupSlot::default();
+    words.lent_priority.store(i32::MIN, SeqCst);
+    words
+}
+
+impl World {
+    fn new(policy: &str, budget_us: u32) -> World {
+        let keeper = Gatekeeper::new(Arbiter::new(policy, 1).expect("a policy"), budget_us);
+        World { keeper, words: HashMap::new(), now: 1_000, changes: Vec::new(), interrupts: Vec::new() }
+    }
+
+    /// One low and one high group under the policy hpf, both of which have the device as far as the low one allows.
+    fn low_and_high() -> World {
+        let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+        world.add(spec(LOW, -128, 5_000));
+        world.add(spec(HIGH, 128, 5_000));
+        world
+    }
+
+    fn add(&mut self, spec: GroupSpec) {
+        let (id, words) = (spec.id, Rc::new(slot()));
+        self.words.insert(id, words.clone());
+        self.keeper.add(self.now, spec, words);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(change) = self.keeper.carry_out(self.now) {
+            if let Change::Closed(id) = change
+                && self.interrupts.contains(&id)
+            {
+                self.keeper.off_device(id);
+            }
+            self.changes.push(change);
+        }
+    }
+
+    fn scan(&mut self, id: GroupId) {
+        assert_eq!(self.keeper.scan(self.now, id, |lent| lent), Ok(()));
+        self.carry_out();
+    }
+
+    fn state(&mut self, id: GroupId, state: u32) {
+        self.words[&id].state.store(state, SeqCst);
+        self.scan(id);
+    }
+
+    /// Time passes, to the next timer or by this much.
+    fn sleep(&mut self, us: Micros) {
+        let until = self.now + us;
+        while let Some(at) = self.keeper.arbiter().next_timer().filter(|at| *at <= until) {
+            self.now = at.max(self.now);
+            self.keeper.event(self.now, Event::Timer);
+            self.carry_out();
+        }
+        self.now = until;
+    }
+
+    fn gate(&self, id: GroupId) -> u32 {
+        self.words[&id].gate.load(SeqCst)
+    }
+
+    fn is_open(&self, id: GroupId) -> bool {
+        self.gate(id) & gate::GRANTED != 0
+    }
+
+    fn budget_us(&self, id: GroupId) -> u32 {
+        self.words[&id].bound_us.load(SeqCst)
+    }
+
+    fn used_us(&self, id: GroupId) -> f64 {
+        self.keeper.arbiter().status(self.now, id).expect("a group").used_us
+    }
+}
+
+#[test]
+fn states_become_gates() {
+    let mut world = World::low_and_high();
+    let alone = gate::GRANTED | gate::WATCHED | gate::SOLO;
+    assert_eq!((world.gate(LOW), world.gate(HIGH)), (alone, alone));
+    world.state(LOW, state::READY);
+    world.changes.clear();
+    world.state(HIGH, state::READY);
+    assert_eq!(world.changes, [Change::Closed(LOW)]);
+    assert_eq!((world.gate(LOW), world.gate(HIGH)), (gate::WATCHED, gate::GRANTED | gate::WATCHED));
+    world.state(HIGH, state::IDLE);
+    assert_eq!(world.changes, [Change::Closed(LOW), Change::Opened(LOW)]);
+    assert!(world.keeper.is_granted(LOW) && world.keeper.is_idle(HIGH) && !world.keeper.is_idle(LOW));
+}
+
+#[test]
+fn a_group_that_comes_finds_its_words_cleared_and_one_that_goes_leaves_its_gate_open() {
+    let mut world = World::low_and_high();
+    world.state(HIGH, state::READY);
+    let words = Rc::new(slot());
+    words.gate.store(OWN_BITS | gate::QUIET, SeqCst);
+    words.bound_us.store(7, SeqCst);
+    world.keeper.add(world.now, spec(GroupId(3), 0, 5_000), words.clone());
+    assert_eq!((words.gate.load(SeqCst), words.bound_us.load(SeqCst)), (gate::QUIET, 0), "until it is decided");
+    world.carry_out();
+    world.keeper.remove(world.now, GroupId(3));
+    world.carry_out();
+    assert_eq!(words.gate.load(SeqCst), gate::GRANTED | gate::QUIET);
+    assert!(!world.keeper.is_granted(GroupId(3)));
+}
+
+#[test]
+fn a_gate_that_opens_counts_as_a_grant_and_has_its_budget_in_place() {
+    let mut world = World::low_and_high();
+    let grants = |world: &World| world.words[&LOW].turns.load(SeqCst);
+    let before = grants(&world);
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    assert_eq!(grants(&world), before);
+    world.state(HIGH, state::IDLE);
+    assert_eq!((grants(&world), world.budget_us(LOW)), (before + 1, BUDGET_DEFAULT_US));
+}
+
+#[test]
+fn several_groups_that_share_the_budget_have_the_least_each() {
+    let budgets = |budget_us, groups| {
+        let mut world = World::new("hpf", budget_us);
+        let ids: Vec<_> = (1..=groups).map(GroupId).collect();
+        ids.iter().for_each(|id| world.add(spec(*id, 0, 5_000)));
+        world.add(spec(GroupId(99), 128, 5_000));
+        ids.iter().for_each(|id| world.state(*id, state::READY));
+        ids.iter().map(|id| world.budget_us(*id)).collect::<Vec<_>>()
+    };
+    assert_eq!(budgets(500, 1), [500]);
+    assert_eq!(budgets(500, 4), [400; 4], "not 125");
+    assert_eq!(budgets(2_000, 4), [500; 4]);
+    assert_eq!(budgets(100, 4), [100; 4], "no more than the whole");
+    let mut alone = World::new("hpf", 500);
+    alone.add(spec(LOW, 0, 5_000));
+    alone.state(LOW, state::READY);
+    assert_eq!(alone.budget_us(LOW), 0);
+}
+
+/// As long as it is charged for what another does it is never behind it.
+#[test]
+fn a_group_whose_grant_ends_before_its_thread_wakes_up_is_charged_for_its_grants_only() {
+    let mut world = World::new("up", BUDGET_DEFAULT_US);
+    world.add(spec(LOW, 0, 500));
+    world.add(spec(HIGH, 0, 500));
+    world.interrupts = vec![HIGH];
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    // A thread waits at the gate, and goes on doing so.
+    world.state(LOW, state::DRAINED);
+    let closed = |world: &World| world.changes.iter().filter(|c| **c == Change::Closed(LOW)).count();
+    while closed(&world) < 5 {
+        world.sleep(100);
+        world.scan(LOW);
+        assert!(world.now < 1_000_000, "its grants come: {:?}", world.changes);
+    }
+    let (waiting, running) = (world.used_us(LOW), world.used_us(HIGH));
+    assert!((waiting - running).abs() <= 1_000.0, "{waiting} {running}");
+}
+
+#[test]
+fn a_group_that_has_the_device_is_not_drained_whatever_its_word_says() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    world.state(LOW, state::DRAINED);
+    world.state(HIGH, state::IDLE);
+    world.sleep(1_000);
+    world.scan(LOW);
+    assert!(world.is_open(LOW) && !world.keeper.is_idle(LOW));
+    let before = world.used_us(LOW);
+    world.sleep(1_000);
+    assert!(world.used_us(LOW) >= before + 1_000.0, "it is charged from its grant on");
+    // The next time is news.
+    world.words[&LOW].state.store(state::READY, SeqCst);
+    world.state(HIGH, state::READY);
+    world.state(LOW, state::DRAINED);
+    let before = world.used_us(LOW);
+    world.sleep(1_000);
+    assert_eq!(world.used_us(LOW), before);
+}
+
+#[test]
+fn a_group_that_its_host_takes_off_the_device_is_charged_no_more() {
+    for (interrupts, charged) in [(Vec::new(), true), (vec![LOW], false)] {
+        let mut world = World::low_and_high();
+        world.interrupts = interrupts;
+        world.state(LOW, state::READY);
+        world.state(HIGH, state::READY);
+        let before = world.used_us(LOW);
+        world.sleep(1_000);
+        assert_eq!(world.used_us(LOW) > before, charged);
+    }
+}
+
+#[test]
+fn an_idle_group_that_its_host_takes_off_the_device_does_not_want_it() {
+    let mut world = World::low_and_high();
+    world.interrupts = vec![LOW];
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
+    assert!(!world.is_open(LOW));
+    assert!(!world.keeper.arbiter().status(world.now, LOW).expect("a group").ready);
+}
+
+#[test]
+fn a_group_without_progress_is_stalled_until_its_next_launch() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    world.state(LOW, state::DRAINED);
+    world.keeper.look(world.now, HIGH, || 5);
+    world.carry_out();
+    world.sleep(LOOK_US);
+    world.keeper.look(world.now, HIGH, || 5);
+    assert!(!world.is_open(LOW));
+    world.carry_out();
+    assert!(world.is_open(LOW), "it has its time");
+    assert_ne!(world.gate(HIGH) & gate::STALLED, 0);
+    world.scan(HIGH);
+    assert!(world.is_open(LOW), "nothing has changed");
+    // What a launch does.
+    world.words[&HIGH].gate.fetch_and(!gate::STALLED, SeqCst);
+    world.scan(HIGH);
+    assert!(!world.is_open(LOW));
+}
+
+#[test]
+fn progress_is_followed_while_others_wait_only() {
+    let mut world = World::low_and_high();
+    world.state(HIGH, state::READY);
+    let mut asked = 0;
+    let mut look = |world: &mut World| {
+        world.keeper.look(world.now, HIGH, || {
+            asked += 1;
+            5
+        });
+        world.carry_out();
+        asked
+    };
+    assert_eq!(look(&mut world), 0);
+    world.state(LOW, state::READY);
+    assert_eq!(look(&mut world), 1);
+    world.sleep(LOOK_US);
+    // A completion is progress.
+    world.words[&HIGH].completed.store(1, SeqCst);
+    assert_eq!(look(&mut world), 2);
+    assert_eq!(world.gate(HIGH) & gate::STALLED, 0);
+}
+
+#[test]
+fn a_lent_priority_counts_for_what_its_host_says() {
+    let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+    // Two groups of one program: the second may lend the first what it has itself.
+    world.add(spec(LOW, -128, 5_000));
+    world.add(GroupSpec { program: ProgramId(LOW.0), ..spec(HIGH, 128, 5_000) });
+    let priority = |world: &World| world.keeper.arbiter().status(world.now, LOW).expect("a group").priority;
+    world.words[&LOW].lent_priority.store(128, SeqCst);
+    world.keeper.scan(world.now, LOW, |lent| lent.min(3)).expect("a known state");
+    assert_eq!(priority(&world), 3);
+    world.words[&LOW].lent_priority.store(i32::MIN, SeqCst);
+    world.keeper.scan(world.now, LOW, |_| unreachable!("nothing is lent")).expect("a known state");
+    assert_eq!(priority(&world), -128);
+}
+
+#[test]
+fn a_state_that_is_none_is_told_once_and_counts_as_idle() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    world.words[&HIGH].state.store(77, SeqCst);
+    assert_eq!(world.keeper.scan(world.now, HIGH, |lent| lent), Err(UnknownState));
+    world.carry_out();
+    assert!(world.is_open(LOW));
+    world.scan(HIGH);
+}
+
+#[test]
+fn a_host_hears_of_a_gate_that_is_about_to_close() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    assert!(!world.keeper.is_closing());
+    world.words[&HIGH].state.store(state::READY, SeqCst);
+    world.keeper.scan(world.now, HIGH, |lent| lent).expect("a known state");
+    assert!(world.keeper.is_closing() && world.is_open(LOW));
+    world.carry_out();
+    assert!(!world.keeper.is_closing() && !world.is_open(LOW));
+}
+
+#[test]
+fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
+    for remove in [false, true] {
+        let mut keeper = Gatekeeper::new(Arbiter::new("hpf", 1).expect("a policy"), BUDGET_DEFAULT_US);
+        let low = Arc::new(slot());
+        keeper.add(0, spec(LOW, -128, 5_000), low.clone());
+        keeper.event(0, Event::Hold(ProgramId(LOW.0)));
+        while keeper.carry_out(0).is_some() {}
+        let (word, waits) = (low.gate.load(SeqCst), AtomicBool::new(false));
+        assert_eq!(word & gate::GRANTED, 0);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let patience = futex::Timespec { tv_sec: 60, tv_nsec: 0 };
+                waits.store(true, SeqCst);
+                futex::wait(&low.gate, futex::Flags::empty(), word, Some(&patience))
+            });
+            while !waits.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            // So that it sleeps; else it finds another word, which is right as well.
+            std::thread::sleep(Duration::from_millis(20));
+            if remove {
+                keeper.remove(1, LOW);
+            } else {
+                keeper.event(1, Event::Release(ProgramId(LOW.0)));
+            }
+            while keeper.carry_out(1).is_some() {}
+            let woken = waiter.join().expect("no panic");
+            assert!(matches!(woken, Ok(()) | Err(rustix::io::Errno::AGAIN)), "{woken:?}");
+        });
+    }
+}
