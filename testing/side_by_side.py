@@ -245,7 +245,7 @@ def main():
         try:
             bench = Bench(options.bin.resolve(), Path(work))
         except Skip as lacking:
-            print(lacking, file=sys.stderr)
+            print(f"SKIPPED: programs side by side: {lacking}", file=sys.stderr)
             return 3
         for n in range(1, options.trials + 1):
             trial = Trial(dice, options.device)

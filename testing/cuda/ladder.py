@@ -406,7 +406,7 @@ def sum_up(ladder, programs):
             print(f"FAIL {mode}: nothing was ever suspended")
     skipped = ladder.results.content["skipped"]
     for name, reason in skipped.items():
-        print(f"skip {name}: {reason}")
+        print(f"SKIPPED: {name}: {reason}")
     print(
         f"CUDA ladder: {len(programs)} programs, {len(runs)} runs, {len(failed)} failed"
         f"{': ' + ', '.join(failed) if failed else ''}; {len(skipped)} skipped, {ladder.left} left for want of time"
@@ -430,14 +430,14 @@ def main():
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        print(f"skip the CUDA ladder: no driver: {error}")
+        print(f"SKIPPED: the CUDA ladder: no driver: {error}")
         return 3
     try:
         results = plan.Results(options.json, facts["build"], facts)
         tools = Tools(options.bin, options.work)
         everything = catalog.programs(tools.program)
     except (harness.Skip, ValueError) as reason:
-        print(f"skip the CUDA ladder: {reason}")
+        print(f"SKIPPED: the CUDA ladder: {reason}")
         return 3
     ladder = Ladder(options, results, tools, begin + options.budget - SPARE_S)
     for number in (signal.SIGTERM, signal.SIGINT):

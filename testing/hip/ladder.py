@@ -191,7 +191,7 @@ def main():
     try:
         chosen, reasons = programs.all_programs(builder(options))
     except harness.Skip as reason:
-        print(f"skip: {reason}")
+        print(f"SKIPPED: the HIP ladder: {reason}")
         return 3
     if options.only:
         wanted = options.only.split(",")
@@ -207,7 +207,7 @@ def main():
                 said = {"version": 1, "results": ladder.results, "skipped": reasons}
                 options.json.write_text(json.dumps(said, indent=1))
     for reason in reasons:
-        print(f"skip {reason}")
+        print(f"SKIPPED: {reason}")
     failed = sum(not entry["ok"] for entry in ladder.results)
     print(f"{len(ladder.results) - failed} of {len(ladder.results)} runs as they must be")
     return 1 if failed else 0

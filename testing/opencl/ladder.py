@@ -268,14 +268,14 @@ def main():
     try:
         built, skipped = build(work)
     except harness.Skip as reason:
-        print(f"skip the OpenCL ladder: {reason}")
+        print(f"SKIPPED: the OpenCL ladder: {reason}")
         return 3
     ladder = Ladder(options, work, built)
     # The load program's calibration is made once, bare, so that all rungs do the same work.
     calibrate = [built / "clload", "calibrate", "--calibrate-file", built / "calibration.json"]
     outcome = harness.run(calibrate, env=ladder.env)
     if outcome.status == 3:
-        print(f"skip the OpenCL ladder: {outcome.stderr.strip()} (apt-get install pocl-opencl-icd)")
+        print(f"SKIPPED: the OpenCL ladder: {outcome.stderr.strip()} (apt-get install pocl-opencl-icd)")
         return 3
     if outcome.status != 0:
         print(f"clload calibrate: {failed(outcome)}")
@@ -305,7 +305,7 @@ def main():
                 seed = ["--seed", options.seed]
                 ladder.rung(f"chaos {level}", chosen, "chaos", ["--level", level], daemon_options=seed)
     for reason in skipped:
-        print(f"skip {reason}")
+        print(f"SKIPPED: {reason}")
     foreign = len({p.origin for p, _ in chosen} - {"own"})
     print(
         f"OpenCL ladder: {len(ladder.results)} checks, {len(ladder.failures)} failed, {len(skipped)} skipped;"

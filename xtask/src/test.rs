@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything that must hold, in one command.
 
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use crate::{cuda, generate, hip, hip_runtime, opencl, packages};
@@ -17,11 +19,25 @@ enum Verdict {
 struct Run {
     root: PathBuf,
     steps: Vec<(&'static str, Verdict, f64)>,
+    /// What could not run within the current step, by the reasons that its programs printed.
+    skips: RefCell<Vec<String>>,
+    /// The same of all steps so far.
+    all_skips: Vec<(&'static str, String)>,
+}
+
+/// What a line says about a test that was skipped: `SKIPPED: REASON` of a Rust test or a ladder, `NAME ... skipped 'REASON'`
+/// of a Python test.
+fn skip_in(line: &str) -> Option<String> {
+    if let Some(reason) = line.trim().strip_prefix("SKIPPED: ") {
+        return Some(reason.to_owned());
+    }
+    let (test, reason) = line.split_once(" ... skipped ")?;
+    Some(format!("{}: {}", test.trim(), reason.trim().trim_matches(['\'', '"'])))
 }
 
 /// Runs all steps, also after a failed one, and sums up. False if any failed.
 pub(crate) fn run(root: &Path) -> bool {
-    let mut run = Run { root: root.to_path_buf(), steps: Vec::new() };
+    let mut run = Run { root: root.to_path_buf(), steps: Vec::new(), skips: RefCell::default(), all_skips: Vec::new() };
     let missing = packages::install();
     let target = target_folder(root);
 
@@ -44,7 +60,7 @@ pub(crate) fn run(root: &Path) -> bool {
         ("HIP benchmark's tests", "benches/hip/test_bench.py"),
         ("AMD kit's tests", "testing/hip/kit/test_kit.py"),
     ] {
-        run.step(name, |r| r.python(&["-m", "unittest", "-q", script].map(Into::into)));
+        run.step(name, |r| r.python(&["-m", "unittest", "-v", script].map(Into::into)));
     }
     run.step("programs side by side", |r| {
         let built = target.join("debug").into_os_string();
@@ -67,6 +83,8 @@ impl Run {
         let begin = Instant::now();
         let verdict = body(self);
         self.steps.push((name, verdict, begin.elapsed().as_secs_f64()));
+        let skips = self.skips.take().into_iter();
+        self.all_skips.extend(skips.map(|reason| (name, reason)));
     }
 
     /// The cargo that runs us, in the root.
@@ -77,7 +95,7 @@ impl Run {
     }
 
     fn cargo(&self, args: &[&str]) -> Verdict {
-        verdict(self.cargo_command().args(args), &[])
+        self.verdict(self.cargo_command().args(args), &[])
     }
 
     /// A cargo command that comes as a component of its own, which may not be installed.
@@ -115,7 +133,7 @@ impl Run {
         let hip = || match hip::SOURCE.at_hand(&self.root.join("target")) {
             Some(_) => generate::run_hip(&self.root, true),
             None => {
-                println!("HIP's header is not at hand: its list was not compared");
+                self.skips.borrow_mut().push("HIP's list was not compared: its header is not at hand".into());
                 Ok(())
             }
         };
@@ -130,11 +148,11 @@ impl Run {
 
     fn python(&self, args: &[std::ffi::OsString]) -> Verdict {
         let mut command = Command::new("python3");
-        command.args(args).current_dir(&self.root).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.args(args).current_dir(&self.root).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUNBUFFERED", "1");
         let target = target_folder(&self.root);
         command.env("XSCHED_BIN", target.join("release")).env("HIP_RUNTIME", target.join("hip-runtime"));
         // Exit code 3 of our scripts: nothing could run here; they have said why.
-        verdict(&mut command, &[3])
+        self.verdict(&mut command, &[3])
     }
 
     fn ladder(&self, target: &Path) -> Verdict {
@@ -165,6 +183,28 @@ impl Run {
         self.python(&args)
     }
 
+    /// Runs a command; the exit codes in `skip_codes` mean that it could not do its work here.
+    fn verdict(&self, command: &mut Command, skip_codes: &[i32]) -> Verdict {
+        let program = command.get_program().to_string_lossy().into_owned();
+        match watched(command) {
+            Ok((status, skips)) => {
+                self.skips.borrow_mut().extend(skips);
+                match status.code() {
+                    Some(0) => Verdict::Passed,
+                    Some(code) if skip_codes.contains(&code) => Verdict::Skipped("see its output above".into()),
+                    _ => Verdict::Failed,
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Verdict::Skipped(format!("{program} is missing"))
+            }
+            Err(error) => {
+                println!("{program}: {error}");
+                Verdict::Failed
+            }
+        }
+    }
+
     fn sum_up(&self, missing: &[String]) -> bool {
         println!("\n== summary");
         for line in missing {
@@ -180,23 +220,57 @@ impl Run {
             passed &= !matches!(verdict, Verdict::Failed);
             println!("{word}  {name:20} {seconds:6.1} s{why}");
         }
+        println!("{} skipped within these steps", self.all_skips.len());
+        for (step, reason) in &self.all_skips {
+            println!("skipped  {step}: {reason}");
+        }
         passed
     }
 }
 
-/// Runs a command with its output shown; the exit codes in `skips` mean that it could not do its work here.
-fn verdict(command: &mut Command, skips: &[i32]) -> Verdict {
-    let program = command.get_program().to_string_lossy().into_owned();
-    match command.status() {
-        Ok(status) if status.success() => Verdict::Passed,
-        Ok(status) if status.code().is_some_and(|code| skips.contains(&code)) => {
-            Verdict::Skipped("see its output above".into())
-        }
-        Ok(_) => Verdict::Failed,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Verdict::Skipped(format!("{program} is missing")),
-        Err(error) => {
-            println!("{program}: {error}");
-            Verdict::Failed
-        }
+/// Copies a program's output to ours, line by line as it comes, and returns what it says about skipped tests.
+fn shown(from: impl Read, mut to: impl Write) -> Vec<String> {
+    let (mut from, mut line, mut skips) = (BufReader::new(from), Vec::new(), Vec::new());
+    while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        // A terminal that is gone is no reason to stop the program.
+        let _ = to.write_all(&line).and_then(|()| to.flush());
+        skips.extend(skip_in(&String::from_utf8_lossy(&line)));
+        line.clear();
+    }
+    skips
+}
+
+/// Runs a command with its output shown, and returns how it ended and what it skipped.
+fn watched(command: &mut Command) -> std::io::Result<(ExitStatus, Vec<String>)> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let errors = std::thread::spawn(move || err.map(|err| shown(err, std::io::stderr())).unwrap_or_default());
+    let mut skips = out.map(|out| shown(out, std::io::stdout())).unwrap_or_default();
+    skips.extend(errors.join().unwrap_or_default());
+    Ok((child.wait()?, skips))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_skipped_tests_are_known() {
+        let of = |line| skip_in(line);
+        assert_eq!(of("SKIPPED: needs root\n").as_deref(), Some("needs root"));
+        let python = "test_it (__main__.Tests.test_it)\nWhat it shows. ... skipped 'no gcc'\n";
+        assert_eq!(of(python.lines().last().expect("a line")).as_deref(), Some("What it shows.: no gcc"));
+        assert_eq!(
+            of("test_it (t.Tests.test_it) ... skipped \"isn't there\"\n").as_deref(),
+            Some("test_it (t.Tests.test_it): isn't there")
+        );
+        assert_eq!(of("test it ... ok\n"), None);
+    }
+
+    #[test]
+    fn output_is_shown_and_skips_are_gathered() {
+        let (said, mut out) = (b"one\nSKIPPED: a\n\xff\nSKIPPED: b".as_slice(), Vec::new());
+        assert_eq!(shown(said, &mut out), ["a", "b"]);
+        assert_eq!(out, said);
     }
 }

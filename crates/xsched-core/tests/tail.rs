@@ -38,7 +38,9 @@ fn they_are_taken_for_complete_when_all_that_is_followed_is() {
     let waiting = std::thread::spawn(move || launch(rt).is_some());
     // At some time of the second to come it is late, if it waits now.
     let is_late = || (0..1000).any(|ms| group.is_late(rt, began + ms * 1_000_000));
+    let deadline = now_ns() + 20_000_000_000;
     while !is_late() {
+        assert!(now_ns() < deadline, "it does not wait");
         std::thread::yield_now();
     }
     let gives_up = || {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use xsched_e2e::{Place, Process, beside, now_ns, signal, until};
+use xsched_e2e::{Place, Process, beside, is_asleep, now_ns, signal, until};
 
 /// A daemon that gives nobody peace, and a program that shares the device.
 fn unrest(place: &Place) -> (Process, Process) {
@@ -153,8 +153,8 @@ fn a_signal_handler_leaves_a_held_command_by_longjmp() {
     for _ in 0..5 {
         signal(pid, Signal::USR1);
         program.expect("jumped");
-        // Back at the gate.
-        std::thread::sleep(Duration::from_millis(50));
+        // Its thread sleeps nowhere but at the gate.
+        until("it is back at the gate", || is_asleep(pid, pid));
     }
     place.ask(&["resume", "--pid", &pid.to_string()]);
     program.tell("go on");

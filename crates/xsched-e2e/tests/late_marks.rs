@@ -1,7 +1,7 @@
 //! What is added to a program's streams while one of its threads waits for its turn, on the software driver: nothing
 //! that makes its commands wait for each other in another way, nor anything to what another thread ends meanwhile.
 
-use xsched_e2e::{Gpu, HipGpu, Place, Process, until};
+use xsched_e2e::{Gpu, HipGpu, Place, Process, is_asleep, until};
 
 /// A thread of the program that does what it was told.
 fn does(program: &mut Process, what: &str) -> u32 {
@@ -13,12 +13,6 @@ fn does(program: &mut Process, what: &str) -> u32 {
     }
 }
 
-/// Waits until a thread sleeps.
-fn asleep(pid: u32, tid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
-}
-
 /// Suspends a program and has a thread of it launch something.
 fn hold(place: &Place, program: &mut Process) {
     program.expect("ready");
@@ -26,7 +20,7 @@ fn hold(place: &Place, program: &mut Process) {
     place.ask(&["suspend", "--pid", &pid.to_string()]);
     place.await_state(pid, "suspended");
     let tid = does(program, "launch");
-    until("it waits", || asleep(pid, tid));
+    until("it waits", || is_asleep(pid, tid));
 }
 
 /// Lets it go on, to its end.
@@ -127,7 +121,9 @@ fn ends(mode: &str) {
     let tid = does(&mut this.program, "destroy");
     let pid = this.pid;
     // Either it waits, or its end is the thread's.
-    until("it is ended, or waits", || asleep(pid, tid) || !std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap());
+    until("it is ended, or waits", || {
+        is_asleep(pid, tid) || !std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap()
+    });
     does(&mut this.program, "release");
     this.finish();
 }

@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use xsched_testkit::skipped;
+
 /// The preload library that cargo built beside this test.
 fn library() -> PathBuf {
     let deps = std::env::current_exe().expect("own path");
@@ -346,13 +348,13 @@ fn pyopencl_with_the_copy_in_its_wheel() {
         let folder = python.ancestors().nth(2).expect("folder");
         let made = Command::new("python3").args(["-m", "venv"]).arg(folder).output();
         if !made.is_ok_and(|out| out.status.success()) {
-            return println!("skipped: python3 -m venv does not work here");
+            return skipped("PyOpenCL from its wheel: python3 -m venv does not work here");
         }
     }
     let pip = ["-m", "pip", "install", "--quiet", "--only-binary=:all:", "--retries=0", "pyopencl", "numpy"];
     let installed = Command::new(&python).args(pip).output().expect("pip");
     if !installed.status.success() {
-        return println!("skipped: pip finds no wheel: {}", String::from_utf8_lossy(&installed.stderr));
+        return skipped(&format!("PyOpenCL: pip finds no wheel: {}", String::from_utf8_lossy(&installed.stderr)));
     }
     let script = |preload: &[PathBuf]| {
         let mut command = Command::new(&python);
@@ -361,7 +363,7 @@ fn pyopencl_with_the_copy_in_its_wheel() {
     };
     let bare = script(&[]);
     if bare.status != 0 {
-        return println!("skipped: no OpenCL device for PyOpenCL: {}", bare.err);
+        return skipped(&format!("PyOpenCL: no OpenCL device for it: {}", bare.err));
     }
     let with = script(&[library()]);
     assert_eq!((&bare.out, bare.status), (&with.out, with.status), "{}", with.err);

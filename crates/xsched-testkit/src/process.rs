@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long anything may take before a test gives up.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::TIMEOUT;
 
 /// CLOCK_MONOTONIC in ns, the clock that the programs report.
 pub fn now_ns() -> u64 {
@@ -58,12 +57,10 @@ impl Process {
     #[track_caller]
     pub fn count(&mut self) -> (u64, u64) {
         self.tell("count");
-        loop {
-            if let Some(rest) = self.line().strip_prefix("given ") {
-                let (given, done) = rest.split_once(" done ").expect("two counts");
-                return (given.parse().expect("a number"), done.parse().expect("a number"));
-            }
-        }
+        self.find("a line of counts", |line| {
+            let (given, done) = line.strip_prefix("given ")?.split_once(" done ").expect("two counts");
+            Some((given.parse().expect("a number"), done.parse().expect("a number")))
+        })
     }
 
     /// What it wrote to stderr so far.
@@ -75,6 +72,18 @@ impl Process {
     pub fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the program reads");
+    }
+
+    /// Reads lines until one is what is wanted, before the deadline.
+    #[track_caller]
+    fn find<T>(&mut self, what: &str, mut wanted: impl FnMut(&str) -> Option<T>) -> T {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(found) = wanted(&self.line()) {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "waited {TIMEOUT:?}: {what}");
+        }
     }
 
     /// The next line that it prints.
@@ -99,16 +108,13 @@ impl Process {
     /// Waits for a line that it must print, others before it left out.
     #[track_caller]
     pub fn expect(&mut self, wanted: &str) {
-        let deadline = Instant::now() + TIMEOUT;
-        while self.line() != wanted {
-            assert!(Instant::now() < deadline, "no line '{wanted}'");
-        }
+        self.find(wanted, |line| (line == wanted).then_some(()));
     }
 
     /// Waits for the line that tells the device's count.
     #[track_caller]
     pub fn expect_counts_line(&mut self) {
-        while !self.line().starts_with("launched ") {}
+        self.find("a line of launches", |line| line.starts_with("launched ").then_some(()));
     }
 
     /// Drops the lines printed so far.
@@ -119,13 +125,10 @@ impl Process {
     /// Waits for a line of `steady` whose time is after `when` (ns), and returns how much after.
     #[track_caller]
     pub fn progress_after(&mut self, when: u64) -> Duration {
-        loop {
-            if let Ok(stamp) = self.line().parse::<u64>()
-                && stamp > when
-            {
-                return Duration::from_nanos(stamp - when);
-            }
-        }
+        self.find("progress", |line| {
+            let stamp = line.parse::<u64>().ok().filter(|stamp| *stamp > when)?;
+            Some(Duration::from_nanos(stamp - when))
+        })
     }
 
     /// How it ended, if it did.
