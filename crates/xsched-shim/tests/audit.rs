@@ -111,6 +111,32 @@ fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
     assert_same(&declared, &known, "simdev.h and classes");
 }
 
+/// Every `.rs` file below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_platform_names_no_other() {
+    let platforms = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/platform");
+    let names = ["cuda", "hip", "hsa", "opencl", "sim"];
+    for folder in names.iter().chain(&["shared"]) {
+        let files = sources(&platforms.join(folder));
+        assert!(!files.is_empty(), "{folder} is a folder with sources");
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("a source");
+            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+            for (number, line) in code.enumerate() {
+                let mut words = line.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+                let other = words.find(|word| names.contains(word) && word != folder);
+                assert_eq!(other, None, "{}:{}", file.display(), number + 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn hooks_and_classes_agree() {
     let mut wanted = BTreeSet::new();

@@ -72,6 +72,13 @@ pub fn hooked_names() -> Vec<&'static str> {
     hooks().filter_map(|hook| hook.name.to_str().ok()).collect()
 }
 
+/// Whether an address lies in a runtime that is scheduled itself and may stand on another platform's driver: HIP's, on
+/// CUDA. What it calls there was counted when it entered the runtime.
+#[cold]
+pub(crate) fn is_scheduled_runtime(address: usize) -> bool {
+    hip::is_runtime(address)
+}
+
 /// The hook of this name.
 pub fn hook(name: &CStr) -> Option<&'static Hook> {
     let lists: &[&[&Hook]] = match name.to_bytes() {
