@@ -20,8 +20,9 @@ fn main() {
     };
     println!("cargo:rerun-if-changed=build.rs");
     let (names, table, versions) = (read("../../testing/cuda/names.txt"), read("src/table.rs"), read("versions.txt"));
+    let names: Vec<&str> = names.lines().filter(|line| !line.starts_with('#')).collect();
     let implemented: BTreeSet<&str> = table.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    let missing: Vec<&str> = names.lines().filter(|name| !implemented.contains(name)).collect();
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !implemented.contains(name)).collect();
 
     let mut out = format!("unsupported! {{ {} }}\n\n", missing.join(" "));
     out.push_str("/// Symbol and the version of CUDA that brought it, in tens of its minor number.\n");
@@ -32,7 +33,7 @@ fn main() {
     }
     out.push_str("];\n");
     let mut counts = String::new();
-    for name in names.lines() {
+    for name in names {
         let _ = writeln!(counts, "pub(super) static {name}: AtomicU64 = AtomicU64::new(0);");
     }
     let folder = std::env::var("OUT_DIR").expect("cargo sets it");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-use crate::{cuda, generate, hip, hip_runtime, opencl, packages};
+use crate::{generate, hip_runtime, packages};
 
 /// How a step ended; `Skipped` says why.
 enum Verdict {
@@ -117,28 +117,11 @@ impl Run {
         }
     }
 
+    /// Skipped only as far as headers are missing, and then with the reason; a stale file fails whatever else is missing.
     fn generated(&self) -> Verdict {
-        let opencl = match packages::version("opencl-c-headers") {
-            Some(version) if version.starts_with(opencl::HEADERS) => generate::run_opencl(&self.root, true),
-            found => {
-                let here = found.as_deref().unwrap_or("none");
-                return Verdict::Skipped(format!("made from opencl-c-headers {}, here is {here}", opencl::HEADERS));
-            }
-        };
-        // Without cuda.h (no network) its part is skipped.
-        if let Err(error) = cuda::header(&self.root.join("target")) {
-            return Verdict::Skipped(error);
-        }
-        // HIP's comes in a package of 200 MB, which is not fetched for this alone.
-        let hip = || match hip::SOURCE.at_hand(&self.root.join("target")) {
-            Some(_) => generate::run_hip(&self.root, true),
-            None => {
-                self.skips.borrow_mut().push("HIP's list was not compared: its header is not at hand".into());
-                Ok(())
-            }
-        };
-        match opencl.and_then(|()| generate::run_cuda(&self.root, true)).and_then(|()| hip()) {
-            Ok(()) => Verdict::Passed,
+        match generate::check(&self.root) {
+            Ok(skipped) if skipped.is_empty() => Verdict::Passed,
+            Ok(skipped) => Verdict::Skipped(skipped.join("; ")),
             Err(error) => {
                 println!("{error}");
                 Verdict::Failed

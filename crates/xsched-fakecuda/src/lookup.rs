@@ -90,6 +90,6 @@ mod tests {
             assert!(!address(symbol).is_null(), "{symbol}");
         }
         let names = include_str!("../../../testing/cuda/names.txt");
-        assert_eq!(names.lines().count(), VERSIONS.len());
+        assert_eq!(names.lines().filter(|line| !line.starts_with('#')).count(), VERSIONS.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Every vendor function is in exactly one class; what is hooked, what is exported and what the tables say agree; and
 //! the library needs nothing that its host might lack.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,20 +10,21 @@ use xsched::platform::{Class, cuda, hip, hooked_names, hsa, opencl, sim};
 
 type Table = &'static [(Class, &'static [&'static str])];
 
-/// Classes by function; fails on a function in two classes.
-fn classes(table: Table) -> BTreeMap<&'static str, Class> {
-    let mut found = BTreeMap::new();
-    for (class, names) in table {
-        for name in *names {
-            assert!(found.insert(*name, *class).is_none(), "{name} is in two classes");
-        }
+/// The functions of a table; fails on one that is in two classes.
+fn hooked(tables: &[Table]) -> BTreeSet<&'static str> {
+    let mut found = BTreeSet::new();
+    for name in tables.iter().copied().flatten().flat_map(|(_, names)| *names) {
+        assert!(found.insert(*name), "{name} is in two classes");
     }
     found
 }
 
-/// Recording functions run nothing; those without device work have nothing to hold back.
-fn is_hooked(class: Class) -> bool {
-    !matches!(class, Class::NoDeviceWork | Class::Record)
+/// The functions that a platform hooks and the names in its data files, which are to be different ones.
+fn classed(mut hooked: BTreeSet<&'static str>, files: &[&'static str]) -> BTreeSet<&'static str> {
+    for name in files.iter().flat_map(|text| text.lines()).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        assert!(hooked.insert(name), "{name} is in two classes");
+    }
+    hooked
 }
 
 fn assert_same(left: &BTreeSet<&str>, right: &BTreeSet<&str>, what: &str) {
@@ -48,39 +49,36 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
 #[test]
 fn every_opencl_signature_is_in_exactly_one_class() {
     let signatures: BTreeSet<&str> = opencl::signature_names().into_iter().collect();
-    let table = classes(opencl::table::CLASSES);
-    assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
+    let files =
+        [include_str!("../src/platform/opencl/no_device_work.txt"), include_str!("../src/platform/opencl/record.txt")];
+    assert_same(&signatures, &classed(hooked(&[opencl::table::CLASSES]), &files), "signatures and classes");
     assert!(signatures.len() > 200, "the list is not cut short: {}", signatures.len());
 }
 
 #[test]
-fn every_cuda_signature_is_in_exactly_one_class() {
+fn every_cuda_function_is_in_exactly_one_class() {
     let signatures: BTreeSet<&str> = cuda::signature_names().into_iter().collect();
-    let table = classes(cuda::table::CLASSES);
-    assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
     assert!(signatures.len() > 600, "the list is not cut short: {}", signatures.len());
-    // What a real driver (580.159) exports beyond that, read from its symbol table.
-    let exported: BTreeSet<&str> = include_str!("../../../testing/cuda/exports-580.159.txt").lines().collect();
-    let outside: BTreeSet<&str> = exported.difference(&signatures).copied().collect();
-    assert_same(
-        &outside,
-        &classes(cuda::table::OUTSIDE_HEADER).into_keys().collect(),
-        "other exports and their classes",
-    );
+    // Beyond the header: what a real driver (580.159) exports, read from its symbol table.
+    let mut wanted = signatures.clone();
+    wanted.extend(include_str!("../../../testing/cuda/exports-580.159.txt").lines());
+    let hooked = hooked(&[cuda::table::CLASSES]);
+    let undeclared: Vec<_> = hooked.difference(&signatures).collect();
+    assert!(undeclared.is_empty(), "hooked, but not declared: {undeclared:?}");
+    let files = [include_str!("../src/platform/cuda/no_device_work.txt")];
+    assert_same(&wanted, &classed(hooked, &files), "functions and classes");
 }
 
 #[test]
 fn every_hip_function_is_in_exactly_one_class() {
     let signatures: BTreeSet<&str> = hip::signature_names().into_iter().collect();
-    let table = classes(hip::table::CLASSES);
-    assert_same(&signatures, &table.keys().copied().collect(), "signatures and classes");
     assert!(signatures.len() > 490, "the list is not cut short: {}", signatures.len());
     // What lies outside of that header: what Debian's libamdhip64 of ROCm 5.2 exports, read from its symbol table; what
     // the newest release declares (7.14, the names in the crate cubecl-hip-sys); what hipcc calls, declared nowhere.
-    let outside = classes(hip::table::OUTSIDE_HEADER);
-    let mut wanted: BTreeSet<&str> = include_str!("../../../testing/hip/exports-5.2.21153.txt").lines().collect();
+    let mut wanted = signatures.clone();
+    wanted.extend(include_str!("../../../testing/hip/exports-5.2.21153.txt").lines());
     wanted.extend(include_str!("../../../testing/hip/names-7.14.txt").lines());
-    let hidden = [
+    wanted.extend([
         "__hipRegisterManagedVar",
         "__hipReportDevices",
         "hipGLGetDevices",
@@ -89,12 +87,12 @@ fn every_hip_function_is_in_exactly_one_class() {
         "hipExtHostAlloc",
         "hipExtModuleLaunchKernel",
         "hipHccModuleLaunchKernel",
-    ];
-    wanted.extend(hidden);
-    let wanted = wanted.difference(&signatures).copied().collect();
-    assert_same(&outside.keys().copied().collect(), &wanted, "other names and their classes");
-    let hooked = outside.into_iter().filter(|(_, class)| is_hooked(*class)).map(|(name, _)| name).collect();
-    assert_same(&hip::outside_names().into_iter().collect(), &hooked, "other signatures and hooked names");
+    ]);
+    let hooked = hooked(&[hip::table::CLASSES, hip::table::OUTSIDE_HEADER]);
+    let outside = hooked.difference(&signatures).copied().collect();
+    assert_same(&hip::outside_names().into_iter().collect(), &outside, "other signatures and hooked names");
+    let files = [include_str!("../src/platform/hip/no_device_work.txt")];
+    assert_same(&wanted, &classed(hooked, &files), "functions and classes");
 }
 
 #[test]
@@ -102,29 +100,52 @@ fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
     let header = include_str!("../../xsched-simdev/include/simdev.h");
     let declared: BTreeSet<&str> = header
         .lines()
-        .filter_map(|line| line.strip_prefix("int sim"))
+        .filter_map(|line| line.strip_prefix("int "))
         .filter_map(|rest| rest.split_once('('))
         .map(|(name, _)| name)
+        .filter(|name| name.starts_with("sim"))
         .collect();
-    let table = classes(sim::table::CLASSES);
-    let known: BTreeSet<&str> = table.keys().map(|n| n.strip_prefix("sim").expect("prefix")).collect();
-    assert_same(&declared, &known, "simdev.h and classes");
+    let files = [include_str!("../src/platform/sim/no_device_work.txt")];
+    assert_same(&declared, &classed(hooked(&[sim::table::CLASSES]), &files), "simdev.h and classes");
+}
+
+/// Every `.rs` file below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_platform_names_no_other() {
+    let platforms = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/platform");
+    let names = ["cuda", "hip", "hsa", "opencl", "sim"];
+    for folder in names.iter().chain(&["shared"]) {
+        let files = sources(&platforms.join(folder));
+        assert!(!files.is_empty(), "{folder} is a folder with sources");
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("a source");
+            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+            for (number, line) in code.enumerate() {
+                let mut words = line.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+                let other = words.find(|word| names.contains(word) && word != folder);
+                assert_eq!(other, None, "{}:{}", file.display(), number + 1);
+            }
+        }
+    }
 }
 
 #[test]
 fn hooks_and_classes_agree() {
-    let mut wanted = BTreeSet::new();
-    for table in [
+    let wanted = hooked(&[
         cuda::table::CLASSES,
         hip::table::CLASSES,
         hip::table::OUTSIDE_HEADER,
         hsa::table::CLASSES,
         opencl::table::CLASSES,
         sim::table::CLASSES,
-    ] {
-        wanted.extend(classes(table).into_iter().filter(|(_, class)| is_hooked(*class)).map(|(name, _)| name));
-    }
-    assert_same(&hooked_names().into_iter().collect(), &wanted, "hooks and hooked classes");
+    ]);
+    assert_same(&hooked_names().into_iter().collect(), &wanted, "hooks and classes");
 }
 
 #[test]

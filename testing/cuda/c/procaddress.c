@@ -33,6 +33,8 @@ static void read_names(const char *path, void *library)
         perror(path);
         exit(2);
     }
+    /* The first line says where the list comes from. */
+    fscanf(file, "#%*[^\n]");
     while (count < MOST && fscanf(file, "%79s", names[count]) == 1) {
         base_of(bases[count], names[count]);
         addresses[count] = dlsym(library, names[count]);

@@ -32,8 +32,9 @@ pub const HIP: u8 = 4;
 /// Every platform.
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
-/// What a vendor function does, as far as scheduling goes. Every function a vendor's library exports is in exactly
-/// one class; those of [`Class::NoDeviceWork`] are not hooked.
+/// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
+/// class, or in the platform's `no_device_work.txt` (or `record.txt`, for those that record commands of which it is enough
+/// to see the whole enqueued).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Enqueues a kernel.
@@ -46,8 +47,6 @@ pub enum Class {
     Sync,
     /// Begins or ends the recording of commands that would otherwise be enqueued.
     Capture,
-    /// Records one command to be enqueued later. Not hooked: what was recorded is scheduled when it is enqueued.
-    Record,
     /// Changes what was recorded, or asks about it.
     Recorded,
     /// Makes a queue or a context.
@@ -58,8 +57,6 @@ pub enum Class {
     HostEvent,
     /// Hands out functions.
     Lookup,
-    /// Does nothing on the device, or nothing that could be held back.
-    NoDeviceWork,
 }
 
 /// The hooked functions of every platform.
@@ -70,6 +67,13 @@ pub fn hooks() -> impl Iterator<Item = &'static Hook> {
 /// Their names.
 pub fn hooked_names() -> Vec<&'static str> {
     hooks().filter_map(|hook| hook.name.to_str().ok()).collect()
+}
+
+/// Whether an address lies in a runtime that is scheduled itself and may stand on another platform's driver: HIP's, on
+/// CUDA. What it calls there was counted when it entered the runtime.
+#[cold]
+pub(crate) fn is_scheduled_runtime(address: usize) -> bool {
+    hip::is_runtime(address)
 }
 
 /// The hook of this name.

@@ -15,10 +15,9 @@ use super::types::*;
 use super::{capture, stream};
 use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::platform::CUDA;
-use crate::platform::hip;
 use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{Driver, Flavour, Handle, Which};
+use crate::platform::{self, CUDA};
 
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident: $symbol:literal ($($ty:ty),*);)*) => {
@@ -326,10 +325,10 @@ impl Driver for Api {
         Some(unsafe { &*known })
     }
 
-    /// A HIP runtime's commands were counted when they entered that.
+    /// A runtime's commands were counted when they entered that.
     #[cold]
     fn is_below_another(caller: usize) -> bool {
-        hip::is_runtime(caller)
+        platform::is_scheduled_runtime(caller)
     }
 
     #[inline(always)]

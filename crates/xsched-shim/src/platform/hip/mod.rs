@@ -15,7 +15,7 @@
 //! lacks that (older than ROCm 4.4, or it refuses), nothing is bounded: the host's gate alone remains.
 //!
 //! Level 2 is off on AMD's own devices unless it is forced (`XSCHED_FORCE_LEVEL=2`): streams share hardware queues there,
-//! so that a gate in one stream holds others, and one that waits is a kernel that spins. Level 3 is [`super::hsa`]'s.
+//! so that a gate in one stream holds others, and one that waits is a kernel that spins. Level 3 is [`super::shared::amd`]'s.
 
 mod api;
 #[allow(non_snake_case)] // vendor names
@@ -38,7 +38,7 @@ use xsched_core::XQueue;
 use xsched_proto::wire;
 
 use super::HIP;
-use super::hsa::level3;
+use super::shared::amd::kfd;
 use super::shared::late::mark_tail_of;
 use super::shared::real;
 use crate::interpose::{Hook, resolve};
@@ -113,7 +113,7 @@ impl xsched_core::Platform for Hip {
             Some(safe) => safe || api::gates_are_forced(),
             None => false,
         };
-        let interrupts = level3::hindrance(device).is_none();
+        let interrupts = kfd::hindrance(device).is_none();
         0b001 | if gates { 0b010 } else { 0 } | if interrupts { 0b100 } else { 0 }
     }
 
@@ -128,6 +128,6 @@ impl xsched_core::Platform for Hip {
     }
 
     fn interrupt(&self, device: &str, on: bool) -> bool {
-        level3::interrupt(device, on)
+        kfd::interrupt(device, on)
     }
 }

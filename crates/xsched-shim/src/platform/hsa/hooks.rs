@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use xsched_agent::{Log, say_once};
 use xsched_core::{QueueSpec, XQueue, thread};
 
-use super::{kfd, topology};
 use crate::interpose::{hooks, resolve};
 use crate::platform::HSA;
+use crate::platform::shared::amd::{kfd, topology};
 use crate::process;
 
 /// HSA_STATUS_SUCCESS.
@@ -128,7 +128,7 @@ fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     }
     rt.remove_queue(queue as usize);
     rt.queue(queue as usize, || {
-        // What it asks for as a queue's priority reaches the hardware, see `super::queues`. All queues are suspended
+        // What it asks for as a queue's priority reaches the hardware, see `shared::amd`. All queues are suspended
         // together, so that level 3 stays possible.
         Some(QueueSpec { handle: queue as usize, platform: HSA, device, priority_steps: 0, in_order: true })
     });

@@ -1,27 +1,18 @@
 //! AMD below HIP.
 //!
-//! - [`hooks`]: programs that make queues through AMD's runtime (HSA, ROCr) themselves.
-//! - [`kfd`]: level 3 for every program on AMD's compute driver, whatever runtime it uses; [`queues`] holds what is known
-//!   of its queues, [`topology`] which device they are on, [`uapi`] the kernel's layouts.
+//! [`hooks`] takes programs that make queues through AMD's runtime (HSA, ROCr) themselves. Level 3, theirs and HIP's, is
+//! [`super::shared::amd`].
 
 pub mod hooks;
-mod kfd;
-mod queues;
 pub mod table;
-mod topology;
-pub mod uapi;
 
 use xsched_core::{Runtime, XQueue};
 use xsched_proto::wire;
 
+use super::shared::amd::kfd;
+pub use super::shared::amd::uapi;
 use crate::interpose::Hook;
-
 pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
-
-/// Level 3 of a device that this process drives through AMD's compute driver.
-pub(crate) mod level3 {
-    pub(crate) use super::kfd::{hindrance, interrupt};
-}
 
 /// Every hooked function.
 pub(crate) static HOOKS: &[&[&Hook]] = &[hooks::HOOKS];

@@ -1,11 +1,13 @@
-//! What CUDA and HIP share, whose interfaces are alike: commands enter streams, default streams come in two flavours,
+//! What platforms share, which do not know each other. Most of it is CUDA's and HIP's, whose interfaces are alike: commands enter streams, default streams come in two flavours,
 //! captures record, and a word of memory that the device writes tells of completion.
 //!
 //! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their
 //!   turn; [`loads`]: code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams
 //!   that come and go; [`lookup`]: functions that hand out functions.
 //! - [`Driver`] is what these ask of one copy of a vendor's library.
+//! - [`amd`]: AMD's compute driver, below HIP and HSA.
 
+pub(super) mod amd;
 pub(super) mod capture;
 pub(super) mod lacking;
 pub(super) mod late;

@@ -45,7 +45,7 @@ fn gpu_at(node: &Path, device: &str) -> Option<u32> {
 }
 
 /// Key of a device from its PCI domain and location: eight bits of bus, five of device, three of function.
-pub(super) fn key_of(domain: u32, location: u32) -> String {
+pub(crate) fn key_of(domain: u32, location: u32) -> String {
     format!("pci:{domain:04x}:{:02x}:{:02x}.{:x}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7)
 }
 
