@@ -118,7 +118,7 @@ impl Group {
     /// of any.
     pub fn is_polled(&self, rt: &Runtime) -> bool {
         let mut queues = rt.queues_of(self).peekable();
-        queues.peek().is_none() || queues.any(|q| !q.platform(rt).reports_completion_of(q))
+        queues.peek().is_none() || queues.any(|q| !q.calls_back())
     }
 
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, who looks for completions,

@@ -48,12 +48,6 @@ pub trait Platform: Sync + Send + 'static {
     /// commands into the queue's completion word.
     fn reports_completion(&self) -> bool;
 
-    /// The same of one queue, for an interface of several drivers. A queue of which neither is so gets no marks: what it
-    /// was given is complete after a wait for all of it, or after a while without launches.
-    fn reports_completion_of(&self, _queue: &XQueue) -> bool {
-        self.reports_completion()
-    }
-
     /// Level 3: interrupts the running command of a device's context, or lets it go on. Called on the agent thread:
     /// must not block and must not take a lock of the driver.
     /// False: it cannot be done any more, nothing is interrupted, and [`Platform::levels`] says so from now on.

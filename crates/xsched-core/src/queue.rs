@@ -57,6 +57,7 @@ pub struct XQueue {
     pub(crate) group: AtomicU16,
     pub(crate) platform: AtomicU8,
     pub(crate) in_order: AtomicBool,
+    calls_back: AtomicBool,
     /// 1 + index of the first counter of this queue.
     pub(crate) counters: AtomicU32,
     pub(crate) timeline: Timeline,
@@ -95,6 +96,7 @@ impl XQueue {
             group: AtomicU16::new(0),
             platform: AtomicU8::new(0),
             in_order: AtomicBool::new(true),
+            calls_back: AtomicBool::new(false),
             counters: AtomicU32::new(0),
             timeline: Timeline::default(),
             gated_ns: AtomicU64::new(0),
@@ -146,6 +148,18 @@ impl XQueue {
     /// Whether its commands complete in the order in which they were given.
     pub fn in_order(&self) -> bool {
         self.in_order.load(Relaxed)
+    }
+
+    /// Whether its completions are told by calls; else the device writes them into memory, or nothing tells of them.
+    pub(crate) fn calls_back(&self) -> bool {
+        self.calls_back.load(Relaxed)
+    }
+
+    /// For an interface of several drivers, before the first command: what [`Platform::reports_completion`] says may not hold for
+    /// this queue. One of which neither is so gets no marks: what it was given is complete after a wait for all of it, or after a
+    /// while without launches.
+    pub fn set_reports_completion(&self, reports: bool) {
+        self.calls_back.store(reports, Relaxed);
     }
 
     /// The group it is suspended with.
@@ -232,7 +246,7 @@ impl XQueue {
 
     /// Looks at the word the device writes, where completion is reported that way.
     pub(crate) fn refresh(&self, rt: &Runtime) {
-        if self.platform(rt).reports_completion_of(self) {
+        if self.calls_back() {
             return;
         }
         let Ok(mut marks) = self.marks.try_lock() else { return };
@@ -345,7 +359,7 @@ impl XQueue {
     /// A mark behind a command or, `apart`, behind all of them; none if too many are under way. Its fence covers all up to it, and
     /// is made with the marks locked, so that their order is that of their numbers.
     fn mark(&self, rt: &Runtime, fence: impl FnOnce() -> Fence, group: u16, apart: bool) -> Option<Mark> {
-        let told = self.platform(rt).reports_completion_of(self);
+        let told = self.calls_back();
         let mut marks = (!told).then(|| self.marks());
         if marks.as_ref().is_some_and(|marks| marks.len() >= FENCES) {
             return None;

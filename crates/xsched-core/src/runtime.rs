@@ -200,6 +200,7 @@ impl Runtime {
         queue.handle.store(spec.handle, Relaxed);
         queue.platform.store(spec.platform, Relaxed);
         queue.in_order.store(spec.in_order, Relaxed);
+        queue.set_reports_completion(queue.platform(self).reports_completion());
         queue.group.store(group, Relaxed);
         let slot = queue.slot(self);
         slot.shared.launches.store(0, Relaxed);

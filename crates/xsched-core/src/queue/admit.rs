@@ -183,7 +183,7 @@ impl XQueue {
             has_gates,
             forced: rt.forced_level().is_some(),
             in_order: self.in_order(),
-            calls_back: self.platform(rt).reports_completion_of(self),
+            calls_back: self.calls_back(),
             blocking: work.blocking,
         };
         let placed = admission::place(&ask, || self.busy_others(rt), || self.has_few_fences());

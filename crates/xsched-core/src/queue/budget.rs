@@ -68,7 +68,7 @@ impl XQueue {
         let expected_ns = rt.queues_of(group).map(|q| q.in_flight().ns + uncounted_ns(q)).sum::<u64>();
         let patience = patience_ns(budget.ns, expected_ns);
         journal::record(|| Record::Patience(budget.ns, expected_ns, patience));
-        let polled = !self.platform(rt).reports_completion_of(self);
+        let polled = !self.calls_back();
         let began = now_ns();
         let mut since = began;
         thread::start_waiting(rt, group);

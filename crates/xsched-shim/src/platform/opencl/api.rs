@@ -167,6 +167,7 @@ pub(super) fn stray(hook: &'static Hook, queue: cl_command_queue) -> *mut c_void
 
 /// Remembers which copy a queue belongs to.
 pub(super) fn set(queue: &XQueue, api: &'static Api) {
+    queue.set_reports_completion(api.reports_completion());
     OF_QUEUE[usize::from(queue.index())].store(std::ptr::from_ref(api).cast_mut(), Release);
 }
 

@@ -81,8 +81,4 @@ impl xsched_core::Platform for OpenCl {
     fn reports_completion(&self) -> bool {
         true
     }
-
-    fn reports_completion_of(&self, queue: &XQueue) -> bool {
-        api::of(queue).is_none_or(|api| api.reports_completion())
-    }
 }
