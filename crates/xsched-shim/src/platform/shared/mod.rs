@@ -118,10 +118,10 @@ fn elsewhere(hook: &'static Hook) -> *mut c_void {
 }
 
 /// The address of the library's function behind a hook, and the function: `let (address, function) = real!(name);`.
-/// Needs the platform's `hook`, `sig` and `NOT_INITIALIZED` in scope.
+/// Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.
 macro_rules! real {
     ($name:ident) => {{
-        let real = $crate::platform::shared::behind($crate::interpose::near!(hook::$name));
+        let real = $crate::platform::shared::behind($crate::interpose::near!($name::HOOK));
         if real.is_null() {
             return NOT_INITIALIZED;
         }
