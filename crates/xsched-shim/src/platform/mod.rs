@@ -33,8 +33,8 @@ pub const HIP: u8 = 4;
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
 /// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
-/// class, or in the platform's `no_device_work.txt` (or `record.txt`, for those that record commands of which it is enough
-/// to see the whole enqueued).
+/// class, or not hooked and in the platform's `no_device_work.txt`, or `record.txt` if it records a command that is
+/// scheduled when the recording is enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Enqueues a kernel.

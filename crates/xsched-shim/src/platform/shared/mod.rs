@@ -1,5 +1,6 @@
-//! What platforms share, which do not know each other. Most of it is CUDA's and HIP's, whose interfaces are alike: commands enter streams, default streams come in two flavours,
-//! captures record, and a word of memory that the device writes tells of completion.
+//! What platforms share; no platform imports another. Most of it is CUDA's and HIP's, whose interfaces are alike: commands
+//! enter streams, default streams come in two flavours, captures record, and a word of memory that the device writes tells
+//! of completion.
 //!
 //! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their
 //!   turn; [`loads`]: code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams
