@@ -1,20 +1,21 @@
-//! Every vendor function is in exactly one class; what is hooked, what is exported and what the tables say agree; and
-//! the library needs nothing that its host might lack.
+//! Every vendor function is in exactly one class, hooked or not; what is hooked is what is exported; no platform names
+//! another; and the library needs nothing that its host might lack.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use xsched::platform::{Class, cuda, hip, hooked_names, hsa, opencl, sim};
+use xsched::platform::{Group, cuda, hip, hooked_names, opencl, sim};
 
-type Table = &'static [(Class, &'static [&'static str])];
-
-/// The functions of a table; fails on one that is in two classes.
-fn hooked(tables: &[Table]) -> BTreeSet<&'static str> {
+/// The functions that a platform hooks.
+fn hooked(groups: &[&Group]) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
-    for name in tables.iter().copied().flatten().flat_map(|(_, names)| *names) {
-        assert!(found.insert(*name), "{name} is in two classes");
+    for group in groups {
+        for hook in group.hooks {
+            let name = hook.name.to_str().expect("an identifier");
+            assert!(found.insert(name), "{name} is in two classes, {:?} is one", group.class);
+        }
     }
     found
 }
@@ -51,7 +52,7 @@ fn every_opencl_signature_is_in_exactly_one_class() {
     let signatures: BTreeSet<&str> = opencl::signature_names().into_iter().collect();
     let files =
         [include_str!("../src/platform/opencl/no_device_work.txt"), include_str!("../src/platform/opencl/record.txt")];
-    assert_same(&signatures, &classed(hooked(&[opencl::table::CLASSES]), &files), "signatures and classes");
+    assert_same(&signatures, &classed(hooked(opencl::HOOKS), &files), "signatures and classes");
     assert!(signatures.len() > 200, "the list is not cut short: {}", signatures.len());
 }
 
@@ -62,7 +63,7 @@ fn every_cuda_function_is_in_exactly_one_class() {
     // Beyond the header: what a real driver (580.159) exports, read from its symbol table.
     let mut wanted = signatures.clone();
     wanted.extend(include_str!("../../../testing/cuda/exports-580.159.txt").lines());
-    let hooked = hooked(&[cuda::table::CLASSES]);
+    let hooked = hooked(cuda::HOOKS);
     let undeclared: Vec<_> = hooked.difference(&signatures).collect();
     assert!(undeclared.is_empty(), "hooked, but not declared: {undeclared:?}");
     let files = [include_str!("../src/platform/cuda/no_device_work.txt")];
@@ -88,7 +89,7 @@ fn every_hip_function_is_in_exactly_one_class() {
         "hipExtModuleLaunchKernel",
         "hipHccModuleLaunchKernel",
     ]);
-    let hooked = hooked(&[hip::table::CLASSES, hip::table::OUTSIDE_HEADER]);
+    let hooked = hooked(hip::HOOKS);
     let outside = hooked.difference(&signatures).copied().collect();
     assert_same(&hip::outside_names().into_iter().collect(), &outside, "other signatures and hooked names");
     let files = [include_str!("../src/platform/hip/no_device_work.txt")];
@@ -106,7 +107,7 @@ fn every_function_of_the_simulated_device_is_in_exactly_one_class() {
         .filter(|name| name.starts_with("sim"))
         .collect();
     let files = [include_str!("../src/platform/sim/no_device_work.txt")];
-    assert_same(&declared, &classed(hooked(&[sim::table::CLASSES]), &files), "simdev.h and classes");
+    assert_same(&declared, &classed(hooked(sim::HOOKS), &files), "simdev.h and classes");
 }
 
 /// Every `.rs` file below a folder.
@@ -133,19 +134,6 @@ fn a_platform_names_no_other() {
             }
         }
     }
-}
-
-#[test]
-fn hooks_and_classes_agree() {
-    let wanted = hooked(&[
-        cuda::table::CLASSES,
-        hip::table::CLASSES,
-        hip::table::OUTSIDE_HEADER,
-        hsa::table::CLASSES,
-        opencl::table::CLASSES,
-        sim::table::CLASSES,
-    ]);
-    assert_same(&hooked_names().into_iter().collect(), &wanted, "hooks and classes");
 }
 
 #[test]

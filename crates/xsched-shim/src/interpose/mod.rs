@@ -98,43 +98,35 @@ pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static
     unsafe { &*(at as *const T) }
 }
 
-/// Declares the [`Hook`] and the stubs of functions: `hooks! { platform; name => implementation, … }`.
-/// Defines a slice `HOOKS` of all of them, and a module `hook` with one static each.
+/// Hooks functions of one class, which stand beside under their vendor's names: `hooks! { PLATFORM, LIST: Class; name … }`.
+/// Their hooks are `name::HOOK`, and `LIST` has all of them, for the platform's `HOOKS`. A function whose signature is not
+/// the one in `sig` does not compile.
 macro_rules! hooks {
-    ($platform:expr; $($name:ident => $imp:path),* $(,)?) => {
-        /// Every hooked function of this platform.
-        pub(crate) static HOOKS: &[&$crate::interpose::Hook] = &[$(&hook::$name),*];
+    ($platform:ident, $list:ident: $class:ident; $($name:ident)*) => {
+        pub(super) static $list: $crate::platform::Group =
+            $crate::platform::Group { class: $crate::platform::Class::$class, hooks: &[$(&$name::HOOK),*] };
 
-        /// One static per hooked function.
-        #[allow(non_upper_case_globals)]
-        pub(crate) mod hook {
-            use super::*;
-            $(
-                pub(crate) static $name: $crate::interpose::Hook = $crate::interpose::Hook {
+        $(
+            const _: sig::$name = $name;
+
+            mod $name {
+                pub(super) static HOOK: $crate::interpose::Hook = $crate::interpose::Hook {
                     // SAFETY: ends in the only NUL byte, since no identifier holds one.
                     name: unsafe {
                         std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
                     },
-                    platform: $platform,
-                    exported: stub::$name,
-                    thunks: [
-                        thunk::$name::<1>, thunk::$name::<2>, thunk::$name::<3>, thunk::$name::<4>,
-                        thunk::$name::<5>, thunk::$name::<6>, thunk::$name::<7>,
-                    ],
+                    platform: $crate::platform::$platform,
+                    exported: $name,
+                    thunks: [thunk::<1>, thunk::<2>, thunk::<3>, thunk::<4>, thunk::<5>, thunk::<6>, thunk::<7>],
                     real: [const { std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()) };
                         $crate::interpose::BINDINGS],
                 };
-            )*
-        }
 
-        /// What the loader binds callers to.
-        #[allow(non_snake_case)]
-        mod stub {
-            $(
+                /// What the loader binds callers to.
                 // SAFETY: the arguments stay where the caller put them; rax and r11 are free at a function's entry.
                 #[unsafe(no_mangle)]
                 #[unsafe(naked)]
-                pub(super) unsafe extern "C" fn $name() {
+                unsafe extern "C" fn $name() {
                     core::arch::naked_asm!(
                         "mov r11, qword ptr [rsp]",
                         "mov rax, qword ptr [rip + xsched_thread@GOTTPOFF]",
@@ -142,19 +134,14 @@ macro_rules! hooks {
                         "mov qword ptr fs:[rax + 8], {}",
                         "jmp {}",
                         const $crate::interpose::tag(stringify!($name)),
-                        sym $imp,
+                        sym super::$name,
                     )
                 }
-            )*
-        }
 
-        /// What lookup functions hand out.
-        #[allow(non_snake_case)]
-        mod thunk {
-            $(
+                /// What lookup functions hand out.
                 // SAFETY: as for the exported stub.
                 #[unsafe(naked)]
-                pub(super) unsafe extern "C" fn $name<const BINDING: usize>() {
+                unsafe extern "C" fn thunk<const BINDING: usize>() {
                     core::arch::naked_asm!(
                         "mov r11, qword ptr [rsp]",
                         "mov rax, qword ptr [rip + xsched_thread@GOTTPOFF]",
@@ -162,11 +149,11 @@ macro_rules! hooks {
                         "mov qword ptr fs:[rax + 8], {}",
                         "jmp {}",
                         const $crate::interpose::tag(stringify!($name)) + BINDING,
-                        sym $imp,
+                        sym super::$name,
                     )
                 }
-            )*
-        }
+            }
+        )*
     };
 }
 pub(crate) use hooks;

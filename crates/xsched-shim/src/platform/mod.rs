@@ -33,8 +33,8 @@ pub const HIP: u8 = 4;
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
 /// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
-/// class, or in the platform's `no_device_work.txt` (or `record.txt`, for those that record commands of which it is enough
-/// to see the whole enqueued).
+/// class, or not hooked and in the platform's `no_device_work.txt`, or `record.txt` if it records a command that is
+/// scheduled when the recording is enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Enqueues a kernel.
@@ -59,9 +59,18 @@ pub enum Class {
     Lookup,
 }
 
+/// Hooked functions of one class, declared by one `hooks!`.
+pub struct Group {
+    /// Their class.
+    pub class: Class,
+    /// They themselves.
+    pub hooks: &'static [&'static Hook],
+}
+
 /// The hooked functions of every platform.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
-    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS].into_iter().flatten().copied().flatten().copied()
+    let platforms = [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS];
+    platforms.into_iter().flatten().flat_map(|group| group.hooks).copied()
 }
 
 /// Their names.
@@ -78,7 +87,7 @@ pub(crate) fn is_scheduled_runtime(address: usize) -> bool {
 
 /// The hook of this name.
 pub fn hook(name: &CStr) -> Option<&'static Hook> {
-    let lists: &[&[&Hook]] = match name.to_bytes() {
+    let groups: &[&Group] = match name.to_bytes() {
         [b'c', b'l', ..] => opencl::HOOKS,
         [b's', b'i', b'm', ..] => sim::HOOKS,
         [b'c', b'u', ..] => cuda::HOOKS,
@@ -86,5 +95,5 @@ pub fn hook(name: &CStr) -> Option<&'static Hook> {
         [b'h', b'i', b'p', ..] | [b'_', b'_', b'h', b'i', b'p', ..] | [b'_', b'Z', ..] => hip::HOOKS,
         _ => return None,
     };
-    lists.iter().copied().flatten().copied().find(|hook| hook.name == name)
+    groups.iter().flat_map(|group| group.hooks).copied().find(|hook| hook.name == name)
 }

@@ -5,7 +5,6 @@ use super::hot::hot;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::CUDA;
 use crate::platform::shared::{Driver, late};
 
 /// Whether what enters this stream now is only recorded.
@@ -40,32 +39,33 @@ fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
 }
 
 macro_rules! begins {
-    ($(fn $name:ident($stream:ident: CUstream $(, $arg:ident: $ty:ty)*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($stream:ident: CUstream $(, $arg:ident: $ty:ty)*);)*) => {
         $(
             unsafe extern "C" fn $name($stream: CUstream $(, $arg: $ty)*) -> CUresult {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream))
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 macro_rules! ends {
-    ($(fn $name:ident($stream:ident: CUstream $(, $arg:ident: $ty:ty)*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($stream:ident: CUstream $(, $arg:ident: $ty:ty)*);)*) => {
         $(
             unsafe extern "C" fn $name($stream: CUstream $(, $arg: $ty)*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 ended(real, unsafe { function($stream $(, $arg)*) }, $stream)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 begins! {
+    BEGINS: Capture;
     fn cuStreamBeginCapture(hStream: CUstream);
     fn cuStreamBeginCaptureToCig(hStream: CUstream, streamCigCaptureParams: *mut c_void);
     fn cuStreamBeginCaptureToCig_ptsz(hStream: CUstream, streamCigCaptureParams: *mut c_void);
@@ -79,25 +79,9 @@ begins! {
 }
 
 ends! {
+    ENDS: Capture;
     fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut c_void);
     fn cuStreamEndCaptureToCig(hStream: CUstream);
     fn cuStreamEndCaptureToCig_ptsz(hStream: CUstream);
     fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut c_void);
-}
-
-hooks! { CUDA;
-    cuStreamBeginCapture => super::cuStreamBeginCapture,
-    cuStreamBeginCaptureToCig => super::cuStreamBeginCaptureToCig,
-    cuStreamBeginCaptureToCig_ptsz => super::cuStreamBeginCaptureToCig_ptsz,
-    cuStreamBeginCaptureToGraph => super::cuStreamBeginCaptureToGraph,
-    cuStreamBeginCaptureToGraph_ptsz => super::cuStreamBeginCaptureToGraph_ptsz,
-    cuStreamBeginCapture_ptsz => super::cuStreamBeginCapture_ptsz,
-    cuStreamBeginCapture_v2 => super::cuStreamBeginCapture_v2,
-    cuStreamBeginCapture_v2_ptsz => super::cuStreamBeginCapture_v2_ptsz,
-    cuStreamBeginRecaptureToGraph => super::cuStreamBeginRecaptureToGraph,
-    cuStreamBeginRecaptureToGraph_ptsz => super::cuStreamBeginRecaptureToGraph_ptsz,
-    cuStreamEndCapture => super::cuStreamEndCapture,
-    cuStreamEndCaptureToCig => super::cuStreamEndCaptureToCig,
-    cuStreamEndCaptureToCig_ptsz => super::cuStreamEndCaptureToCig_ptsz,
-    cuStreamEndCapture_ptsz => super::cuStreamEndCapture_ptsz,
 }

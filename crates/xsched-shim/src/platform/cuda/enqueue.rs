@@ -1,5 +1,5 @@
-//! Everything that enters a stream. In brackets: what a null stream means to the function, the stream, and what is known
-//! of the work.
+//! Everything that enters a stream. Each list begins with its name and class; a row has in brackets what a null stream means
+//! to the function, the stream, and what is known of the work.
 
 use xsched_core::Work;
 
@@ -7,7 +7,6 @@ use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::CUDA;
 use crate::platform::shared::Which::{Legacy, PerThread};
 use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, join, kernel, order, transfer};
 
@@ -56,41 +55,40 @@ fn first_stream(list: *mut c_void, count: c_uint) -> CUstream {
 }
 
 macro_rules! enqueues {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*) => {
+    (
+        $list:ident: $class:ident;
+        $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*
+    ) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 enqueue::<Api>(real, $stream, $flavour, move || -> Work { $work }, move || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 /// Functions that order commands of a stream, and take next to no time on the device; before them the way that they go.
 macro_rules! orders {
-    ($([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*) => {
+    (
+        $list:ident: $class:ident;
+        $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*
+    ) => {
         $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 $way::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*)*
+        hooks! { CUDA, $list: $class; $($($name)*)* }
     };
 }
 
 enqueues! {
-    fn cuFabricCpyBatchAsync(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream) [Legacy hStream, transfer(0)];
-    fn cuFabricCpyBatchAsync_ptsz(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream) [PerThread hStream, transfer(0)];
-    fn cuGraphUpload(hGraphExec: CUgraphExec, hStream: CUstream) [Legacy hStream, transfer(0)];
-    fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) [PerThread hStream, transfer(0)];
-    fn cuGraphicsMapResources(count: c_uint, resources: *mut c_void, hStream: CUstream) [Legacy hStream, transfer(count as usize)];
-    fn cuGraphicsMapResources_ptsz(count: c_uint, resources: *mut c_void, hStream: CUstream) [PerThread hStream, transfer(count as usize)];
-    fn cuGraphicsUnmapResources(count: c_uint, resources: *mut c_void, hStream: CUstream) [Legacy hStream, transfer(count as usize)];
-    fn cuGraphicsUnmapResources_ptsz(count: c_uint, resources: *mut c_void, hStream: CUstream) [PerThread hStream, transfer(count as usize)];
+    LAUNCHES: Launch;
     fn cuLaunch(f: CUfunction) [Legacy NO_STREAM, kernel(f, &[])];
     fn cuLaunchCooperativeKernel(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut c_void) [Legacy hStream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
     fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_uint, flags: c_uint) [Legacy first_stream(launchParamsList, numDevices), UNKNOWN];
@@ -101,6 +99,18 @@ enqueues! {
     fn cuLaunchKernelEx(config: *mut c_void, f: CUfunction, kernelParams: *mut c_void, extra: *mut c_void) [Legacy stream_of(config), kernel(f, &shape_of(config))];
     fn cuLaunchKernelEx_ptsz(config: *mut c_void, f: CUfunction, kernelParams: *mut c_void, extra: *mut c_void) [PerThread stream_of(config), kernel(f, &shape_of(config))];
     fn cuLaunchKernel_ptsz(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut c_void, extra: *mut c_void) [PerThread hStream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
+}
+
+enqueues! {
+    COPIES: Copy;
+    fn cuFabricCpyBatchAsync(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream) [Legacy hStream, transfer(0)];
+    fn cuFabricCpyBatchAsync_ptsz(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream) [PerThread hStream, transfer(0)];
+    fn cuGraphUpload(hGraphExec: CUgraphExec, hStream: CUstream) [Legacy hStream, transfer(0)];
+    fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) [PerThread hStream, transfer(0)];
+    fn cuGraphicsMapResources(count: c_uint, resources: *mut c_void, hStream: CUstream) [Legacy hStream, transfer(count as usize)];
+    fn cuGraphicsMapResources_ptsz(count: c_uint, resources: *mut c_void, hStream: CUstream) [PerThread hStream, transfer(count as usize)];
+    fn cuGraphicsUnmapResources(count: c_uint, resources: *mut c_void, hStream: CUstream) [Legacy hStream, transfer(count as usize)];
+    fn cuGraphicsUnmapResources_ptsz(count: c_uint, resources: *mut c_void, hStream: CUstream) [PerThread hStream, transfer(count as usize)];
     fn cuMemBatchDecompressAsync(paramsArray: *mut c_void, count: usize, flags: c_uint, errorIndex: *mut c_void, stream: CUstream) [Legacy stream, transfer(count)];
     fn cuMemBatchDecompressAsync_ptsz(paramsArray: *mut c_void, count: usize, flags: c_uint, errorIndex: *mut c_void, stream: CUstream) [PerThread stream, transfer(count)];
     fn cuMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, hStream: CUstream) [Legacy hStream, transfer(count)];
@@ -228,6 +238,7 @@ enqueues! {
 }
 
 orders! {
+    ORDERS: Order;
     [join]
     fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [Legacy hStream];
     fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) [PerThread hStream];
@@ -272,191 +283,4 @@ orders! {
     fn cuStreamWriteValue64_v2_ptsz(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) [PerThread stream];
     fn cuWaitExternalSemaphoresAsync(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: CUstream) [Legacy stream];
     fn cuWaitExternalSemaphoresAsync_ptsz(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: CUstream) [PerThread stream];
-}
-
-hooks! { CUDA;
-    cuEventRecord => super::cuEventRecord,
-    cuEventRecordWithFlags => super::cuEventRecordWithFlags,
-    cuEventRecordWithFlags_ptsz => super::cuEventRecordWithFlags_ptsz,
-    cuEventRecord_ptsz => super::cuEventRecord_ptsz,
-    cuFabricCpyBatchAsync => super::cuFabricCpyBatchAsync,
-    cuFabricCpyBatchAsync_ptsz => super::cuFabricCpyBatchAsync_ptsz,
-    cuGraphUpload => super::cuGraphUpload,
-    cuGraphUpload_ptsz => super::cuGraphUpload_ptsz,
-    cuGraphicsMapResources => super::cuGraphicsMapResources,
-    cuGraphicsMapResources_ptsz => super::cuGraphicsMapResources_ptsz,
-    cuGraphicsUnmapResources => super::cuGraphicsUnmapResources,
-    cuGraphicsUnmapResources_ptsz => super::cuGraphicsUnmapResources_ptsz,
-    cuLaunch => super::cuLaunch,
-    cuLaunchCooperativeKernel => super::cuLaunchCooperativeKernel,
-    cuLaunchCooperativeKernelMultiDevice => super::cuLaunchCooperativeKernelMultiDevice,
-    cuLaunchCooperativeKernel_ptsz => super::cuLaunchCooperativeKernel_ptsz,
-    cuLaunchGrid => super::cuLaunchGrid,
-    cuLaunchGridAsync => super::cuLaunchGridAsync,
-    cuLaunchHostFunc => super::cuLaunchHostFunc,
-    cuLaunchHostFunc_ptsz => super::cuLaunchHostFunc_ptsz,
-    cuLaunchHostFunc_v2 => super::cuLaunchHostFunc_v2,
-    cuLaunchHostFunc_v2_ptsz => super::cuLaunchHostFunc_v2_ptsz,
-    cuLaunchKernel => super::cuLaunchKernel,
-    cuLaunchKernelEx => super::cuLaunchKernelEx,
-    cuLaunchKernelEx_ptsz => super::cuLaunchKernelEx_ptsz,
-    cuLaunchKernel_ptsz => super::cuLaunchKernel_ptsz,
-    cuMemAllocAsync => super::cuMemAllocAsync,
-    cuMemAllocAsync_ptsz => super::cuMemAllocAsync_ptsz,
-    cuMemAllocFromPoolAsync => super::cuMemAllocFromPoolAsync,
-    cuMemAllocFromPoolAsync_ptsz => super::cuMemAllocFromPoolAsync_ptsz,
-    cuMemBatchDecompressAsync => super::cuMemBatchDecompressAsync,
-    cuMemBatchDecompressAsync_ptsz => super::cuMemBatchDecompressAsync_ptsz,
-    cuMemDiscardAndPrefetchBatchAsync => super::cuMemDiscardAndPrefetchBatchAsync,
-    cuMemDiscardAndPrefetchBatchAsync_ptsz => super::cuMemDiscardAndPrefetchBatchAsync_ptsz,
-    cuMemDiscardBatchAsync => super::cuMemDiscardBatchAsync,
-    cuMemDiscardBatchAsync_ptsz => super::cuMemDiscardBatchAsync_ptsz,
-    cuMemFreeAsync => super::cuMemFreeAsync,
-    cuMemFreeAsync_ptsz => super::cuMemFreeAsync_ptsz,
-    cuMemMapArrayAsync => super::cuMemMapArrayAsync,
-    cuMemMapArrayAsync_ptsz => super::cuMemMapArrayAsync_ptsz,
-    cuMemPrefetchAsync => super::cuMemPrefetchAsync,
-    cuMemPrefetchAsync_ptsz => super::cuMemPrefetchAsync_ptsz,
-    cuMemPrefetchAsync_v2 => super::cuMemPrefetchAsync_v2,
-    cuMemPrefetchAsync_v2_ptsz => super::cuMemPrefetchAsync_v2_ptsz,
-    cuMemPrefetchBatchAsync => super::cuMemPrefetchBatchAsync,
-    cuMemPrefetchBatchAsync_ptsz => super::cuMemPrefetchBatchAsync_ptsz,
-    cuMemcpy => super::cuMemcpy,
-    cuMemcpy2D => super::cuMemcpy2D,
-    cuMemcpy2DAsync => super::cuMemcpy2DAsync,
-    cuMemcpy2DAsync_v2 => super::cuMemcpy2DAsync_v2,
-    cuMemcpy2DAsync_v2_ptsz => super::cuMemcpy2DAsync_v2_ptsz,
-    cuMemcpy2DUnaligned => super::cuMemcpy2DUnaligned,
-    cuMemcpy2DUnaligned_v2 => super::cuMemcpy2DUnaligned_v2,
-    cuMemcpy2DUnaligned_v2_ptds => super::cuMemcpy2DUnaligned_v2_ptds,
-    cuMemcpy2D_v2 => super::cuMemcpy2D_v2,
-    cuMemcpy2D_v2_ptds => super::cuMemcpy2D_v2_ptds,
-    cuMemcpy3D => super::cuMemcpy3D,
-    cuMemcpy3DAsync => super::cuMemcpy3DAsync,
-    cuMemcpy3DAsync_v2 => super::cuMemcpy3DAsync_v2,
-    cuMemcpy3DAsync_v2_ptsz => super::cuMemcpy3DAsync_v2_ptsz,
-    cuMemcpy3DBatchAsync => super::cuMemcpy3DBatchAsync,
-    cuMemcpy3DBatchAsync_ptsz => super::cuMemcpy3DBatchAsync_ptsz,
-    cuMemcpy3DBatchAsync_v2 => super::cuMemcpy3DBatchAsync_v2,
-    cuMemcpy3DBatchAsync_v2_ptsz => super::cuMemcpy3DBatchAsync_v2_ptsz,
-    cuMemcpy3DPeer => super::cuMemcpy3DPeer,
-    cuMemcpy3DPeerAsync => super::cuMemcpy3DPeerAsync,
-    cuMemcpy3DPeerAsync_ptsz => super::cuMemcpy3DPeerAsync_ptsz,
-    cuMemcpy3DPeer_ptds => super::cuMemcpy3DPeer_ptds,
-    cuMemcpy3DWithAttributesAsync => super::cuMemcpy3DWithAttributesAsync,
-    cuMemcpy3DWithAttributesAsync_ptsz => super::cuMemcpy3DWithAttributesAsync_ptsz,
-    cuMemcpy3D_v2 => super::cuMemcpy3D_v2,
-    cuMemcpy3D_v2_ptds => super::cuMemcpy3D_v2_ptds,
-    cuMemcpyAsync => super::cuMemcpyAsync,
-    cuMemcpyAsync_ptsz => super::cuMemcpyAsync_ptsz,
-    cuMemcpyAtoA => super::cuMemcpyAtoA,
-    cuMemcpyAtoA_v2 => super::cuMemcpyAtoA_v2,
-    cuMemcpyAtoA_v2_ptds => super::cuMemcpyAtoA_v2_ptds,
-    cuMemcpyAtoD => super::cuMemcpyAtoD,
-    cuMemcpyAtoD_v2 => super::cuMemcpyAtoD_v2,
-    cuMemcpyAtoD_v2_ptds => super::cuMemcpyAtoD_v2_ptds,
-    cuMemcpyAtoH => super::cuMemcpyAtoH,
-    cuMemcpyAtoHAsync => super::cuMemcpyAtoHAsync,
-    cuMemcpyAtoHAsync_v2 => super::cuMemcpyAtoHAsync_v2,
-    cuMemcpyAtoHAsync_v2_ptsz => super::cuMemcpyAtoHAsync_v2_ptsz,
-    cuMemcpyAtoH_v2 => super::cuMemcpyAtoH_v2,
-    cuMemcpyAtoH_v2_ptds => super::cuMemcpyAtoH_v2_ptds,
-    cuMemcpyBatchAsync => super::cuMemcpyBatchAsync,
-    cuMemcpyBatchAsync_ptsz => super::cuMemcpyBatchAsync_ptsz,
-    cuMemcpyBatchAsync_v2 => super::cuMemcpyBatchAsync_v2,
-    cuMemcpyBatchAsync_v2_ptsz => super::cuMemcpyBatchAsync_v2_ptsz,
-    cuMemcpyDtoA => super::cuMemcpyDtoA,
-    cuMemcpyDtoA_v2 => super::cuMemcpyDtoA_v2,
-    cuMemcpyDtoA_v2_ptds => super::cuMemcpyDtoA_v2_ptds,
-    cuMemcpyDtoD => super::cuMemcpyDtoD,
-    cuMemcpyDtoDAsync => super::cuMemcpyDtoDAsync,
-    cuMemcpyDtoDAsync_v2 => super::cuMemcpyDtoDAsync_v2,
-    cuMemcpyDtoDAsync_v2_ptsz => super::cuMemcpyDtoDAsync_v2_ptsz,
-    cuMemcpyDtoD_v2 => super::cuMemcpyDtoD_v2,
-    cuMemcpyDtoD_v2_ptds => super::cuMemcpyDtoD_v2_ptds,
-    cuMemcpyDtoH => super::cuMemcpyDtoH,
-    cuMemcpyDtoHAsync => super::cuMemcpyDtoHAsync,
-    cuMemcpyDtoHAsync_v2 => super::cuMemcpyDtoHAsync_v2,
-    cuMemcpyDtoHAsync_v2_ptsz => super::cuMemcpyDtoHAsync_v2_ptsz,
-    cuMemcpyDtoH_v2 => super::cuMemcpyDtoH_v2,
-    cuMemcpyDtoH_v2_ptds => super::cuMemcpyDtoH_v2_ptds,
-    cuMemcpyHtoA => super::cuMemcpyHtoA,
-    cuMemcpyHtoAAsync => super::cuMemcpyHtoAAsync,
-    cuMemcpyHtoAAsync_v2 => super::cuMemcpyHtoAAsync_v2,
-    cuMemcpyHtoAAsync_v2_ptsz => super::cuMemcpyHtoAAsync_v2_ptsz,
-    cuMemcpyHtoA_v2 => super::cuMemcpyHtoA_v2,
-    cuMemcpyHtoA_v2_ptds => super::cuMemcpyHtoA_v2_ptds,
-    cuMemcpyHtoD => super::cuMemcpyHtoD,
-    cuMemcpyHtoDAsync => super::cuMemcpyHtoDAsync,
-    cuMemcpyHtoDAsync_v2 => super::cuMemcpyHtoDAsync_v2,
-    cuMemcpyHtoDAsync_v2_ptsz => super::cuMemcpyHtoDAsync_v2_ptsz,
-    cuMemcpyHtoD_v2 => super::cuMemcpyHtoD_v2,
-    cuMemcpyHtoD_v2_ptds => super::cuMemcpyHtoD_v2_ptds,
-    cuMemcpyPeer => super::cuMemcpyPeer,
-    cuMemcpyPeerAsync => super::cuMemcpyPeerAsync,
-    cuMemcpyPeerAsync_ptsz => super::cuMemcpyPeerAsync_ptsz,
-    cuMemcpyPeer_ptds => super::cuMemcpyPeer_ptds,
-    cuMemcpyWithAttributesAsync => super::cuMemcpyWithAttributesAsync,
-    cuMemcpyWithAttributesAsync_ptsz => super::cuMemcpyWithAttributesAsync_ptsz,
-    cuMemcpy_ptds => super::cuMemcpy_ptds,
-    cuMemsetD16 => super::cuMemsetD16,
-    cuMemsetD16Async => super::cuMemsetD16Async,
-    cuMemsetD16Async_ptsz => super::cuMemsetD16Async_ptsz,
-    cuMemsetD16_v2 => super::cuMemsetD16_v2,
-    cuMemsetD16_v2_ptds => super::cuMemsetD16_v2_ptds,
-    cuMemsetD2D16 => super::cuMemsetD2D16,
-    cuMemsetD2D16Async => super::cuMemsetD2D16Async,
-    cuMemsetD2D16Async_ptsz => super::cuMemsetD2D16Async_ptsz,
-    cuMemsetD2D16_v2 => super::cuMemsetD2D16_v2,
-    cuMemsetD2D16_v2_ptds => super::cuMemsetD2D16_v2_ptds,
-    cuMemsetD2D32 => super::cuMemsetD2D32,
-    cuMemsetD2D32Async => super::cuMemsetD2D32Async,
-    cuMemsetD2D32Async_ptsz => super::cuMemsetD2D32Async_ptsz,
-    cuMemsetD2D32_v2 => super::cuMemsetD2D32_v2,
-    cuMemsetD2D32_v2_ptds => super::cuMemsetD2D32_v2_ptds,
-    cuMemsetD2D8 => super::cuMemsetD2D8,
-    cuMemsetD2D8Async => super::cuMemsetD2D8Async,
-    cuMemsetD2D8Async_ptsz => super::cuMemsetD2D8Async_ptsz,
-    cuMemsetD2D8_v2 => super::cuMemsetD2D8_v2,
-    cuMemsetD2D8_v2_ptds => super::cuMemsetD2D8_v2_ptds,
-    cuMemsetD32 => super::cuMemsetD32,
-    cuMemsetD32Async => super::cuMemsetD32Async,
-    cuMemsetD32Async_ptsz => super::cuMemsetD32Async_ptsz,
-    cuMemsetD32_v2 => super::cuMemsetD32_v2,
-    cuMemsetD32_v2_ptds => super::cuMemsetD32_v2_ptds,
-    cuMemsetD8 => super::cuMemsetD8,
-    cuMemsetD8Async => super::cuMemsetD8Async,
-    cuMemsetD8Async_ptsz => super::cuMemsetD8Async_ptsz,
-    cuMemsetD8_v2 => super::cuMemsetD8_v2,
-    cuMemsetD8_v2_ptds => super::cuMemsetD8_v2_ptds,
-    cuSignalExternalSemaphoresAsync => super::cuSignalExternalSemaphoresAsync,
-    cuSignalExternalSemaphoresAsync_ptsz => super::cuSignalExternalSemaphoresAsync_ptsz,
-    cuStreamAddCallback => super::cuStreamAddCallback,
-    cuStreamAddCallback_ptsz => super::cuStreamAddCallback_ptsz,
-    cuStreamAttachMemAsync => super::cuStreamAttachMemAsync,
-    cuStreamAttachMemAsync_ptsz => super::cuStreamAttachMemAsync_ptsz,
-    cuStreamBatchMemOp => super::cuStreamBatchMemOp,
-    cuStreamBatchMemOp_ptsz => super::cuStreamBatchMemOp_ptsz,
-    cuStreamBatchMemOp_v2 => super::cuStreamBatchMemOp_v2,
-    cuStreamBatchMemOp_v2_ptsz => super::cuStreamBatchMemOp_v2_ptsz,
-    cuStreamWaitEvent => super::cuStreamWaitEvent,
-    cuStreamWaitEvent_ptsz => super::cuStreamWaitEvent_ptsz,
-    cuStreamWaitValue32 => super::cuStreamWaitValue32,
-    cuStreamWaitValue32_ptsz => super::cuStreamWaitValue32_ptsz,
-    cuStreamWaitValue32_v2 => super::cuStreamWaitValue32_v2,
-    cuStreamWaitValue32_v2_ptsz => super::cuStreamWaitValue32_v2_ptsz,
-    cuStreamWaitValue64 => super::cuStreamWaitValue64,
-    cuStreamWaitValue64_ptsz => super::cuStreamWaitValue64_ptsz,
-    cuStreamWaitValue64_v2 => super::cuStreamWaitValue64_v2,
-    cuStreamWaitValue64_v2_ptsz => super::cuStreamWaitValue64_v2_ptsz,
-    cuStreamWriteValue32 => super::cuStreamWriteValue32,
-    cuStreamWriteValue32_ptsz => super::cuStreamWriteValue32_ptsz,
-    cuStreamWriteValue32_v2 => super::cuStreamWriteValue32_v2,
-    cuStreamWriteValue32_v2_ptsz => super::cuStreamWriteValue32_v2_ptsz,
-    cuStreamWriteValue64 => super::cuStreamWriteValue64,
-    cuStreamWriteValue64_ptsz => super::cuStreamWriteValue64_ptsz,
-    cuStreamWriteValue64_v2 => super::cuStreamWriteValue64_v2,
-    cuStreamWriteValue64_v2_ptsz => super::cuStreamWriteValue64_v2_ptsz,
-    cuWaitExternalSemaphoresAsync => super::cuWaitExternalSemaphoresAsync,
-    cuWaitExternalSemaphoresAsync_ptsz => super::cuWaitExternalSemaphoresAsync_ptsz,
 }

@@ -19,7 +19,6 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::{hooks, near};
 use crate::lock::Lock;
-use crate::platform::CUDA;
 use crate::platform::shared::Driver;
 use crate::platform::shared::Which::{Legacy, PerThread};
 use crate::platform::shared::path::{enqueue, graph};
@@ -168,7 +167,7 @@ fn flags_of(parameters: *mut c_void) -> u64 {
 }
 
 macro_rules! instantiates {
-    ($(fn $name:ident($graph:ident $(, $arg:ident: $ty:ty)*) [$flags:expr];)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($graph:ident $(, $arg:ident: $ty:ty)*) [$flags:expr];)*) => {
         $(
             unsafe extern "C" fn $name(place: *mut c_void, $graph: CUgraph $(, $arg: $ty)*) -> CUresult {
                 let (real, function) = real!($name);
@@ -176,12 +175,13 @@ macro_rules! instantiates {
                 let call = |graph| unsafe { function(place, graph $(, $arg)*) };
                 lending_call::<Api, _>(real, || instantiated(real, place, $graph, || $flags, call))
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 instantiates! {
+    INSTANTIATES: Sync;
     fn cuGraphInstantiate(graph, error: *mut c_void, log: *mut c_void, room: usize) [0];
     fn cuGraphInstantiate_v2(graph, error: *mut c_void, log: *mut c_void, room: usize) [0];
     fn cuGraphInstantiateWithFlags(graph, flags: u64) [flags];
@@ -198,7 +198,8 @@ unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
     drop(gated);
     rc
 }
-const _: sig::cuGraphExecDestroy = cuGraphExecDestroy;
+
+hooks! { CUDA, GRAPHS_DESTROYED: Sync; cuGraphExecDestroy }
 
 /// Before a graph is launched.
 #[inline(always)]
@@ -220,7 +221,7 @@ fn set_gates() {
 }
 
 macro_rules! launches {
-    ($(fn $name:ident [$flavour:ident];)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident [$flavour:ident];)*) => {
         $(
             unsafe extern "C" fn $name(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
@@ -230,12 +231,13 @@ macro_rules! launches {
                 let enter = move || process::waiting(|| unsafe { function(exec, stream) });
                 enqueue::<Api>(real, stream, $flavour, || graph(exec), enter)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 launches! {
+    LAUNCHES: Launch;
     fn cuGraphLaunch [Legacy];
     fn cuGraphLaunch_ptsz [PerThread];
 }
@@ -297,7 +299,6 @@ unsafe extern "C" fn cuGraphExecUpdate(
     }
     rc
 }
-const _: sig::cuGraphExecUpdate = cuGraphExecUpdate;
 
 unsafe extern "C" fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut c_void) -> CUresult {
     let (_, function) = real!(cuGraphExecUpdate_v2);
@@ -314,7 +315,8 @@ unsafe extern "C" fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, inf
     unsafe { *info.cast::<Outcome>() = outcome };
     rc
 }
-const _: sig::cuGraphExecUpdate_v2 = cuGraphExecUpdate_v2;
+
+hooks! { CUDA, UPDATES: Recorded; cuGraphExecUpdate cuGraphExecUpdate_v2 }
 
 /// The node that the driver knows by one of the application's graph.
 #[inline]
@@ -324,19 +326,20 @@ fn node_in(exec: CUgraphExec, node: *mut c_void) -> *mut c_void {
 }
 
 macro_rules! names_nodes {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             unsafe extern "C" fn $name(exec: CUgraphExec, node: *mut c_void, $($arg: $ty),*) -> CUresult {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments, or a node that stands for its own.
                 unsafe { function(exec, node_in(exec, node), $($arg),*) }
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 names_nodes! {
+    NAMES_NODES: Recorded;
     fn cuGraphExecBatchMemOpNodeSetParams(parameters: *mut c_void);
     fn cuGraphExecChildGraphNodeSetParams(child: CUgraph);
     fn cuGraphExecEventRecordNodeSetEvent(event: CUevent);
@@ -351,31 +354,4 @@ names_nodes! {
     fn cuGraphExecNodeSetParams(parameters: *mut c_void);
     fn cuGraphNodeGetEnabled(enabled: *mut c_void);
     fn cuGraphNodeSetEnabled(enabled: c_uint);
-}
-
-hooks! { CUDA;
-    cuGraphExecBatchMemOpNodeSetParams => super::cuGraphExecBatchMemOpNodeSetParams,
-    cuGraphExecChildGraphNodeSetParams => super::cuGraphExecChildGraphNodeSetParams,
-    cuGraphExecDestroy => super::cuGraphExecDestroy,
-    cuGraphExecEventRecordNodeSetEvent => super::cuGraphExecEventRecordNodeSetEvent,
-    cuGraphExecEventWaitNodeSetEvent => super::cuGraphExecEventWaitNodeSetEvent,
-    cuGraphExecExternalSemaphoresSignalNodeSetParams => super::cuGraphExecExternalSemaphoresSignalNodeSetParams,
-    cuGraphExecExternalSemaphoresWaitNodeSetParams => super::cuGraphExecExternalSemaphoresWaitNodeSetParams,
-    cuGraphExecHostNodeSetParams => super::cuGraphExecHostNodeSetParams,
-    cuGraphExecKernelNodeSetParams => super::cuGraphExecKernelNodeSetParams,
-    cuGraphExecKernelNodeSetParams_v2 => super::cuGraphExecKernelNodeSetParams_v2,
-    cuGraphExecMemcpyNodeSetParams => super::cuGraphExecMemcpyNodeSetParams,
-    cuGraphExecMemsetNodeSetParams => super::cuGraphExecMemsetNodeSetParams,
-    cuGraphExecNodeSetParams => super::cuGraphExecNodeSetParams,
-    cuGraphExecUpdate => super::cuGraphExecUpdate,
-    cuGraphExecUpdate_v2 => super::cuGraphExecUpdate_v2,
-    cuGraphInstantiate => super::cuGraphInstantiate,
-    cuGraphInstantiateWithFlags => super::cuGraphInstantiateWithFlags,
-    cuGraphInstantiateWithParams => super::cuGraphInstantiateWithParams,
-    cuGraphInstantiateWithParams_ptsz => super::cuGraphInstantiateWithParams_ptsz,
-    cuGraphInstantiate_v2 => super::cuGraphInstantiate_v2,
-    cuGraphLaunch => super::cuGraphLaunch,
-    cuGraphLaunch_ptsz => super::cuGraphLaunch_ptsz,
-    cuGraphNodeGetEnabled => super::cuGraphNodeGetEnabled,
-    cuGraphNodeSetEnabled => super::cuGraphNodeSetEnabled,
 }

@@ -85,19 +85,23 @@ fn ends(
 }
 
 macro_rules! contexts_made {
-    ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty,)* [$device:ident, $primary:literal]);)*) => {
+    (
+        $list:ident: $class:ident;
+        $(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty,)* [$device:ident, $primary:literal]);)*
+    ) => {
         $(
             unsafe extern "C" fn $name($place: *mut c_void, $($arg: $ty,)* $device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 makes(real, $device, $primary, $place, || unsafe { function($place, $($arg,)* $device) })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 contexts_made! {
+    CONTEXTS_MADE: Create;
     fn cuCtxCreate(pctx: *mut c_void, flags: c_uint, [dev, false]);
     fn cuCtxCreate_v2(pctx: *mut c_void, flags: c_uint, [dev, false]);
     fn cuCtxCreate_v3(pctx: *mut c_void, params: *mut c_void, count: c_int, flags: c_uint, [dev, false]);
@@ -106,7 +110,7 @@ contexts_made! {
 }
 
 macro_rules! contexts_destroyed {
-    ($($name:ident)*) => {
+    ($list:ident: $class:ident; $($name:ident)*) => {
         $(
             unsafe extern "C" fn $name(context: CUcontext) -> CUresult {
                 let (real, function) = real!($name);
@@ -117,12 +121,12 @@ macro_rules! contexts_destroyed {
                 // SAFETY: the caller's own argument.
                 ends(key.flatten(), Some(context as usize), || unsafe { function(context) }, || true)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
-contexts_destroyed! { cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach }
+contexts_destroyed! { CONTEXTS_DESTROYED: Destroy; cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach }
 
 /// A device's key, unless nothing runs here.
 fn key_of(real: *mut c_void, device: CUdevice) -> Option<String> {
@@ -134,22 +138,22 @@ fn key_of(real: *mut c_void, device: CUdevice) -> Option<String> {
 }
 
 macro_rules! primary_reset {
-    ($($name:ident)*) => {
+    ($list:ident: $class:ident; $($name:ident)*) => {
         $(
             unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
                 ends(key_of(real, device), api::primary(device), || unsafe { function(device) }, || true)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
-primary_reset! { cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2 }
+primary_reset! { PRIMARY_RESET: Destroy; cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2 }
 
 macro_rules! primary_released {
-    ($($name:ident)*) => {
+    ($list:ident: $class:ident; $($name:ident)*) => {
         $(
             unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
@@ -157,12 +161,12 @@ macro_rules! primary_released {
                 // SAFETY: the caller's own argument.
                 ends(key_of(real, device), api::primary(device), || unsafe { function(device) }, ended)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
-primary_released! { cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 }
+primary_released! { PRIMARY_RELEASED: Destroy; cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 }
 
 /// A partition of a device as a context.
 unsafe extern "C" fn cuCtxFromGreenCtx(place: *mut c_void, context: *mut c_void) -> CUresult {
@@ -171,7 +175,8 @@ unsafe extern "C" fn cuCtxFromGreenCtx(place: *mut c_void, context: *mut c_void)
     // SAFETY: the caller's own arguments.
     unsafe { function(place, context) }
 }
-const _: sig::cuCtxFromGreenCtx = cuCtxFromGreenCtx;
+
+hooks! { CUDA, PARTITIONS_MADE: Create; cuCtxFromGreenCtx }
 
 /// A partition of a device has no queue of its own to forget but its streams, which come and go like others.
 unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
@@ -183,29 +188,31 @@ unsafe extern "C" fn cuGreenCtxDestroy(context: *mut c_void) -> CUresult {
     }
     rc
 }
-const _: sig::cuGreenCtxDestroy = cuGreenCtxDestroy;
+
+hooks! { CUDA, PARTITIONS_DESTROYED: Destroy; cuGreenCtxDestroy }
 
 macro_rules! streams_made {
-    ($(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty),*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($place:ident: *mut c_void, $($arg:ident: $ty:ty),*);)*) => {
         $(
             unsafe extern "C" fn $name($place: *mut c_void, $($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 stream_made::<Api>(real, unsafe { function($place, $($arg),*) }, $place)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 streams_made! {
+    STREAMS_MADE: Create;
     fn cuGreenCtxStreamCreate(stream: *mut c_void, context: *mut c_void, flags: c_uint, priority: c_int);
     fn cuStreamCreate(stream: *mut c_void, flags: c_uint);
     fn cuStreamCreateWithPriority(stream: *mut c_void, flags: c_uint, priority: c_int);
 }
 
 macro_rules! streams_destroyed {
-    ($($name:ident)*) => {
+    ($list:ident: $class:ident; $($name:ident)*) => {
         $(
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (_, function) = real!($name);
@@ -219,31 +226,9 @@ macro_rules! streams_destroyed {
                 // SAFETY: the caller's own argument.
                 unsafe { function(stream) }
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
-streams_destroyed! { cuStreamDestroy cuStreamDestroy_v2 }
-
-hooks! { CUDA;
-    cuCtxCreate => super::cuCtxCreate,
-    cuCtxCreate_v2 => super::cuCtxCreate_v2,
-    cuCtxCreate_v3 => super::cuCtxCreate_v3,
-    cuCtxCreate_v4 => super::cuCtxCreate_v4,
-    cuCtxDestroy => super::cuCtxDestroy,
-    cuCtxDestroy_v2 => super::cuCtxDestroy_v2,
-    cuCtxDetach => super::cuCtxDetach,
-    cuDevicePrimaryCtxRelease => super::cuDevicePrimaryCtxRelease,
-    cuDevicePrimaryCtxRelease_v2 => super::cuDevicePrimaryCtxRelease_v2,
-    cuDevicePrimaryCtxReset => super::cuDevicePrimaryCtxReset,
-    cuDevicePrimaryCtxReset_v2 => super::cuDevicePrimaryCtxReset_v2,
-    cuDevicePrimaryCtxRetain => super::cuDevicePrimaryCtxRetain,
-    cuCtxFromGreenCtx => super::cuCtxFromGreenCtx,
-    cuGreenCtxDestroy => super::cuGreenCtxDestroy,
-    cuGreenCtxStreamCreate => super::cuGreenCtxStreamCreate,
-    cuStreamCreate => super::cuStreamCreate,
-    cuStreamCreateWithPriority => super::cuStreamCreateWithPriority,
-    cuStreamDestroy => super::cuStreamDestroy,
-    cuStreamDestroy_v2 => super::cuStreamDestroy_v2,
-}
+streams_destroyed! { STREAMS_DESTROYED: Destroy; cuStreamDestroy cuStreamDestroy_v2 }

@@ -19,7 +19,6 @@ unsafe extern "C" fn cuGetProcAddress(symbol: *mut c_void, found: *mut c_void, v
     }
     rc
 }
-const _: sig::cuGetProcAddress = cuGetProcAddress;
 
 unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *mut c_void,
@@ -36,9 +35,5 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     }
     rc
 }
-const _: sig::cuGetProcAddress_v2 = cuGetProcAddress_v2;
 
-hooks! { CUDA;
-    cuGetProcAddress => super::cuGetProcAddress,
-    cuGetProcAddress_v2 => super::cuGetProcAddress_v2,
-}
+hooks! { CUDA, LOOKUPS: Lookup; cuGetProcAddress cuGetProcAddress_v2 }

@@ -1,6 +1,7 @@
 //! CUDA: in-order gating of everything that enters a stream, on the driver API, where all of CUDA comes by.
 //!
-//! - [`table`]: every function in its class; `signatures` (generated): what each takes.
+//! - `signatures` (generated): what each function takes. Every hooked one has a row in the file that hooks it, under its
+//!   class; `no_device_work.txt` has the others.
 //! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: contexts and
 //!   streams that come and go; [`lookup`]: `cuGetProcAddress`.
 //! - [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded. The way of a command into the
@@ -27,7 +28,6 @@ mod lifetime;
 mod lookup;
 mod signatures;
 mod stream;
-pub mod table;
 pub(crate) mod timeslice;
 mod types;
 #[allow(non_snake_case)] // vendor names
@@ -36,15 +36,37 @@ mod waits;
 use xsched_core::XQueue;
 use xsched_proto::wire;
 
-use crate::interpose::Hook;
-
+use crate::platform::Group;
 use crate::platform::shared::late::mark_tail_of;
 use crate::platform::shared::real;
 pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 
-/// Every hooked function.
-pub(crate) static HOOKS: &[&[&Hook]] =
-    &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, graphs::HOOKS, lifetime::HOOKS, lookup::HOOKS];
+/// Every hooked function, in its class.
+pub static HOOKS: &[&Group] = &[
+    &enqueue::LAUNCHES,
+    &enqueue::COPIES,
+    &enqueue::ORDERS,
+    &waits::LOADS,
+    &waits::MAY_WAIT,
+    &waits::STREAM_WAITS,
+    &waits::WAITS,
+    &capture::BEGINS,
+    &capture::ENDS,
+    &graphs::INSTANTIATES,
+    &graphs::LAUNCHES,
+    &graphs::NAMES_NODES,
+    &graphs::GRAPHS_DESTROYED,
+    &graphs::UPDATES,
+    &lifetime::CONTEXTS_DESTROYED,
+    &lifetime::CONTEXTS_MADE,
+    &lifetime::PRIMARY_RELEASED,
+    &lifetime::PRIMARY_RESET,
+    &lifetime::STREAMS_DESTROYED,
+    &lifetime::STREAMS_MADE,
+    &lifetime::PARTITIONS_MADE,
+    &lifetime::PARTITIONS_DESTROYED,
+    &lookup::LOOKUPS,
+];
 
 /// Typed pointers to every function, named like it.
 #[allow(non_camel_case_types, dead_code)]

@@ -4,7 +4,6 @@ use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::CUDA;
 use crate::platform::shared::Driver;
 use crate::platform::shared::Which;
 use crate::platform::shared::waits::{
@@ -20,32 +19,33 @@ fn context_call(real: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult 
 
 /// Calls that may wait for the device; before them how such a wait is taken.
 macro_rules! may_wait {
-    ($([$call:ident] $(fn $name:ident($($arg:ident: $ty:ty),*);)*)*) => {
+    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($($arg:ident: $ty:ty),*);)*)*) => {
         $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 $call::<Api, _>(real, || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*)*
+        hooks! { CUDA, $list: $class; $($($name)*)* }
     };
 }
 
 macro_rules! stream_waits {
-    ($([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
+    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
         $($(
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
                 $call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
             }
-            const _: sig::$name = $name;
         )*)*
+        hooks! { CUDA, $list: $class; $($($name)*)* }
     };
 }
 
 stream_waits! {
+    STREAM_WAITS: Sync;
     [stream_call]
     fn cuStreamSynchronize(Legacy);
     fn cuStreamSynchronize_ptsz(PerThread);
@@ -59,23 +59,23 @@ unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
     // SAFETY: no arguments.
     context_call(real, || unsafe { function() })
 }
-const _: sig::cuCtxSynchronize = cuCtxSynchronize;
 
 unsafe extern "C" fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult {
     let (real, function) = real!(cuCtxSynchronize_v2);
     // SAFETY: the caller's own argument.
     context_call(real, || unsafe { function(context) })
 }
-const _: sig::cuCtxSynchronize_v2 = cuCtxSynchronize_v2;
 
 unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     let (real, function) = real!(cuEventSynchronize);
     // SAFETY: the caller's own argument.
     event_call::<Api>(real, || unsafe { function(event) })
 }
-const _: sig::cuEventSynchronize = cuEventSynchronize;
+
+hooks! { CUDA, WAITS: Sync; cuCtxSynchronize cuCtxSynchronize_v2 cuEventSynchronize }
 
 may_wait! {
+    MAY_WAIT: Sync;
     [unloading_call]
     fn cuLibraryUnload(library: *mut c_void);
     fn cuModuleUnload(hmod: *mut c_void);
@@ -109,20 +109,21 @@ may_wait! {
 }
 
 macro_rules! loads {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$what:expr];)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty),*) [$what:expr];)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 loading_call::<Api, _>(real, $what, || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { CUDA, $list: $class; $($name)* }
     };
 }
 
 // In brackets what is loaded, where it is loaded once.
 loads! {
+    LOADS: Sync;
     fn cuCtxSetLimit(limit: c_uint, value: usize) [None];
     fn cuFuncGetAttribute(pi: *mut c_void, attrib: c_uint, hfunc: CUfunction) [Some(hfunc)];
     fn cuFuncLoad(function: CUfunction) [Some(function)];
@@ -143,62 +144,4 @@ loads! {
     fn cuModuleLoadFatBinary(module: *mut c_void, fatCubin: *mut c_void) [None];
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: *mut c_void, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize) [Some(func)];
     fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: *mut c_void, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize, flags: c_uint) [Some(func)];
-}
-
-hooks! { CUDA;
-    cuArray3DCreate => super::cuArray3DCreate,
-    cuArray3DCreate_v2 => super::cuArray3DCreate_v2,
-    cuArrayCreate => super::cuArrayCreate,
-    cuArrayCreate_v2 => super::cuArrayCreate_v2,
-    cuArrayDestroy => super::cuArrayDestroy,
-    cuCtxSetLimit => super::cuCtxSetLimit,
-    cuCtxSynchronize => super::cuCtxSynchronize,
-    cuCtxSynchronize_v2 => super::cuCtxSynchronize_v2,
-    cuDeviceGraphMemTrim => super::cuDeviceGraphMemTrim,
-    cuEventSynchronize => super::cuEventSynchronize,
-    cuFuncGetAttribute => super::cuFuncGetAttribute,
-    cuFuncLoad => super::cuFuncLoad,
-    cuFuncSetAttribute => super::cuFuncSetAttribute,
-    cuIpcCloseMemHandle => super::cuIpcCloseMemHandle,
-    cuKernelGetAttribute => super::cuKernelGetAttribute,
-    cuKernelGetFunction => super::cuKernelGetFunction,
-    cuKernelSetAttribute => super::cuKernelSetAttribute,
-    cuLibraryGetGlobal => super::cuLibraryGetGlobal,
-    cuLibraryGetModule => super::cuLibraryGetModule,
-    cuLibraryLoadData => super::cuLibraryLoadData,
-    cuLibraryLoadFromFile => super::cuLibraryLoadFromFile,
-    cuLibraryUnload => super::cuLibraryUnload,
-    cuMemAlloc => super::cuMemAlloc,
-    cuMemAllocHost => super::cuMemAllocHost,
-    cuMemAllocHost_v2 => super::cuMemAllocHost_v2,
-    cuMemAllocManaged => super::cuMemAllocManaged,
-    cuMemAllocPitch => super::cuMemAllocPitch,
-    cuMemAllocPitch_v2 => super::cuMemAllocPitch_v2,
-    cuMemAlloc_v2 => super::cuMemAlloc_v2,
-    cuMemFree => super::cuMemFree,
-    cuMemFreeHost => super::cuMemFreeHost,
-    cuMemFree_v2 => super::cuMemFree_v2,
-    cuMemHostAlloc => super::cuMemHostAlloc,
-    cuMemHostRegister => super::cuMemHostRegister,
-    cuMemHostRegister_v2 => super::cuMemHostRegister_v2,
-    cuMemHostUnregister => super::cuMemHostUnregister,
-    cuMemPoolDestroy => super::cuMemPoolDestroy,
-    cuMemPoolTrimTo => super::cuMemPoolTrimTo,
-    cuMemUnmap => super::cuMemUnmap,
-    cuMipmappedArrayCreate => super::cuMipmappedArrayCreate,
-    cuMipmappedArrayDestroy => super::cuMipmappedArrayDestroy,
-    cuModuleGetFunction => super::cuModuleGetFunction,
-    cuModuleGetGlobal => super::cuModuleGetGlobal,
-    cuModuleGetGlobal_v2 => super::cuModuleGetGlobal_v2,
-    cuModuleLoad => super::cuModuleLoad,
-    cuModuleLoadData => super::cuModuleLoadData,
-    cuModuleLoadDataEx => super::cuModuleLoadDataEx,
-    cuModuleLoadFatBinary => super::cuModuleLoadFatBinary,
-    cuModuleUnload => super::cuModuleUnload,
-    cuOccupancyMaxActiveBlocksPerMultiprocessor => super::cuOccupancyMaxActiveBlocksPerMultiprocessor,
-    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => super::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
-    cuStreamQuery => super::cuStreamQuery,
-    cuStreamQuery_ptsz => super::cuStreamQuery_ptsz,
-    cuStreamSynchronize => super::cuStreamSynchronize,
-    cuStreamSynchronize_ptsz => super::cuStreamSynchronize_ptsz,
 }

@@ -5,7 +5,6 @@ use super::stream::named;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::{hooks, near};
-use crate::platform::HIP;
 use crate::platform::shared::capture::Captures;
 use crate::platform::shared::{Flavour, Which, late};
 
@@ -52,46 +51,43 @@ fn ended(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
 }
 
 macro_rules! begins {
-    ($(fn $name:ident($flavour:ident; $stream:ident: hipStream_t $(, $arg:ident: $ty:ty)*);)*) => {
+    (
+        $list:ident: $class:ident;
+        $(fn $name:ident($flavour:ident; $stream:ident: hipStream_t $(, $arg:ident: $ty:ty)*);)*
+    ) => {
         $(
             unsafe extern "C" fn $name($stream: hipStream_t $(, $arg: $ty)*) -> hipError_t {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream, Which::$flavour))
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 macro_rules! ends {
-    ($(fn $name:ident($flavour:ident);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($flavour:ident);)*) => {
         $(
             unsafe extern "C" fn $name(stream: hipStream_t, graph: *mut c_void) -> hipError_t {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 ended(unsafe { function(stream, graph) }, stream, Which::$flavour)
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 begins! {
+    BEGINS: Capture;
     fn hipStreamBeginCapture(Legacy; stream: hipStream_t, mode: c_uint);
     fn hipStreamBeginCapture_spt(PerThread; stream: hipStream_t, mode: c_uint);
     fn hipStreamBeginCaptureToGraph(Legacy; stream: hipStream_t, graph: *mut c_void, dependencies: *mut c_void, dependencyData: *mut c_void, numDependencies: usize, mode: c_uint);
 }
 
 ends! {
+    ENDS: Capture;
     fn hipStreamEndCapture(Legacy);
     fn hipStreamEndCapture_spt(PerThread);
-}
-
-hooks! { HIP;
-    hipStreamBeginCapture => super::hipStreamBeginCapture,
-    hipStreamBeginCaptureToGraph => super::hipStreamBeginCaptureToGraph,
-    hipStreamBeginCapture_spt => super::hipStreamBeginCapture_spt,
-    hipStreamEndCapture => super::hipStreamEndCapture,
-    hipStreamEndCapture_spt => super::hipStreamEndCapture_spt,
 }

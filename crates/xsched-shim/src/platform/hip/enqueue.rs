@@ -1,5 +1,5 @@
-//! Everything that enters a stream. In brackets: what a null stream means to the function, the stream, and what is known
-//! of the work. No kernel's arguments are looked at.
+//! Everything that enters a stream. Each list begins with its name and class; a row has in brackets what a null stream means
+//! to the function, the stream, and what is known of the work. No kernel's arguments are looked at.
 
 use xsched_core::Work;
 
@@ -7,7 +7,6 @@ use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::HIP;
 use crate::platform::shared::Which::{Legacy, PerThread};
 use crate::platform::shared::behind;
 use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, graph, join, kernel, order, transfer};
@@ -92,49 +91,48 @@ fn copy(kind: c_uint, size: usize) -> Work {
 }
 
 macro_rules! enqueues {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*) => {
+    (
+        $list:ident: $class:ident;
+        $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*
+    ) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 enqueue::<Api>(real, $stream, $flavour, move || -> Work { $work }, move || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 /// Functions that order commands of a stream, and take next to no time on the device; before them the way that they go.
 macro_rules! orders {
-    ($([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*) => {
+    (
+        $list:ident: $class:ident;
+        $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*
+    ) => {
         $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 $way::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*)*
+        hooks! { HIP, $list: $class; $($($name)*)* }
     };
 }
 
 enqueues! {
+    LAUNCHES: Launch;
     fn _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
     fn _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
     fn hipDrvLaunchKernelEx(config: *mut c_void, f: hipFunction_t, params: *mut c_void, extra: *mut c_void) [Legacy stream_of(config), kernel(f, &shape_of(config))];
-    fn hipDrvMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
-    fn hipDrvMemDiscardBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
-    fn hipDrvMemcpy2DUnaligned(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
-    fn hipDrvMemcpy3D(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
-    fn hipDrvMemcpy3DAsync(pCopy: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(0)];
     fn hipExtLaunchKernel(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_int) [Legacy stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
     fn hipExtLaunchMultiKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_int, flags: c_uint) [Legacy first_stream(launchParamsList, numDevices), UNKNOWN];
     fn hipExtModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
     fn hipGraphLaunch(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, graph(graphExec)];
     fn hipGraphLaunch_spt(graphExec: hipGraphExec_t, stream: hipStream_t) [PerThread stream, graph(graphExec)];
-    fn hipGraphUpload(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, transfer(0)];
-    fn hipGraphicsMapResources(count: c_int, resources: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
-    fn hipGraphicsUnmapResources(count: c_int, resources: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
     fn hipHccModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
     fn hipLaunchByPtr(func: *mut c_void) [Legacy NO_STREAM, kernel(func, &[])];
     fn hipLaunchCooperativeKernel(f: *mut c_void, gridDim: Dim3, blockDimX: Dim3, kernelParams: *mut c_void, sharedMemBytes: c_uint, stream: hipStream_t) [Legacy stream, kernel(f, &shape(gridDim, blockDimX))];
@@ -143,6 +141,21 @@ enqueues! {
     fn hipLaunchKernel(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t) [Legacy stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
     fn hipLaunchKernelExC(config: *mut c_void, fPtr: *mut c_void, args: *mut c_void) [Legacy stream_of(config), kernel(fPtr, &shape_of(config))];
     fn hipLaunchKernel_spt(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t) [PerThread stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
+    fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void) [Legacy stream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
+    fn hipModuleLaunchCooperativeKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_uint, flags: c_uint) [Legacy first_module_stream(launchParamsList, numDevices), UNKNOWN];
+    fn hipModuleLaunchKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void) [Legacy stream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
+}
+
+enqueues! {
+    COPIES: Copy;
+    fn hipDrvMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipDrvMemDiscardBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
+    fn hipDrvMemcpy2DUnaligned(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipDrvMemcpy3D(pCopy: *mut c_void) [Legacy NO_STREAM, transfer(0)];
+    fn hipDrvMemcpy3DAsync(pCopy: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipGraphUpload(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, transfer(0)];
+    fn hipGraphicsMapResources(count: c_int, resources: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
+    fn hipGraphicsUnmapResources(count: c_int, resources: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
     fn hipMemDiscardAndPrefetchBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, prefetchLocs: *mut c_void, prefetchLocIdxs: *mut c_void, numPrefetchLocs: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
     fn hipMemDiscardBatchAsync(dptrs: *mut c_void, sizes: *mut c_void, count: usize, flags: u64, stream: hipStream_t) [Legacy stream, transfer(count)];
     fn hipMemMapArrayAsync(mapInfoList: *mut c_void, count: c_uint, stream: hipStream_t) [Legacy stream, transfer(count as usize)];
@@ -227,9 +240,6 @@ enqueues! {
     fn hipMemsetD8(dest: *mut c_void, value: c_uchar, count: usize) [Legacy NO_STREAM, transfer(count)];
     fn hipMemsetD8Async(dest: *mut c_void, value: c_uchar, count: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(count))];
     fn hipMemset_spt(dst: *mut c_void, value: c_int, sizeBytes: usize) [PerThread NO_STREAM, transfer(sizeBytes)];
-    fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void) [Legacy stream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
-    fn hipModuleLaunchCooperativeKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_uint, flags: c_uint) [Legacy first_module_stream(launchParamsList, numDevices), UNKNOWN];
-    fn hipModuleLaunchKernel(f: hipFunction_t, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, stream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void) [Legacy stream, kernel(f, &[gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ])];
     fn hipStreamAttachMemAsync(stream: hipStream_t, dev_ptr: *mut c_void, length: usize, flags: c_uint) [Legacy stream, transfer(0)];
 }
 
@@ -242,7 +252,7 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
     stream: hipStream_t,
     kernarg: *mut c_void,
 ) {
-    let real = behind(&hook::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv);
+    let real = behind(&_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv::HOOK);
     if real.is_null() {
         return;
     }
@@ -266,10 +276,11 @@ unsafe extern "C" fn _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStr
         SUCCESS
     });
 }
-const _: sig::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv =
-    _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv;
+
+hooks! { HIP, OLD_LAUNCHES: Launch; _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv }
 
 orders! {
+    ORDERS: Order;
     [join]
     fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [Legacy stream];
     fn hipStreamWaitEvent_spt(stream: hipStream_t, event: hipEvent_t, flags: c_uint) [PerThread stream];
@@ -291,139 +302,4 @@ orders! {
     fn hipStreamWriteValue32(stream: hipStream_t, ptr: *mut c_void, value: c_uint, flags: c_uint) [Legacy stream];
     fn hipStreamWriteValue64(stream: hipStream_t, ptr: *mut c_void, value: u64, flags: c_uint) [Legacy stream];
     fn hipWaitExternalSemaphoresAsync(extSemArray: *mut c_void, paramsArray: *mut c_void, numExtSems: c_uint, stream: hipStream_t) [Legacy stream];
-}
-
-hooks! { HIP;
-    _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j => super::_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j,
-    _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_ => super::_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_,
-    _ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv => super::_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv,
-    hipDrvLaunchKernelEx => super::hipDrvLaunchKernelEx,
-    hipDrvMemDiscardAndPrefetchBatchAsync => super::hipDrvMemDiscardAndPrefetchBatchAsync,
-    hipDrvMemDiscardBatchAsync => super::hipDrvMemDiscardBatchAsync,
-    hipDrvMemcpy2DUnaligned => super::hipDrvMemcpy2DUnaligned,
-    hipDrvMemcpy3D => super::hipDrvMemcpy3D,
-    hipDrvMemcpy3DAsync => super::hipDrvMemcpy3DAsync,
-    hipEventRecord => super::hipEventRecord,
-    hipEventRecordWithFlags => super::hipEventRecordWithFlags,
-    hipEventRecord_spt => super::hipEventRecord_spt,
-    hipExtLaunchKernel => super::hipExtLaunchKernel,
-    hipExtLaunchMultiKernelMultiDevice => super::hipExtLaunchMultiKernelMultiDevice,
-    hipExtModuleLaunchKernel => super::hipExtModuleLaunchKernel,
-    hipFreeAsync => super::hipFreeAsync,
-    hipGraphLaunch => super::hipGraphLaunch,
-    hipGraphLaunch_spt => super::hipGraphLaunch_spt,
-    hipGraphUpload => super::hipGraphUpload,
-    hipGraphicsMapResources => super::hipGraphicsMapResources,
-    hipGraphicsUnmapResources => super::hipGraphicsUnmapResources,
-    hipHccModuleLaunchKernel => super::hipHccModuleLaunchKernel,
-    hipLaunchByPtr => super::hipLaunchByPtr,
-    hipLaunchCooperativeKernel => super::hipLaunchCooperativeKernel,
-    hipLaunchCooperativeKernelMultiDevice => super::hipLaunchCooperativeKernelMultiDevice,
-    hipLaunchCooperativeKernel_spt => super::hipLaunchCooperativeKernel_spt,
-    hipLaunchHostFunc => super::hipLaunchHostFunc,
-    hipLaunchHostFunc_spt => super::hipLaunchHostFunc_spt,
-    hipLaunchKernel => super::hipLaunchKernel,
-    hipLaunchKernelExC => super::hipLaunchKernelExC,
-    hipLaunchKernel_spt => super::hipLaunchKernel_spt,
-    hipMallocAsync => super::hipMallocAsync,
-    hipMallocFromPoolAsync => super::hipMallocFromPoolAsync,
-    hipMemDiscardAndPrefetchBatchAsync => super::hipMemDiscardAndPrefetchBatchAsync,
-    hipMemDiscardBatchAsync => super::hipMemDiscardBatchAsync,
-    hipMemMapArrayAsync => super::hipMemMapArrayAsync,
-    hipMemPrefetchAsync => super::hipMemPrefetchAsync,
-    hipMemPrefetchAsync_v2 => super::hipMemPrefetchAsync_v2,
-    hipMemPrefetchBatchAsync => super::hipMemPrefetchBatchAsync,
-    hipMemcpy => super::hipMemcpy,
-    hipMemcpy2D => super::hipMemcpy2D,
-    hipMemcpy2DArrayToArray => super::hipMemcpy2DArrayToArray,
-    hipMemcpy2DAsync => super::hipMemcpy2DAsync,
-    hipMemcpy2DAsync_spt => super::hipMemcpy2DAsync_spt,
-    hipMemcpy2DFromArray => super::hipMemcpy2DFromArray,
-    hipMemcpy2DFromArrayAsync => super::hipMemcpy2DFromArrayAsync,
-    hipMemcpy2DFromArrayAsync_spt => super::hipMemcpy2DFromArrayAsync_spt,
-    hipMemcpy2DFromArray_spt => super::hipMemcpy2DFromArray_spt,
-    hipMemcpy2DToArray => super::hipMemcpy2DToArray,
-    hipMemcpy2DToArrayAsync => super::hipMemcpy2DToArrayAsync,
-    hipMemcpy2DToArrayAsync_spt => super::hipMemcpy2DToArrayAsync_spt,
-    hipMemcpy2DToArray_spt => super::hipMemcpy2DToArray_spt,
-    hipMemcpy2D_spt => super::hipMemcpy2D_spt,
-    hipMemcpy3D => super::hipMemcpy3D,
-    hipMemcpy3DAsync => super::hipMemcpy3DAsync,
-    hipMemcpy3DAsync_spt => super::hipMemcpy3DAsync_spt,
-    hipMemcpy3DBatchAsync => super::hipMemcpy3DBatchAsync,
-    hipMemcpy3DPeer => super::hipMemcpy3DPeer,
-    hipMemcpy3DPeerAsync => super::hipMemcpy3DPeerAsync,
-    hipMemcpy3D_spt => super::hipMemcpy3D_spt,
-    hipMemcpyAsync => super::hipMemcpyAsync,
-    hipMemcpyAsync_spt => super::hipMemcpyAsync_spt,
-    hipMemcpyAtoA => super::hipMemcpyAtoA,
-    hipMemcpyAtoD => super::hipMemcpyAtoD,
-    hipMemcpyAtoH => super::hipMemcpyAtoH,
-    hipMemcpyAtoHAsync => super::hipMemcpyAtoHAsync,
-    hipMemcpyBatchAsync => super::hipMemcpyBatchAsync,
-    hipMemcpyDtoA => super::hipMemcpyDtoA,
-    hipMemcpyDtoD => super::hipMemcpyDtoD,
-    hipMemcpyDtoDAsync => super::hipMemcpyDtoDAsync,
-    hipMemcpyDtoH => super::hipMemcpyDtoH,
-    hipMemcpyDtoHAsync => super::hipMemcpyDtoHAsync,
-    hipMemcpyFromArray => super::hipMemcpyFromArray,
-    hipMemcpyFromArray_spt => super::hipMemcpyFromArray_spt,
-    hipMemcpyFromSymbol => super::hipMemcpyFromSymbol,
-    hipMemcpyFromSymbolAsync => super::hipMemcpyFromSymbolAsync,
-    hipMemcpyFromSymbolAsync_spt => super::hipMemcpyFromSymbolAsync_spt,
-    hipMemcpyFromSymbol_spt => super::hipMemcpyFromSymbol_spt,
-    hipMemcpyHtoA => super::hipMemcpyHtoA,
-    hipMemcpyHtoAAsync => super::hipMemcpyHtoAAsync,
-    hipMemcpyHtoD => super::hipMemcpyHtoD,
-    hipMemcpyHtoDAsync => super::hipMemcpyHtoDAsync,
-    hipMemcpyParam2D => super::hipMemcpyParam2D,
-    hipMemcpyParam2DAsync => super::hipMemcpyParam2DAsync,
-    hipMemcpyPeer => super::hipMemcpyPeer,
-    hipMemcpyPeerAsync => super::hipMemcpyPeerAsync,
-    hipMemcpyToArray => super::hipMemcpyToArray,
-    hipMemcpyToSymbol => super::hipMemcpyToSymbol,
-    hipMemcpyToSymbolAsync => super::hipMemcpyToSymbolAsync,
-    hipMemcpyToSymbolAsync_spt => super::hipMemcpyToSymbolAsync_spt,
-    hipMemcpyToSymbol_spt => super::hipMemcpyToSymbol_spt,
-    hipMemcpyWithStream => super::hipMemcpyWithStream,
-    hipMemcpy_spt => super::hipMemcpy_spt,
-    hipMemset => super::hipMemset,
-    hipMemset2D => super::hipMemset2D,
-    hipMemset2DAsync => super::hipMemset2DAsync,
-    hipMemset2DAsync_spt => super::hipMemset2DAsync_spt,
-    hipMemset2D_spt => super::hipMemset2D_spt,
-    hipMemset3D => super::hipMemset3D,
-    hipMemset3DAsync => super::hipMemset3DAsync,
-    hipMemset3DAsync_spt => super::hipMemset3DAsync_spt,
-    hipMemset3D_spt => super::hipMemset3D_spt,
-    hipMemsetAsync => super::hipMemsetAsync,
-    hipMemsetAsync_spt => super::hipMemsetAsync_spt,
-    hipMemsetD16 => super::hipMemsetD16,
-    hipMemsetD16Async => super::hipMemsetD16Async,
-    hipMemsetD2D16 => super::hipMemsetD2D16,
-    hipMemsetD2D16Async => super::hipMemsetD2D16Async,
-    hipMemsetD2D32 => super::hipMemsetD2D32,
-    hipMemsetD2D32Async => super::hipMemsetD2D32Async,
-    hipMemsetD2D8 => super::hipMemsetD2D8,
-    hipMemsetD2D8Async => super::hipMemsetD2D8Async,
-    hipMemsetD32 => super::hipMemsetD32,
-    hipMemsetD32Async => super::hipMemsetD32Async,
-    hipMemsetD8 => super::hipMemsetD8,
-    hipMemsetD8Async => super::hipMemsetD8Async,
-    hipMemset_spt => super::hipMemset_spt,
-    hipModuleLaunchCooperativeKernel => super::hipModuleLaunchCooperativeKernel,
-    hipModuleLaunchCooperativeKernelMultiDevice => super::hipModuleLaunchCooperativeKernelMultiDevice,
-    hipModuleLaunchKernel => super::hipModuleLaunchKernel,
-    hipSignalExternalSemaphoresAsync => super::hipSignalExternalSemaphoresAsync,
-    hipStreamAddCallback => super::hipStreamAddCallback,
-    hipStreamAddCallback_spt => super::hipStreamAddCallback_spt,
-    hipStreamAttachMemAsync => super::hipStreamAttachMemAsync,
-    hipStreamBatchMemOp => super::hipStreamBatchMemOp,
-    hipStreamWaitEvent => super::hipStreamWaitEvent,
-    hipStreamWaitEvent_spt => super::hipStreamWaitEvent_spt,
-    hipStreamWaitValue32 => super::hipStreamWaitValue32,
-    hipStreamWaitValue64 => super::hipStreamWaitValue64,
-    hipStreamWriteValue32 => super::hipStreamWriteValue32,
-    hipStreamWriteValue64 => super::hipStreamWriteValue64,
-    hipWaitExternalSemaphoresAsync => super::hipWaitExternalSemaphoresAsync,
 }

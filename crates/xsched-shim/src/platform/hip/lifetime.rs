@@ -48,7 +48,7 @@ fn key(real: *mut c_void) -> Option<String> {
 
 /// Ends what the process has on the calling thread's device, or some of it: all is found anew at its next use.
 macro_rules! ends {
-    ($(fn $name:ident($($arg:ident: $ty:ty)?);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty)?);)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty)?) -> hipError_t {
                 let (real, function) = real!($name);
@@ -58,12 +58,13 @@ macro_rules! ends {
                     true
                 })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 ends! {
+    ENDS: Destroy;
     fn hipCtxDestroy(ctx: *mut c_void);
     fn hipDevicePrimaryCtxRelease(device: c_int);
     fn hipDevicePrimaryCtxReset(device: c_int);
@@ -72,19 +73,20 @@ ends! {
 }
 
 macro_rules! streams_made {
-    ($(fn $name:ident($place:ident: *mut c_void $(, $arg:ident: $ty:ty)*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($place:ident: *mut c_void $(, $arg:ident: $ty:ty)*);)*) => {
         $(
             unsafe extern "C" fn $name($place: *mut c_void $(, $arg: $ty)*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 announce(real, stream_made::<Api>(real, unsafe { function($place $(, $arg)*) }, $place))
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 streams_made! {
+    STREAMS_MADE: Create;
     fn hipExecutionCtxStreamCreate(place: *mut c_void, context: *mut c_void, flags: c_uint, priority: c_int);
     fn hipExtStreamCreateWithCUMask(place: *mut c_void, size: c_uint, mask: *mut c_void);
     fn hipStreamCreate(place: *mut c_void);
@@ -105,18 +107,5 @@ unsafe extern "C" fn hipStreamDestroy(stream: hipStream_t) -> hipError_t {
     // SAFETY: the caller's own argument.
     unsafe { function(stream) }
 }
-const _: sig::hipStreamDestroy = hipStreamDestroy;
 
-hooks! { HIP;
-    hipCtxDestroy => super::hipCtxDestroy,
-    hipDevicePrimaryCtxRelease => super::hipDevicePrimaryCtxRelease,
-    hipDevicePrimaryCtxReset => super::hipDevicePrimaryCtxReset,
-    hipDeviceReset => super::hipDeviceReset,
-    hipExecutionCtxDestroy => super::hipExecutionCtxDestroy,
-    hipExecutionCtxStreamCreate => super::hipExecutionCtxStreamCreate,
-    hipExtStreamCreateWithCUMask => super::hipExtStreamCreateWithCUMask,
-    hipStreamCreate => super::hipStreamCreate,
-    hipStreamCreateWithFlags => super::hipStreamCreateWithFlags,
-    hipStreamCreateWithPriority => super::hipStreamCreateWithPriority,
-    hipStreamDestroy => super::hipStreamDestroy,
-}
+hooks! { HIP, STREAMS_DESTROYED: Destroy; hipStreamDestroy }

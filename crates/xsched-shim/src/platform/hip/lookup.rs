@@ -8,7 +8,7 @@ use crate::platform::HIP;
 use crate::platform::shared::lookup::answered;
 
 macro_rules! lookups {
-    ($(fn $name:ident($symbol:ident, $found:ident $(, $arg:ident: $ty:ty)*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($symbol:ident, $found:ident $(, $arg:ident: $ty:ty)*);)*) => {
         $(
             unsafe extern "C" fn $name($symbol: *mut c_void, $found: *mut c_void $(, $arg: $ty)*) -> hipError_t {
                 let (real, function) = real!($name);
@@ -19,21 +19,15 @@ macro_rules! lookups {
                 }
                 rc
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 lookups! {
+    LOOKUPS: Lookup;
     fn hipGetDriverEntryPoint(symbol, found, flags: u64, status: *mut c_void);
     fn hipGetDriverEntryPoint_spt(symbol, found, flags: u64, status: *mut c_void);
     fn hipGetProcAddress(symbol, found, version: c_int, flags: u64, status: *mut c_void);
     fn hipGetProcAddress_spt(symbol, found, version: c_int, flags: u64, status: *mut c_void);
-}
-
-hooks! { HIP;
-    hipGetDriverEntryPoint => super::hipGetDriverEntryPoint,
-    hipGetDriverEntryPoint_spt => super::hipGetDriverEntryPoint_spt,
-    hipGetProcAddress => super::hipGetProcAddress,
-    hipGetProcAddress_spt => super::hipGetProcAddress_spt,
 }

@@ -1,6 +1,7 @@
 //! HIP: in-order gating of everything that enters a stream.
 //!
-//! - [`table`]: every function in its class; `signatures` (generated): what each takes; `outside`: what the header lacks.
+//! - `signatures` (generated): what each function takes; `outside`: what the header lacks. Every hooked one has a row in the
+//!   file that hooks it, under its class; `no_device_work.txt` has the others.
 //! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: devices, contexts
 //!   and streams that come and go; [`lookup`]: `hipGetProcAddress`; [`capture`]: what is only recorded.
 //! - [`stream`]: which XQueue a stream handle means. The way of a command into the runtime is [`super::shared`] with CUDA.
@@ -29,7 +30,6 @@ mod lookup;
 mod outside;
 mod signatures;
 mod stream;
-pub mod table;
 mod types;
 #[allow(non_snake_case)] // vendor names
 mod waits;
@@ -37,15 +37,31 @@ mod waits;
 use xsched_core::XQueue;
 use xsched_proto::wire;
 
-use super::HIP;
 use super::shared::amd::kfd;
 use super::shared::late::mark_tail_of;
 use super::shared::real;
-use crate::interpose::{Hook, resolve};
+use super::{Group, HIP};
+use crate::interpose::resolve;
 use crate::process;
 
-/// Every hooked function.
-pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, waits::HOOKS, capture::HOOKS, lifetime::HOOKS, lookup::HOOKS];
+/// Every hooked function, in its class.
+pub static HOOKS: &[&Group] = &[
+    &enqueue::LAUNCHES,
+    &enqueue::COPIES,
+    &enqueue::ORDERS,
+    &enqueue::OLD_LAUNCHES,
+    &waits::DEVICE_WAITS,
+    &waits::LENDS,
+    &waits::MAKES,
+    &waits::STREAM_WAITS,
+    &waits::WAITS,
+    &capture::BEGINS,
+    &capture::ENDS,
+    &lifetime::ENDS,
+    &lifetime::STREAMS_MADE,
+    &lifetime::STREAMS_DESTROYED,
+    &lookup::LOOKUPS,
+];
 
 /// Typed pointers to every function, named like it.
 #[allow(non_camel_case_types, dead_code)]

@@ -1,5 +1,5 @@
 //! What libraries export, or declare in a later release than the header of `signatures.rs`, and this library hooks:
-//! `outside_signatures!(callback)` calls `callback!` with the list. (All other exports: `table.rs`.)
+//! `outside_signatures!(callback)` calls `callback!` with the list. (All other exports: `no_device_work.txt`.)
 
 macro_rules! outside_signatures {
     ($callback:ident) => {

@@ -5,24 +5,24 @@ use super::lifetime::announce;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::HIP;
 use crate::platform::shared::waits::{context_call, event_call, lending_call, stream_call, stream_question};
 use crate::platform::shared::{Which, behind};
 
 macro_rules! stream_waits {
-    ($([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
+    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
         $($(
             unsafe extern "C" fn $name(stream: hipStream_t) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
                 $call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
             }
-            const _: sig::$name = $name;
         )*)*
+        hooks! { HIP, $list: $class; $($($name)*)* }
     };
 }
 
 stream_waits! {
+    STREAM_WAITS: Sync;
     [stream_call]
     fn hipStreamSynchronize(Legacy);
     fn hipStreamSynchronize_spt(PerThread);
@@ -33,19 +33,20 @@ stream_waits! {
 
 /// Waits for all that the process has on the device: HIP knows but one context there.
 macro_rules! device_waits {
-    ($($name:ident($($arg:ident)?);)*) => {
+    ($list:ident: $class:ident; $($name:ident($($arg:ident)?);)*) => {
         $(
             unsafe extern "C" fn $name($($arg: *mut c_void)?) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
                 context_call::<Api>(real, Api::is_only(), || unsafe { function($($arg)?) })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 device_waits! {
+    DEVICE_WAITS: Sync;
     hipCtxSynchronize();
     hipDeviceSynchronize();
 }
@@ -56,18 +57,16 @@ unsafe extern "C" fn hipExecutionCtxSynchronize(ctx: *mut c_void) -> hipError_t 
     // SAFETY: the caller's own argument.
     context_call::<Api>(real, false, || unsafe { function(ctx) })
 }
-const _: sig::hipExecutionCtxSynchronize = hipExecutionCtxSynchronize;
 
 unsafe extern "C" fn hipEventSynchronize(event: hipEvent_t) -> hipError_t {
     let (real, function) = real!(hipEventSynchronize);
     // SAFETY: the caller's own argument.
     event_call::<Api>(real, || unsafe { function(event) })
 }
-const _: sig::hipEventSynchronize = hipEventSynchronize;
 
 /// The end of a program or of a library: the first of these waits for the device.
 unsafe extern "C" fn __hipUnregisterFatBinary(modules: *mut c_void) {
-    let real = behind(&hook::__hipUnregisterFatBinary);
+    let real = behind(&__hipUnregisterFatBinary::HOOK);
     if real.is_null() {
         return;
     }
@@ -76,36 +75,38 @@ unsafe extern "C" fn __hipUnregisterFatBinary(modules: *mut c_void) {
         std::mem::transmute::<*mut c_void, sig::__hipUnregisterFatBinary>(real)(modules);
     });
 }
-const _: sig::__hipUnregisterFatBinary = __hipUnregisterFatBinary;
+
+hooks! { HIP, WAITS: Sync; hipExecutionCtxSynchronize hipEventSynchronize __hipUnregisterFatBinary }
 
 macro_rules! lends {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 lending_call::<Api, _>(real, || unsafe { function($($arg),*) })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 /// Those that programs use a device with first.
 macro_rules! makes {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
                 announce(real, lending_call::<Api, _>(real, || unsafe { function($($arg),*) }))
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { HIP, $list: $class; $($name)* }
     };
 }
 
 lends! {
+    LENDS: Sync;
     fn hipArrayDestroy(array: *mut c_void);
     fn hipDeviceGraphMemTrim(device: c_int);
     fn hipDeviceSetLimit(limit: c_uint, value: usize);
@@ -137,6 +138,7 @@ lends! {
 }
 
 makes! {
+    MAKES: Sync;
     fn hipArray3DCreate(array: *mut c_void, pAllocateArray: *mut c_void);
     fn hipArrayCreate(pHandle: *mut c_void, pAllocateArray: *mut c_void);
     fn hipExtHostAlloc(ptr: *mut c_void, size: usize, flags: c_uint);
@@ -161,68 +163,4 @@ makes! {
     fn hipModuleLoadData(module: *mut c_void, image: *mut c_void);
     fn hipModuleLoadDataEx(module: *mut c_void, image: *mut c_void, numOptions: c_uint, options: *mut c_void, optionValues: *mut c_void);
     fn hipModuleLoadFatBinary(module: *mut c_void, fatbin: *mut c_void);
-}
-
-hooks! { HIP;
-    __hipUnregisterFatBinary => super::__hipUnregisterFatBinary,
-    hipArray3DCreate => super::hipArray3DCreate,
-    hipArrayCreate => super::hipArrayCreate,
-    hipArrayDestroy => super::hipArrayDestroy,
-    hipCtxSynchronize => super::hipCtxSynchronize,
-    hipDeviceGraphMemTrim => super::hipDeviceGraphMemTrim,
-    hipDeviceSetLimit => super::hipDeviceSetLimit,
-    hipDeviceSynchronize => super::hipDeviceSynchronize,
-    hipEventSynchronize => super::hipEventSynchronize,
-    hipExecutionCtxSynchronize => super::hipExecutionCtxSynchronize,
-    hipExtHostAlloc => super::hipExtHostAlloc,
-    hipExtMallocWithFlags => super::hipExtMallocWithFlags,
-    hipFree => super::hipFree,
-    hipFreeArray => super::hipFreeArray,
-    hipFreeHost => super::hipFreeHost,
-    hipFreeMipmappedArray => super::hipFreeMipmappedArray,
-    hipGetFuncBySymbol => super::hipGetFuncBySymbol,
-    hipGraphExecDestroy => super::hipGraphExecDestroy,
-    hipGraphInstantiate => super::hipGraphInstantiate,
-    hipGraphInstantiateWithFlags => super::hipGraphInstantiateWithFlags,
-    hipGraphInstantiateWithParams => super::hipGraphInstantiateWithParams,
-    hipHostAlloc => super::hipHostAlloc,
-    hipHostFree => super::hipHostFree,
-    hipHostMalloc => super::hipHostMalloc,
-    hipHostRegister => super::hipHostRegister,
-    hipHostUnregister => super::hipHostUnregister,
-    hipIpcCloseMemHandle => super::hipIpcCloseMemHandle,
-    hipKernelGetFunction => super::hipKernelGetFunction,
-    hipLibraryEnumerateKernels => super::hipLibraryEnumerateKernels,
-    hipLibraryGetGlobal => super::hipLibraryGetGlobal,
-    hipLibraryGetKernel => super::hipLibraryGetKernel,
-    hipLibraryGetKernelCount => super::hipLibraryGetKernelCount,
-    hipLibraryGetManaged => super::hipLibraryGetManaged,
-    hipLibraryLoadData => super::hipLibraryLoadData,
-    hipLibraryLoadFromFile => super::hipLibraryLoadFromFile,
-    hipLibraryUnload => super::hipLibraryUnload,
-    hipMalloc => super::hipMalloc,
-    hipMalloc3D => super::hipMalloc3D,
-    hipMalloc3DArray => super::hipMalloc3DArray,
-    hipMallocArray => super::hipMallocArray,
-    hipMallocHost => super::hipMallocHost,
-    hipMallocManaged => super::hipMallocManaged,
-    hipMallocMipmappedArray => super::hipMallocMipmappedArray,
-    hipMallocPitch => super::hipMallocPitch,
-    hipMemAllocHost => super::hipMemAllocHost,
-    hipMemAllocPitch => super::hipMemAllocPitch,
-    hipMemPoolDestroy => super::hipMemPoolDestroy,
-    hipMemPoolTrimTo => super::hipMemPoolTrimTo,
-    hipMemUnmap => super::hipMemUnmap,
-    hipMipmappedArrayCreate => super::hipMipmappedArrayCreate,
-    hipMipmappedArrayDestroy => super::hipMipmappedArrayDestroy,
-    hipModuleGetFunction => super::hipModuleGetFunction,
-    hipModuleLoad => super::hipModuleLoad,
-    hipModuleLoadData => super::hipModuleLoadData,
-    hipModuleLoadDataEx => super::hipModuleLoadDataEx,
-    hipModuleLoadFatBinary => super::hipModuleLoadFatBinary,
-    hipModuleUnload => super::hipModuleUnload,
-    hipStreamQuery => super::hipStreamQuery,
-    hipStreamQuery_spt => super::hipStreamQuery_spt,
-    hipStreamSynchronize => super::hipStreamSynchronize,
-    hipStreamSynchronize_spt => super::hipStreamSynchronize_spt,
 }

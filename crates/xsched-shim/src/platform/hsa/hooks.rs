@@ -48,17 +48,25 @@ pub struct AmdQueue {
 type AgentInfoFn = unsafe extern "C" fn(Agent, c_int, *mut c_void) -> c_int;
 type SystemInfoFn = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
 type QueueErrorFn = Option<unsafe extern "C" fn(c_int, *mut AmdQueue, *mut c_void)>;
-type QueueCreateFn =
-    unsafe extern "C" fn(Agent, u32, u32, QueueErrorFn, *mut c_void, u32, u32, *mut *mut AmdQueue) -> c_int;
+
+/// Typed pointers to the hooked functions, as hsa.h has them.
+#[allow(non_camel_case_types)]
+mod sig {
+    use super::*;
+    pub(super) type hsa_queue_create =
+        unsafe extern "C" fn(Agent, u32, u32, QueueErrorFn, *mut c_void, u32, u32, *mut *mut AmdQueue) -> c_int;
+    pub(super) type hsa_queue_destroy = unsafe extern "C" fn(*mut AmdQueue) -> c_int;
+    pub(super) type hsa_shut_down = unsafe extern "C" fn() -> c_int;
+}
 
 macro_rules! real {
-    ($name:ident as $ty:ty) => {{
-        let real = hook::$name.real();
+    ($name:ident) => {{
+        let real = $name::HOOK.real();
         if real.is_null() {
             return MISSING;
         }
         // SAFETY: the address of the real function of this name, whose signature is hsa.h's.
-        (real, unsafe { std::mem::transmute::<*mut c_void, $ty>(real) })
+        (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
     }};
 }
 
@@ -100,7 +108,7 @@ unsafe extern "C" fn hsa_queue_create(
     queue: *mut *mut AmdQueue,
 ) -> c_int {
     let caller = thread::current().caller.get();
-    let (real, function) = real!(hsa_queue_create as QueueCreateFn);
+    let (real, function) = real!(hsa_queue_create);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(agent, size, kind, callback, data, private_bytes, group_bytes, queue) };
     if rc == OK && !queue.is_null() && process::platform_enabled(HSA) {
@@ -113,6 +121,8 @@ unsafe extern "C" fn hsa_queue_create(
     }
     rc
 }
+
+hooks! { HSA, CREATES: Create; hsa_queue_create }
 
 /// A queue that its program fills by itself: the agent thread looks into it from now on.
 fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
@@ -152,7 +162,7 @@ pub(super) fn filled(queue: &XQueue) -> Option<(u64, u64)> {
 }
 
 unsafe extern "C" fn hsa_queue_destroy(queue: *mut AmdQueue) -> c_int {
-    let (_, function) = real!(hsa_queue_destroy as unsafe extern "C" fn(*mut AmdQueue) -> c_int);
+    let (_, function) = real!(hsa_queue_destroy);
     process::guarded("before the end of a queue", || process::running().map(|rt| rt.remove_queue(queue as usize)));
     // SAFETY: the caller's own argument.
     unsafe { function(queue) }
@@ -160,7 +170,7 @@ unsafe extern "C" fn hsa_queue_destroy(queue: *mut AmdQueue) -> c_int {
 
 /// The last of several calls ends the runtime with all its queues; which that is, is known afterwards only.
 unsafe extern "C" fn hsa_shut_down() -> c_int {
-    let (real, function) = real!(hsa_shut_down as unsafe extern "C" fn() -> c_int);
+    let (real, function) = real!(hsa_shut_down);
     let mut queues = Vec::new();
     process::guarded("before the end of the runtime", || {
         let Some(rt) = process::running() else { return };
@@ -185,6 +195,8 @@ unsafe extern "C" fn hsa_shut_down() -> c_int {
     rc
 }
 
+hooks! { HSA, DESTROYS: Destroy; hsa_queue_destroy hsa_shut_down }
+
 fn filled_by_program(rt: &xsched_core::Runtime, queue: &XQueue) -> bool {
     use xsched_core::Platform;
     queue.platform(rt).kind() == super::Hsa.kind()
@@ -200,10 +212,4 @@ fn is_up(real: *mut c_void) -> bool {
             let ask = std::mem::transmute::<*mut c_void, SystemInfoFn>(ask);
             ask(SYSTEM_VERSION, std::ptr::from_mut(&mut version).cast()) == OK
         }
-}
-
-hooks! { HSA;
-    hsa_queue_create => super::hsa_queue_create,
-    hsa_queue_destroy => super::hsa_queue_destroy,
-    hsa_shut_down => super::hsa_shut_down,
 }

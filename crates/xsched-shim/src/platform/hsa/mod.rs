@@ -4,18 +4,17 @@
 //! [`super::shared::amd`].
 
 pub mod hooks;
-pub mod table;
 
 use xsched_core::{Runtime, XQueue};
 use xsched_proto::wire;
 
+use super::Group;
 use super::shared::amd::kfd;
 pub use super::shared::amd::uapi;
-use crate::interpose::Hook;
 pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
 
-/// Every hooked function.
-pub(crate) static HOOKS: &[&[&Hook]] = &[hooks::HOOKS];
+/// Every hooked function, in its class.
+pub static HOOKS: &[&Group] = &[&hooks::CREATES, &hooks::DESTROYS];
 
 /// Requests with greater numbers are not looked at.
 pub(crate) const LAST_WATCHED: u8 = uapi::UPDATE_QUEUE;

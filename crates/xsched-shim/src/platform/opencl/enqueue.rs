@@ -5,14 +5,13 @@ use super::path::{Call, enqueue, key};
 use super::types::*;
 use super::{api, others, sig};
 use crate::interpose::hooks;
-use crate::platform::OPENCL;
 
 /// Calls the real function behind a hook, or answers as a driver would that lacks it.
 macro_rules! real {
     ($name:ident, $queue:expr, $missing:expr) => {{
-        let mut real = hook::$name.real();
+        let mut real = $name::HOOK.real();
         if real.is_null() {
-            real = api::stray(&hook::$name, $queue);
+            real = api::stray(&$name::HOOK, $queue);
             if real.is_null() {
                 return $missing;
             }
@@ -24,7 +23,10 @@ macro_rules! real {
 /// Functions of the regular form: queue, own arguments, wait list, event. In brackets: whether the call blocks, and
 /// how many bytes it moves, as far as the arguments say.
 macro_rules! regular {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) [blocking $blocking:expr, bytes $bytes:expr];)*) => {
+    (
+        $list:ident: $class:ident;
+        $(fn $name:ident($($arg:ident: $ty:ty),*) [blocking $blocking:expr, bytes $bytes:expr];)*
+    ) => {
         $(
             unsafe extern "C-unwind" fn $name(
                 queue: cl_command_queue,
@@ -48,19 +50,18 @@ macro_rules! regular {
                     gives_event: true,
                 })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { OPENCL, $list: $class; $($name)* }
     };
 }
 
 regular! {
-    fn clEnqueueAcquireEGLObjectsKHR(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueAcquireExternalMemObjectsKHR(num_mem_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueAcquireGLObjects(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueAcquireGrallocObjectsIMG(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueAcquireVA_APIMediaSurfacesINTEL(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueBarrierWithWaitList() [blocking false, bytes 0];
-    fn clEnqueueBindThreadTraceBufferAMD(trace: cl_threadtrace_amd, mem_objects: *mut cl_mem, mem_objects_num: cl_uint, buffer_size: cl_uint) [blocking false, bytes 0];
+    REGULAR_LAUNCHES: Launch;
+    fn clEnqueueNativeKernel(user_func: Option<unsafe extern "C" fn(*mut c_void)>, args: *mut c_void, cb_args: usize, num_mem_objects: cl_uint, mem_list: *const cl_mem, args_mem_loc: *mut *const c_void) [blocking false, bytes 0];
+}
+
+regular! {
+    REGULAR_COPIES: Copy;
     fn clEnqueueCopyBuffer(src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: usize, dst_offset: usize, size: usize) [blocking false, bytes size];
     fn clEnqueueCopyBufferP2PAMD(src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: usize, dst_offset: usize, cb: usize) [blocking false, bytes cb];
     fn clEnqueueCopyBufferRect(src_buffer: cl_mem, dst_buffer: cl_mem, src_origin: *const usize, dst_origin: *const usize, region: *const usize, src_row_pitch: usize, src_slice_pitch: usize, dst_row_pitch: usize, dst_slice_pitch: usize) [blocking false, bytes 0];
@@ -71,7 +72,6 @@ regular! {
     fn clEnqueueFillImage(image: cl_mem, fill_color: *const c_void, origin: *const usize, region: *const usize) [blocking false, bytes 0];
     fn clEnqueueGenerateMipmapIMG(src_image: cl_mem, dst_image: cl_mem, mipmap_filter_mode: cl_mipmap_filter_mode_img, array_region: *const usize, mip_region: *const usize) [blocking false, bytes 0];
     fn clEnqueueMakeBuffersResidentAMD(num_mem_objs: cl_uint, mem_objects: *mut cl_mem, blocking_make_resident: cl_bool, bus_addresses: *mut cl_bus_address_amd) [blocking blocking_make_resident != 0, bytes 0];
-    fn clEnqueueMarkerWithWaitList() [blocking false, bytes 0];
     fn clEnqueueMemAdviseINTEL(ptr: *const c_void, size: usize, advice: cl_mem_advice_intel) [blocking false, bytes size];
     fn clEnqueueMemFillINTEL(dst_ptr: *mut c_void, pattern: *const c_void, pattern_size: usize, size: usize) [blocking false, bytes size];
     fn clEnqueueMemcpyINTEL(blocking: cl_bool, dst_ptr: *mut c_void, src_ptr: *const c_void, size: usize) [blocking blocking != 0, bytes size];
@@ -79,17 +79,11 @@ regular! {
     fn clEnqueueMigrateMemINTEL(ptr: *const c_void, size: usize, flags: cl_mem_migration_flags) [blocking false, bytes size];
     fn clEnqueueMigrateMemObjectEXT(num_mem_objects: cl_uint, mem_objects: *const cl_mem, flags: cl_mem_migration_flags_ext) [blocking false, bytes 0];
     fn clEnqueueMigrateMemObjects(num_mem_objects: cl_uint, mem_objects: *const cl_mem, flags: cl_mem_migration_flags) [blocking false, bytes 0];
-    fn clEnqueueNativeKernel(user_func: Option<unsafe extern "C" fn(*mut c_void)>, args: *mut c_void, cb_args: usize, num_mem_objects: cl_uint, mem_list: *const cl_mem, args_mem_loc: *mut *const c_void) [blocking false, bytes 0];
     fn clEnqueueReadBuffer(buffer: cl_mem, blocking_read: cl_bool, offset: usize, size: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes size];
     fn clEnqueueReadBufferRect(buffer: cl_mem, blocking_read: cl_bool, buffer_origin: *const usize, host_origin: *const usize, region: *const usize, buffer_row_pitch: usize, buffer_slice_pitch: usize, host_row_pitch: usize, host_slice_pitch: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes 0];
     fn clEnqueueReadGlobalVariableINTEL(program: cl_program, name: *const c_char, blocking_read: cl_bool, size: usize, offset: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes size];
     fn clEnqueueReadHostPipeINTEL(program: cl_program, pipe_symbol: *const c_char, blocking_read: cl_bool, ptr: *mut c_void, size: usize) [blocking blocking_read != 0, bytes size];
     fn clEnqueueReadImage(image: cl_mem, blocking_read: cl_bool, origin: *const usize, region: *const usize, row_pitch: usize, slice_pitch: usize, ptr: *mut c_void) [blocking blocking_read != 0, bytes 0];
-    fn clEnqueueReleaseEGLObjectsKHR(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueReleaseExternalMemObjectsKHR(num_mem_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueReleaseGLObjects(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueReleaseGrallocObjectsIMG(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
-    fn clEnqueueReleaseVA_APIMediaSurfacesINTEL(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
     fn clEnqueueSVMFree(num_svm_pointers: cl_uint, svm_pointers: *mut *mut c_void, pfn_free_func: Option<unsafe extern "C" fn(cl_command_queue, cl_uint, *mut *mut c_void, *mut c_void)>, user_data: *mut c_void) [blocking false, bytes 0];
     fn clEnqueueSVMFreeARM(num_svm_pointers: cl_uint, svm_pointers: *mut *mut c_void, pfn_free_func: Option<unsafe extern "C" fn(cl_command_queue, cl_uint, *mut *mut c_void, *mut c_void)>, user_data: *mut c_void) [blocking false, bytes 0];
     fn clEnqueueSVMMap(blocking_map: cl_bool, flags: cl_map_flags, svm_ptr: *mut c_void, size: usize) [blocking blocking_map != 0, bytes size];
@@ -101,22 +95,39 @@ regular! {
     fn clEnqueueSVMMigrateMem(num_svm_pointers: cl_uint, svm_pointers: *mut *const c_void, sizes: *const usize, flags: cl_mem_migration_flags) [blocking false, bytes 0];
     fn clEnqueueSVMUnmap(svm_ptr: *mut c_void) [blocking false, bytes 0];
     fn clEnqueueSVMUnmapARM(svm_ptr: *mut c_void) [blocking false, bytes 0];
-    fn clEnqueueSignalSemaphoresKHR(num_sema_objects: cl_uint, sema_objects: *const cl_semaphore_khr, sema_payload_list: *const cl_semaphore_payload_khr) [blocking false, bytes 0];
-    fn clEnqueueThreadTraceCommandAMD(trace: cl_threadtrace_amd, command_name: cl_threadtrace_command_name_amd) [blocking false, bytes 0];
     fn clEnqueueUnmapMemObject(memobj: cl_mem, mapped_ptr: *mut c_void) [blocking false, bytes 0];
-    fn clEnqueueWaitSemaphoresKHR(num_sema_objects: cl_uint, sema_objects: *const cl_semaphore_khr, sema_payload_list: *const cl_semaphore_payload_khr) [blocking false, bytes 0];
-    fn clEnqueueWaitSignalAMD(mem_object: cl_mem, value: cl_uint) [blocking false, bytes 0];
     fn clEnqueueWriteBuffer(buffer: cl_mem, blocking_write: cl_bool, offset: usize, size: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes size];
     fn clEnqueueWriteBufferRect(buffer: cl_mem, blocking_write: cl_bool, buffer_origin: *const usize, host_origin: *const usize, region: *const usize, buffer_row_pitch: usize, buffer_slice_pitch: usize, host_row_pitch: usize, host_slice_pitch: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes 0];
     fn clEnqueueWriteGlobalVariableINTEL(program: cl_program, name: *const c_char, blocking_write: cl_bool, size: usize, offset: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes size];
     fn clEnqueueWriteHostPipeINTEL(program: cl_program, pipe_symbol: *const c_char, blocking_write: cl_bool, ptr: *const c_void, size: usize) [blocking blocking_write != 0, bytes size];
     fn clEnqueueWriteImage(image: cl_mem, blocking_write: cl_bool, origin: *const usize, region: *const usize, input_row_pitch: usize, input_slice_pitch: usize, ptr: *const c_void) [blocking blocking_write != 0, bytes 0];
+}
+
+regular! {
+    REGULAR_ORDERS: Order;
+    fn clEnqueueAcquireEGLObjectsKHR(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireExternalMemObjectsKHR(num_mem_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireGLObjects(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireGrallocObjectsIMG(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueAcquireVA_APIMediaSurfacesINTEL(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueBarrierWithWaitList() [blocking false, bytes 0];
+    fn clEnqueueBindThreadTraceBufferAMD(trace: cl_threadtrace_amd, mem_objects: *mut cl_mem, mem_objects_num: cl_uint, buffer_size: cl_uint) [blocking false, bytes 0];
+    fn clEnqueueMarkerWithWaitList() [blocking false, bytes 0];
+    fn clEnqueueReleaseEGLObjectsKHR(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseExternalMemObjectsKHR(num_mem_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseGLObjects(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseGrallocObjectsIMG(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueReleaseVA_APIMediaSurfacesINTEL(num_objects: cl_uint, mem_objects: *const cl_mem) [blocking false, bytes 0];
+    fn clEnqueueSignalSemaphoresKHR(num_sema_objects: cl_uint, sema_objects: *const cl_semaphore_khr, sema_payload_list: *const cl_semaphore_payload_khr) [blocking false, bytes 0];
+    fn clEnqueueThreadTraceCommandAMD(trace: cl_threadtrace_amd, command_name: cl_threadtrace_command_name_amd) [blocking false, bytes 0];
+    fn clEnqueueWaitSemaphoresKHR(num_sema_objects: cl_uint, sema_objects: *const cl_semaphore_khr, sema_payload_list: *const cl_semaphore_payload_khr) [blocking false, bytes 0];
+    fn clEnqueueWaitSignalAMD(mem_object: cl_mem, value: cl_uint) [blocking false, bytes 0];
     fn clEnqueueWriteSignalAMD(mem_object: cl_mem, value: cl_uint, offset: cl_ulong) [blocking false, bytes 0];
 }
 
 /// Functions that run a kernel over `work_dim` sizes.
 macro_rules! kernels {
-    ($($name:ident)*) => {
+    ($list:ident: $class:ident; $($name:ident)*) => {
         $(
             unsafe extern "C-unwind" fn $name(
                 queue: cl_command_queue,
@@ -154,11 +165,11 @@ macro_rules! kernels {
                     }
                 })
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { OPENCL, $list: $class; $($name)* }
     };
 }
-kernels! { clEnqueueNDRangeKernel clEnqueueNDCountKernelINTEL }
+kernels! { KERNELS: Launch; clEnqueueNDRangeKernel clEnqueueNDCountKernelINTEL }
 
 unsafe extern "C-unwind" fn clEnqueueTask(
     queue: cl_command_queue,
@@ -177,11 +188,10 @@ unsafe extern "C-unwind" fn clEnqueueTask(
         Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true }
     })
 }
-const _: sig::clEnqueueTask = clEnqueueTask;
 
 /// Functions that map and give a pointer; their error comes last.
 macro_rules! maps {
-    ($(fn $name:ident($blocking:ident, $($arg:ident: $ty:ty),*);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($blocking:ident, $($arg:ident: $ty:ty),*);)*) => {
         $(
             unsafe extern "C-unwind" fn $name(
                 queue: cl_command_queue,
@@ -227,11 +237,12 @@ macro_rules! maps {
                 }
                 mapped.get()
             }
-            const _: sig::$name = $name;
         )*
+        hooks! { OPENCL, $list: $class; $($name)* }
     };
 }
 maps! {
+    MAPS: Copy;
     fn clEnqueueMapBuffer(blocking, flags: cl_map_flags, offset: usize, size: usize);
     fn clEnqueueMapImage(blocking, flags: cl_map_flags, origin: *const usize, region: *const usize, row: *mut usize, slice: *mut usize);
 }
@@ -244,7 +255,6 @@ unsafe extern "C-unwind" fn clEnqueueMarker(queue: cl_command_queue, event: *mut
     let enter = move |event| unsafe { function(queue, event) };
     enqueue(queue, event, enter, || ordering(real, queue, (0, std::ptr::null()), event))
 }
-const _: sig::clEnqueueMarker = clEnqueueMarker;
 
 unsafe extern "C-unwind" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
     let real = real!(clEnqueueBarrier, queue, CL_INVALID_OPERATION);
@@ -255,7 +265,6 @@ unsafe extern "C-unwind" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int 
     let none = std::ptr::null_mut();
     enqueue(queue, none, enter, || Call { gives_event: false, ..ordering(real, queue, (0, std::ptr::null()), none) })
 }
-const _: sig::clEnqueueBarrier = clEnqueueBarrier;
 
 unsafe extern "C-unwind" fn clEnqueueWaitForEvents(
     queue: cl_command_queue,
@@ -270,7 +279,8 @@ unsafe extern "C-unwind" fn clEnqueueWaitForEvents(
     let none = std::ptr::null_mut();
     enqueue(queue, none, enter, || Call { gives_event: false, ..ordering(real, queue, (count, list), none) })
 }
-const _: sig::clEnqueueWaitForEvents = clEnqueueWaitForEvents;
+
+hooks! { OPENCL, ORDERS: Order; clEnqueueMarker clEnqueueBarrier clEnqueueWaitForEvents }
 
 unsafe extern "C-unwind" fn clEnqueueCommandBufferKHR(
     queue_count: cl_uint,
@@ -296,7 +306,8 @@ unsafe extern "C-unwind" fn clEnqueueCommandBufferKHR(
         Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true }
     })
 }
-const _: sig::clEnqueueCommandBufferKHR = clEnqueueCommandBufferKHR;
+
+hooks! { OPENCL, LAUNCHES: Launch; clEnqueueTask clEnqueueCommandBufferKHR }
 
 fn ordering(
     real: *mut c_void,
@@ -305,74 +316,4 @@ fn ordering(
     event: *mut cl_event,
 ) -> Call {
     Call { real, queue, key: key(real as usize, &[]), blocking: false, waits, event, gives_event: true }
-}
-
-hooks! { OPENCL;
-    clEnqueueAcquireEGLObjectsKHR => super::clEnqueueAcquireEGLObjectsKHR,
-    clEnqueueAcquireExternalMemObjectsKHR => super::clEnqueueAcquireExternalMemObjectsKHR,
-    clEnqueueAcquireGLObjects => super::clEnqueueAcquireGLObjects,
-    clEnqueueAcquireGrallocObjectsIMG => super::clEnqueueAcquireGrallocObjectsIMG,
-    clEnqueueAcquireVA_APIMediaSurfacesINTEL => super::clEnqueueAcquireVA_APIMediaSurfacesINTEL,
-    clEnqueueBarrier => super::clEnqueueBarrier,
-    clEnqueueBarrierWithWaitList => super::clEnqueueBarrierWithWaitList,
-    clEnqueueBindThreadTraceBufferAMD => super::clEnqueueBindThreadTraceBufferAMD,
-    clEnqueueCommandBufferKHR => super::clEnqueueCommandBufferKHR,
-    clEnqueueCopyBuffer => super::clEnqueueCopyBuffer,
-    clEnqueueCopyBufferP2PAMD => super::clEnqueueCopyBufferP2PAMD,
-    clEnqueueCopyBufferRect => super::clEnqueueCopyBufferRect,
-    clEnqueueCopyBufferToImage => super::clEnqueueCopyBufferToImage,
-    clEnqueueCopyImage => super::clEnqueueCopyImage,
-    clEnqueueCopyImageToBuffer => super::clEnqueueCopyImageToBuffer,
-    clEnqueueFillBuffer => super::clEnqueueFillBuffer,
-    clEnqueueFillImage => super::clEnqueueFillImage,
-    clEnqueueGenerateMipmapIMG => super::clEnqueueGenerateMipmapIMG,
-    clEnqueueMakeBuffersResidentAMD => super::clEnqueueMakeBuffersResidentAMD,
-    clEnqueueMapBuffer => super::clEnqueueMapBuffer,
-    clEnqueueMapImage => super::clEnqueueMapImage,
-    clEnqueueMarker => super::clEnqueueMarker,
-    clEnqueueMarkerWithWaitList => super::clEnqueueMarkerWithWaitList,
-    clEnqueueMemAdviseINTEL => super::clEnqueueMemAdviseINTEL,
-    clEnqueueMemFillINTEL => super::clEnqueueMemFillINTEL,
-    clEnqueueMemcpyINTEL => super::clEnqueueMemcpyINTEL,
-    clEnqueueMemsetINTEL => super::clEnqueueMemsetINTEL,
-    clEnqueueMigrateMemINTEL => super::clEnqueueMigrateMemINTEL,
-    clEnqueueMigrateMemObjectEXT => super::clEnqueueMigrateMemObjectEXT,
-    clEnqueueMigrateMemObjects => super::clEnqueueMigrateMemObjects,
-    clEnqueueNDCountKernelINTEL => super::clEnqueueNDCountKernelINTEL,
-    clEnqueueNDRangeKernel => super::clEnqueueNDRangeKernel,
-    clEnqueueNativeKernel => super::clEnqueueNativeKernel,
-    clEnqueueReadBuffer => super::clEnqueueReadBuffer,
-    clEnqueueReadBufferRect => super::clEnqueueReadBufferRect,
-    clEnqueueReadGlobalVariableINTEL => super::clEnqueueReadGlobalVariableINTEL,
-    clEnqueueReadHostPipeINTEL => super::clEnqueueReadHostPipeINTEL,
-    clEnqueueReadImage => super::clEnqueueReadImage,
-    clEnqueueReleaseEGLObjectsKHR => super::clEnqueueReleaseEGLObjectsKHR,
-    clEnqueueReleaseExternalMemObjectsKHR => super::clEnqueueReleaseExternalMemObjectsKHR,
-    clEnqueueReleaseGLObjects => super::clEnqueueReleaseGLObjects,
-    clEnqueueReleaseGrallocObjectsIMG => super::clEnqueueReleaseGrallocObjectsIMG,
-    clEnqueueReleaseVA_APIMediaSurfacesINTEL => super::clEnqueueReleaseVA_APIMediaSurfacesINTEL,
-    clEnqueueSVMFree => super::clEnqueueSVMFree,
-    clEnqueueSVMFreeARM => super::clEnqueueSVMFreeARM,
-    clEnqueueSVMMap => super::clEnqueueSVMMap,
-    clEnqueueSVMMapARM => super::clEnqueueSVMMapARM,
-    clEnqueueSVMMemFill => super::clEnqueueSVMMemFill,
-    clEnqueueSVMMemFillARM => super::clEnqueueSVMMemFillARM,
-    clEnqueueSVMMemcpy => super::clEnqueueSVMMemcpy,
-    clEnqueueSVMMemcpyARM => super::clEnqueueSVMMemcpyARM,
-    clEnqueueSVMMigrateMem => super::clEnqueueSVMMigrateMem,
-    clEnqueueSVMUnmap => super::clEnqueueSVMUnmap,
-    clEnqueueSVMUnmapARM => super::clEnqueueSVMUnmapARM,
-    clEnqueueSignalSemaphoresKHR => super::clEnqueueSignalSemaphoresKHR,
-    clEnqueueTask => super::clEnqueueTask,
-    clEnqueueThreadTraceCommandAMD => super::clEnqueueThreadTraceCommandAMD,
-    clEnqueueUnmapMemObject => super::clEnqueueUnmapMemObject,
-    clEnqueueWaitForEvents => super::clEnqueueWaitForEvents,
-    clEnqueueWaitSemaphoresKHR => super::clEnqueueWaitSemaphoresKHR,
-    clEnqueueWaitSignalAMD => super::clEnqueueWaitSignalAMD,
-    clEnqueueWriteBuffer => super::clEnqueueWriteBuffer,
-    clEnqueueWriteBufferRect => super::clEnqueueWriteBufferRect,
-    clEnqueueWriteGlobalVariableINTEL => super::clEnqueueWriteGlobalVariableINTEL,
-    clEnqueueWriteHostPipeINTEL => super::clEnqueueWriteHostPipeINTEL,
-    clEnqueueWriteImage => super::clEnqueueWriteImage,
-    clEnqueueWriteSignalAMD => super::clEnqueueWriteSignalAMD,
 }

@@ -1,7 +1,7 @@
 //! OpenCL: in-order gating of every enqueue function.
 //!
-//! - [`table`]: every function in its class.
-//! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up.
+//! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up. Each has its row there,
+//!   under its class; `record.txt` and `no_device_work.txt` have those that are not hooked.
 //! - [`path`]: what all enqueues share: fast path, careful path, marks.
 //! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves, and
 //!   [`dispatch`]: which of them the platform behind a handle implements.
@@ -15,7 +15,6 @@ mod others;
 mod path;
 mod queue;
 mod signatures;
-pub mod table;
 #[allow(clippy::upper_case_acronyms, clippy::type_complexity, unreachable_pub, missing_docs)]
 #[allow(non_upper_case_globals)]
 mod types;
@@ -23,7 +22,7 @@ mod types;
 use xsched_core::XQueue;
 use xsched_proto::wire;
 
-use crate::interpose::Hook;
+use super::Group;
 
 /// In a forked child: what another thread of the parent was changing is forgotten.
 pub(crate) fn forget_if_held() {
@@ -32,8 +31,21 @@ pub(crate) fn forget_if_held() {
     path::forget_if_held();
 }
 
-/// Every hooked function.
-pub(crate) static HOOKS: &[&[&Hook]] = &[enqueue::HOOKS, others::HOOKS];
+/// Every hooked function, in its class.
+pub static HOOKS: &[&Group] = &[
+    &enqueue::KERNELS,
+    &enqueue::MAPS,
+    &enqueue::REGULAR_LAUNCHES,
+    &enqueue::REGULAR_COPIES,
+    &enqueue::REGULAR_ORDERS,
+    &enqueue::LAUNCHES,
+    &enqueue::ORDERS,
+    &others::WAITS,
+    &others::CREATES,
+    &others::DESTROYS,
+    &others::HOST_EVENTS,
+    &others::LOOKUPS,
+];
 
 /// Typed pointers to every function, named like it. They may unwind: what a driver calls back on the caller's stack may
 /// throw through it, and a thread may be cancelled there.

@@ -23,9 +23,9 @@ macro_rules! real {
         real!($name of std::ptr::null_mut(), $missing)
     };
     ($name:ident of $queue:expr, $missing:expr) => {{
-        let mut real = hook::$name.real();
+        let mut real = $name::HOOK.real();
         if real.is_null() {
-            real = api::stray(&hook::$name, $queue);
+            real = api::stray(&$name::HOOK, $queue);
             if real.is_null() {
                 return $missing;
             }
@@ -71,6 +71,8 @@ unsafe extern "C-unwind" fn clWaitForEvents(count: cl_uint, list: *const cl_even
     }
     rc
 }
+
+hooks! { OPENCL, WAITS: Sync; clFinish clWaitForEvents }
 
 /// The queues behind events, where it matters that somebody waits for them.
 fn awaited(real: *mut c_void, count: cl_uint, list: *const cl_event) -> Vec<(&'static XQueue, Waiting)> {
@@ -185,6 +187,8 @@ unsafe extern "C-unwind" fn clReleaseCommandQueue(queue: cl_command_queue) -> cl
     unsafe { function(queue) }
 }
 
+hooks! { OPENCL, DESTROYS: Destroy; clRetainCommandQueue clReleaseCommandQueue }
+
 static REFERENCES: Lock<HashMap<usize, u32>> = Lock::new();
 
 /// The application's own references to the queues it made. The driver's count is of no use: it holds the references
@@ -219,6 +223,8 @@ unsafe extern "C-unwind" fn clSetUserEventStatus(event: cl_event, status: cl_int
     rc
 }
 
+hooks! { OPENCL, HOST_EVENTS: HostEvent; clCreateUserEvent clSetUserEventStatus }
+
 unsafe extern "C-unwind" fn clCreateCommandBufferKHR(
     count: cl_uint,
     queues: *const cl_command_queue,
@@ -234,6 +240,13 @@ unsafe extern "C-unwind" fn clCreateCommandBufferKHR(
         COMMAND_BUFFERS.lock().insert(buffer as usize, queue as usize);
     }
     buffer
+}
+
+hooks! { OPENCL, CREATES: Create;
+    clCreateCommandQueue
+    clCreateCommandQueueWithProperties
+    clCreateCommandQueueWithPropertiesKHR
+    clCreateCommandBufferKHR
 }
 
 /// The queue a command buffer was recorded for, or null.
@@ -269,30 +282,4 @@ unsafe extern "C-unwind" fn clGetExtensionFunctionAddressForPlatform(
     scheduled(name, unsafe { function(platform, name) }, real)
 }
 
-hooks! { OPENCL;
-    clCreateCommandBufferKHR => super::clCreateCommandBufferKHR,
-    clCreateCommandQueue => super::clCreateCommandQueue,
-    clCreateCommandQueueWithProperties => super::clCreateCommandQueueWithProperties,
-    clCreateCommandQueueWithPropertiesKHR => super::clCreateCommandQueueWithPropertiesKHR,
-    clCreateUserEvent => super::clCreateUserEvent,
-    clFinish => super::clFinish,
-    clGetExtensionFunctionAddress => super::clGetExtensionFunctionAddress,
-    clGetExtensionFunctionAddressForPlatform => super::clGetExtensionFunctionAddressForPlatform,
-    clReleaseCommandQueue => super::clReleaseCommandQueue,
-    clRetainCommandQueue => super::clRetainCommandQueue,
-    clSetUserEventStatus => super::clSetUserEventStatus,
-    clWaitForEvents => super::clWaitForEvents,
-}
-
-const _: sig::clFinish = clFinish;
-const _: sig::clWaitForEvents = clWaitForEvents;
-const _: sig::clCreateCommandQueue = clCreateCommandQueue;
-const _: sig::clCreateCommandQueueWithProperties = clCreateCommandQueueWithProperties;
-const _: sig::clCreateCommandQueueWithPropertiesKHR = clCreateCommandQueueWithPropertiesKHR;
-const _: sig::clReleaseCommandQueue = clReleaseCommandQueue;
-const _: sig::clRetainCommandQueue = clRetainCommandQueue;
-const _: sig::clCreateUserEvent = clCreateUserEvent;
-const _: sig::clSetUserEventStatus = clSetUserEventStatus;
-const _: sig::clCreateCommandBufferKHR = clCreateCommandBufferKHR;
-const _: sig::clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
-const _: sig::clGetExtensionFunctionAddressForPlatform = clGetExtensionFunctionAddressForPlatform;
+hooks! { OPENCL, LOOKUPS: Lookup; clGetExtensionFunctionAddress clGetExtensionFunctionAddressForPlatform }

@@ -7,6 +7,7 @@ use std::ffi::c_void;
 
 use crate::interpose::{Hook, resolve};
 use crate::lock::Lock;
+use crate::platform::Group;
 use crate::process;
 
 /// The hooked functions of one copy of a library: its load address, and the address of each.
@@ -15,7 +16,7 @@ type Copy = (usize, Vec<(usize, &'static Hook)>);
 static COPIES: Lock<Vec<Copy>> = Lock::new();
 
 /// A platform's hooks.
-type Hooks = &'static [&'static [&'static Hook]];
+type Hooks = &'static [&'static Group];
 
 /// The hook of the function at `given`, which `giver` handed out.
 fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
@@ -30,8 +31,7 @@ fn hook_at(hooks: Hooks, given: usize, giver: usize) -> Option<&'static Hook> {
     // Not under our lock: the loader has locks of its own.
     let mut functions: Vec<(usize, &'static Hook)> = hooks
         .iter()
-        .copied()
-        .flatten()
+        .flat_map(|group| group.hooks)
         .map(|hook| (resolve::in_scope_of(giver, hook.name) as usize, *hook))
         .filter(|(address, _)| *address != 0)
         .collect();
@@ -59,7 +59,7 @@ pub(crate) fn answered(platform: u8, hooks: Hooks, giver: *mut c_void, found: *m
         }
         // A library that refers to its own functions by name may hand out ours.
         let hook = if resolve::is_ours(*place) {
-            hooks.iter().copied().flatten().copied().find(|hook| hook.exported as usize == *place as usize)
+            hooks.iter().flat_map(|group| group.hooks).copied().find(|hook| hook.exported as usize == *place as usize)
         } else {
             hook_at(hooks, *place as usize, giver as usize)
         };

@@ -1,5 +1,6 @@
-//! What platforms share, which do not know each other. Most of it is CUDA's and HIP's, whose interfaces are alike: commands enter streams, default streams come in two flavours,
-//! captures record, and a word of memory that the device writes tells of completion.
+//! What platforms share; no platform imports another. Most of it is CUDA's and HIP's, whose interfaces are alike: commands
+//! enter streams, default streams come in two flavours, captures record, and a word of memory that the device writes tells
+//! of completion.
 //!
 //! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their
 //!   turn; [`loads`]: code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams
@@ -118,10 +119,10 @@ fn elsewhere(hook: &'static Hook) -> *mut c_void {
 }
 
 /// The address of the library's function behind a hook, and the function: `let (address, function) = real!(name);`.
-/// Needs the platform's `hook`, `sig` and `NOT_INITIALIZED` in scope.
+/// Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.
 macro_rules! real {
     ($name:ident) => {{
-        let real = $crate::platform::shared::behind($crate::interpose::near!(hook::$name));
+        let real = $crate::platform::shared::behind($crate::interpose::near!($name::HOOK));
         if real.is_null() {
             return NOT_INITIALIZED;
         }

@@ -27,14 +27,35 @@ struct KernelHead {
     duration_ns: u64,
 }
 
+/// Typed pointers to the hooked functions, as simdev.h has them.
+#[allow(non_camel_case_types)]
+mod sig {
+    use super::*;
+    pub(super) type simDeviceReset = unsafe extern "C" fn() -> c_int;
+    pub(super) type simDeviceSynchronize = unsafe extern "C" fn() -> c_int;
+    pub(super) type simEventSynchronize = unsafe extern "C" fn(*mut c_void) -> c_int;
+    pub(super) type simFree = unsafe extern "C" fn(*mut c_void) -> c_int;
+    pub(super) type simGetProcAddress = unsafe extern "C" fn(*const std::ffi::c_char, *mut *mut c_void) -> c_int;
+    pub(super) type simHostFree = unsafe extern "C" fn(*mut c_void) -> c_int;
+    pub(super) type simLaunchKernel = unsafe extern "C" fn(*const KernelHead, Stream) -> c_int;
+    pub(super) type simMemcpy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int;
+    pub(super) type simMemcpyAsync = unsafe extern "C" fn(*mut c_void, *const c_void, usize, Stream) -> c_int;
+    pub(super) type simMemset = unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int;
+    pub(super) type simMemsetAsync = unsafe extern "C" fn(*mut c_void, c_int, usize, Stream) -> c_int;
+    pub(super) type simStreamCreate = unsafe extern "C" fn(*mut Stream) -> c_int;
+    pub(super) type simStreamCreateWithPriority = unsafe extern "C" fn(*mut Stream, c_int) -> c_int;
+    pub(super) type simStreamDestroy = unsafe extern "C" fn(Stream) -> c_int;
+    pub(super) type simStreamSynchronize = unsafe extern "C" fn(Stream) -> c_int;
+}
+
 macro_rules! real {
-    ($name:ident as $ty:ty) => {{
-        let real = hook::$name.real();
+    ($name:ident) => {{
+        let real = $name::HOOK.real();
         if real.is_null() {
             return MISSING;
         }
         // SAFETY: the address of the real function of this name, whose signature is simdev.h's.
-        (real, unsafe { std::mem::transmute::<*mut c_void, $ty>(real) })
+        (real, unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) })
     }};
 }
 
@@ -125,7 +146,7 @@ fn first_use(real: *mut c_void, stream: Stream, key: usize) -> Option<Used> {
 }
 
 unsafe extern "C" fn simLaunchKernel(kernel: *const KernelHead, stream: Stream) -> c_int {
-    let (real, function) = real!(simLaunchKernel as unsafe extern "C" fn(*const KernelHead, Stream) -> c_int);
+    let (real, function) = real!(simLaunchKernel);
     let work = || {
         // SAFETY: null or the caller's own kernel, which the library reads too.
         let key = unsafe { kernel.as_ref() }.map_or(0, |k| 1 | (u64::from(k.op) << 1) ^ (k.duration_ns << 4));
@@ -135,35 +156,38 @@ unsafe extern "C" fn simLaunchKernel(kernel: *const KernelHead, stream: Stream) 
     enqueue(real, stream, work, move || unsafe { function(kernel, stream) })
 }
 
+hooks! { SIM, LAUNCHES: Launch; simLaunchKernel }
+
 /// Transfers: key by size, as a power of two.
 fn transfer(size: usize, blocking: bool) -> Work {
     Work { key: 0x8000_0000_0000_0001 | (u64::from(size.max(1).ilog2()) << 8), blocking, ..Work::default() }
 }
 
 unsafe extern "C" fn simMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, stream: Stream) -> c_int {
-    let (real, function) =
-        real!(simMemcpyAsync as unsafe extern "C" fn(*mut c_void, *const c_void, usize, Stream) -> c_int);
+    let (real, function) = real!(simMemcpyAsync);
     // SAFETY: the caller's own arguments.
     enqueue(real, stream, || transfer(size, false), move || unsafe { function(to, from, size, stream) })
 }
 
 unsafe extern "C" fn simMemcpy(to: *mut c_void, from: *const c_void, size: usize) -> c_int {
-    let (real, function) = real!(simMemcpy as unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int);
+    let (real, function) = real!(simMemcpy);
     // SAFETY: the caller's own arguments.
     enqueue(real, std::ptr::null_mut(), || transfer(size, true), move || unsafe { function(to, from, size) })
 }
 
 unsafe extern "C" fn simMemsetAsync(at: *mut c_void, value: c_int, size: usize, stream: Stream) -> c_int {
-    let (real, function) = real!(simMemsetAsync as unsafe extern "C" fn(*mut c_void, c_int, usize, Stream) -> c_int);
+    let (real, function) = real!(simMemsetAsync);
     // SAFETY: the caller's own arguments.
     enqueue(real, stream, || transfer(size, false), move || unsafe { function(at, value, size, stream) })
 }
 
 unsafe extern "C" fn simMemset(at: *mut c_void, value: c_int, size: usize) -> c_int {
-    let (real, function) = real!(simMemset as unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int);
+    let (real, function) = real!(simMemset);
     // SAFETY: the caller's own arguments.
     enqueue(real, std::ptr::null_mut(), || transfer(size, true), move || unsafe { function(at, value, size) })
 }
+
+hooks! { SIM, COPIES: Copy; simMemcpy simMemcpyAsync simMemset simMemsetAsync }
 
 /// The XQueues that a synchronising call waits for.
 type Awaited = Vec<(&'static XQueue, Waiting)>;
@@ -194,31 +218,32 @@ fn of_device(rt: &'static Runtime, real: *mut c_void) -> Vec<&'static XQueue> {
 }
 
 unsafe extern "C" fn simStreamSynchronize(stream: Stream) -> c_int {
-    let (real, function) = real!(simStreamSynchronize as unsafe extern "C" fn(Stream) -> c_int);
+    let (real, function) = real!(simStreamSynchronize);
     let which = |rt: &'static Runtime| key_of(real, stream).and_then(|key| rt.find(key)).into_iter().collect();
     // SAFETY: the caller's own argument.
     synchronise(which, || unsafe { function(stream) })
 }
 
 unsafe extern "C" fn simDeviceSynchronize() -> c_int {
-    let (real, function) = real!(simDeviceSynchronize as unsafe extern "C" fn() -> c_int);
+    let (real, function) = real!(simDeviceSynchronize);
     // SAFETY: no arguments.
     synchronise(|rt| of_device(rt, real), || unsafe { function() })
 }
 
 /// Frees wait for the whole context.
 macro_rules! frees {
-    ($($name:ident)*) => {
+    ($list:ident: $class:ident; $($name:ident)*) => {
         $(
             unsafe extern "C" fn $name(at: *mut c_void) -> c_int {
-                let (real, function) = real!($name as unsafe extern "C" fn(*mut c_void) -> c_int);
+                let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
                 synchronise(|rt| of_device(rt, real), || unsafe { function(at) })
             }
         )*
+        hooks! { SIM, $list: $class; $($name)* }
     };
 }
-frees! { simFree simHostFree }
+frees! { FREES: Sync; simFree simHostFree }
 
 /// Puts a mark after what a queue was given, if there is none.
 fn place_tail(rt: &'static Runtime, api: &Api, xqueue: &'static XQueue) {
@@ -241,7 +266,7 @@ pub(super) fn mark_tail_of(key: usize) {
 
 /// An event may lie anywhere in its stream: its wait only matters for inheritance and says nothing about the rest.
 unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
-    let (real, function) = real!(simEventSynchronize as unsafe extern "C" fn(*mut c_void) -> c_int);
+    let (real, function) = real!(simEventSynchronize);
     // SAFETY: the caller's own argument.
     let wait = || unsafe { function(event) };
     if let Some(rt) = process::running().filter(|rt| !rt.is_watched()) {
@@ -262,6 +287,8 @@ unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
     rc
 }
 
+hooks! { SIM, WAITS: Sync; simStreamSynchronize simDeviceSynchronize simEventSynchronize }
+
 /// A stream was made: register it now, so that rivals know of it before its first command.
 fn made(real: *mut c_void, rc: c_int, stream: *mut Stream) -> c_int {
     if rc == OK && !stream.is_null() && process::platform_enabled(SIM) {
@@ -278,19 +305,21 @@ fn made(real: *mut c_void, rc: c_int, stream: *mut Stream) -> c_int {
 }
 
 unsafe extern "C" fn simStreamCreate(stream: *mut Stream) -> c_int {
-    let (real, function) = real!(simStreamCreate as unsafe extern "C" fn(*mut Stream) -> c_int);
+    let (real, function) = real!(simStreamCreate);
     // SAFETY: the caller's own argument.
     made(real, unsafe { function(stream) }, stream)
 }
 
 unsafe extern "C" fn simStreamCreateWithPriority(stream: *mut Stream, priority: c_int) -> c_int {
-    let (real, function) = real!(simStreamCreateWithPriority as unsafe extern "C" fn(*mut Stream, c_int) -> c_int);
+    let (real, function) = real!(simStreamCreateWithPriority);
     // SAFETY: the caller's own arguments.
     made(real, unsafe { function(stream, priority) }, stream)
 }
 
+hooks! { SIM, CREATES: Create; simStreamCreate simStreamCreateWithPriority }
+
 unsafe extern "C" fn simStreamDestroy(stream: Stream) -> c_int {
-    let (_, function) = real!(simStreamDestroy as unsafe extern "C" fn(Stream) -> c_int);
+    let (_, function) = real!(simStreamDestroy);
     if !stream.is_null() {
         process::guarded("before the end of a stream", || {
             process::running().map(|rt| rt.remove_queue(stream as usize))
@@ -301,7 +330,7 @@ unsafe extern "C" fn simStreamDestroy(stream: Stream) -> c_int {
 }
 
 unsafe extern "C" fn simDeviceReset() -> c_int {
-    let (real, function) = real!(simDeviceReset as unsafe extern "C" fn() -> c_int);
+    let (real, function) = real!(simDeviceReset);
     process::guarded("before a reset", || {
         let rt = process::running()?;
         let device = Api::beside(real)?.device()?;
@@ -315,9 +344,10 @@ unsafe extern "C" fn simDeviceReset() -> c_int {
     unsafe { function() }
 }
 
+hooks! { SIM, DESTROYS: Destroy; simStreamDestroy simDeviceReset }
+
 unsafe extern "C" fn simGetProcAddress(name: *const std::ffi::c_char, found: *mut *mut c_void) -> c_int {
-    let (_, function) =
-        real!(simGetProcAddress as unsafe extern "C" fn(*const std::ffi::c_char, *mut *mut c_void) -> c_int);
+    let (_, function) = real!(simGetProcAddress);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(name, found) };
     if rc == OK && !name.is_null() && !found.is_null() {
@@ -332,20 +362,4 @@ unsafe extern "C" fn simGetProcAddress(name: *const std::ffi::c_char, found: *mu
     rc
 }
 
-hooks! { SIM;
-    simDeviceReset => super::simDeviceReset,
-    simDeviceSynchronize => super::simDeviceSynchronize,
-    simEventSynchronize => super::simEventSynchronize,
-    simFree => super::simFree,
-    simGetProcAddress => super::simGetProcAddress,
-    simHostFree => super::simHostFree,
-    simLaunchKernel => super::simLaunchKernel,
-    simMemcpy => super::simMemcpy,
-    simMemcpyAsync => super::simMemcpyAsync,
-    simMemset => super::simMemset,
-    simMemsetAsync => super::simMemsetAsync,
-    simStreamCreate => super::simStreamCreate,
-    simStreamCreateWithPriority => super::simStreamCreateWithPriority,
-    simStreamDestroy => super::simStreamDestroy,
-    simStreamSynchronize => super::simStreamSynchronize,
-}
+hooks! { SIM, LOOKUPS: Lookup; simGetProcAddress }

@@ -7,17 +7,24 @@
 mod api;
 #[allow(non_snake_case)] // vendor names
 mod hooks;
-pub mod table;
 
 use xsched_core::XQueue;
 use xsched_proto::wire;
 
-use crate::interpose::Hook;
+use super::Group;
 
 pub(crate) use api::forget_all_registrations;
 
-/// Every hooked function.
-pub(crate) static HOOKS: &[&[&Hook]] = &[hooks::HOOKS];
+/// Every hooked function, in its class.
+pub static HOOKS: &[&Group] = &[
+    &hooks::FREES,
+    &hooks::LAUNCHES,
+    &hooks::COPIES,
+    &hooks::WAITS,
+    &hooks::CREATES,
+    &hooks::DESTROYS,
+    &hooks::LOOKUPS,
+];
 
 /// The platform.
 pub struct Sim;
