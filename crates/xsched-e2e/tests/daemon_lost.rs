@@ -4,7 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use xsched_e2e::{Place, Process, now_ns, signal, until};
+use xsched_e2e::{Place, Process, least_of, now_ns, signal, until};
+
+/// What is promised: gates open so long after a daemon hung up, and after it fell silent. The first takes some ms and the second
+/// 0.8 to 0.9 s where the machine is quiet, a batch of kernels included, so that one try of a few is within it on a busy one.
+const HANG_UP: Duration = Duration::from_millis(100);
+const SILENCE: Duration = Duration::from_secs(1);
+/// Tries at either, see [`least_of`].
+const TRIES: u32 = 5;
 
 /// Starts an endless program and holds it.
 fn held(place: &Place) -> Process {
@@ -51,8 +58,7 @@ fn a_held_program_goes_on_when_the_daemon_is_killed_and_finds_the_next_one() {
     let when = now_ns();
     signal(daemon.pid(), Signal::KILL);
     let after = program.progress_after(when);
-    println!("daemon killed: the held program's next batch was done after {after:?}");
-    assert!(after < Duration::from_secs(1));
+    assert!(after < Duration::from_secs(1), "{after:?}");
     assert_eq!(daemon.wait().0, -9);
     program.skip_lines();
     program.progress_after(now_ns());
@@ -66,29 +72,55 @@ fn a_held_program_goes_on_when_the_daemon_is_killed_and_finds_the_next_one() {
     assert!(errors.starts_with("xsched: runs unscheduled until a daemon answers: "), "{errors}");
 }
 
+/// How long after a signal to the daemon a program that an operator holds has done another batch.
+fn time_until_a_held_program_goes_on(sent: Signal) -> Duration {
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut program = held(&place);
+    let when = now_ns();
+    signal(daemon.pid(), sent);
+    program.progress_after(when)
+}
+
+#[test]
+fn gates_open_within_a_tenth_of_a_second_after_a_hang_up() {
+    least_of(TRIES, HANG_UP, "daemon killed: the held program's next batch was done after", || {
+        time_until_a_held_program_goes_on(Signal::KILL)
+    });
+}
+
+#[test]
+fn gates_open_within_a_second_of_silence() {
+    least_of(TRIES, SILENCE, "daemon stopped: the held program's next batch was done after", || {
+        time_until_a_held_program_goes_on(Signal::STOP)
+    });
+}
+
 #[test]
 fn all_programs_of_a_killed_daemon_go_on() {
-    let place = Place::new();
-    let daemon = place.daemon(&["--policy", "hpf"]);
-    let steady = place.sim_program("steady");
-    let mut low = place.run(&["--priority", "low"], &steady, &[]);
-    low.expect("ready");
-    low.progress_after(0);
-    let mut high = place.run(&["--priority", "high"], &steady, &[]);
-    high.expect("ready");
-    high.progress_after(0);
-    place.await_state(low.pid(), "ready");
-    low.skip_lines();
-    let when = now_ns();
-    signal(daemon.pid(), Signal::KILL);
-    let after = low.progress_after(when);
-    println!("daemon killed: the program held for another's sake went on after {after:?}");
-    assert!(after < Duration::from_secs(1));
-    high.progress_after(when);
-    for mut program in [low, high] {
-        program.tell("end");
-        assert_eq!(program.wait().0, 0);
-    }
+    least_of(TRIES, HANG_UP, "daemon killed: the program held for another's sake went on after", || {
+        let place = Place::new();
+        let daemon = place.daemon(&["--policy", "hpf"]);
+        let steady = place.sim_program("steady");
+        let mut low = place.run(&["--priority", "low"], &steady, &[]);
+        low.expect("ready");
+        low.progress_after(0);
+        let mut high = place.run(&["--priority", "high"], &steady, &[]);
+        high.expect("ready");
+        high.progress_after(0);
+        place.await_state(low.pid(), "ready");
+        low.skip_lines();
+        let when = now_ns();
+        signal(daemon.pid(), Signal::KILL);
+        let after = low.progress_after(when);
+        assert!(after < Duration::from_secs(1), "{after:?}");
+        high.progress_after(when);
+        for mut program in [low, high] {
+            program.tell("end");
+            assert_eq!(program.wait().0, 0);
+        }
+        after
+    });
 }
 
 /// Processor time that the agent thread of a program has used, in ticks of 10 ms.
@@ -135,8 +167,7 @@ fn a_held_program_goes_on_when_the_daemon_stops_and_a_late_daemon_closes_nothing
     let when = now_ns();
     signal(daemon.pid(), Signal::STOP);
     let after = program.progress_after(when);
-    println!("daemon stopped: the held program's next batch was done after {after:?}");
-    assert!(after < Duration::from_secs(3));
+    assert!(after < Duration::from_secs(3), "{after:?}");
     program.skip_lines();
     program.progress_after(now_ns());
     let awake = now_ns();

@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use xsched_e2e::{Place, Process, now_ns, signal, until};
+use xsched_e2e::{Place, Process, least_of, now_ns, signal, until};
+
+/// Until another program has done a batch (two of 1.6 ms are under way), once the one with the device is gone, stopped or back:
+/// a hang-up is seen at once, want of progress after 20 ms. The rest is for processes to wake up on a busy machine.
+const GOES_ON: Duration = Duration::from_millis(50);
+/// Tries at that, see [`least_of`].
+const TRIES: u32 = 5;
 
 /// A low program, held back by a high one.
 fn pair(place: &Place) -> (Process, Process) {
@@ -29,17 +35,19 @@ fn end(mut program: Process) {
 fn the_other_goes_on_when_the_one_with_the_device_is_killed() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
-    let (mut low, high) = pair(&place);
-    let when = now_ns();
-    signal(high.pid(), Signal::KILL);
-    let after = low.progress_after(when);
-    println!("high killed: low's next batch was done after {after:?}");
-    assert!(after < Duration::from_secs(1));
-    let gone = high.pid();
-    assert_eq!(high.wait().0, -9);
-    until("nothing of it is shown", || place.program(gone).is_none());
-    end(low);
-    until("nothing is shown", || place.ps().unwrap()["programs"].as_array().unwrap().is_empty());
+    least_of(TRIES, GOES_ON, "high killed: low's next batch was done after", || {
+        let (mut low, high) = pair(&place);
+        let when = now_ns();
+        signal(high.pid(), Signal::KILL);
+        let after = low.progress_after(when);
+        assert!(after < Duration::from_secs(1), "{after:?}");
+        let gone = high.pid();
+        assert_eq!(high.wait().0, -9);
+        until("nothing of it is shown", || place.program(gone).is_none());
+        end(low);
+        until("nothing is shown", || place.ps().unwrap()["programs"].as_array().unwrap().is_empty());
+        after
+    });
 }
 
 #[test]
@@ -47,18 +55,25 @@ fn the_other_goes_on_when_the_one_with_the_device_is_stopped() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
     let (mut low, mut high) = pair(&place);
-    let when = now_ns();
-    signal(high.pid(), Signal::STOP);
-    let after = low.progress_after(when);
-    println!("high stopped: low's next batch was done after {after:?}");
-    assert!(after < Duration::from_secs(1));
-    low.progress_after(now_ns() + 200_000_000);
-    let when = now_ns();
-    signal(high.pid(), Signal::CONT);
-    let after = high.progress_after(when);
-    println!("high continued: its next batch was done after {after:?}");
-    assert!(after < Duration::from_secs(1));
-    place.await_state(low.pid(), "ready");
+    least_of(
+        TRIES,
+        GOES_ON,
+        "high stopped, then continued: the longer time until a batch of the other was done",
+        || {
+            let when = now_ns();
+            signal(high.pid(), Signal::STOP);
+            let after = low.progress_after(when);
+            low.progress_after(now_ns() + 200_000_000);
+            let when = now_ns();
+            signal(high.pid(), Signal::CONT);
+            let back = high.progress_after(when);
+            assert!(after.max(back) < Duration::from_secs(1), "{after:?} {back:?}");
+            place.await_state(low.pid(), "ready");
+            low.skip_lines();
+            high.skip_lines();
+            after.max(back)
+        },
+    );
     end(high);
     end(low);
 }

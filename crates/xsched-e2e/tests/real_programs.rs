@@ -48,11 +48,17 @@ fn promised(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
     until("both work", || [high, low].iter().all(|pid| place.launches(*pid) > 50));
     let entry = place.program(low).expect("attached");
     assert_eq!((&entry["class"], &entry["class_from"]), (&json!("low"), &json!("rule")));
-    let before = [high, low].map(|pid| place.launches(pid));
+    let used = || [high, low].map(|pid| place.group(pid).expect("a group")["device_us"].as_f64().expect("a number"));
+    let (before, used_before) = ([high, low].map(|pid| place.launches(pid)), used());
     until("both get on", || place.launches(high) >= before[0] + 4000 && place.launches(low) >= before[1] + 4000);
     let made = [place.launches(high) - before[0], place.launches(low) - before[1]];
-    println!("launches of high and low: {made:?}");
-    // 40 % of the time; how many launches that makes depends on the device, and on who else uses the processors.
+    let now = used();
+    let time = [now[0] - used_before[0], now[1] - used_before[1]];
+    let share = 100.0 * time[1] / (time[0] + time[1]);
+    println!("launches of high and low: {made:?}; device time of low: {share:.1} %");
+    // Within two points: a window of this length begins and ends within a turn.
+    assert!(share >= 38.0, "{share:.1} % of the device time");
+    // How many launches that makes depends on the device, and on what else uses the processors.
     assert!(made[1] * 7 > made[0], "{made:?}");
     (daemon, programs)
 }

@@ -118,11 +118,16 @@ impl Place {
 
     /// Starts so many simulated devices, served by one process, if there are none.
     pub fn devices(&self, count: u32) {
+        self.devices_with(count, &[]);
+    }
+
+    /// The same, with such variables.
+    pub fn devices_with(&self, count: u32, variables: &[(&str, &str)]) {
         let mut device = self.device.lock().unwrap_or_else(|e| e.into_inner());
         if device.is_none() {
             let socket = self.join("sim.sock");
             let mut command = self.xsched(&["sim-device", "--socket", socket.to_str().expect("text")]);
-            command.env("SIMDEV_DEVICES", count.to_string());
+            command.env("SIMDEV_DEVICES", count.to_string()).envs(variables.iter().copied());
             *device = Some(Process::start(command));
             until("the device answers", || socket.exists());
         }
