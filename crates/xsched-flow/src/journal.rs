@@ -74,21 +74,6 @@ impl Record {
 
     /// The same ask with the answer that the models give now.
     pub fn answered_now(&self) -> Record {
-        let lessons =
-            |fences: &[(Fence, Option<u64>)],
-             learn: &dyn Fn(&[Fence], &dyn Fn(u64) -> Option<u64>, &mut dyn FnMut(Lesson))| {
-                let plain: Vec<Fence> = fences.iter().map(|(fence, _)| *fence).collect();
-                // A lesson on a kind of which nothing was known makes it known.
-                let known: BTreeMap<u64, Option<u64>> =
-                    fences.iter().map(|(fence, known)| (fence.key, *known)).collect();
-                let (known, learned) = (RefCell::new(known), RefCell::new(Vec::new()));
-                learn(&plain, &|key| known.borrow().get(&key).copied().flatten(), &mut |lesson| {
-                    let (Lesson::Sample { key, ns, .. } | Lesson::Lower { key, ns }) = lesson;
-                    known.borrow_mut().entry(key).or_default().get_or_insert(ns);
-                    learned.borrow_mut().push(lesson);
-                });
-                learned.into_inner()
-            };
         match self.clone() {
             Record::AtGate(ask, issued, _) => Record::AtGate(ask, issued, admission::at_gate(&ask, || issued)),
             Record::Fits(budget, in_flight, estimate_ns, consumed_ns, _) => {
@@ -101,12 +86,12 @@ impl Record {
             Record::Sample(cell, ns, exclusive, _) => Record::Sample(cell, ns, exclusive, cell.sample(ns, exclusive)),
             Record::Lower(cell, ns, _) => Record::Lower(cell, ns, cell.lower(ns)),
             Record::Learn(seen, fences, _) => {
-                let learned = lessons(&fences, &|plain, known, learns| estimate::learn(&seen, plain, known, learns));
+                let learned = lessons(&fences, |plain, known, learns| estimate::learn(&seen, plain, known, learns));
                 Record::Learn(seen, fences, learned)
             }
             Record::Pace(pace, seen, fences, next, measurable, ..) => {
                 let after = RefCell::new(pace);
-                let learned = lessons(&fences, &|plain, known, learns| {
+                let learned = lessons(&fences, |plain, known, learns| {
                     *after.borrow_mut() =
                         estimate::learn_pace(pace, &seen, plain, next.as_ref(), measurable, known, learns);
                 });
@@ -133,6 +118,23 @@ impl Record {
             }
         }
     }
+}
+
+/// What a model learns from fences of whose kinds this was known.
+fn lessons(
+    fences: &[(Fence, Option<u64>)],
+    learn: impl FnOnce(&[Fence], &dyn Fn(u64) -> Option<u64>, &mut dyn FnMut(Lesson)),
+) -> Vec<Lesson> {
+    let plain: Vec<Fence> = fences.iter().map(|(fence, _)| *fence).collect();
+    // A lesson on a kind of which nothing was known makes it known.
+    let known: BTreeMap<u64, Option<u64>> = fences.iter().map(|(fence, known)| (fence.key, *known)).collect();
+    let (known, mut learned) = (RefCell::new(known), Vec::new());
+    learn(&plain, &|key| known.borrow().get(&key).copied().flatten(), &mut |lesson| {
+        let (Lesson::Sample { key, ns, .. } | Lesson::Lower { key, ns }) = lesson;
+        known.borrow_mut().entry(key).or_default().get_or_insert(ns);
+        learned.push(lesson);
+    });
+    learned
 }
 
 /// Appends a record to a journal.
