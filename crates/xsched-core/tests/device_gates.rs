@@ -122,7 +122,9 @@ fn what_loads_code_is_not_given_while_the_gate_is_closed() {
     close(rt);
     assert!(launch(rt, 16, KERNEL).ahead);
     let loads = std::thread::spawn(move || launch(rt, 16, Work { loads: true, ..KERNEL }));
+    let deadline = xsched_core::now_ns() + 20_000_000_000;
     while rt.gate_waits() == 0 {
+        assert!(xsched_core::now_ns() < deadline, "it comes to the gate");
         assert!(!loads.is_finished(), "it waits at the gate");
         std::thread::yield_now();
     }

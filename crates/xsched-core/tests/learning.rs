@@ -80,6 +80,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     let mut rounds = 0;
     while words.longest_us.load(SeqCst) == 0 {
         rounds += 1;
+        assert!(rounds <= 10, "it is still not known");
         // After a wait the device comes to the short one at once.
         passes(give(22));
         give(21);
@@ -111,7 +112,9 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
     let look = || assert!(!queue.is_held_on_device(rt));
     let until = |at: Instant| while Instant::now() < at {};
     // Seen complete by themselves, some time ago: 50 µs.
+    let deadline = Instant::now() + Duration::from_secs(20);
     while rt.expected_ns(31).is_none_or(|ns| ns > 70_000) {
+        assert!(Instant::now() < deadline, "{:?} ns", rt.expected_ns(31));
         let number = give(31);
         until(Instant::now() + Duration::from_micros(50));
         queue.slot(rt).completed_word.store(number.unwrap_or(0), SeqCst);

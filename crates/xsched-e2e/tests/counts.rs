@@ -43,11 +43,8 @@ fn ps_shows_exactly_what_a_living_program_has_given() {
     let mut program = place.run(&[], &program, &[]);
     program.expect("ready");
     program.tell("go on");
-    let launched = loop {
-        if let Some(n) = program.line().strip_prefix(&format!("launched {} ", program.pid())) {
-            break n.parse::<u64>().unwrap();
-        }
-    };
+    let prefix = format!("launched {} ", program.pid());
+    let launched = program.find("its count", |line| line.strip_prefix(&prefix).map(|n| n.parse::<u64>().unwrap()));
     assert_eq!(place.group(program.pid()).unwrap()["launches"], launched);
     program.tell("end");
     let pid = program.pid();

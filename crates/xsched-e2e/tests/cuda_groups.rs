@@ -131,11 +131,7 @@ fn steady(gpu: &Gpu, options: &[&str]) -> Process {
 /// How far the less urgent thread has come.
 fn low(program: &mut Process) -> u64 {
     program.tell("count");
-    loop {
-        if let Some(n) = program.line().strip_prefix("low ") {
-            return n.parse().unwrap();
-        }
-    }
+    program.find("its count", |line| line.strip_prefix("low ").map(|n| n.parse().unwrap()))
 }
 
 /// A program with an urgent thread, and one that is not.
@@ -302,7 +298,7 @@ fn ranks_of_a_job_are_held_all_or_none() {
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let mut program = gpu.run(&["--job", "ranks"], &gpu.program("groups_ranks"), &["2000"]);
     let ranks = [0, 1].map(|_| program.line().strip_prefix("pid ").unwrap().parse::<u32>().unwrap());
-    while !program.line().starts_with("rank ") {}
+    program.find("a line of a rank", |line| line.starts_with("rank ").then_some(()));
     let mut rival = steady(&gpu, &["--priority", "high"]);
     // Nobody competes for the second device, yet what runs there would wait for the first.
     until("both are held", || {

@@ -6,11 +6,8 @@ use xsched_e2e::{Gpu, HipGpu, Place, Process, is_asleep, until};
 /// A thread of the program that does what it was told.
 fn does(program: &mut Process, what: &str) -> u32 {
     program.tell(what);
-    loop {
-        if let Some(tid) = program.line().strip_prefix(&format!("{what} ")) {
-            return tid.parse().unwrap();
-        }
-    }
+    let prefix = format!("{what} ");
+    program.find(what, |line| line.strip_prefix(&prefix).map(|tid| tid.parse().unwrap()))
 }
 
 /// Suspends a program and has a thread of it launch something.

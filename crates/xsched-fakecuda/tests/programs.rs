@@ -1,9 +1,10 @@
 //! The C programs of testing/cuda/c, which also run on a real driver, with this one as `libcuda.so.1`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use xsched_testkit::finish;
 
 /// Longer than any program takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -54,7 +55,7 @@ impl Bench {
 
     /// Runs a program; all its checks must hold. What it left in the stats.
     fn check(&self, mut command: Command) -> serde_json::Value {
-        let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), LIMIT);
         let text = String::from_utf8_lossy(&output.stdout);
         let failed: Vec<&str> = text.lines().filter(|line| !line.starts_with("ok ")).collect();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -80,27 +81,6 @@ impl Drop for Bench {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// Waits for the end of a process, and ends it if it hangs.
-fn finish(mut child: Child) -> Output {
-    let mut pipe = child.stdout.take().unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        pipe.read_to_end(&mut text).map(|_| text)
-    });
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > LIMIT {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("hangs\n{}", String::from_utf8_lossy(&reader.join().unwrap().unwrap()));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let mut output = child.wait_with_output().unwrap();
-    output.stdout = reader.join().unwrap().unwrap();
-    output
 }
 
 fn source(name: &str) -> PathBuf {

@@ -12,7 +12,7 @@ mod wait;
 pub use gpu::Gpu;
 pub use hip::HipGpu;
 pub use place::{Place, beside};
-pub use process::{Process, now_ns};
+pub use process::{Process, finish, now_ns};
 pub use wait::{TIMEOUT, is_alive, is_asleep, least_of, until};
 
 use rustix::process::{Pid, Signal, kill_process};

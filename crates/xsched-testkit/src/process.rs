@@ -1,8 +1,8 @@
 //! A program that is talked to by lines, and ended with its test.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -16,6 +16,36 @@ use crate::TIMEOUT;
 pub fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Waits for the end of a program that ends by itself, and reads what it says meanwhile. Ends it if it hangs.
+#[track_caller]
+pub fn finish(mut child: Child, limit: Duration) -> Output {
+    fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // What came before an error is shown all the same.
+            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
+            text
+        })
+    }
+    let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break Some(status);
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("a child");
+            child.wait().expect("a child");
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let (stdout, stderr) = (out.join().expect("a reader"), err.join().expect("a reader"));
+    let said = || [&stdout, &stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+    let status = status.unwrap_or_else(|| panic!("hangs\n{}", said()));
+    Output { status, stdout, stderr }
 }
 
 /// A running program.
@@ -76,7 +106,7 @@ impl Process {
 
     /// Reads lines until one is what is wanted, before the deadline.
     #[track_caller]
-    fn find<T>(&mut self, what: &str, mut wanted: impl FnMut(&str) -> Option<T>) -> T {
+    pub fn find<T>(&mut self, what: &str, mut wanted: impl FnMut(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(found) = wanted(&self.line()) {

@@ -1,10 +1,11 @@
 //! A command that knows nothing of the machine's own xsched: its folders, sockets and variables are a test's own.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+
+pub use xsched_testkit::{is_alive as alive, until};
 
 /// A folder for one test, and what is found in it.
 pub struct Place {
@@ -86,21 +87,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.end_daemon();
-    }
-}
-
-/// Whether a process exists and is no zombie.
-pub fn alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
-}
-
-/// Waits until something is so.
-pub fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !so() {
-        assert!(Instant::now() < deadline, "waited 20 s: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -84,17 +84,8 @@ impl Drop for Bench {
 }
 
 /// Waits for the end of a process, and ends it if it hangs.
-pub(crate) fn finish(mut child: Child) -> Output {
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > LIMIT {
-            child.kill().unwrap();
-            let output = child.wait_with_output().unwrap();
-            panic!("hangs\n{}", String::from_utf8_lossy(&output.stderr));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().unwrap()
+pub(crate) fn finish(child: Child) -> Output {
+    xsched_testkit::finish(child, LIMIT)
 }
 
 /// libsimdev.so of this build: cargo makes it for the tests of its package.
