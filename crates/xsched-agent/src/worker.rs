@@ -470,7 +470,7 @@ impl Worker {
             }
             let index = usize::from(group.index());
             let word = rt.segment().groups[index].gate.load(Acquire);
-            if word & (gate::QUIET | gate::DETACHED) != 0 {
+            if word & (gate::MUST_ANNOUNCE | gate::DETACHED) != 0 {
                 continue;
             }
             let held_inside = group.is_held_inside(rt);
@@ -490,7 +490,7 @@ impl Worker {
             }
             // Without rivals, or where the device tells of marked commands only and perhaps of none: whoever launched
             // nothing for a while is idle.
-            if word & gate::WATCHED == 0 || group.is_polled(rt) {
+            if word & gate::CONTENDED == 0 || group.is_polled(rt) {
                 any_coarse = true;
                 if coarse {
                     let launches = Some(group.launches(rt));
@@ -500,7 +500,7 @@ impl Worker {
                     }
                 }
             }
-            if word & gate::WATCHED == 0 {
+            if word & gate::CONTENDED == 0 {
                 continue;
             }
             any_coarse = true;

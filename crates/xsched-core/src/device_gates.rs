@@ -52,12 +52,12 @@ impl Group {
             };
             let loose = bypasses(&ask);
             journal::record(|| Record::Bypasses(ask, loose));
-            if loose == (word & gate::LOOSE != 0) {
+            if loose == (word & gate::DEVICE_GATES_BYPASSED != 0) {
                 return;
             }
             // Looked at again when that is done: another thread may have begun to load meanwhile, and found them open.
-            word = match slot.gate.compare_exchange(word, word ^ gate::LOOSE, SeqCst, SeqCst) {
-                Ok(before) => before ^ gate::LOOSE,
+            word = match slot.gate.compare_exchange(word, word ^ gate::DEVICE_GATES_BYPASSED, SeqCst, SeqCst) {
+                Ok(before) => before ^ gate::DEVICE_GATES_BYPASSED,
                 Err(now) => now,
             };
         }

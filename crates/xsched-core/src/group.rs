@@ -5,9 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, gate, length, state};
 
-use xsched_flow::activity::{
-    Draining, Emptied, emptied, grace_left_ns, is_asked, is_contended, is_draining, is_late, next_grace_ns,
-};
+use xsched_flow::activity::{Draining, Emptied, emptied, grace_left_ns, is_asked, is_draining, is_late, next_grace_ns};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FIRST_GRACE_NS, GATE_LOOK_NS, LENGTHS_NS};
 
@@ -125,7 +123,7 @@ impl Group {
     /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
         let slot = self.slot(rt);
-        if slot.gate.fetch_and(!gate::QUIET, AcqRel) & gate::QUIET == 0 {
+        if slot.gate.fetch_and(!gate::MUST_ANNOUNCE, AcqRel) & gate::MUST_ANNOUNCE == 0 {
             return;
         }
         slot.ready_at_ns.store(now_ns(), Relaxed);
@@ -161,7 +159,7 @@ impl Group {
     /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
     /// wants to know at once: the agent's rare looks are enough, and cost the program nothing.
     pub fn settle(&self, rt: &Runtime) {
-        if self.is_watched(rt) {
+        if self.is_contended(rt) {
             self.settle_alone(rt);
         }
     }
@@ -170,7 +168,7 @@ impl Group {
     pub(crate) fn settle_alone(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         let word = slot.gate.load(Acquire);
-        let quiet = word & gate::QUIET != 0;
+        let quiet = word & gate::MUST_ANNOUNCE != 0;
         let (complete, waiters) = (quiet || rt.is_quiet(self), self.waiting.load(Acquire));
         let in_grace = self.armed_at.load(Relaxed) != 0;
         let answer = emptied(word, complete, waiters, in_grace);
@@ -217,8 +215,8 @@ impl Group {
     }
 
     /// Whether somebody else shares the device, as a daemon says that is there: what one said that is gone does not count.
-    pub fn is_watched(&self, rt: &Runtime) -> bool {
-        is_contended(self.slot(rt).gate.load(Acquire))
+    pub fn is_contended(&self, rt: &Runtime) -> bool {
+        xsched_flow::activity::is_contended(self.slot(rt).gate.load(Acquire))
     }
 
     /// Time left until it is to be decided whether the group is idle, in ns; `None` if it is not drained, is known as idle
@@ -246,20 +244,20 @@ impl Group {
             self.armed_at.store(0, Relaxed);
             return None;
         }
-        slot.gate.fetch_or(gate::QUIET, AcqRel);
+        slot.gate.fetch_or(gate::MUST_ANNOUNCE, AcqRel);
         // A launch counts itself before it looks at the gate. After this barrier either its count is visible here,
-        // or it sees QUIET and announces itself.
+        // or it sees MUST_ANNOUNCE and announces itself.
         rt.barrier();
         if rt.launches_of(self) != before || (exact && !rt.is_quiet(self)) || self.waiting.load(Acquire) > 0 {
-            slot.gate.fetch_and(!gate::QUIET, AcqRel);
+            slot.gate.fetch_and(!gate::MUST_ANNOUNCE, AcqRel);
             self.armed_at.store(0, Relaxed);
             return None;
         }
         self.armed_at.store(0, Relaxed);
         slot.state.store(state::IDLE, Release);
         rt.idles.fetch_add(exact.into(), Relaxed);
-        // The launch that saw QUIET may have announced READY just before this store: put it back.
-        if slot.gate.load(Acquire) & gate::QUIET == 0 {
+        // The launch that saw MUST_ANNOUNCE may have announced READY just before this store: put it back.
+        if slot.gate.load(Acquire) & gate::MUST_ANNOUNCE == 0 {
             slot.state.store(state::READY, Release);
         }
         rt.notify_daemon();
@@ -357,7 +355,7 @@ impl Group {
     /// more: it stands open from now on, and the group is idle.
     pub(crate) fn abandon(&self, rt: &Runtime) {
         let slot = self.slot(rt);
-        slot.gate.fetch_or(gate::DETACHED | gate::QUIET, AcqRel);
+        slot.gate.fetch_or(gate::DETACHED | gate::MUST_ANNOUNCE, AcqRel);
         slot.state.store(state::IDLE, Release);
         self.armed_at.store(0, Relaxed);
         rt.notify_daemon();
@@ -377,7 +375,7 @@ impl Group {
             Registration::Attached => {
                 // Told as idle to the new daemon; the next launch announces itself.
                 slot.state.store(state::IDLE, Release);
-                slot.gate.fetch_or(gate::QUIET, AcqRel);
+                slot.gate.fetch_or(gate::MUST_ANNOUNCE, AcqRel);
                 slot.gate.fetch_and(!gate::DETACHED, AcqRel);
                 rt.registered.store(true, Release);
                 // Somebody may have launched meanwhile and be busy: look soon.

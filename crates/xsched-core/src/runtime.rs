@@ -229,7 +229,7 @@ impl Runtime {
         let group = self.groups.get(index)?;
         let slot = group.slot(self);
         let inspect = if inspect::is_on() { gate::INSPECT } else { 0 };
-        slot.gate.store(gate::DETACHED | gate::QUIET | inspect, Relaxed);
+        slot.gate.store(gate::DETACHED | gate::MUST_ANNOUNCE | inspect, Relaxed);
         slot.system.store(u32::from(key.system), Relaxed);
         slot.lent_priority.store(i32::MIN, Relaxed);
         slot.state.store(state::IDLE, Relaxed);
@@ -460,7 +460,7 @@ impl Runtime {
                 group.try_idle(self, true);
             }
         }
-        let often = if word & gate::WATCHED != 0 { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
+        let often = if word & gate::CONTENDED != 0 { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
         Some(group.grace_left_ns(now_ns()).map_or(often, |ns| ns.min(often)))
     }
 
@@ -711,8 +711,8 @@ impl Runtime {
     }
 
     /// Whether some group shares its device with another.
-    pub fn is_watched(&self) -> bool {
-        self.groups().any(|g| g.is_watched(self))
+    pub fn is_contended(&self) -> bool {
+        self.groups().any(|g| g.is_contended(self))
     }
 
     /// Whether [`Runtime::detach`] was called since the last [`Runtime::attach`].

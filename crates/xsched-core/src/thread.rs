@@ -230,7 +230,7 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
     if entry.key != key || known.counter.stamp.load(Relaxed) != entry.stamp {
         return Err(Held::Unknown);
     }
-    // Count, then look: whoever sets QUIET and issues a barrier either sees the count or is seen (see
+    // Count, then look: whoever sets MUST_ANNOUNCE and issues a barrier either sees the count or is seen (see
     // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
     let launches = &known.counter.launches;
     launches.store(launches.load(Relaxed).wrapping_add(1), Relaxed);
@@ -270,9 +270,9 @@ pub fn enter(key: usize) -> Entered {
 /// Whether a gate stands open for as much as anybody launches, beside rivals or not.
 fn is_open_unbounded(slot: &GroupSlot) -> bool {
     // Who is watched by nobody is bounded by nothing. Where call sites are looked at, that was done.
-    let word = slot.gate.load(Relaxed) & !(gate::SOLO | gate::LOOSE | gate::INSPECT);
+    let word = slot.gate.load(Relaxed) & !(gate::EXCLUSIVE | gate::DEVICE_GATES_BYPASSED | gate::INSPECT);
     word == gate::GRANTED
-        || word == gate::GRANTED | gate::WATCHED
+        || word == gate::GRANTED | gate::CONTENDED
             && slot.bound_us.load(Relaxed) == 0
             && slot.bound_commands.load(Relaxed) == 0
 }
@@ -363,8 +363,8 @@ pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     group.waiting.fetch_add(1, SeqCst);
     current().waits.set(u32::from(group.index) + 1);
     // Its launch is counted nowhere until it may go on, so the agent may have called the group idle just now, and whoever
-    // decides would let it wait for ever. The agent looks at who waits after it set QUIET, we look at QUIET after that.
-    if group.slot(rt).gate.load(SeqCst) & gate::QUIET != 0 {
+    // decides would let it wait for ever. The agent looks at who waits after it set MUST_ANNOUNCE, we look at MUST_ANNOUNCE after that.
+    if group.slot(rt).gate.load(SeqCst) & gate::MUST_ANNOUNCE != 0 {
         group.announce(rt);
         rt.poke_if_due();
     }

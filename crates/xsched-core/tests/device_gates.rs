@@ -21,7 +21,7 @@ fn at_level(level: u32) -> &'static Runtime {
 }
 
 fn is_loose(rt: &Runtime) -> bool {
-    rt.segment().groups[0].gate.load(SeqCst) & gate::LOOSE != 0
+    rt.segment().groups[0].gate.load(SeqCst) & gate::DEVICE_GATES_BYPASSED != 0
 }
 
 /// What the agent does each time that it is woken, as by a new group.
@@ -38,7 +38,7 @@ fn those_inside_commands_open_when_the_process_has_several_groups_though_nothing
     with_queue(rt, 32, 1);
     look(rt);
     assert!(is_loose(rt));
-    assert_eq!(rt.segment().groups[1].gate.load(SeqCst) & gate::LOOSE, 0, "nothing waits for its word");
+    assert_eq!(rt.segment().groups[1].gate.load(SeqCst) & gate::DEVICE_GATES_BYPASSED, 0, "nothing waits for its word");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn in_company() -> &'static Runtime {
     rt.attach(std::ptr::null_mut());
     rt.segment().groups[0].bound_us.store(50, SeqCst);
     rt.groups().next().expect("a group").set_registration(rt, Registration::Attached);
-    rt.segment().groups[0].gate.fetch_or(gate::WATCHED, SeqCst);
+    rt.segment().groups[0].gate.fetch_or(gate::CONTENDED, SeqCst);
     open(rt);
     rt
 }

@@ -60,7 +60,7 @@ fn only_what_the_thread_itself_used_and_no_default_stream() {
     }
     for group in rt.groups() {
         group.set_registration(rt, Registration::Attached);
-        words(rt, group.index()).fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+        words(rt, group.index()).fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     }
     for key in [16, 48] {
         launch(rt, key);

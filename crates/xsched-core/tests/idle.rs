@@ -67,7 +67,7 @@ fn waits_of_a_program_that_is_alone_wake_nobody() {
 /// With a rival it must be known soon that the device is free.
 #[test]
 fn waits_beside_a_rival_lead_to_a_decision() {
-    let (rt, queue) = granted(gate::WATCHED);
+    let (rt, queue) = granted(gate::CONTENDED);
     assert!(work(rt, queue, 1) > 0);
     assert!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()).is_some());
 }
@@ -75,23 +75,23 @@ fn waits_beside_a_rival_lead_to_a_decision() {
 /// The agent once ran without pause, waiting for a decision that it had nobody left to make for.
 #[test]
 fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
-    let (rt, queue) = granted(gate::WATCHED);
+    let (rt, queue) = granted(gate::CONTENDED);
     let group = rt.groups().next().expect("its group");
     let due = || group.idle_due_ns(rt, xsched_core::now_ns());
     assert!(work(rt, queue, 1) > 0);
     assert!(due().is_some());
     // As when another thread's wait ends just when the agent has decided.
-    rt.segment().groups[0].gate.fetch_or(gate::QUIET, SeqCst);
+    rt.segment().groups[0].gate.fetch_or(gate::MUST_ANNOUNCE, SeqCst);
     assert_eq!(due(), None);
-    rt.segment().groups[0].gate.fetch_and(!gate::QUIET, SeqCst);
+    rt.segment().groups[0].gate.fetch_and(!gate::MUST_ANNOUNCE, SeqCst);
     assert!(due().is_some());
     rt.detach();
     assert_eq!(due(), None);
-    assert!(!rt.is_watched(), "what a daemon said that is gone does not count");
+    assert!(!rt.is_contended(), "what a daemon said that is gone does not count");
     assert_eq!(work(rt, queue, 100), 0, "waits wake nobody");
     rt.attach(std::ptr::null_mut());
     group.set_registration(rt, Registration::Attached);
-    assert!(rt.is_watched());
+    assert!(rt.is_contended());
     assert!(work(rt, queue, 1) > 0);
     assert!(due().is_some());
 }
@@ -99,7 +99,7 @@ fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
 /// After its beginning, a program that nothing bounds is followed by one command in 32 and one more in 128.
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {
-    let (rt, _) = granted(gate::WATCHED);
+    let (rt, _) = granted(gate::CONTENDED);
     assert!((0..256).all(|_| is_careful(rt)));
     assert_eq!((0..1280).filter(|_| is_careful(rt)).count(), 40 + 10);
     assert_eq!(rt.groups().next().expect("its group").launches(rt), 256 + 1280);
@@ -108,7 +108,7 @@ fn who_is_not_held_is_followed_now_and_then() {
 /// Nobody who is bounded goes by uncounted.
 #[test]
 fn who_is_held_is_followed_command_by_command() {
-    let (rt, _) = granted(gate::WATCHED);
+    let (rt, _) = granted(gate::CONTENDED);
     rt.segment().groups[0].bound_commands.store(1 << 20, SeqCst);
     assert!((0..1000).all(|_| is_careful(rt)));
 }
@@ -117,7 +117,7 @@ fn who_is_held_is_followed_command_by_command() {
 /// not announce itself, and a rival keep the device until the daemon looks again.
 #[test]
 fn a_launch_after_a_stall_tells_the_daemon_once() {
-    let (rt, _) = granted(gate::WATCHED);
+    let (rt, _) = granted(gate::CONTENDED);
     (0..300).for_each(|_| _ = is_careful(rt));
     let told = || {
         let mut count = [0; 8];
@@ -126,7 +126,7 @@ fn a_launch_after_a_stall_tells_the_daemon_once() {
     };
     told();
     let word = &rt.segment().groups[0].gate;
-    assert_eq!(word.fetch_or(gate::STALLED, SeqCst) & gate::QUIET, 0, "it never said that it is idle");
+    assert_eq!(word.fetch_or(gate::STALLED, SeqCst) & gate::MUST_ANNOUNCE, 0, "it never said that it is idle");
     assert!(is_careful(rt));
     assert_eq!((told(), word.load(SeqCst) & gate::STALLED), (1, 0));
     (0..300).for_each(|_| _ = is_careful(rt));
@@ -138,7 +138,7 @@ fn spec() -> Option<QueueSpec> {
 }
 
 /// One thread launches, another declares the group idle again and again. A launch that went by the open gate and left
-/// the group both idle in the daemon's eyes and not QUIET slipped by: the daemon believes the device to be free, and
+/// the group both idle in the daemon's eyes and not MUST_ANNOUNCE slipped by: the daemon believes the device to be free, and
 /// no later launch would tell it otherwise.
 #[test]
 fn no_launch_slips_by_a_group_that_was_declared_idle() {
@@ -154,7 +154,7 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
     let launches = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Relaxed) {
-                if words.gate.load(Relaxed) & gate::QUIET == 0 && group.try_idle(rt, false).is_some() {
+                if words.gate.load(Relaxed) & gate::MUST_ANNOUNCE == 0 && group.try_idle(rt, false).is_some() {
                     decisions.fetch_add(1, Relaxed);
                 }
             }
@@ -174,7 +174,7 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
             }
             // The other thread puts right within a few instructions what it sees too late: a state that stays is wrong.
             let slipped = (0..10_000_000)
-                .all(|_| words.state.load(SeqCst) == state::IDLE && words.gate.load(SeqCst) & gate::QUIET == 0);
+                .all(|_| words.state.load(SeqCst) == state::IDLE && words.gate.load(SeqCst) & gate::MUST_ANNOUNCE == 0);
             if slipped {
                 over.store(true, Relaxed);
                 panic!("launch {launches} slipped by after {} decisions", decisions.load(Relaxed));
@@ -239,5 +239,5 @@ fn who_begins_to_wait_is_not_overlooked() {
     wake_all(&words.gate);
     launching.join().expect("it goes on");
     assert_ne!(known, state::IDLE);
-    assert_eq!(word & gate::QUIET, 0);
+    assert_eq!(word & gate::MUST_ANNOUNCE, 0);
 }

@@ -16,7 +16,7 @@ fn watched(bound_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot, &
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
     words.bound_us.store(bound_us, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::WATCHED | bits, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED | bits, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     (rt, words, rt.remember(16, || None).expect("a queue"))
 }
@@ -103,7 +103,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
 /// too short stayed so, and much more than the bound was in flight.
 #[test]
 fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_complete() {
-    let (rt, _, queue) = watched(1_000_000, gate::SOLO);
+    let (rt, _, queue) = watched(1_000_000, gate::EXCLUSIVE);
     let give = |key| {
         let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);

@@ -28,7 +28,7 @@ fn the_commands_that_take_most_of_the_time_decide() {
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
     words.bound_us.store(100_000, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");
     let until = |wanted: u32, launches: usize, one: &dyn Fn()| {

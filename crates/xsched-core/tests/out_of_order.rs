@@ -23,7 +23,7 @@ fn the_bound_leaves_room_for_several_commands_however_many_came_before() {
     let words = &rt.segment().groups[0];
     // Room for ten commands of which nothing is known: 100 us each.
     words.bound_us.store(1000, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");
     for _ in 0..20 {

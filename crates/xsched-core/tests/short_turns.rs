@@ -27,7 +27,7 @@ fn what_was_waited_in_one_turn_counts_in_the_next() {
     let words = &rt.segment().groups[0];
     // Room for ten commands of which nothing is known: 100 µs each.
     words.bound_us.store(1000, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     let others = std::thread::spawn(move || (0..40).for_each(|_| launch(rt)));
     let end = Instant::now() + Duration::from_secs(60);

@@ -22,7 +22,7 @@ fn they_are_taken_for_complete_when_all_that_is_followed_is() {
     let (group, words) = (queue.group(rt), &rt.segment().groups[0]);
     rt.attach(std::ptr::null_mut());
     group.set_registration(rt, Registration::Attached);
-    words.gate.fetch_or(gate::GRANTED | gate::WATCHED, SeqCst);
+    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     // The first ones have a mark each.
     let mut last = launch(rt).expect("a mark");
     while let Some(mark) = {

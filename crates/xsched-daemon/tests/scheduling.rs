@@ -17,11 +17,15 @@ fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
     assert_eq!(low.gate(0), gate::GRANTED, "the answer comes after the gate; alone, nothing else is set");
     assert_eq!(low.words(0).bound_us.load(SeqCst), 0);
     high.group(5, "sim:0");
-    assert_eq!(high.gate(5), gate::GRANTED | gate::WATCHED | gate::SOLO);
-    assert_eq!(low.gate(0), gate::GRANTED | gate::WATCHED | gate::SOLO, "watched as soon as the other registers");
+    assert_eq!(high.gate(5), gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE);
+    assert_eq!(
+        low.gate(0),
+        gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE,
+        "watched as soon as the other registers"
+    );
     assert_eq!((low.words(0).bound_us.load(SeqCst), high.words(5).bound_us.load(SeqCst)), (500, 0));
     low.ready(0);
-    until("the other is not alone", || high.gate(5) & gate::SOLO == 0);
+    until("the other is not alone", || high.gate(5) & gate::EXCLUSIVE == 0);
     for _ in 0..50 {
         high.ready(5);
         low.until_closed(0);
@@ -309,7 +313,7 @@ fn a_program_that_does_not_notice_its_turn_counts_as_off_the_device_when_it_ends
     slow.wake();
     slow.until_open(0);
     slow.until_closed(0);
-    until("only the busy one is on the device", || busy.gate(0) & gate::SOLO != 0);
+    until("only the busy one is on the device", || busy.gate(0) & gate::EXCLUSIVE != 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Whether a group wants the device: idle → ready → draining → drained → grace → idle.
 //!
-//! - *idle*: nothing in flight, and the daemon knows. The gate word says [`gate::QUIET`]; the next launch announces itself.
+//! - *idle*: nothing in flight, and the daemon knows. The gate word says [`gate::MUST_ANNOUNCE`]; the next launch announces itself.
 //! - *ready*: wants the device, or still uses it.
 //! - *draining*: the gate is closed, a thread waits there, and commands are in flight.
 //! - *drained*: the same with nothing in flight any more. The daemon is told.
@@ -34,7 +34,7 @@ pub enum Emptied {
 /// time has begun before.
 #[inline]
 pub fn emptied(word: u32, complete: bool, waiters: u32, in_grace: bool) -> Emptied {
-    if word & gate::QUIET != 0 || !complete {
+    if word & gate::MUST_ANNOUNCE != 0 || !complete {
         Emptied::Stays
     } else if word & gate::OPEN_MASK == 0 && waiters > 0 {
         Emptied::Drained
@@ -55,13 +55,13 @@ pub fn grace_left_ns(since_ns: u64, grace_ns: u64, now_ns: u64) -> Option<u64> {
 /// idle.
 #[inline]
 pub fn is_asked(word: u32) -> bool {
-    word & (gate::WATCHED | gate::DETACHED | gate::QUIET) == gate::WATCHED
+    word & (gate::CONTENDED | gate::DETACHED | gate::MUST_ANNOUNCE) == gate::CONTENDED
 }
 
 /// Whether a group has rivals, as a daemon says that is there.
 #[inline]
 pub fn is_contended(word: u32) -> bool {
-    word & (gate::WATCHED | gate::DETACHED) == gate::WATCHED
+    word & (gate::CONTENDED | gate::DETACHED) == gate::CONTENDED
 }
 
 /// A group whose gate may have closed while commands were in flight.

@@ -32,7 +32,7 @@ pub fn at_gate(ask: &AtGate, issued: impl FnOnce() -> u64) -> bool {
         && !ask.loads
         && ask.has_gates
         && ask.budgeted
-        && ask.word & gate::LOOSE == 0
+        && ask.word & gate::DEVICE_GATES_BYPASSED == 0
         && issued() < PREQUEUED_COMMANDS
 }
 

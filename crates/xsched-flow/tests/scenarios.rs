@@ -400,15 +400,15 @@ fn grace_a_decode_loop_does_not_flap_and_a_slow_server_does_not_keep_the_device(
 
 #[test]
 fn drained_a_group_whose_thread_waits_at_the_gate_is_told_as_drained() {
-    assert_eq!(emptied(gate::WATCHED, true, 1, false), Emptied::Drained);
-    assert_eq!(emptied(gate::WATCHED, true, 0, false), Emptied::Grace);
-    assert_eq!(emptied(gate::WATCHED | gate::GRANTED, true, 1, false), Emptied::Grace);
-    assert_eq!(emptied(gate::WATCHED, false, 1, false), Emptied::Stays);
+    assert_eq!(emptied(gate::CONTENDED, true, 1, false), Emptied::Drained);
+    assert_eq!(emptied(gate::CONTENDED, true, 0, false), Emptied::Grace);
+    assert_eq!(emptied(gate::CONTENDED | gate::GRANTED, true, 1, false), Emptied::Grace);
+    assert_eq!(emptied(gate::CONTENDED, false, 1, false), Emptied::Stays);
 }
 
 #[test]
 fn unfenced_commands_of_a_draining_group_do_not_keep_the_device() {
-    let draining = |after| Draining { word: gate::WATCHED, state: state::READY, since_ns: MS, now_ns: MS + after };
+    let draining = |after| Draining { word: gate::CONTENDED, state: state::READY, since_ns: MS, now_ns: MS + after };
     assert!(!is_late(&draining(UNFENCED_NS - 1)), "they may still run");
     assert!(is_late(&draining(UNFENCED_NS)), "without this the rival would wait for the next rare look, 100 ms");
     let ask = Presumed { fenced: false, held: false, in_order: true, counted_done: true, silent: false };
@@ -441,7 +441,7 @@ fn stopped_time_does_not_count_towards_silence() {
 
 #[test]
 fn prequeue_commands_wait_on_the_device_up_to_what_the_driver_takes() {
-    let ask = AtGate { word: gate::WATCHED, can_prequeue: true, loads: false, has_gates: true, budgeted: true };
+    let ask = AtGate { word: gate::CONTENDED, can_prequeue: true, loads: false, has_gates: true, budgeted: true };
     assert!(admission::at_gate(&ask, || PREQUEUED_COMMANDS - 1));
     assert!(
         !admission::at_gate(&ask, || PREQUEUED_COMMANDS),
@@ -452,7 +452,7 @@ fn prequeue_commands_wait_on_the_device_up_to_what_the_driver_takes() {
         AtGate { loads: true, ..ask },
         AtGate { has_gates: false, ..ask },
         AtGate { budgeted: false, ..ask },
-        AtGate { word: gate::WATCHED | gate::LOOSE, ..ask },
+        AtGate { word: gate::CONTENDED | gate::DEVICE_GATES_BYPASSED, ..ask },
     ] {
         assert!(!admission::at_gate(&other, || 0), "{other:?}");
     }
@@ -474,7 +474,7 @@ fn release_what_is_held_for_long_goes_on() {
 #[test]
 fn bypass_gates_stand_open_while_code_is_loaded_and_queues_wait_for_each_other() {
     let none = Bypass {
-        word: gate::WATCHED,
+        word: gate::CONTENDED,
         gates_inside: false,
         fits_inside: true,
         released: false,
@@ -490,7 +490,7 @@ fn bypass_gates_stand_open_while_code_is_loaded_and_queues_wait_for_each_other()
     ] {
         assert!(bypasses(&one), "{one:?}");
     }
-    let open = Bypass { word: gate::WATCHED | gate::GRANTED, released: true, ..none };
+    let open = Bypass { word: gate::CONTENDED | gate::GRANTED, released: true, ..none };
     assert!(!bypasses(&open), "the next grant ends a release");
 }
 

@@ -27,7 +27,7 @@ pub const BUDGET_DEFAULT_US: u32 = 500;
 const BUDGET_LEAST_US: u32 = 400;
 
 /// The bits of a gate word that belong to the gatekeeper.
-const OWN_BITS: u32 = gate::GRANTED | gate::WATCHED | gate::SOLO | gate::STALLED;
+const OWN_BITS: u32 = gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE | gate::STALLED;
 
 /// A gate that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,8 +232,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 let budget_us = part_of_budget(self.budget_us, sharers);
                 self.groups.get(&id)?.words.bound_us.store(budget_us, Release);
             }
-            Action::Watch(id, on) => self.mark(id, gate::WATCHED, on),
-            Action::Solo(id, on) => self.mark(id, gate::SOLO, on),
+            Action::Contended(id, on) => self.mark(id, gate::CONTENDED, on),
+            Action::Exclusive(id, on) => self.mark(id, gate::EXCLUSIVE, on),
             Action::Stalled(id, on) => {
                 self.groups.get_mut(&id)?.stalled = on;
                 self.mark(id, gate::STALLED, on);

@@ -114,13 +114,13 @@ impl World {
 #[test]
 fn states_become_gates() {
     let mut world = World::low_and_high();
-    let alone = gate::GRANTED | gate::WATCHED | gate::SOLO;
+    let alone = gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE;
     assert_eq!((world.gate(LOW), world.gate(HIGH)), (alone, alone));
     world.state(LOW, state::READY);
     world.changes.clear();
     world.state(HIGH, state::READY);
     assert_eq!(world.changes, [Change::Closed(LOW)]);
-    assert_eq!((world.gate(LOW), world.gate(HIGH)), (gate::WATCHED, gate::GRANTED | gate::WATCHED));
+    assert_eq!((world.gate(LOW), world.gate(HIGH)), (gate::CONTENDED, gate::GRANTED | gate::CONTENDED));
     world.state(HIGH, state::IDLE);
     assert_eq!(world.changes, [Change::Closed(LOW), Change::Opened(LOW)]);
     assert!(world.keeper.is_granted(LOW) && world.keeper.is_idle(HIGH) && !world.keeper.is_idle(LOW));
@@ -131,14 +131,14 @@ fn a_group_that_comes_finds_its_words_cleared_and_one_that_goes_leaves_its_gate_
     let mut world = World::low_and_high();
     world.state(HIGH, state::READY);
     let words = Rc::new(slot());
-    words.gate.store(OWN_BITS | gate::QUIET, SeqCst);
+    words.gate.store(OWN_BITS | gate::MUST_ANNOUNCE, SeqCst);
     words.bound_us.store(7, SeqCst);
     world.keeper.add(world.now, spec(GroupId(3), 0, 5_000), words.clone());
-    assert_eq!((words.gate.load(SeqCst), words.bound_us.load(SeqCst)), (gate::QUIET, 0), "until it is decided");
+    assert_eq!((words.gate.load(SeqCst), words.bound_us.load(SeqCst)), (gate::MUST_ANNOUNCE, 0), "until it is decided");
     world.carry_out();
     world.keeper.remove(world.now, GroupId(3));
     world.carry_out();
-    assert_eq!(words.gate.load(SeqCst), gate::GRANTED | gate::QUIET);
+    assert_eq!(words.gate.load(SeqCst), gate::GRANTED | gate::MUST_ANNOUNCE);
     assert!(!world.keeper.is_granted(GroupId(3)));
 }
 

@@ -112,12 +112,12 @@ pub enum Action {
     /// Bound its device time in flight to this part (1/n) of what the device may have in flight at a time; 0 = no bound.
     Bound(GroupId, u32),
     /// Another group is registered on the same device, or not.
-    Watch(GroupId, bool),
+    Contended(GroupId, bool),
     /// It is taken for idle because it shows no progress, though it never said that it is idle: its next launch must
     /// say so at once ([`Event::Progress`]), or it would be found out at the next look only. Or not any more.
     Stalled(GroupId, bool),
     /// Watched, and no other group has work on the device; or not.
-    Solo(GroupId, bool),
+    Exclusive(GroupId, bool),
 }
 
 /// What an observer may know of a group.

@@ -14,16 +14,19 @@ fn a_group_alone_is_open_and_nothing_else_and_a_second_changes_that_at_once() {
     let mut w = World::new("hpf");
     w.add(g(1, 0), 0);
     let one = &w.sims[&1];
-    assert!(one.open && one.bound == 0 && !one.watched && !one.solo, "a gate word without further bits: the fast path");
+    assert!(
+        one.open && one.bound == 0 && !one.contended && !one.exclusive,
+        "a gate word without further bits: the fast path"
+    );
     w.add(g(2, 128), 0);
     let (one, two) = (&w.sims[&1], &w.sims[&2]);
-    assert!(one.open && one.bound == 1 && one.watched && one.solo, "watched before the other launches anything");
-    assert!(two.open && two.bound == 0 && two.watched && two.solo);
+    assert!(one.open && one.bound == 1 && one.contended && one.exclusive, "watched before the other launches anything");
+    assert!(two.open && two.bound == 0 && two.contended && two.exclusive);
     w.ready(1);
-    assert!(w.sims[&1].solo && !w.sims[&2].solo, "only the one whose time would be disturbed");
+    assert!(w.sims[&1].exclusive && !w.sims[&2].exclusive, "only the one whose time would be disturbed");
     w.remove(2);
     let one = &w.sims[&1];
-    assert!(one.open && one.bound == 0 && !one.watched && !one.solo);
+    assert!(one.open && one.bound == 0 && !one.contended && !one.exclusive);
 }
 
 #[test]

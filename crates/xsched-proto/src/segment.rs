@@ -30,22 +30,22 @@ pub mod gate {
     /// Byte 1, the client's: no daemon holds this gate.
     pub const DETACHED: u32 = 0x0000_0100;
     /// Byte 2, the daemon's: another group shares the device; track completions, obey the bound.
-    pub const WATCHED: u32 = 0x0001_0000;
+    pub const CONTENDED: u32 = 0x0001_0000;
     /// Byte 2, the daemon's: right now no other group uses the device, so times measured are this group's own.
-    pub const SOLO: u32 = 0x0002_0000;
-    /// Byte 2, the daemon's, cleared by the client: counts as idle for want of progress though it is not [`QUIET`]; the
+    pub const EXCLUSIVE: u32 = 0x0002_0000;
+    /// Byte 2, the daemon's, cleared by the client: counts as idle for want of progress though it is not [`MUST_ANNOUNCE`]; the
     /// next launch must say that it goes on.
     pub const STALLED: u32 = 0x0004_0000;
     /// Byte 3, the client's: idle as far as the daemon knows; the next launch must announce itself.
-    pub const QUIET: u32 = 0x0100_0000;
+    pub const MUST_ANNOUNCE: u32 = 0x0100_0000;
     /// Byte 3, the client's: who makes a launch is looked at, for pass-through rules or reports by domain.
     pub const INSPECT: u32 = 0x0200_0000;
     /// Byte 3, the client's: gates on the device stand open, whatever this group may do.
-    pub const LOOSE: u32 = 0x0400_0000;
+    pub const DEVICE_GATES_BYPASSED: u32 = 0x0400_0000;
     /// What opens the gate on the host.
     pub const OPEN_MASK: u32 = GRANTED | DETACHED;
     /// What a gate on the device waits for with an AND comparison.
-    pub const DEVICE_OPEN_MASK: u32 = OPEN_MASK | LOOSE;
+    pub const DEVICE_OPEN_MASK: u32 = OPEN_MASK | DEVICE_GATES_BYPASSED;
 }
 
 /// Values of [`GroupSlot::state`], stored by the client.
@@ -85,9 +85,9 @@ pub struct Header {
 pub struct GroupSlot {
     /// See [`gate`]. Changed by read-modify-write only, since both sides own bytes of it. Also a futex.
     pub gate: AtomicU32,
-    /// Device time allowed in flight while [`gate::WATCHED`], in µs; 0 = no bound.
+    /// Device time allowed in flight while [`gate::CONTENDED`], in µs; 0 = no bound.
     pub bound_us: AtomicU32,
-    /// Commands allowed in flight while [`gate::WATCHED`]; 0 = no bound.
+    /// Commands allowed in flight while [`gate::CONTENDED`]; 0 = no bound.
     pub bound_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,

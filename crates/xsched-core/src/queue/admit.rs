@@ -104,7 +104,7 @@ impl XQueue {
                 return false;
             }
         }
-        if word & gate::QUIET != 0 {
+        if word & gate::MUST_ANNOUNCE != 0 {
             group.announce(rt);
         }
         if word & gate::STALLED != 0 {
@@ -112,8 +112,8 @@ impl XQueue {
         }
         group.end_grace();
         word = slot.gate.load(Acquire);
-        let contended = word & gate::WATCHED != 0 || word & gate::OPEN_MASK == 0;
-        if contended && word & gate::LOOSE != 0 {
+        let contended = word & gate::CONTENDED != 0 || word & gate::OPEN_MASK == 0;
+        if contended && word & gate::DEVICE_GATES_BYPASSED != 0 {
             // What that was for may be over.
             group.set_device_gates(rt);
         }
@@ -193,8 +193,8 @@ impl XQueue {
             self.gated.store(seq, Relaxed);
         }
         // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after it set
-        // QUIET, this looks at QUIET after the count.
-        if slot.gate.load(SeqCst) & gate::QUIET != 0 {
+        // MUST_ANNOUNCE, this looks at MUST_ANNOUNCE after the count.
+        if slot.gate.load(SeqCst) & gate::MUST_ANNOUNCE != 0 {
             group.announce(rt);
         }
         admission.mark = placed.fence;

@@ -22,7 +22,7 @@ impl XQueue {
 
     /// With company on the device a time may hold another program's work, so that only a shorter one says something.
     fn is_alone(&self, rt: &Runtime) -> bool {
-        self.group(rt).slot(rt).gate.load(Relaxed) & gate::SOLO != 0
+        self.group(rt).slot(rt).gate.load(Relaxed) & gate::EXCLUSIVE != 0
     }
 
     /// Learns from the fences that the device has reached when it is looked at `now`; none of them had been reached when it was

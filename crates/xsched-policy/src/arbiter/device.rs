@@ -39,8 +39,8 @@ pub(super) struct Member {
     yields_until: Option<Micros>,
     /// With how many others it shares the bound, itself included; 0 = not bounded.
     bound: u32,
-    watched: bool,
-    solo: bool,
+    contended: bool,
+    exclusive: bool,
     /// Its client was told that it counts as idle.
     stall_told: bool,
 }
@@ -79,8 +79,8 @@ impl Member {
             doubted_since: None,
             yields_until: None,
             bound: 0,
-            watched: false,
-            solo: false,
+            contended: false,
+            exclusive: false,
             stall_told: false,
         }
     }
@@ -326,7 +326,7 @@ impl Device {
 
     /// Second half: what gives, and what goes with it.
     pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
-        let watched = self.members.len() > 1;
+        let contended = self.members.len() > 1;
         // Whoever preempts waits for what all of them have in flight.
         let running = |at: &usize| self.verdicts[*at].bounded && self.members[*at].wants() && self.runs(*at);
         let sharers = (0..self.members.len()).filter(running).count().max(1) as u32;
@@ -335,8 +335,8 @@ impl Device {
             let m = &mut self.members[at];
             let id = m.group.id;
             // A group whose gate opens finds its bound in place.
-            if std::mem::replace(&mut m.watched, watched) != watched {
-                actions.push(Action::Watch(id, watched));
+            if std::mem::replace(&mut m.contended, contended) != contended {
+                actions.push(Action::Contended(id, contended));
             }
             let bound = if bounded { sharers } else { 0 };
             if std::mem::replace(&mut m.bound, bound) != bound {
@@ -355,9 +355,9 @@ impl Device {
         let busy = self.members.iter().filter(|m| m.group.busy).count();
         for m in &mut self.members {
             // Without rivals the question does not arise, and a gate word without further bits is the fast path.
-            let solo = watched && busy == usize::from(m.group.busy);
-            if std::mem::replace(&mut m.solo, solo) != solo {
-                actions.push(Action::Solo(m.group.id, solo));
+            let exclusive = contended && busy == usize::from(m.group.busy);
+            if std::mem::replace(&mut m.exclusive, exclusive) != exclusive {
+                actions.push(Action::Exclusive(m.group.id, exclusive));
             }
             if std::mem::replace(&mut m.stall_told, m.stale) != m.stale {
                 actions.push(Action::Stalled(m.group.id, m.stale));

@@ -13,8 +13,8 @@ pub struct Sim {
     pub open: bool,
     /// The n-th part of the bound; 0 = none.
     pub bound: u32,
-    pub watched: bool,
-    pub solo: bool,
+    pub contended: bool,
+    pub exclusive: bool,
     pub stalled: bool,
     pub ready: bool,
     pub held: bool,
@@ -122,9 +122,9 @@ impl World {
             let (Action::Open(id)
             | Action::Close(id)
             | Action::Bound(id, _)
-            | Action::Watch(id, _)
+            | Action::Contended(id, _)
             | Action::Stalled(id, _)
-            | Action::Solo(id, _)) = action;
+            | Action::Exclusive(id, _)) = action;
             let Some(sim) = self.sims.get_mut(&id.0) else { continue };
             let flip =
                 |flag: &mut bool, to: bool| assert_ne!(std::mem::replace(flag, to), to, "{action:?} is no change");
@@ -143,8 +143,8 @@ impl World {
                 Action::Bound(_, part) => {
                     assert_ne!(std::mem::replace(&mut sim.bound, part), part, "{action:?} is no change");
                 }
-                Action::Watch(_, on) => flip(&mut sim.watched, on),
-                Action::Solo(_, on) => flip(&mut sim.solo, on),
+                Action::Contended(_, on) => flip(&mut sim.contended, on),
+                Action::Exclusive(_, on) => flip(&mut sim.exclusive, on),
                 Action::Stalled(_, on) => flip(&mut sim.stalled, on),
             }
         }

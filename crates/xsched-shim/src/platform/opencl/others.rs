@@ -77,7 +77,7 @@ hooks! { OPENCL, WAITS: Sync; clFinish clWaitForEvents }
 /// The queues behind events, where it matters that somebody waits for them.
 fn awaited(real: *mut c_void, count: cl_uint, list: *const cl_event) -> Vec<(&'static XQueue, Waiting)> {
     let Some(rt) = process::running() else { return Vec::new() };
-    if !rt.is_watched() || list.is_null() {
+    if !rt.is_contended() || list.is_null() {
         return Vec::new();
     }
     let Some(api) = Api::beside(real) else { return Vec::new() };

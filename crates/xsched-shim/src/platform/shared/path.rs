@@ -170,7 +170,7 @@ pub(crate) fn order<D: Driver>(
     let place = Place::new();
     let Some(_inside) = Inside::enter(&place, resolve::same_object) else { return enter() };
     late::note(D::which(stream, flavour));
-    if let Some(rt) = process::running().filter(|rt| rt.is_watched()) {
+    if let Some(rt) = process::running().filter(|rt| rt.is_contended()) {
         mark_tail::<D>(rt, real, stream, flavour);
     }
     enter()
@@ -184,7 +184,7 @@ pub(crate) fn join<D: Driver>(
     flavour: Flavour,
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
-    if let Some(rt) = process::running().filter(|rt| rt.is_watched()) {
+    if let Some(rt) = process::running().filter(|rt| rt.is_contended()) {
         process::guarded("before a wait of a stream", || rt.entangle());
     }
     order::<D>(real, stream, flavour, enter)

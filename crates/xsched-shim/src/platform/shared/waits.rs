@@ -115,7 +115,7 @@ pub(crate) fn stream_question<D: Driver>(
     flavour: Flavour,
     ask: impl FnOnce() -> c_int,
 ) -> c_int {
-    if process::running().is_some_and(Runtime::is_watched) {
+    if process::running().is_some_and(Runtime::is_contended) {
         with_stream::<D>(real, stream, flavour, false, ask)
     } else {
         ask()
@@ -135,7 +135,7 @@ pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl
 /// placed before it, see [`super::path::order`].) Of several groups it is not known which one is waited for.
 pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     let Some(rt) = process::running() else { return call() };
-    if !rt.is_watched() {
+    if !rt.is_contended() {
         return rt.wait_for_some(call);
     }
     let awaited = if rt.has_one_group() { begin(|rt| of_context::<D>(rt, real)) } else { begin_one(|_| None) };
@@ -147,7 +147,7 @@ pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_
 
 /// May wait for the device or for a lock that a waiting call holds: only inheritance cares.
 pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() -> T) -> T {
-    let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_watched());
+    let several = process::running().is_some_and(|rt| !rt.has_one_group() && rt.is_contended());
     if !several || outside::<D>(real).is_none() {
         return call();
     }
@@ -164,7 +164,7 @@ pub(crate) fn loading_call<D: Driver, T>(
     what: Option<*const c_void>,
     call: impl FnOnce() -> T,
 ) -> T {
-    let may_be_held = process::running().is_some_and(|rt| rt.has_one_group() && rt.is_watched());
+    let may_be_held = process::running().is_some_and(|rt| rt.has_one_group() && rt.is_contended());
     if !may_be_held || outside::<D>(real).is_none() {
         return lending_call::<D, T>(real, call);
     }

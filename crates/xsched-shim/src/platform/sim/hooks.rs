@@ -269,7 +269,7 @@ unsafe extern "C" fn simEventSynchronize(event: *mut c_void) -> c_int {
     let (real, function) = real!(simEventSynchronize);
     // SAFETY: the caller's own argument.
     let wait = || unsafe { function(event) };
-    if let Some(rt) = process::running().filter(|rt| !rt.is_watched()) {
+    if let Some(rt) = process::running().filter(|rt| !rt.is_contended()) {
         return rt.wait_for_some(wait);
     }
     let awaited: Option<Awaited> = process::guarded("before a wait", || {
