@@ -59,7 +59,7 @@ impl Local {
         let words = &rt.segment().groups[at];
         // Within one process only the first level can tell groups apart: the others act on the whole context.
         words.level.store(1, Relaxed);
-        words.bound_commands.store(self.options.threshold.unwrap_or(0), Relaxed);
+        words.budget_commands.store(self.options.threshold.unwrap_or(0), Relaxed);
         let now = now_us();
         self.gatekeeper.add(now, spec, words);
         self.act(now);
@@ -146,7 +146,7 @@ mod tests {
         }
         rt.take_outbox().iter().for_each(|message| local.take(rt, message));
         let words = &rt.segment().groups;
-        let budgets = || [0, 1].map(|at| words[at].bound_us.load(SeqCst));
+        let budgets = || [0, 1].map(|at| words[at].budget_us.load(SeqCst));
         words[0].state.store(state::READY, SeqCst);
         local.turn(rt);
         assert_eq!(budgets(), [BUDGET_DEFAULT_US; 2], "one alone has all of it");

@@ -504,10 +504,10 @@ impl Worker {
                 continue;
             }
             any_coarse = true;
-            group.let_out(rt, now);
+            group.release_held(rt, now);
             if coarse {
                 rt.presume(group, Evidence::Silence);
-                group.settle(rt);
+                group.update_idle_state(rt);
             }
             match group.idle_due_ns(rt, now) {
                 Some(0) if group.try_idle(rt, true).is_some() => {}
@@ -517,7 +517,7 @@ impl Worker {
                     if group.is_late(rt, now) {
                         rt.presume(group, Evidence::Overdue);
                     }
-                    group.settle(rt);
+                    group.update_idle_state(rt);
                     let often = if group.drains(rt, now) { DRAIN_LOOK_NS } else { LOOK_NS };
                     sooner(group.idle_due_ns(rt, now).unwrap_or(often));
                 }

@@ -14,7 +14,7 @@
 use core::sync::atomic::Ordering::*;
 
 use xsched_flow::journal::Record;
-use xsched_flow::watchdog::{Bypass, bypasses, epoch, is_cross_stream, releases};
+use xsched_flow::watchdog::{Bypass, bypasses, epoch, releases};
 use xsched_proto::segment::gate;
 
 use crate::group::Group;
@@ -46,13 +46,13 @@ impl Group {
                 word,
                 gates_inside: self.holds_inside.load(Acquire),
                 fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
-                released: self.let_out_after.load(Acquire) == epoch(slot.turns.load(Acquire)),
+                released: self.released_epoch.load(Acquire) == epoch(slot.grants.load(Acquire)),
                 loading: rt.loading.load(SeqCst) > 0,
-                cross_stream: rt.is_entangled(),
+                cross_stream: rt.is_cross_stream(),
             };
-            let loose = bypasses(&ask);
-            journal::record(|| Record::Bypasses(ask, loose));
-            if loose == (word & gate::DEVICE_GATES_BYPASSED != 0) {
+            let bypassed = bypasses(&ask);
+            journal::record(|| Record::Bypasses(ask, bypassed));
+            if bypassed == (word & gate::DEVICE_GATES_BYPASSED != 0) {
                 return;
             }
             // Looked at again when that is done: another thread may have begun to load meanwhile, and found them open.
@@ -64,13 +64,13 @@ impl Group {
     }
 
     /// Agent: lets go on what gates on the device have held for long.
-    pub fn let_out(&self, rt: &Runtime, now: u64) {
+    pub fn release_held(&self, rt: &Runtime, now: u64) {
         let slot = self.slot(rt);
-        let turn = epoch(slot.turns.load(Acquire));
+        let turn = epoch(slot.grants.load(Acquire));
         if rt.forced_level().is_some() || !rt.queues_of(self).any(|q| q.waits_for_turn(rt)) {
             return;
         }
-        if self.held_after.swap(turn, Relaxed) != turn {
+        if self.held_epoch.swap(turn, Relaxed) != turn {
             self.held_since.store(now, Relaxed);
             return;
         }
@@ -78,7 +78,7 @@ impl Group {
         let out = releases(since, now);
         journal::record(|| Record::Releases(since, now, out));
         if out {
-            self.let_out_after.store(turn, Release);
+            self.released_epoch.store(turn, Release);
             self.set_device_gates(rt);
         }
     }
@@ -98,17 +98,17 @@ impl Runtime {
     }
 
     /// Something was put into a queue that makes it wait for another one on the device.
-    pub fn entangle(&self) {
+    pub fn note_cross_stream(&self) {
         if self.forced_level().is_none() && self.groups().any(|g| g.slot(self).level.load(Relaxed) >= 2) {
-            self.entangled_at.store(now_ns(), SeqCst);
+            self.cross_stream_at.store(now_ns(), SeqCst);
             self.set_device_gates();
         }
     }
 
     /// Whether queues wait for each other on the device, as of late. A level that was asked for is not given up for that.
-    pub(crate) fn is_entangled(&self) -> bool {
-        let at = self.entangled_at.load(SeqCst);
-        at != 0 && is_cross_stream(at, now_ns())
+    pub(crate) fn is_cross_stream(&self) -> bool {
+        let at = self.cross_stream_at.load(SeqCst);
+        at != 0 && xsched_flow::watchdog::is_cross_stream(at, now_ns())
     }
 
     fn set_device_gates(&self) {

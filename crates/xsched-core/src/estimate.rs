@@ -77,7 +77,7 @@ impl Estimates {
             Lesson::Sample { key, ns, exclusive, tells } => {
                 let cell = self.sample(key, ns, exclusive);
                 if let Some(cell) = cell.filter(|_| tells) {
-                    let ns = told_ns(cell, exclusive, slot.bound_us.load(Relaxed) != 0);
+                    let ns = told_ns(cell, exclusive, slot.budget_us.load(Relaxed) != 0);
                     slot.longest_us.fetch_max(ns / 1000, Relaxed);
                 }
             }

@@ -48,10 +48,10 @@ pub struct Group {
     pub(crate) progress: AtomicU32,
     pub(crate) progress_waiters: AtomicU32,
     /// How often in a row the bound had to let commands through, and how many more it lets through without a wait.
-    pub(crate) escapes: AtomicU32,
-    pub(crate) escape_credit: AtomicU32,
+    pub(crate) overrides_in_a_row: AtomicU32,
+    pub(crate) override_credit: AtomicU32,
     /// When the group drained, waiting for the grace time to pass; 0 = not.
-    pub(crate) armed_at: AtomicU64,
+    pub(crate) grace_since: AtomicU64,
     pub(crate) grace_ns: AtomicU64,
     /// When a thread last began to wait at the closed gate while commands were in flight.
     waits_since: AtomicU64,
@@ -59,9 +59,9 @@ pub struct Group {
     pub(crate) holds_inside: AtomicBool,
     /// After which turn gates on the device were seen to hold commands, since when (in ns), and after which turn they let them go
     /// on; see [`crate::device_gates`].
-    pub(crate) held_after: AtomicU32,
+    pub(crate) held_epoch: AtomicU32,
     pub(crate) held_since: AtomicU64,
-    pub(crate) let_out_after: AtomicU32,
+    pub(crate) released_epoch: AtomicU32,
     /// Expected time of the commands under a bound since [`GroupSlot::lengths`] was told last, and of the long ones among
     /// them, in ns.
     bounded_ns: AtomicU64,
@@ -82,15 +82,15 @@ impl Group {
             syncing: AtomicU32::new(0),
             progress: AtomicU32::new(0),
             progress_waiters: AtomicU32::new(0),
-            escapes: AtomicU32::new(0),
-            escape_credit: AtomicU32::new(0),
-            armed_at: AtomicU64::new(0),
+            overrides_in_a_row: AtomicU32::new(0),
+            override_credit: AtomicU32::new(0),
+            grace_since: AtomicU64::new(0),
             grace_ns: AtomicU64::new(FIRST_GRACE_NS),
             waits_since: AtomicU64::new(0),
             holds_inside: AtomicBool::new(false),
-            held_after: AtomicU32::new(0),
+            held_epoch: AtomicU32::new(0),
             held_since: AtomicU64::new(0),
-            let_out_after: AtomicU32::new(0),
+            released_epoch: AtomicU32::new(0),
             bounded_ns: AtomicU64::new(0),
             bounded_long_ns: AtomicU64::new(0),
             rank: AtomicI32::new(0),
@@ -142,10 +142,10 @@ impl Group {
 
     /// Called by a launch that was drained before: measures the gap, so that the grace time can follow it.
     pub(crate) fn end_grace(&self) {
-        if self.armed_at.load(Relaxed) == 0 {
+        if self.grace_since.load(Relaxed) == 0 {
             return;
         }
-        let armed = self.armed_at.swap(0, Relaxed);
+        let armed = self.grace_since.swap(0, Relaxed);
         if armed == 0 {
             return;
         }
@@ -158,19 +158,19 @@ impl Group {
 
     /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
     /// wants to know at once: the agent's rare looks are enough, and cost the program nothing.
-    pub fn settle(&self, rt: &Runtime) {
+    pub fn update_idle_state(&self, rt: &Runtime) {
         if self.is_contended(rt) {
-            self.settle_alone(rt);
+            self.update_idle_state_always(rt);
         }
     }
 
     /// The same, rivals or not.
-    pub(crate) fn settle_alone(&self, rt: &Runtime) {
+    pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         let word = slot.gate.load(Acquire);
         let quiet = word & gate::MUST_ANNOUNCE != 0;
         let (complete, waiters) = (quiet || rt.is_quiet(self), self.waiting.load(Acquire));
-        let in_grace = self.armed_at.load(Relaxed) != 0;
+        let in_grace = self.grace_since.load(Relaxed) != 0;
         let answer = emptied(word, complete, waiters, in_grace);
         journal::record(|| Record::Emptied(word, complete, waiters, in_grace, answer));
         match answer {
@@ -178,7 +178,7 @@ impl Group {
             Emptied::Drained => self.report_drained(rt),
             Emptied::Grace => {
                 let now = now_ns();
-                if self.armed_at.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
+                if self.grace_since.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
                     rt.agent_by(now + self.grace_ns.load(Relaxed));
                 }
             }
@@ -228,7 +228,7 @@ impl Group {
 
     /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.
     pub(crate) fn grace_left_ns(&self, now: u64) -> Option<u64> {
-        grace_left_ns(self.armed_at.load(Relaxed), self.grace_ns.load(Relaxed), now)
+        grace_left_ns(self.grace_since.load(Relaxed), self.grace_ns.load(Relaxed), now)
     }
 
     /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
@@ -241,7 +241,7 @@ impl Group {
             false => rt.queues_of(self).any(|q| q.waits_for_turn(rt) || q.is_followed(rt)),
         };
         if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy() {
-            self.armed_at.store(0, Relaxed);
+            self.grace_since.store(0, Relaxed);
             return None;
         }
         slot.gate.fetch_or(gate::MUST_ANNOUNCE, AcqRel);
@@ -250,10 +250,10 @@ impl Group {
         rt.barrier();
         if rt.launches_of(self) != before || (exact && !rt.is_quiet(self)) || self.waiting.load(Acquire) > 0 {
             slot.gate.fetch_and(!gate::MUST_ANNOUNCE, AcqRel);
-            self.armed_at.store(0, Relaxed);
+            self.grace_since.store(0, Relaxed);
             return None;
         }
-        self.armed_at.store(0, Relaxed);
+        self.grace_since.store(0, Relaxed);
         slot.state.store(state::IDLE, Release);
         rt.idles.fetch_add(exact.into(), Relaxed);
         // The launch that saw MUST_ANNOUNCE may have announced READY just before this store: put it back.
@@ -357,7 +357,7 @@ impl Group {
         let slot = self.slot(rt);
         slot.gate.fetch_or(gate::DETACHED | gate::MUST_ANNOUNCE, AcqRel);
         slot.state.store(state::IDLE, Release);
-        self.armed_at.store(0, Relaxed);
+        self.grace_since.store(0, Relaxed);
         rt.notify_daemon();
     }
 
@@ -379,7 +379,7 @@ impl Group {
                 slot.gate.fetch_and(!gate::DETACHED, AcqRel);
                 rt.registered.store(true, Release);
                 // Somebody may have launched meanwhile and be busy: look soon.
-                self.armed_at.store(0, Relaxed);
+                self.grace_since.store(0, Relaxed);
             }
             Registration::Detached | Registration::Pending => {
                 slot.gate.fetch_or(gate::DETACHED, AcqRel);

@@ -223,7 +223,7 @@ impl XQueue {
             queue.learn(rt, mark, now_ns());
             queue.finish(rt, mark);
             if queue.timeline.is_numbered_complete() {
-                queue.group(rt).settle(rt);
+                queue.group(rt).update_idle_state(rt);
             }
         }
     }
@@ -340,7 +340,7 @@ impl XQueue {
         }
         group.syncing.fetch_sub(1, AcqRel);
         // Also if it failed, or waited for something else: the agent may have looked meanwhile and left it to this thread.
-        group.settle(rt);
+        group.update_idle_state(rt);
     }
 
     /// A mark for the end of what was numbered so far, if no mark follows it yet. The caller places it, as a marker

@@ -99,7 +99,7 @@ pub struct Runtime {
     /// Calls in which the driver may load code, and when queues were last seen to wait for each other on the device, in ns (0 =
     /// never); see [`crate::device_gates`].
     pub(crate) loading: AtomicU32,
-    pub(crate) entangled_at: AtomicU64,
+    pub(crate) cross_stream_at: AtomicU64,
     agent_wakes_at: AtomicU64,
     pub(crate) poke_due: AtomicBool,
     detached: AtomicBool,
@@ -155,7 +155,7 @@ impl Runtime {
             idles: AtomicU64::new(0),
             waits_for_some: AtomicU32::new(0),
             loading: AtomicU32::new(0),
-            entangled_at: AtomicU64::new(0),
+            cross_stream_at: AtomicU64::new(0),
             agent_wakes_at: AtomicU64::new(u64::MAX),
             poke_due: AtomicBool::new(false),
             detached: AtomicBool::new(false),
@@ -282,7 +282,7 @@ impl Runtime {
         tables.free_queues.push(at);
         tables.outbox.push(ClientMsg::QueueRemove { slot: at });
         drop(tables);
-        group.settle(self);
+        group.update_idle_state(self);
         self.poke_agent();
     }
 
@@ -431,8 +431,8 @@ impl Runtime {
     }
 
     /// Looks whether some group has become idle.
-    pub fn settle_all(&self) {
-        self.groups().for_each(|group| group.settle(self));
+    pub fn update_idle_states(&self) {
+        self.groups().for_each(|group| group.update_idle_state(self));
     }
 
     /// Agent: looks at those queues of a group that the program fills by itself, and tells of the group what launches and
@@ -455,7 +455,7 @@ impl Runtime {
             group.announce(self);
             group.end_grace();
         } else {
-            group.settle_alone(self);
+            group.update_idle_state_always(self);
             if group.grace_left_ns(now_ns()) == Some(0) {
                 group.try_idle(self, true);
             }
@@ -721,7 +721,7 @@ impl Runtime {
     }
 
     /// Whether the daemon knows best-effort programs whose contexts on this device have time slices.
-    pub fn has_best_effort_company(&self, device: &str) -> bool {
+    pub fn has_best_effort_contention(&self, device: &str) -> bool {
         let page = self.heartbeat.load(Acquire);
         // SAFETY: the agent maps the page and never unmaps it while it is published here.
         !page.is_null() && unsafe { &(&(*page).best_effort)[device_place(device)] }.load(Acquire) > 0

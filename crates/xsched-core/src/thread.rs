@@ -193,7 +193,7 @@ pub enum Entered {
     /// The gate stands plainly open and the launch is counted: call the driver, then [`Counted::done`].
     Fast(Counted),
     /// The queue is known, but the gate wants a closer look: [`XQueue::admit`].
-    Careful(&'static XQueue, &'static Counter),
+    Slow(&'static XQueue, &'static Counter),
     /// This thread has not used the queue lately: [`remember`] it and enter again.
     Unknown,
 }
@@ -254,7 +254,7 @@ impl Held {
             take_inspected();
             return Entered::Fast(Counted(counter));
         }
-        Entered::Careful(queue, counter)
+        Entered::Slow(queue, counter)
     }
 }
 
@@ -273,8 +273,8 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
     let word = slot.gate.load(Relaxed) & !(gate::EXCLUSIVE | gate::DEVICE_GATES_BYPASSED | gate::INSPECT);
     word == gate::GRANTED
         || word == gate::GRANTED | gate::CONTENDED
-            && slot.bound_us.load(Relaxed) == 0
-            && slot.bound_commands.load(Relaxed) == 0
+            && slot.budget_us.load(Relaxed) == 0
+            && slot.budget_commands.load(Relaxed) == 0
 }
 
 /// Where call sites are looked at: whether the launch goes on at once.
@@ -285,7 +285,7 @@ fn inspected(word: u32, slot: &GroupSlot, counter: &Counter) -> bool {
     goes_on
 }
 
-/// Whether the launch that goes the careful way was looked at already; asked once for each.
+/// Whether the launch that goes the slow path was looked at already; asked once for each.
 pub(crate) fn take_inspected() -> bool {
     current().inspected.replace(false)
 }

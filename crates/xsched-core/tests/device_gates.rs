@@ -69,7 +69,7 @@ fn in_company() -> &'static Runtime {
     let rt = at_level(2);
     with_queue(rt, 1, 0);
     rt.attach(std::ptr::null_mut());
-    rt.segment().groups[0].bound_us.store(50, SeqCst);
+    rt.segment().groups[0].budget_us.store(50, SeqCst);
     rt.groups().next().expect("a group").set_registration(rt, Registration::Attached);
     rt.segment().groups[0].gate.fetch_or(gate::CONTENDED, SeqCst);
     open(rt);
@@ -78,7 +78,7 @@ fn in_company() -> &'static Runtime {
 
 fn open(rt: &Runtime) {
     let words = &rt.segment().groups[0];
-    words.turns.fetch_add(1, SeqCst);
+    words.grants.fetch_add(1, SeqCst);
     words.gate.fetch_or(gate::GRANTED, SeqCst);
     wake_all(&words.gate);
 }
@@ -91,7 +91,7 @@ const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, ahead: tr
 
 fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
     rt.remember(handle, || None).expect("a queue");
-    let Entered::Careful(queue, counter) = thread::enter(handle) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(handle) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, work, counter);
     queue.commit(rt, &admission, true, counter);
     admission
@@ -99,7 +99,7 @@ fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
 
 /// What the agent does at this time, in ns.
 fn look_at(rt: &Runtime, now: u64) {
-    rt.groups().for_each(|group| group.let_out(rt, now));
+    rt.groups().for_each(|group| group.release_held(rt, now));
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn what_loads_code_is_not_given_while_the_gate_is_closed() {
 fn they_open_for_queues_that_wait_for_each_other_and_no_more_are_placed() {
     let rt = in_company();
     assert!(launch(rt, 16, KERNEL).device_gate);
-    rt.entangle();
+    rt.note_cross_stream();
     assert!(is_loose(rt));
     assert!(!launch(rt, 16, KERNEL).device_gate);
     look(rt);
     assert!(is_loose(rt), "for a while");
     let rt = at_level(1);
-    rt.entangle();
+    rt.note_cross_stream();
     assert!(!is_loose(rt), "there are none at level 1");
 }
 

@@ -44,7 +44,7 @@ fn words(rt: &'static Runtime, group: u16) -> &'static std::sync::atomic::Atomic
 
 fn launch(rt: &'static Runtime, key: usize) {
     rt.remember(key, || None).expect("a queue");
-    let Entered::Careful(queue, counter) = thread::enter(key) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(key) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter);
 }

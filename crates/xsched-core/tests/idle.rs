@@ -23,14 +23,14 @@ fn granted(bits: u32) -> (&'static Runtime, &'static XQueue) {
     (rt, queue)
 }
 
-/// Launches once. Gives whether it took the careful way.
-fn is_careful(rt: &'static Runtime) -> bool {
+/// Launches once. Gives whether it took the slow path.
+fn is_slow(rt: &'static Runtime) -> bool {
     match thread::enter(16) {
         Entered::Fast(counted) => {
             counted.done(true);
             false
         }
-        Entered::Careful(queue, counter) => {
+        Entered::Slow(queue, counter) => {
             let admission = nothing::admit(rt, queue, Work::default(), counter);
             queue.commit(rt, &admission, true, counter);
             true
@@ -46,10 +46,10 @@ fn work(rt: &'static Runtime, queue: &'static XQueue, times: u32) -> u64 {
         let event = rt.agent_event().get().expect("an eventfd");
         rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     };
-    is_careful(rt);
+    is_slow(rt);
     woken();
     for _ in 0..times {
-        (0..10).for_each(|_| _ = is_careful(rt));
+        (0..10).for_each(|_| _ = is_slow(rt));
         let waiting = queue.sync_begin(rt);
         queue.sync_end(rt, waiting, true);
     }
@@ -100,8 +100,8 @@ fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {
     let (rt, _) = granted(gate::CONTENDED);
-    assert!((0..256).all(|_| is_careful(rt)));
-    assert_eq!((0..1280).filter(|_| is_careful(rt)).count(), 40 + 10);
+    assert!((0..256).all(|_| is_slow(rt)));
+    assert_eq!((0..1280).filter(|_| is_slow(rt)).count(), 40 + 10);
     assert_eq!(rt.groups().next().expect("its group").launches(rt), 256 + 1280);
 }
 
@@ -109,8 +109,8 @@ fn who_is_not_held_is_followed_now_and_then() {
 #[test]
 fn who_is_held_is_followed_command_by_command() {
     let (rt, _) = granted(gate::CONTENDED);
-    rt.segment().groups[0].bound_commands.store(1 << 20, SeqCst);
-    assert!((0..1000).all(|_| is_careful(rt)));
+    rt.segment().groups[0].budget_commands.store(1 << 20, SeqCst);
+    assert!((0..1000).all(|_| is_slow(rt)));
 }
 
 /// A group that the daemon takes for idle for want of progress never said that it is idle, so that its next launch would
@@ -118,7 +118,7 @@ fn who_is_held_is_followed_command_by_command() {
 #[test]
 fn a_launch_after_a_stall_tells_the_daemon_once() {
     let (rt, _) = granted(gate::CONTENDED);
-    (0..300).for_each(|_| _ = is_careful(rt));
+    (0..300).for_each(|_| _ = is_slow(rt));
     let told = || {
         let mut count = [0; 8];
         let event = rt.daemon_event().get().expect("an eventfd");
@@ -127,9 +127,9 @@ fn a_launch_after_a_stall_tells_the_daemon_once() {
     told();
     let word = &rt.segment().groups[0].gate;
     assert_eq!(word.fetch_or(gate::STALLED, SeqCst) & gate::MUST_ANNOUNCE, 0, "it never said that it is idle");
-    assert!(is_careful(rt));
+    assert!(is_slow(rt));
     assert_eq!((told(), word.load(SeqCst) & gate::STALLED), (1, 0));
-    (0..300).for_each(|_| _ = is_careful(rt));
+    (0..300).for_each(|_| _ = is_slow(rt));
     assert_eq!(told(), 0);
 }
 
@@ -165,7 +165,7 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
             launches += 1;
             match thread::enter(16) {
                 Entered::Fast(counted) => counted.done(true),
-                Entered::Careful(queue, counter) => {
+                Entered::Slow(queue, counter) => {
                     let admission = nothing::admit(rt, queue, Work::default(), counter);
                     queue.commit(rt, &admission, true, counter);
                     continue;
@@ -223,7 +223,7 @@ fn who_begins_to_wait_is_not_overlooked() {
     let words = &rt.segment().groups[0];
     let launching = std::thread::spawn(move || {
         rt.remember(16, spec).expect("a queue");
-        assert!(is_careful(rt));
+        assert!(is_slow(rt));
     });
     assert!(decision.recv().expect("it waits"), "the launch is not counted yet: the group is idle");
     let event = rt.daemon_event().get().expect("an eventfd");

@@ -10,12 +10,12 @@ use xsched_proto::segment::{GroupSlot, gate};
 mod nothing;
 
 /// A queue whose gate stands open beside rivals, with a bound in µs (0 = none) and further bits of the gate.
-fn watched(bound_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot, &'static XQueue) {
+fn contended(budget_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot, &'static XQueue) {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
-    words.bound_us.store(bound_us, SeqCst);
+    words.budget_us.store(budget_us, SeqCst);
     words.gate.fetch_or(gate::GRANTED | gate::CONTENDED | bits, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     (rt, words, rt.remember(16, || None).expect("a queue"))
@@ -23,7 +23,7 @@ fn watched(bound_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot, &
 
 /// A command of this kind. If it is followed, the device has come there at once, and that is seen.
 fn launch(rt: &'static Runtime, key: u64) {
-    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(mark) = queue.commit(rt, &admission, true, counter) {
         queue.slot(rt).completed_word.store(mark.number, SeqCst);
@@ -34,7 +34,7 @@ fn launch(rt: &'static Runtime, key: u64) {
 /// a mark of its own each time.
 #[test]
 fn a_command_that_completes_together_with_others_is_known_at_once() {
-    let (rt, _, queue) = watched(1_000_000, 0);
+    let (rt, _, queue) = contended(1_000_000, 0);
     let look = || assert!(!queue.is_held_on_device(rt));
     let known = [11, 12, 13, 14];
     for _ in 0..50 {
@@ -67,9 +67,9 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
 /// Such a program held up all others for long, under MPS, before it was found out.
 #[test]
 fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
-    let (rt, words, queue) = watched(0, 0);
+    let (rt, words, queue) = contended(0, 0);
     let give = |key| {
-        let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is followed") };
+        let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is followed") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
         queue.commit(rt, &admission, true, counter).expect("a mark").number
     };
@@ -103,9 +103,9 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
 /// too short stayed so, and much more than the bound was in flight.
 #[test]
 fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_complete() {
-    let (rt, _, queue) = watched(1_000_000, gate::EXCLUSIVE);
+    let (rt, _, queue) = contended(1_000_000, gate::EXCLUSIVE);
     let give = |key| {
-        let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+        let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
         queue.commit(rt, &admission, true, counter).map(|mark| mark.number)
     };

@@ -11,7 +11,7 @@ mod nothing;
 
 /// A command of this kind, complete after so many µs at least.
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
-    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(mark) = queue.commit(rt, &admission, true, counter) {
         let issued = Instant::now();
@@ -27,7 +27,7 @@ fn the_commands_that_take_most_of_the_time_decide() {
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { platform: 1, ..s })).expect("a queue");
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
-    words.bound_us.store(100_000, SeqCst);
+    words.budget_us.store(100_000, SeqCst);
     words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");

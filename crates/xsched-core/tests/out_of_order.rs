@@ -9,7 +9,7 @@ use xsched_proto::segment::gate;
 mod nothing;
 
 fn launch(rt: &'static Runtime) -> Mark {
-    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter).expect("each command is followed")
 }
@@ -22,7 +22,7 @@ fn the_bound_leaves_room_for_several_commands_however_many_came_before() {
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
     // Room for ten commands of which nothing is known: 100 us each.
-    words.bound_us.store(1000, SeqCst);
+    words.budget_us.store(1000, SeqCst);
     words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");

@@ -12,7 +12,7 @@ mod nothing;
 /// A command that is never complete.
 fn launch(rt: &'static Runtime) {
     rt.remember(16, || None).expect("a queue");
-    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key: 1, ..Work::default() }, counter);
     queue.commit(rt, &admission, true, counter);
 }
@@ -26,7 +26,7 @@ fn what_was_waited_in_one_turn_counts_in_the_next() {
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
     // Room for ten commands of which nothing is known: 100 µs each.
-    words.bound_us.store(1000, SeqCst);
+    words.budget_us.store(1000, SeqCst);
     words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     let others = std::thread::spawn(move || (0..40).for_each(|_| launch(rt)));

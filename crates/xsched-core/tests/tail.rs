@@ -10,7 +10,7 @@ mod nothing;
 
 fn launch(rt: &'static Runtime) -> Option<Mark> {
     rt.remember(16, || None).expect("a queue");
-    let Entered::Careful(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter)
 }
@@ -45,7 +45,7 @@ fn they_are_taken_for_complete_when_all_that_is_followed_is() {
     }
     let gives_up = || {
         rt.presume(group, xsched_flow::timeline::Evidence::Overdue);
-        group.settle(rt);
+        group.update_idle_state(rt);
         words.state.load(SeqCst) == state::DRAINED
     };
     assert!(!gives_up(), "the device is at work still, as far as is known");

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use xsched_policy::{GroupId, ProgramId};
-use xsched_proto::class::{self, Class, Company};
+use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
 
 use crate::config::Config;
@@ -40,7 +40,7 @@ pub(crate) struct Client {
     /// The hardware's time slice that its contexts have, as far as is known, in µs.
     pub(crate) told_timeslice_us: Option<u64>,
     /// Whether it is one of several best-effort programs on its device.
-    pub(crate) crowded: bool,
+    pub(crate) has_contention: bool,
     /// When it was last told to set it again, ns.
     pub(crate) reasserted_ns: u64,
     /// Forced level.
@@ -120,8 +120,8 @@ impl Client {
             // What it chose itself when it made its context.
             told_timeslice_us: options
                 .timeslice_us
-                .or(Some(class::hardware_timeslice_us(Class::of(priority), Company::None))),
-            crowded: false,
+                .or(Some(class::hardware_timeslice_us(Class::of(priority), Contention::None))),
+            has_contention: false,
             reasserted_ns: 0,
             level: options.level,
             threshold: options.threshold.unwrap_or(0),

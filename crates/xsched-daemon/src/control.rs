@@ -227,7 +227,7 @@ impl Server {
         self.event(Event::Hint { group: id, priority, weight, timeslice_us });
         let Some(group) = self.groups.get_mut(&id) else { return };
         if let Some(threshold) = threshold {
-            group.words.bound_commands.store(threshold, Relaxed);
+            group.words.budget_commands.store(threshold, Relaxed);
         }
         let Some(wished) = level else { return };
         let level = (1..=wished).rev().find(|l| group.levels & (1 << (l - 1)) != 0).unwrap_or(1);

@@ -151,7 +151,7 @@ impl Server {
             system: group.system,
             side_by_side: group.levels & SIDE_BY_SIDE != 0,
         };
-        group.words.bound_commands.store(client.threshold, Relaxed);
+        group.words.budget_commands.store(client.threshold, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
         self.groups.insert(id, group);
         self.publish_level(id);

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
-use xsched_proto::class::{Class, Company, SHORT_US, hardware_timeslice_us};
+use xsched_proto::class::{Class, Contention, SHORT_US, hardware_timeslice_us};
 use xsched_proto::segment::length;
 use xsched_proto::wire::DaemonMsg;
 
@@ -37,12 +37,12 @@ impl Server {
         }
         let best_effort = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
         self.heartbeat.tell_best_effort(device, best_effort);
-        let crowded = best_effort > 1;
+        let has_contention = best_effort > 1;
         for (conn, id, class, asked) in speakers {
-            let company = if crowded { self.crowd_of(conn) } else { Company::None };
-            let us = asked.unwrap_or_else(|| hardware_timeslice_us(class, company));
+            let contention = if has_contention { self.contention_of(conn) } else { Contention::None };
+            let us = asked.unwrap_or_else(|| hardware_timeslice_us(class, contention));
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
-            client.crowded = crowded;
+            client.has_contention = has_contention;
             if client.told_timeslice_us.replace(us) == Some(us) {
                 continue;
             }
@@ -52,10 +52,10 @@ impl Server {
     }
 
     /// What is known of the commands of a client among several.
-    fn crowd_of(&self, conn: u64) -> Company {
+    fn contention_of(&self, conn: u64) -> Contention {
         let mine = self.groups.values().filter(|g| g.conn == conn);
         let known: Vec<bool> = mine.filter_map(is_short).collect();
-        Company::Crowd { short: !known.is_empty() && known.iter().all(|short| *short) }
+        Contention::BestEffort { short: !known.is_empty() && known.iter().all(|short| *short) }
     }
 
     /// Has a client among several best-effort ones set its slice again; not where policies take turns. Another one, if more is
@@ -68,12 +68,12 @@ impl Server {
         let Some(group) = self.groups.get(&id).filter(matters) else { return };
         let (conn, slot) = (group.conn, group.slot);
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
-        let (class, company) = (Class::of(client.priority), self.crowd_of(conn));
-        let us = hardware_timeslice_us(class, company);
-        let matters = us != hardware_timeslice_us(class, Company::None);
-        let pays = company == Company::Crowd { short: false } || client.told_timeslice_us != Some(us);
+        let (class, contention) = (Class::of(client.priority), self.contention_of(conn));
+        let us = hardware_timeslice_us(class, contention);
+        let matters = us != hardware_timeslice_us(class, Contention::None);
+        let pays = contention == Contention::BestEffort { short: false } || client.told_timeslice_us != Some(us);
         let is_due = now_ns.saturating_sub(client.reasserted_ns) >= REASSERT_NS;
-        if !(client.crowded && client.asked_timeslice_us.is_none() && matters && pays && is_due) {
+        if !(client.has_contention && client.asked_timeslice_us.is_none() && matters && pays && is_due) {
             return;
         }
         let Some(reader) = self.conns.get_mut(&conn) else { return };

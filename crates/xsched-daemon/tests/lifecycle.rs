@@ -111,7 +111,7 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     assert_eq!(given, [(-128, 7), (127, 9)]);
     plain.group(0, "sim:0");
     proud.group(0, "sim:0");
-    assert_eq!(plain.words(0).bound_us.load(std::sync::atomic::Ordering::SeqCst), 900);
+    assert_eq!(plain.words(0).budget_us.load(std::sync::atomic::Ordering::SeqCst), 900);
     let daemon = Daemon::start_with(|o| (o.config, o.policy) = (config, Some("Pup".into())));
     assert_eq!(daemon.ps().0.policy, "pup", "the command line wins over files");
 

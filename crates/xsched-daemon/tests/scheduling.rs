@@ -15,7 +15,7 @@ fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
     let (low, high) = (daemon.attach(-128), daemon.attach(128));
     low.group(0, "sim:0");
     assert_eq!(low.gate(0), gate::GRANTED, "the answer comes after the gate; alone, nothing else is set");
-    assert_eq!(low.words(0).bound_us.load(SeqCst), 0);
+    assert_eq!(low.words(0).budget_us.load(SeqCst), 0);
     high.group(5, "sim:0");
     assert_eq!(high.gate(5), gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE);
     assert_eq!(
@@ -23,7 +23,7 @@ fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
         gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE,
         "watched as soon as the other registers"
     );
-    assert_eq!((low.words(0).bound_us.load(SeqCst), high.words(5).bound_us.load(SeqCst)), (500, 0));
+    assert_eq!((low.words(0).budget_us.load(SeqCst), high.words(5).budget_us.load(SeqCst)), (500, 0));
     low.ready(0);
     until("the other is not alone", || high.gate(5) & gate::EXCLUSIVE == 0);
     for _ in 0..50 {
@@ -47,7 +47,7 @@ fn programs_that_share_the_budget_have_the_least_each() {
     for client in [&first, &second, &high] {
         client.group(0, "sim:0");
     }
-    let budgets = || [&first, &second].map(|client| client.words(0).bound_us.load(SeqCst));
+    let budgets = || [&first, &second].map(|client| client.words(0).budget_us.load(SeqCst));
     first.ready(0);
     until("one alone has all of it", || budgets() == [500; 2]);
     second.ready(0);
@@ -114,7 +114,7 @@ fn the_policy_changes_while_programs_run() {
         low.until_open(0);
         low.until_closed(0);
     }
-    assert!(low.words(0).bound_us.load(SeqCst) > 0 && high.words(0).bound_us.load(SeqCst) > 0);
+    assert!(low.words(0).budget_us.load(SeqCst) > 0 && high.words(0).budget_us.load(SeqCst) > 0);
     daemon.ask(Request::PolicySet { name: "priority".into() }).unwrap();
     low.until_closed(0);
     high.until_open(0);
@@ -197,7 +197,7 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     let pid = Target::Pid(std::process::id());
     daemon.ask(hint(pid, Some(5), Some(50), None)).unwrap();
     assert!(a.open(0) && b.open(0));
-    assert_eq!(a.words(0).bound_commands.load(SeqCst), 3);
+    assert_eq!(a.words(0).budget_commands.load(SeqCst), 3);
     let programs = daemon.ps().1;
     assert!(programs.iter().all(|p| p.priority == 5 && p.weight == 50 && p.groups[0].priority == 5));
     assert_eq!(a.words(0).level.load(SeqCst), 2, "the highest that its device can do");

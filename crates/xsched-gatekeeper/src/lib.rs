@@ -89,7 +89,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Takes a group on, idle and with its gate closed.
     pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
         words.gate.fetch_and(!OWN_BITS, SeqCst);
-        words.bound_us.store(0, Relaxed);
+        words.budget_us.store(0, Relaxed);
         let group = Group {
             words,
             state: state::IDLE,
@@ -230,7 +230,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             Action::Close(id) => return self.close(id),
             Action::Bound(id, sharers) => {
                 let budget_us = part_of_budget(self.budget_us, sharers);
-                self.groups.get(&id)?.words.bound_us.store(budget_us, Release);
+                self.groups.get(&id)?.words.budget_us.store(budget_us, Release);
             }
             Action::Contended(id, on) => self.mark(id, gate::CONTENDED, on),
             Action::Exclusive(id, on) => self.mark(id, gate::EXCLUSIVE, on),
@@ -259,7 +259,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if group.state == state::DRAINED {
             group.state = state::READY;
         }
-        group.words.turns.fetch_add(1, SeqCst);
+        group.words.grants.fetch_add(1, SeqCst);
         group.words.gate.fetch_or(gate::GRANTED, SeqCst);
         wake(&group.words.gate);
         Some(Change::Opened(id))

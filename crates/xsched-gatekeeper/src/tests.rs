@@ -103,7 +103,7 @@ impl World {
     }
 
     fn budget_us(&self, id: GroupId) -> u32 {
-        self.words[&id].bound_us.load(SeqCst)
+        self.words[&id].budget_us.load(SeqCst)
     }
 
     fn used_us(&self, id: GroupId) -> f64 {
@@ -132,9 +132,13 @@ fn a_group_that_comes_finds_its_words_cleared_and_one_that_goes_leaves_its_gate_
     world.state(HIGH, state::READY);
     let words = Rc::new(slot());
     words.gate.store(OWN_BITS | gate::MUST_ANNOUNCE, SeqCst);
-    words.bound_us.store(7, SeqCst);
+    words.budget_us.store(7, SeqCst);
     world.keeper.add(world.now, spec(GroupId(3), 0, 5_000), words.clone());
-    assert_eq!((words.gate.load(SeqCst), words.bound_us.load(SeqCst)), (gate::MUST_ANNOUNCE, 0), "until it is decided");
+    assert_eq!(
+        (words.gate.load(SeqCst), words.budget_us.load(SeqCst)),
+        (gate::MUST_ANNOUNCE, 0),
+        "until it is decided"
+    );
     world.carry_out();
     world.keeper.remove(world.now, GroupId(3));
     world.carry_out();
@@ -145,7 +149,7 @@ fn a_group_that_comes_finds_its_words_cleared_and_one_that_goes_leaves_its_gate_
 #[test]
 fn a_gate_that_opens_counts_as_a_grant_and_has_its_budget_in_place() {
     let mut world = World::low_and_high();
-    let grants = |world: &World| world.words[&LOW].turns.load(SeqCst);
+    let grants = |world: &World| world.words[&LOW].grants.load(SeqCst);
     let before = grants(&world);
     world.state(LOW, state::READY);
     world.state(HIGH, state::READY);

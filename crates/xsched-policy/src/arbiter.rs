@@ -88,7 +88,7 @@ pub enum Event {
     /// The group issued or completed something since the last look.
     Progress(GroupId),
     /// The group has the device, others wait for it, and it neither issued nor completed anything for a while.
-    Stale(GroupId),
+    Stalled(GroupId),
     /// Its commands are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
     /// Somebody outside answers a policy's question.
@@ -135,7 +135,7 @@ pub struct GroupStatus {
     pub used_us: f64,
     /// Times its gate was closed.
     pub suspensions: u64,
-    /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stale`]).
+    /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
 }
 
@@ -185,8 +185,8 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
-            Event::Stale(id) if self.is_hindered(id) => {}
-            Event::Stale(id) => self.change(now, id, |m, _| m.stale |= m.group.granted && m.group.ready),
+            Event::Stalled(id) if self.is_hindered(id) => {}
+            Event::Stalled(id) => self.change(now, id, |m, _| m.stalled |= m.group.granted && m.group.ready),
             Event::Hint { group, priority, weight, timeslice_us } => {
                 self.change(now, group, |m, _| {
                     m.own_priority = priority.unwrap_or(m.own_priority);
@@ -276,7 +276,7 @@ impl Arbiter {
             held: m.held,
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
-            scrutinised: m.stale || m.group.granted && m.group.ready && device.somebody_waits(),
+            scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
         })
     }
 
@@ -287,7 +287,7 @@ impl Arbiter {
 
     /// Whether the progress of some group is of interest ([`GroupStatus::scrutinised`]).
     pub fn any_scrutinised(&self) -> bool {
-        self.devices.iter().any(|d| d.somebody_waits() || d.members.iter().any(|m| m.stale))
+        self.devices.iter().any(|d| d.somebody_waits() || d.members.iter().any(|m| m.stalled))
     }
 
     fn make(&self, device: &str) -> Box<dyn Policy> {
@@ -356,7 +356,7 @@ impl Arbiter {
         let Some(&at) = self.device_of.get(&id) else { return };
         let Some(member) = self.devices[at].member_mut(id) else { return };
         member.progress_at = now;
-        if std::mem::take(&mut member.stale) {
+        if std::mem::take(&mut member.stalled) {
             self.dirty.push(at);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{Event, GroupId, Micros};
 
-/// Those whose progress is of interest are looked at this often; who got nowhere for so long is told as stale. In µs.
+/// Those whose progress is of interest are looked at this often; who got nowhere for so long is told as stalled. In µs.
 pub const LOOK_US: Micros = 20_000;
 
 /// What was last seen of a group's counters.
@@ -34,7 +34,7 @@ impl Progress {
             return Some(Event::Progress(id));
         }
         // Told at each look: what kept somebody from believing it may be over.
-        (now.saturating_sub(seen.changed_at) >= LOOK_US).then_some(Event::Stale(id))
+        (now.saturating_sub(seen.changed_at) >= LOOK_US).then_some(Event::Stalled(id))
     }
 }
 
@@ -47,11 +47,11 @@ mod tests {
         let (mut progress, id) = (Progress::default(), GroupId(7));
         assert_eq!(progress.look(1_000, id, 5, 3), None, "nothing to compare with");
         assert_eq!(progress.look(20_999, id, 5, 3), None);
-        assert_eq!(progress.look(21_000, id, 5, 3), Some(Event::Stale(id)));
-        assert_eq!(progress.look(41_000, id, 5, 3), Some(Event::Stale(id)));
+        assert_eq!(progress.look(21_000, id, 5, 3), Some(Event::Stalled(id)));
+        assert_eq!(progress.look(41_000, id, 5, 3), Some(Event::Stalled(id)));
         assert_eq!(progress.look(95_000, id, 5, 4), Some(Event::Progress(id)));
         assert_eq!(progress.look(96_000, id, 6, 4), Some(Event::Progress(id)));
-        assert_eq!(progress.look(116_000, id, 6, 4), Some(Event::Stale(id)));
+        assert_eq!(progress.look(116_000, id, 6, 4), Some(Event::Stalled(id)));
         progress.forget();
         assert_eq!(progress.look(200_000, id, 6, 4), None);
         assert_eq!(progress.look(210_000, id, 6, 4), None, "counted from the first look");

@@ -142,10 +142,10 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
     w.ready(1);
     w.ready(2);
     assert!(w.arbiter.status(w.now, GroupId(2)).unwrap().scrutinised);
-    w.send(Event::Stale(GroupId(2)));
+    w.send(Event::Stalled(GroupId(2)));
     assert_eq!(w.open(), [2], "the other one's last commands are on the device still, maybe in its way");
     w.send(Event::Drained(GroupId(1)));
-    w.send(Event::Stale(GroupId(2)));
+    w.send(Event::Stalled(GroupId(2)));
     assert_eq!(w.open(), [1, 2]);
     assert!(w.arbiter.any_scrutinised(), "its progress is still of interest");
     assert!(w.sims[&2].stalled, "its next launch must announce itself");
@@ -153,11 +153,11 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
     assert_eq!(w.open(), [2]);
     assert!(!w.sims[&2].stalled);
     w.send(Event::Drained(GroupId(1)));
-    w.send(Event::Stale(GroupId(2)));
+    w.send(Event::Stalled(GroupId(2)));
     w.ready(2);
     assert_eq!(w.open(), [2]);
     w.send(Event::Drained(GroupId(1)));
-    w.send(Event::Stale(GroupId(2)));
+    w.send(Event::Stalled(GroupId(2)));
     w.idle(1);
     w.ready(1);
     assert_eq!(w.open(), [2], "forgotten once nobody waits");
@@ -176,7 +176,7 @@ fn who_waits_behind_a_command_that_nothing_takes_off_the_device_is_not_stale() {
     assert_eq!(w.open(), [2]);
     w.send(Event::Drained(GroupId(1)));
     w.now += 500_000;
-    w.send(Event::Stale(GroupId(2)));
+    w.send(Event::Stalled(GroupId(2)));
     assert_eq!(w.open(), [2], "what it gave ahead may have begun though it counts as drained");
     w.now += 500_000;
     w.send(Event::Timer);
@@ -193,7 +193,7 @@ fn whom_a_stale_group_of_the_same_process_may_wait_for_goes_before_others() {
     w.add(g(4, 30), 0);
     [1, 2, 3].into_iter().for_each(|id| w.ready(id));
     assert_eq!(w.open(), [2, 4]);
-    w.send(Event::Stale(GroupId(2)));
+    w.send(Event::Stalled(GroupId(2)));
     assert_eq!(w.open(), [1, 2, 4], "before the rival of middle priority");
     w.ready(4);
     assert_eq!(w.open(), [4], "but not before those more urgent than both");
@@ -230,7 +230,7 @@ fn a_stale_group_that_lost_its_turn_is_believed_again_when_it_waits_or_after_a_w
         w.ready(1);
         w.ready(2);
         assert_eq!(w.open(), [1]);
-        w.send(Event::Stale(GroupId(1)));
+        w.send(Event::Stalled(GroupId(1)));
         assert_eq!(w.open(), [2]);
         w.now += 1_000;
         if waits {

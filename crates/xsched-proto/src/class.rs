@@ -102,11 +102,11 @@ impl fmt::Display for Class {
 
 /// With whom a best-effort program shares a device, as far as its time slice goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum Contention {
     /// With no other best-effort program.
     None,
     /// With others. `short` = its commands are known to be short: gates hold them, and no slice need cut one.
-    Crowd {
+    BestEffort {
         /// Most of the time they take is commands of [`SHORT_US`] or less.
         short: bool,
     },
@@ -123,11 +123,11 @@ pub const SHORT_US: u64 = 400;
 /// switch. Measured on H200s: five BERTs beside one that is latency-critical do 520 a second with 300 µs, 632 to 717 with
 /// 1000, 729 and 752 with 4000, and it is as quick. A ResNet-50 and GEMMs of 100 ms did 74 % of what was left to them with
 /// 300 µs, 89 % with 500.
-pub fn hardware_timeslice_us(class: Class, company: Company) -> u64 {
-    match (class, company) {
-        (Class::Low, Company::Crowd { short: true }) => 4_096,
-        (Class::Low, Company::Crowd { short: false }) => 500,
-        (Class::Low, Company::None) => 100,
+pub fn hardware_timeslice_us(class: Class, contention: Contention) -> u64 {
+    match (class, contention) {
+        (Class::Low, Contention::BestEffort { short: true }) => 4_096,
+        (Class::Low, Contention::BestEffort { short: false }) => 500,
+        (Class::Low, Contention::None) => 100,
         (Class::Normal | Class::High, _) => 2_048,
         (Class::Realtime, _) => 4_096,
         (Class::System, _) => 8_192,

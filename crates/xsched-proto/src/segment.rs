@@ -86,13 +86,13 @@ pub struct GroupSlot {
     /// See [`gate`]. Changed by read-modify-write only, since both sides own bytes of it. Also a futex.
     pub gate: AtomicU32,
     /// Device time allowed in flight while [`gate::CONTENDED`], in µs; 0 = no bound.
-    pub bound_us: AtomicU32,
+    pub budget_us: AtomicU32,
     /// Commands allowed in flight while [`gate::CONTENDED`]; 0 = no bound.
-    pub bound_commands: AtomicU32,
+    pub budget_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,
     /// How often the gate was opened, counted before it is.
-    pub turns: AtomicU32,
+    pub grants: AtomicU32,
     _daemon: [u32; 11],
 
     /// See [`state`].

@@ -82,7 +82,7 @@ impl XQueue {
                 return;
             }
             // `hint --queue` gave the queue to another group, whose gate counts now; the old one may have nothing left.
-            group.settle(rt);
+            group.update_idle_state(rt);
             counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
         }
     }
@@ -135,13 +135,13 @@ impl XQueue {
         let estimate_ns = estimate.unwrap_or(UNKNOWN_NS);
         let mut has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         if has_gates && self.joins_others(rt) {
-            rt.entangle();
+            rt.note_cross_stream();
             has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         }
         let mut prequeued = None;
         loop {
             // Read the epoch before the gate. If it advances in between, one device gate too many is placed, never too few.
-            let grants = slot.turns.load(Acquire);
+            let grants = slot.grants.load(Acquire);
             let word = slot.gate.load(Acquire);
             if word & gate::OPEN_MASK == 0 {
                 if self.prequeues(rt, group, work, word, has_gates) {
@@ -161,7 +161,7 @@ impl XQueue {
         }
         // What comes behind a gate of this very epoch waits with it.
         let first_prequeued = prequeued.is_some_and(|epoch| self.gated_epoch.swap(epoch, Relaxed) != epoch);
-        let (budget_us, budget_commands) = (slot.bound_us.load(Relaxed), slot.bound_commands.load(Relaxed));
+        let (budget_us, budget_commands) = (slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed));
         if budget_us != 0
             && let Some(ns) = estimate
         {
@@ -212,7 +212,7 @@ impl XQueue {
 
     /// Whether a command may be given while the gate is closed, to wait behind a gate on the device.
     fn prequeues(&self, rt: &Runtime, group: &Group, work: &Work, word: u32, has_gates: bool) -> bool {
-        let budgeted = group.slot(rt).bound_us.load(Relaxed) != 0;
+        let budgeted = group.slot(rt).budget_us.load(Relaxed) != 0;
         let ask = AtGate { word, can_prequeue: work.ahead, loads: work.loads, has_gates, budgeted };
         let mut issued = 0;
         let prequeues = admission::at_gate(&ask, || {
@@ -246,7 +246,7 @@ impl XQueue {
         }
         if !accepted {
             if self.timeline.withdraw(admission.seq, admission.estimate_ns, self.in_order()) {
-                rt.groups[usize::from(admission.group)].settle(rt);
+                rt.groups[usize::from(admission.group)].update_idle_state(rt);
             }
             return None;
         }
@@ -259,7 +259,7 @@ impl XQueue {
             issued_ns: self.timeline.issued_ns(),
             estimate_ns: admission.estimate_ns,
             key: admission.key,
-            epoch: (!admission.ahead).then(|| self.group(rt).slot(rt).turns.load(Relaxed)),
+            epoch: (!admission.ahead).then(|| self.group(rt).slot(rt).grants.load(Relaxed)),
             ..Fence::default()
         };
         if admission.blocking {

@@ -19,7 +19,7 @@ impl XQueue {
     pub(super) fn within_budget(&self, rt: &'static Runtime, group: &Group, estimate_ns: u64) -> bool {
         let slot = group.slot(rt);
         let has_gates = self.has_gates(rt, slot.level.load(Relaxed));
-        let budget = Budget::new(slot.bound_us.load(Relaxed), slot.bound_commands.load(Relaxed), has_gates);
+        let budget = Budget::new(slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed), has_gates);
         if budget.is_none() {
             return true;
         }
@@ -28,11 +28,11 @@ impl XQueue {
             rt.refresh(group);
             fits(true)
         } {
-            group.escapes.store(0, Relaxed);
-            group.escape_credit.store(0, Relaxed);
+            group.overrides_in_a_row.store(0, Relaxed);
+            group.override_credit.store(0, Relaxed);
             return true;
         }
-        if group.escape_credit.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
+        if group.override_credit.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
             slot.bound_escapes.fetch_add(1, Relaxed);
             return true;
         }
@@ -97,10 +97,10 @@ impl XQueue {
             if waited >= patience {
                 self.waited_ns.store(0, Relaxed);
                 slot.bound_escapes.fetch_add(1, Relaxed);
-                let row = group.escapes.fetch_add(1, Relaxed);
+                let row = group.overrides_in_a_row.fetch_add(1, Relaxed);
                 let commands = override_commands(row);
                 journal::record(|| Record::Override(row, commands));
-                group.escape_credit.store(commands, Relaxed);
+                group.override_credit.store(commands, Relaxed);
                 break true;
             }
             let limit = if polled {
@@ -147,7 +147,7 @@ impl XQueue {
 
     /// Whether its commands get gates on the device (level 2), more or less often.
     pub(super) fn has_gates(&self, rt: &Runtime, level: u32) -> bool {
-        level >= 2 && rt.has_one_group() && !rt.is_entangled()
+        level >= 2 && rt.has_one_group() && !rt.is_cross_stream()
     }
 
     /// Other queues of the group that have work.

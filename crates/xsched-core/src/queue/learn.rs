@@ -36,11 +36,11 @@ impl XQueue {
             late_ns,
             before_ns: self.last_done_at.swap(now, Relaxed),
             before_late_ns: self.last_late_ns.swap(late_ns, Relaxed),
-            epoch: slot.turns.load(Relaxed),
+            epoch: slot.grants.load(Relaxed),
             done: done.seq,
             done_ns: done.ns,
             exclusive: self.is_alone(rt),
-            budgeted: slot.bound_us.load(Relaxed) != 0,
+            budgeted: slot.budget_us.load(Relaxed) != 0,
         };
         let known = |key| rt.estimates.get(key);
         let told = Told::new(|| with_known(reached, known));

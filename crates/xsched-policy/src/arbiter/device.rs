@@ -25,7 +25,7 @@ pub(super) struct Member {
     /// Since when it has the device and wants it.
     pub(super) running_since: Option<Micros>,
     /// Counts as idle: neither issues nor completes anything while others wait.
-    pub(super) stale: bool,
+    pub(super) stalled: bool,
     /// Its job cannot run on all its devices now.
     pub(super) refused: bool,
     pub(super) progress_at: Micros,
@@ -33,8 +33,8 @@ pub(super) struct Member {
     /// Its job has groups on other devices, too.
     pub(super) spans: bool,
     closed_at: Micros,
-    /// Closed while stale, since then.
-    doubted_since: Option<Micros>,
+    /// Closed while stalled, since then.
+    suspect_since: Option<Micros>,
     /// Lets others run until then.
     yields_until: Option<Micros>,
     /// With how many others it shares the bound, itself included; 0 = not bounded.
@@ -70,13 +70,13 @@ impl Member {
             side_by_side: spec.side_by_side,
             system: spec.system,
             running_since: None,
-            stale: false,
+            stalled: false,
             refused: false,
             progress_at: now,
             suspensions: 0,
             spans: false,
             closed_at: now,
-            doubted_since: None,
+            suspect_since: None,
             yields_until: None,
             bound: 0,
             contended: false,
@@ -91,7 +91,7 @@ impl Member {
             self.group.ready_since = now;
         }
         self.progress_at = now;
-        self.stale = false;
+        self.stalled = false;
     }
 
     pub(super) fn idle(&mut self, now: Micros) {
@@ -100,7 +100,7 @@ impl Member {
         }
         self.group.busy = false;
         self.running_since = None;
-        self.stale = false;
+        self.stalled = false;
         self.yields_until = None;
     }
 
@@ -114,7 +114,7 @@ impl Member {
 
     /// Whether the policy is told that the group is ready.
     pub(super) fn wants(&self) -> bool {
-        self.group.ready && !self.held && !self.stale && !self.refused && self.yields_until.is_none()
+        self.group.ready && !self.held && !self.stalled && !self.refused && self.yields_until.is_none()
     }
 
     fn waits(&self) -> bool {
@@ -269,19 +269,19 @@ impl Device {
         for m in &mut self.members {
             // Nobody else is there to profit: whether it makes progress is not looked at any more.
             if ready <= 1 {
-                m.stale = false;
+                m.stalled = false;
                 m.yields_until = None;
             }
-            if m.stale && !m.group.granted {
-                let since = *m.doubted_since.get_or_insert(now);
+            if m.stalled && !m.group.granted {
+                let since = *m.suspect_since.get_or_insert(now);
                 if now >= since + DOUBT_US {
-                    m.stale = false;
+                    m.stalled = false;
                 } else {
                     next = earlier(next, Some(since + DOUBT_US));
                 }
             }
-            if !m.stale {
-                m.doubted_since = None;
+            if !m.stalled {
+                m.suspect_since = None;
             }
             if m.yields_until.is_some_and(|until| until <= now) {
                 m.yields_until = None;
@@ -290,7 +290,7 @@ impl Device {
             if let Some(since) = self.waited_since
                 && m.group.ready
                 && m.group.granted
-                && !m.stale
+                && !m.stalled
                 && m.yields_until.is_none()
             {
                 let patience = m.progress_at.max(since) + STARVATION_US;
@@ -359,8 +359,8 @@ impl Device {
             if std::mem::replace(&mut m.exclusive, exclusive) != exclusive {
                 actions.push(Action::Exclusive(m.group.id, exclusive));
             }
-            if std::mem::replace(&mut m.stall_told, m.stale) != m.stale {
-                actions.push(Action::Stalled(m.group.id, m.stale));
+            if std::mem::replace(&mut m.stall_told, m.stalled) != m.stalled {
+                actions.push(Action::Stalled(m.group.id, m.stalled));
             }
         }
         let waits = self.somebody_waits();
@@ -369,11 +369,11 @@ impl Device {
             self.next = earlier(self.next, Some(now + STARVATION_US));
         }
         // A group closed while in doubt needs a second look.
-        if self.members.iter().any(|m| m.stale && !m.group.granted && m.doubted_since.is_none()) {
+        if self.members.iter().any(|m| m.stalled && !m.group.granted && m.suspect_since.is_none()) {
             self.next = earlier(self.next, Some(now + DOUBT_US));
         }
-        for m in self.members.iter_mut().filter(|m| m.stale && !m.group.granted) {
-            m.doubted_since.get_or_insert(now);
+        for m in self.members.iter_mut().filter(|m| m.stalled && !m.group.granted) {
+            m.suspect_since.get_or_insert(now);
         }
     }
 }
@@ -396,8 +396,8 @@ fn goes_behind(members: &[Member], m: &Member) -> bool {
 /// A group that has the device and gets nowhere may wait, on the device, for another of its process: that one then goes
 /// before all that it would go before itself.
 fn lent_by_the_stale(members: &[Member], m: &Member) -> i32 {
-    let stale = members.iter().filter(|o| o.stale && o.group.granted && o.group.program == m.group.program);
-    stale.map(|o| o.group.priority).max().unwrap_or(i32::MIN)
+    let stalled = members.iter().filter(|o| o.stalled && o.group.granted && o.group.program == m.group.program);
+    stalled.map(|o| o.group.priority).max().unwrap_or(i32::MIN)
 }
 
 fn earlier(a: Option<Micros>, b: Option<Micros>) -> Option<Micros> {

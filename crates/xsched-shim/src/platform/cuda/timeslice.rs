@@ -11,7 +11,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use xsched_core::{Runtime, now_ns};
-use xsched_proto::class::{Class, Company, hardware_timeslice_us};
+use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 
 use crate::interpose::ioctl::{IoctlFn, real};
 use crate::lock::Lock;
@@ -107,11 +107,11 @@ pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
             0 => rt.own_timeslice_us().unwrap_or_else(|| {
                 // Waits for the daemon's first word.
                 let class = Class::of(rt.own_priority());
-                let company = match device.is_some_and(|device| rt.has_best_effort_company(device)) {
-                    true => Company::Crowd { short: false },
-                    false => Company::None,
+                let contention = match device.is_some_and(|device| rt.has_best_effort_contention(device)) {
+                    true => Contention::BestEffort { short: false },
+                    false => Contention::None,
                 };
-                hardware_timeslice_us(class, company)
+                hardware_timeslice_us(class, contention)
             }),
             told => told,
         },

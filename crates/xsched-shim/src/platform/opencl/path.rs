@@ -51,7 +51,7 @@ pub(super) fn enqueue<F>(
     describe: impl FnOnce() -> Call + Copy,
 ) -> cl_int
 where
-    // Copied on the careful way only, so that arguments stay in registers on the fast one. Nothing that is copied
+    // Copied on the slow path only, so that arguments stay in registers on the fast one. Nothing that is copied
     // needs clean-up either.
     F: Fn(*mut cl_event) -> cl_int + Copy,
 {
@@ -95,15 +95,15 @@ fn rest(
             counted.done(rc == CL_SUCCESS);
             rc
         }
-        entered => careful(entered, &describe(), enter),
+        entered => slow_path(entered, &describe(), enter),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn careful(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_int) -> cl_int {
+fn slow_path(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_int) -> cl_int {
     let Some((rt, xqueue, counter)) = (match entered {
-        Entered::Careful(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
+        Entered::Slow(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
         _ => process::guarded("before a queue's first OpenCL command", || first_use(call)).flatten(),
     }) else {
         return enter(call.event);

@@ -102,15 +102,15 @@ fn rest<D: Driver>(
             counted.done(rc == SUCCESS);
             rc
         }
-        entered => careful(entered, api, handle, work(), enter),
+        entered => slow_path(entered, api, handle, work(), enter),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn careful<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, enter: &dyn Fn() -> c_int) -> c_int {
+fn slow_path<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, enter: &dyn Fn() -> c_int) -> c_int {
     let Some((rt, xqueue, counter)) = (match entered {
-        Entered::Careful(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
+        Entered::Slow(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
         _ => process::guarded("before a queue's first command", || first_use(api, handle)).flatten(),
     }) else {
         return enter();
@@ -185,7 +185,7 @@ pub(crate) fn join<D: Driver>(
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
     if let Some(rt) = process::running().filter(|rt| rt.is_contended()) {
-        process::guarded("before a wait of a stream", || rt.entangle());
+        process::guarded("before a wait of a stream", || rt.note_cross_stream());
     }
     order::<D>(real, stream, flavour, enter)
 }

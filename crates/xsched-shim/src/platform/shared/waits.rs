@@ -141,7 +141,7 @@ pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_
     let awaited = if rt.has_one_group() { begin(|rt| of_context::<D>(rt, real)) } else { begin_one(|_| None) };
     let rc = call();
     end(awaited, false);
-    process::guarded("after a wait for an event", || rt.settle_all());
+    process::guarded("after a wait for an event", || rt.update_idle_states());
     rc
 }
 

@@ -87,14 +87,14 @@ fn enqueue(real: *mut c_void, stream: Stream, work: impl FnOnce() -> Work, enter
         entered => {
             #[allow(clippy::redundant_locals)] // A copy: only it has its address taken.
             let enter = enter;
-            careful(entered, real, stream, key, work(), &enter)
+            slow_path(entered, real, stream, key, work(), &enter)
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn careful(
+fn slow_path(
     entered: Entered,
     real: *mut c_void,
     stream: Stream,
@@ -103,7 +103,7 @@ fn careful(
     enter: &dyn Fn() -> c_int,
 ) -> c_int {
     let Some((rt, api, xqueue, counter)) = (match entered {
-        Entered::Careful(xqueue, counter) => {
+        Entered::Slow(xqueue, counter) => {
             process::running().zip(Api::beside(real)).map(|(rt, api)| (rt, api, xqueue, counter))
         }
         _ => process::guarded("before a queue's first command", || first_use(real, stream, key)).flatten(),
