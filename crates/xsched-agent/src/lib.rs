@@ -56,7 +56,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String>
     Ok(runtime)
 }
 
-/// Says something on stderr unless it was `said`. (No `Once`: if a thread is at it while another forks, nobody ends it in
+/// Says something on stderr unless it was `said`. (No `Once`: if a thread is at it while another forks, it never ends in
 /// the child.)
 pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {
     if log >= least && !said.swap(true, Relaxed) {
@@ -67,7 +67,7 @@ pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {
 /// Writes one line to stderr, in one piece. A closed or redirected stderr is no reason to fail.
 pub fn say(text: &str) {
     let line = format!("xsched: {text}\n");
-    // SAFETY: descriptor 2 is only written to; whoever closed it makes the write fail, which is ignored.
+    // SAFETY: descriptor 2 is only written to; if it is closed the write fails, which is ignored.
     let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
     let _ = rustix::io::write(stderr, line.as_bytes());
 }

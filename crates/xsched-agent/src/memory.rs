@@ -15,7 +15,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes the segment: sealed, mapped, and not inherited by forked children, who must not touch their parent's
+    /// Makes the segment: sealed, mapped, and not inherited by forked children, which must not touch their parent's
     /// gates.
     pub(crate) fn create() -> io::Result<Shared> {
         let fd = memfd_create("xsched-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use xsched_proto::class::{TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_MAX, WEIGHT_MIN, parse_priority};
 use xsched_proto::wire::ProgramOptions;
 
-/// Who decides for this process.
+/// What decides for this process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
     /// The daemon on this socket.
     Daemon(PathBuf),
     /// A scheduler inside this process, with this policy.
     Local(String),
-    /// Nobody: calls are counted and go through.
+    /// Nothing: calls are counted and go through.
     Nobody,
 }
 
@@ -32,13 +32,13 @@ pub enum Log {
 /// What the environment asks for.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who decides.
+    /// What decides.
     pub mode: Mode,
     /// What the program asks of the scheduler.
     pub options: ProgramOptions,
     /// How much is said.
     pub log: Log,
-    /// Whoever started the program has told its user that no daemon answers (`XSCHED_TOLD`).
+    /// The program's starter has told its user that no daemon answers (`XSCHED_TOLD`).
     pub told: bool,
     /// The program is to end rather than run unscheduled (`XSCHED_REQUIRE`).
     pub required: bool,

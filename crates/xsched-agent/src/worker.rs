@@ -27,7 +27,7 @@ const RETRY_NS: (u64, u64) = (100 * MS, 2000 * MS);
 /// Description lines in one packet.
 const LINES: usize = 150;
 
-/// Who decides, as far as it is known now.
+/// What decides, as far as it is known now.
 enum Master {
     Nobody,
     /// Look for the daemon again at this time.
@@ -105,7 +105,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
     let started = std::thread::Builder::new().name("xsched-agent".into()).stack_size(256 * 1024).spawn(move || {
         let rt = worker.rt;
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run())).is_err() {
-            // Nobody is left who could open a gate: open them all, for good, and let go on what was interrupted.
+            // Nothing is left that could open a gate: open them all, for good, and let go on what was interrupted.
             rt.detach();
             for (device, platform) in rt.groups().filter_map(|group| rt.device_of(group.index())) {
                 platform.interrupt(&device, false);
@@ -158,8 +158,8 @@ impl Worker {
             sooner(self.look_for_idle());
             sooner(self.check_lease());
             if let Some(ns) = timeout {
-                // Whoever drains from now on need not wake us for a time that we wake at anyway; whoever drained since
-                // we looked is seen now.
+                // A group that drains from now on need not wake this thread for a time at which it wakes anyway; one that
+                // drained since the last look is seen now.
                 self.rt.agent_sleeps_until(now_ns() + ns);
                 let now = now_ns();
                 // What is stopped does not drain, and there is nothing to decide of it.
@@ -212,7 +212,7 @@ impl Worker {
         true
     }
 
-    /// Talks to whoever decides. Returns after how many ns it wants to be called again at the latest.
+    /// Talks to the daemon or the local gatekeeper. Returns after how many ns it wants to be called again at the latest.
     fn serve_master(&mut self) -> Option<u64> {
         let now = now_ns();
         if self.rt.is_over() {
@@ -345,7 +345,7 @@ impl Worker {
         };
         let page = fd.ok_or("the daemon sent no heartbeat page")?;
         let heartbeat = map_heartbeat(&page).map_err(|e| format!("cannot map the heartbeat page: {e}"))?;
-        // Before its priority, for which somebody may wait who then looks at that page.
+        // Before its priority: a thread that waits for that looks at this page next.
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);
         self.set_priority(priority);
@@ -358,7 +358,7 @@ impl Worker {
 
     fn serve_daemon(&mut self, connection: &mut Connection) -> Result<(), String> {
         if self.rt.is_detached() {
-            // At its end the program itself has opened its gates, perhaps only just: nobody needs to be told.
+            // At its end the program itself has opened its gates, perhaps only just: nothing needs to be told.
             return if self.rt.is_over() { Ok(()) } else { Err("the daemon was silent".into()) };
         }
         connection.push()?;
@@ -479,7 +479,7 @@ impl Worker {
             let coarse = seen.look(now, stopped) && coarse;
             if stopped && !rt.is_quiet(group) {
                 any_coarse = true;
-                // Nobody tells when its gate opens.
+                // Nothing tells when its gate opens.
                 if held_inside {
                     sooner(LOOK_NS);
                 }
@@ -488,7 +488,7 @@ impl Worker {
             if coarse {
                 seen.looks.looked();
             }
-            // Without rivals, or where the device tells of marked commands only and perhaps of none: whoever launched
+            // Without rivals, or where the device tells of marked commands only and perhaps of none: a group that launched
             // nothing for a while is idle.
             if word & gate::CONTENDED == 0 || group.is_polled(rt) {
                 any_coarse = true;

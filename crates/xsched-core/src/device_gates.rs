@@ -3,7 +3,7 @@
 //! A stream that waits at a gate costs the device nothing. But whatever waits *for such a stream* on the device keeps it:
 //! measured on an H200, a stream that waits for an event of another one that is held, or code that is being loaded behind
 //! held commands, takes 2 to 6 ms whenever the other programs' time slices end, and a rival's requests of 5 ms took 17. So
-//! - while the driver loads code, gates stand open; somebody who would have it load while commands are held waits for the
+//! - while the driver loads code, gates stand open; a thread that would have it load while commands are held waits for the
 //!   group's turn first;
 //! - queues that wait for each other on the device are held on the host alone, until they have not for a while;
 //! - what is held for long is let go on, whatever else may wait for it that is not known here: a rival that is so slowed down

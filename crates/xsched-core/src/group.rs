@@ -44,7 +44,7 @@ pub struct Group {
     pub(crate) waiting: AtomicU32,
     /// Threads inside a call that waits for the device.
     pub(crate) syncing: AtomicU32,
-    /// Counts completions, a futex for those who wait for the bound.
+    /// Counts completions, a futex for threads that wait for the budget.
     pub(crate) progress: AtomicU32,
     pub(crate) progress_waiters: AtomicU32,
     /// How often in a row the bound had to let commands through, and how many more it lets through without a wait.
@@ -112,14 +112,14 @@ impl Group {
         rt.launches_of(self)
     }
 
-    /// Whether somebody must look for its completions, or at the group itself since it has no queue left that could tell
+    /// Whether the agent must look for its completions, or at the group itself since it has no queue left that could tell
     /// of any.
     pub fn is_polled(&self, rt: &Runtime) -> bool {
         let mut queues = rt.queues_of(self).peekable();
         queues.peek().is_none() || queues.any(|q| !q.calls_back())
     }
 
-    /// Announces that the group wants the device, if the daemon does not know yet. The agent, who looks for completions,
+    /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
     /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
         let slot = self.slot(rt);
@@ -156,8 +156,8 @@ impl Group {
         self.grace_ns.store(next, Relaxed);
     }
 
-    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals nobody
-    /// wants to know at once: the agent's rare looks are enough, and cost the program nothing.
+    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals
+    /// this is not urgent: the agent's rare looks are enough, and cost the program nothing.
     pub fn update_idle_state(&self, rt: &Runtime) {
         if self.is_contended(rt) {
             self.update_idle_state_always(rt);
@@ -191,13 +191,13 @@ impl Group {
         }
     }
 
-    /// Whether it is about to be drained, and somebody waits for that: until then the device counts as its own.
+    /// Whether it is about to be drained, and another group waits for that: until then the device counts as its own.
     pub fn drains(&self, rt: &Runtime, now: u64) -> bool {
         is_draining(&self.draining(rt, now))
     }
 
-    /// Whether it is not drained though the few commands that no mark follows should be complete: then nobody tells of
-    /// them.
+    /// Whether it is not drained though the few commands that no mark follows should be complete: nothing
+    /// reports those.
     pub fn is_late(&self, rt: &Runtime, now: u64) -> bool {
         is_late(&self.draining(rt, now))
     }
@@ -214,13 +214,14 @@ impl Group {
         ask
     }
 
-    /// Whether somebody else shares the device, as a daemon says that is there: what one said that is gone does not count.
+    /// Whether another group shares the device, according to a daemon that is present: the word of one that is gone does not
+    /// count.
     pub fn is_contended(&self, rt: &Runtime) -> bool {
         xsched_flow::activity::is_contended(self.slot(rt).gate.load(Acquire))
     }
 
     /// Time left until it is to be decided whether the group is idle, in ns; `None` if it is not drained, is known as idle
-    /// already, or nobody wants to know. Whoever waits for this time finds something to decide then.
+    /// already, or the daemon does not ask. At the end of this time there is something to decide.
     pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
         let word = self.slot(rt).gate.load(Acquire);
         is_asked(word).then(|| self.grace_left_ns(now)).flatten()
@@ -351,8 +352,8 @@ impl Group {
         }
     }
 
-    /// The last queue moved away. What it left behind gates on the device would wait for a gate that nobody opens any
-    /// more: it stands open from now on, and the group is idle.
+    /// The last queue moved away. What it left behind gates on the device would wait for a gate that is never opened
+    /// again: it stands open from now on, and the group is idle.
     pub(crate) fn abandon(&self, rt: &Runtime) {
         let slot = self.slot(rt);
         slot.gate.fetch_or(gate::DETACHED | gate::MUST_ANNOUNCE, AcqRel);
@@ -378,7 +379,7 @@ impl Group {
                 slot.gate.fetch_or(gate::MUST_ANNOUNCE, AcqRel);
                 slot.gate.fetch_and(!gate::DETACHED, AcqRel);
                 rt.registered.store(true, Release);
-                // Somebody may have launched meanwhile and be busy: look soon.
+                // A thread may have launched meanwhile, and the group be busy: look soon.
                 self.grace_since.store(0, Relaxed);
             }
             Registration::Detached | Registration::Pending => {

@@ -1,4 +1,4 @@
-//! Inheritance: whoever waits for a group of lower rank lends it its own priority until the wait ends.
+//! Inheritance: a group that waits for one of lower rank lends it its own priority until the wait ends.
 
 use core::sync::atomic::Ordering::*;
 use std::sync::OnceLock;
@@ -58,7 +58,7 @@ pub type HoldsAll = fn() -> bool;
 
 static HOLDS_ALL: OnceLock<HoldsAll> = OnceLock::new();
 
-/// Whom to ask, before a thread of a process with several groups waits at a closed gate. The first one stays.
+/// The function to ask before a thread of a process with several groups waits at a closed gate. The first one stays.
 pub fn ask_before_waiting(holds_all: HoldsAll) {
     let _ = HOLDS_ALL.set(holds_all);
 }

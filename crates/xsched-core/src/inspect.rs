@@ -24,7 +24,7 @@ pub enum Domain {
 pub struct Origin {
     /// A rule lets it into the driver without asking anybody.
     pub passes: bool,
-    /// What somebody said explicitly; it counts before what its stream says.
+    /// What an explicit call said; it counts before what its stream says.
     pub explicit: Option<Domain>,
     /// What its call site tells.
     pub detected: Domain,
@@ -46,7 +46,7 @@ fn inspector() -> Option<&'static Inspector> {
     unsafe { (INSPECTOR.load(Acquire) as *const Inspector).as_ref() }
 }
 
-/// Whom to ask. Nobody is asked until [`start`].
+/// The inspector to ask. It is not asked until [`start`].
 pub fn install(inspector: &'static Inspector) {
     INSPECTOR.store(core::ptr::from_ref(inspector) as usize, Release);
 }
@@ -64,7 +64,7 @@ pub fn is_on() -> bool {
     ON.load(SeqCst)
 }
 
-/// Whether what the calling thread makes just now belongs to the system domain by somebody's explicit word.
+/// Whether what the calling thread makes just now belongs to the system domain by an explicit call.
 pub(crate) fn makes_system_queues() -> bool {
     is_on() && inspector().and_then(|i| (i.maker)(thread::current())) == Some(Domain::System)
 }

@@ -1,8 +1,8 @@
 //! What happens between an application's launch and the driver: XQueues, the groups they are suspended in, and the
 //! accounting that tells when a group is ready, idle or drained.
 //!
-//! - [`XQueue`] stands over one hardware queue (a stream, a command queue). It counts launches, and while somebody
-//!   else shares the device it also follows completions and bounds the device time in flight.
+//! - [`XQueue`] stands over one hardware queue (a stream, a command queue). It counts launches, and while another
+//!   group shares the device it also follows completions and bounds the device time in flight.
 //! - [`Group`] is the unit of suspension: one gate word in shared memory for all its queues.
 //! - [`Runtime`] owns both and knows how to find the XQueue of a handle; [`thread::enter`] is the fast path to it.
 //! - [`inspect`]: where a launch comes from, for pass-through rules and reports; off unless asked for.
@@ -55,8 +55,8 @@ pub trait Platform: Sync + Send + 'static {
         true
     }
 
-    /// Whoever decides has said what the program's priority is, for hardware that has priorities of its own. Called on the
-    /// agent thread, under the same rules.
+    /// The daemon or the local gatekeeper has said what the program's priority is, for hardware that has priorities of its
+    /// own. Called on the agent thread, under the same rules.
     fn set_priority(&self, _rt: &Runtime, _priority: i32) {}
 
     /// For queues that the program fills by itself, without a call that could be seen: how many commands it has put into

@@ -45,7 +45,7 @@ struct GroupKey {
     platform: u8,
     steps: i32,
     fixed: Option<i32>,
-    /// Of the system domain, by somebody's explicit word.
+    /// Of the system domain, by an explicit call.
     system: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Runtime {
     group_count: AtomicU32,
     high_water: AtomicU32,
     base_priority: AtomicI32,
-    /// Whether `base_priority` is what whoever decides says, or nobody will. A futex.
+    /// Whether `base_priority` is what the daemon or the local gatekeeper says, or neither will set it. A futex.
     welcomed: AtomicU32,
     forced_level: Option<u8>,
     timeslice_us: Option<u64>,
@@ -94,7 +94,7 @@ pub struct Runtime {
     pub(crate) at_gate_ns: AtomicU64,
     pub(crate) at_bound_ns: AtomicU64,
     pub(crate) idles: AtomicU64,
-    /// Threads that wait for something, nobody asked what: see [`Runtime::wait_for_some`].
+    /// Threads in a wait for unspecified queues: see [`Runtime::wait_for_some`].
     waits_for_some: AtomicU32,
     /// Calls in which the driver may load code, and when queues were last seen to wait for each other on the device, in ns (0 =
     /// never); see [`crate::device_gates`].
@@ -183,7 +183,7 @@ impl Runtime {
         }
         // The driver is asked without our lock held.
         let spec = describe()?;
-        // Default streams are everybody's.
+        // Default streams belong to all threads.
         let system = spec.handle > DEFAULT_HANDLES && inspect::makes_system_queues();
         let mut tables = self.tables();
         if let Some(at) = tables.queues.get(&key) {
@@ -311,7 +311,7 @@ impl Runtime {
         if self.queues_of(old).next().is_none() {
             old.abandon(self);
         }
-        // Who waits at the old gate now belongs to the new one.
+        // A thread that waits at the old gate now belongs to the new one.
         wake_all(&old.slot(self).gate);
         if new.slot(self).gate.load(Acquire) & gate::DETACHED == 0 && !queue.is_quiet(self) {
             new.announce(self);
@@ -355,7 +355,7 @@ impl Runtime {
         &counter.counter
     }
 
-    /// A thread ends: its counters go to whoever comes next.
+    /// A thread ends: its counters go to the next thread that asks for some.
     pub fn thread_exit(&self) {
         thread::stop_waiting(self);
         let me = rustix::thread::gettid().as_raw_nonzero().get();
@@ -464,7 +464,7 @@ impl Runtime {
         Some(group.grace_left_ns(now_ns()).map_or(often, |ns| ns.min(often)))
     }
 
-    /// Returns when nobody looks into queues of the program any more; to be called after [`Runtime::detach_for_good`],
+    /// Returns when no thread looks into queues of the program any more; to be called after [`Runtime::detach_for_good`],
     /// before they go.
     pub fn end_looking(&self) {
         drop(self.tables());
@@ -509,8 +509,8 @@ impl Runtime {
         self.flush_queues(self.queues_of(group));
     }
 
-    /// The same, for a thread that is about to wait at the group's gate, with what it gave to other groups. Nobody waits for
-    /// that now, so its end would be seen late, and such a group seem to want the device, and have it, until then.
+    /// The same, for a thread that is about to wait at the group's gate, with what it gave to other groups. No thread waits
+    /// for that now, so its end would be seen late, and such a group seem to want the device, and have it, until then.
     pub(crate) fn flush_elsewhere(&self, group: &Group) {
         if !self.has_one_group() {
             // What comes next on a default stream may wait for all others.
@@ -575,7 +575,7 @@ impl Runtime {
         self.ring(&self.agent_event);
     }
 
-    /// Wakes the agent thread if somebody announced himself since: after his launch, which the wake-up would have put off.
+    /// Wakes the agent thread if a group announced itself since: after its launch, which the wake-up would have put off.
     pub(crate) fn poke_if_due(&self) {
         if self.poke_due.load(Relaxed) && self.poke_due.swap(false, AcqRel) {
             self.poke_agent();
@@ -587,7 +587,7 @@ impl Runtime {
             Some(event) => {
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
-            // The application closed it: nobody can be told of anything any more.
+            // The application closed it: nothing can be reported any more.
             None => self.descriptors_lost(),
         }
     }
@@ -670,7 +670,7 @@ impl Runtime {
         self.base_priority.load(Relaxed)
     }
 
-    /// Agent: whoever decides has said what this program's priority is. Queues made later are ranked by it.
+    /// Agent: the daemon or the local gatekeeper has said what this program's priority is. Queues made later are ranked by it.
     pub fn set_priority(&self, priority: i32) {
         self.base_priority.store(priority, Relaxed);
         self.welcome();
@@ -687,7 +687,7 @@ impl Runtime {
         self.detached.store(false, Release);
     }
 
-    /// Opens every gate: nobody holds them any more. The application goes on unscheduled.
+    /// Opens every gate: no daemon holds them any more. The application goes on unscheduled.
     pub fn detach(&self) {
         self.welcome();
         if self.detached.swap(true, AcqRel) {
@@ -727,7 +727,7 @@ impl Runtime {
         !page.is_null() && unsafe { &(&(*page).best_effort)[device_place(device)] }.load(Acquire) > 0
     }
 
-    /// Whether the daemon missed so many beats that it holds nobody any more. It beats only while some gate is
+    /// Whether the daemon missed so many beats that it holds no program any more. It beats only while some gate is
     /// closed, so that what counts is the silence `since` this gate was seen closed.
     pub fn daemon_is_silent(&self, now: u64, since: u64) -> bool {
         let page = self.heartbeat.load(Acquire);
@@ -763,7 +763,7 @@ impl Runtime {
         })
     }
 
-    /// From now on who makes a launch is looked at, see [`inspect`].
+    /// From now on the origin of each launch is looked at, see [`inspect`].
     pub fn inspect_launches(&self) {
         let _tables = self.tables();
         for group in self.groups() {

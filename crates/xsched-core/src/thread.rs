@@ -81,7 +81,7 @@ pub fn current() -> &'static Thread {
     {
         let at: *const Thread;
         // SAFETY: computes an address, the same each time on a thread; touches no memory but the linker's constant and the
-        // thread pointer, which nobody changes.
+        // thread pointer, which does not change.
         unsafe {
             core::arch::asm!(
                 "mov {at}, qword ptr [rip + xsched_thread@GOTTPOFF]",
@@ -130,7 +130,7 @@ impl Default for Place {
 }
 
 /// Marks this thread as inside a vendor call until dropped, or until the frame that holds its place is left by
-/// `longjmp` or an exception: whoever finds a mark below its own frame, or one that was written over, knows.
+/// `longjmp` or an exception: a mark below the finder's own frame, or one that was written over, shows that.
 pub struct Inside<'a> {
     thread: &'static Thread,
     place: &'a Place,
@@ -139,7 +139,7 @@ pub struct Inside<'a> {
 
 impl<'a> Inside<'a> {
     /// Enters; `None` when the thread is inside a vendor call already, whose own calls are not ours to judge.
-    /// `related` says whether two callers belong together: a call by whoever made the outer one is no call of the
+    /// `related` says whether two callers belong together: a call by the caller of the outer one is no call of the
     /// vendor's, but one from a callback, or the outer one is long over.
     #[inline(always)]
     pub fn enter(place: &'a Place, related: fn(usize, usize) -> bool) -> Option<Inside<'a>> {
@@ -153,7 +153,7 @@ impl<'a> Inside<'a> {
             }
             left = (before, outer);
         }
-        // SAFETY: an exclusive cell of the caller's; volatile, since whoever reads it does so by address.
+        // SAFETY: an exclusive cell of the caller's; volatile, since it is read by address.
         unsafe { place.0.as_ptr().write_volatile(here ^ TOKEN) };
         thread.inside.set(here);
         thread.outer.set(caller);
@@ -230,7 +230,7 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
     if entry.key != key || known.counter.stamp.load(Relaxed) != entry.stamp {
         return Err(Held::Unknown);
     }
-    // Count, then look: whoever sets MUST_ANNOUNCE and issues a barrier either sees the count or is seen (see
+    // Count, then look: a thread that sets MUST_ANNOUNCE and issues a barrier either sees the count or is seen (see
     // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
     let launches = &known.counter.launches;
     launches.store(launches.load(Relaxed).wrapping_add(1), Relaxed);
@@ -258,7 +258,7 @@ impl Held {
     }
 }
 
-/// Both at once, for whom a few instructions do not matter.
+/// Both at once, for callers to which a few instructions do not matter.
 #[inline(always)]
 pub fn enter(key: usize) -> Entered {
     match pass(key) {
@@ -269,7 +269,7 @@ pub fn enter(key: usize) -> Entered {
 
 /// Whether a gate stands open for as much as anybody launches, beside rivals or not.
 fn is_open_unbounded(slot: &GroupSlot) -> bool {
-    // Who is watched by nobody is bounded by nothing. Where call sites are looked at, that was done.
+    // A group that is not contended has no budget. Where call sites are inspected, that was done.
     let word = slot.gate.load(Relaxed) & !(gate::EXCLUSIVE | gate::DEVICE_GATES_BYPASSED | gate::INSPECT);
     word == gate::GRANTED
         || word == gate::GRANTED | gate::CONTENDED
@@ -362,8 +362,9 @@ pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     stop_waiting(rt);
     group.waiting.fetch_add(1, SeqCst);
     current().waits.set(u32::from(group.index) + 1);
-    // Its launch is counted nowhere until it may go on, so the agent may have called the group idle just now, and whoever
-    // decides would let it wait for ever. The agent looks at who waits after it set MUST_ANNOUNCE, we look at MUST_ANNOUNCE after that.
+    // Its launch is counted nowhere until it may go on, so the agent may have called the group idle just now, and the
+    // daemon would let it wait for ever. The agent looks at waiting threads after it set MUST_ANNOUNCE; a thread looks at
+    // MUST_ANNOUNCE after it is counted as waiting.
     if group.slot(rt).gate.load(SeqCst) & gate::MUST_ANNOUNCE != 0 {
         group.announce(rt);
         rt.poke_if_due();

@@ -73,7 +73,7 @@ pub enum Event {
         /// New timeslice in µs.
         timeslice_us: Option<u64>,
     },
-    /// Somebody of the same program waits for the group and lends it a priority; none = takes it back.
+    /// A group of the same program waits for this group and lends it a priority; none = takes it back.
     /// No group gets more than the highest own priority among the groups of its program.
     Lend {
         /// Whom.
@@ -91,7 +91,7 @@ pub enum Event {
     Stalled(GroupId),
     /// Its commands are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
-    /// Somebody outside answers a policy's question.
+    /// The answer from outside to a policy's question.
     Answer {
         /// Device key.
         device: String,
@@ -227,7 +227,7 @@ impl Arbiter {
         self.devices.iter().filter_map(|d| d.next).min()
     }
 
-    /// Changes the policy; nobody is lost, all gates are decided again.
+    /// Changes the policy; no group is lost, all gates are decided again.
     ///
     /// # Errors
     /// When there is no such policy: one line that says what is accepted; nothing changes then.
@@ -255,7 +255,7 @@ impl Arbiter {
         self.decide(now, actions);
     }
 
-    /// Whether somebody's part of a device is measured in time: what waits at a gate on the device would count as having it.
+    /// Whether a program's part of a device is measured in time: what waits at a gate on the device would count as having it.
     pub fn shares_time(&self) -> bool {
         self.policy.takes_turns || self.classes.iter().any(|c| c.guarantee_percent > 0)
     }

@@ -4,7 +4,8 @@
 //! - [`Policy`] looks at the groups of one device and says which may run.
 //! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into calls of the policy and its answers into
 //!   [`Action`]s, charges device time, and adds what every policy needs alike: operator suspension, jobs that run
-//!   on all their devices or on none, inheritance, guarantees between classes, domains within a program, and help for whoever starves behind a program without progress.
+//!   on all their devices or on none, inheritance, guarantees between classes, domains within a program,
+//!   and help for groups that starve behind a program without progress.
 //! - [`Progress`] tells it which groups get nowhere.
 //! - [`registry`] lists the policies by name.
 
@@ -52,7 +53,7 @@ pub struct Group {
     pub used_us: f64,
     /// It runs at the same time as all others on the device, by the hardware's own priorities.
     pub side_by_side: bool,
-    /// Its commands are long and nothing ends or interrupts them: whoever comes meanwhile waits for one.
+    /// Its commands are long and nothing ends or interrupts them: a group that comes meanwhile waits for one.
     pub holds_up: bool,
     /// Since when it wants the device no more; none = it never did.
     pub idle_since: Option<Micros>,
@@ -67,12 +68,12 @@ pub struct Verdict {
     pub bounded: bool,
 }
 
-/// What a policy asks of somebody outside.
+/// What a policy asks of a program outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// Each has a greater one than the last of its device.
     pub number: u64,
-    /// Everybody on the device.
+    /// All groups on the device.
     pub groups: Vec<Group>,
 }
 
@@ -81,7 +82,7 @@ pub struct Question {
 pub struct Answer {
     /// Of the question.
     pub number: u64,
-    /// Who may have the device.
+    /// The groups that may have the device.
     pub run: Vec<GroupId>,
     /// Ask again after this time though nothing changes, in µs.
     pub again_in_us: Option<u64>,

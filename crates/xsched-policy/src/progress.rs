@@ -2,7 +2,7 @@
 
 use crate::{Event, GroupId, Micros};
 
-/// Those whose progress is of interest are looked at this often; who got nowhere for so long is told as stalled. In µs.
+/// Groups whose progress is of interest are looked at this often; one without progress for so long is told as stalled. In µs.
 pub const LOOK_US: Micros = 20_000;
 
 /// What was last seen of a group's counters.
@@ -33,7 +33,7 @@ impl Progress {
             *seen = first;
             return Some(Event::Progress(id));
         }
-        // Told at each look: what kept somebody from believing it may be over.
+        // Told at each look: the reason why it was disregarded before may be over.
         (now.saturating_sub(seen.changed_at) >= LOOK_US).then_some(Event::Stalled(id))
     }
 }

@@ -24,7 +24,7 @@ pub struct Entry {
     /// Whether programs take turns by the device time they used. What a suspended one has behind gates on the device
     /// cannot be told from what it still runs, so that such a policy goes without them.
     pub takes_turns: bool,
-    /// Not to be chosen by name alone: for tests, or needs somebody to ask. Not listed to users.
+    /// Not to be chosen by name alone: for tests, or needs a program outside to ask. Not listed to users.
     pub test_only: bool,
 }
 

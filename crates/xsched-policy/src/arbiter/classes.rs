@@ -116,7 +116,7 @@ impl Fairness {
         }
     }
 
-    /// Whoever runs in a class that is not preemptible runs to the end of its quantum, and nobody comes in between.
+    /// A group that runs in a class that is not preemptible runs to the end of its quantum, with no other in between.
     fn keep_within_quantum(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
         if self.classes.iter().all(|c| c.rule.preemptible) {
             return None;

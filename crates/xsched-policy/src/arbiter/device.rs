@@ -4,7 +4,7 @@ use super::classes::{Claims, Fairness};
 use super::{Action, GroupSpec};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
-/// A group that has the device, wants it, and shows no progress for this long lets those who wait run for a while.
+/// A group that has the device, wants it, and shows no progress for this long lets those that wait run for a while.
 const STARVATION_US: u64 = 1_000_000;
 /// A group that was closed while it counted as idle though it said it was ready is believed again after this long.
 const DOUBT_US: u64 = 100_000;
@@ -134,7 +134,7 @@ pub(super) struct Device {
     pub(super) next: Option<Micros>,
     view: Vec<Group>,
     charged_at: Micros,
-    /// Since when somebody who wants the device does not have it.
+    /// Since when a group that wants the device does not have it.
     waited_since: Option<Micros>,
 }
 
@@ -188,7 +188,7 @@ impl Device {
     }
 
     /// Whether a group may get nowhere because of another program, which has been told to leave the device but has not: its
-    /// command may be long, and whoever let it go on for that would have the group wait for the next one, too. That it
+    /// command may be long, and letting it go on for that would have the group wait for the next one, too. That it
     /// starves ([`STARVATION_US`]) holds all the same.
     pub(super) fn is_hindered(&self, id: GroupId) -> bool {
         let Some(m) = self.member(id) else { return false };
@@ -202,7 +202,7 @@ impl Device {
         now.saturating_sub(self.charged_at) as f64 / busy.max(1) as f64
     }
 
-    /// Charges the time since the last call to whoever was busy: an equal part each.
+    /// Charges the time since the last call to the busy groups: an equal part each.
     pub(super) fn charge(&mut self, now: Micros) {
         let each = self.uncharged(now);
         self.charged_at = self.charged_at.max(now);
@@ -247,7 +247,7 @@ impl Device {
 
     fn look(&mut self) {
         self.view.clear();
-        // Whoever came another way shares the time with all of those who run side by side.
+        // A group that came another way shares the time with all of those that run side by side.
         let space = self.members.iter().all(|m| m.side_by_side);
         self.view.extend(self.members.iter().map(|m| Group {
             ready: may_run(&self.members, m),
@@ -259,7 +259,7 @@ impl Device {
         self.verdicts.resize(self.members.len(), Verdict::default());
     }
 
-    /// Finds who holds the device without progress while others wait. Returns when to look again.
+    /// Finds groups that hold the device without progress while others wait. Returns when to look again.
     fn help_the_starving(&mut self, now: Micros) -> Option<Micros> {
         let waits = self.somebody_waits();
         self.waited_since = waits.then(|| self.waited_since.unwrap_or(now));
@@ -267,7 +267,7 @@ impl Device {
         let ready = self.members.iter().filter(|m| m.group.ready && !m.held).count();
         let mut next = None;
         for m in &mut self.members {
-            // Nobody else is there to profit: whether it makes progress is not looked at any more.
+            // No other group would profit: whether it makes progress is not looked at any more.
             if ready <= 1 {
                 m.stalled = false;
                 m.yields_until = None;
@@ -327,7 +327,7 @@ impl Device {
     /// Second half: what gives, and what goes with it.
     pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
         let contended = self.members.len() > 1;
-        // Whoever preempts waits for what all of them have in flight.
+        // A group that preempts waits for what all of them have in flight.
         let running = |at: &usize| self.verdicts[*at].bounded && self.members[*at].wants() && self.runs(*at);
         let sharers = (0..self.members.len()).filter(running).count().max(1) as u32;
         for at in 0..self.members.len() {
@@ -378,13 +378,13 @@ impl Device {
     }
 }
 
-/// Whether a group wants the device and waits for nobody of its own process.
+/// Whether a group wants the device and waits for no other of its own process.
 pub(super) fn may_run(members: &[Member], m: &Member) -> bool {
     m.wants() && !goes_behind(members, m)
 }
 
 /// Whether a group waits because one of the system domain of its own process, of the same priority, wants the device.
-/// Not if somebody lends it a priority: that one may be waiting for it.
+/// Not if another lends it a priority: that one may be waiting for it.
 fn goes_behind(members: &[Member], m: &Member) -> bool {
     !m.system
         && m.lent.is_none()

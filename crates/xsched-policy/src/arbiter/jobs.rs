@@ -3,7 +3,7 @@
 //! A job is served on a device when one of its ready groups there may run (groups of one job may well take turns on
 //! a device). If a job is not served everywhere, it is refused everywhere, and the devices that had chosen it are
 //! filled with others until the choices of all its devices agree. They come to agree because a policy keeps thinking
-//! that the job was chosen: who waits falls behind, and who is behind is chosen.
+//! that the job was chosen: a group that waits falls behind, and the one that is behind is chosen.
 
 use super::device::Device;
 use crate::{Micros, Policy};

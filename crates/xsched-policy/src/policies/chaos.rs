@@ -1,6 +1,6 @@
-//! For tests: suspends and resumes everybody at random for 0.1 to 20 ms, and bounds at random.
+//! For tests: suspends and resumes all groups at random for 0.1 to 20 ms, and bounds at random.
 //!
-//! Programs must give the same results under it. Open and closed phases alternate, so nobody is ever closed for
+//! Programs must give the same results under it. Open and closed phases alternate, so no gate is ever closed for
 //! longer than the longest phase. The same seed and the same events give the same decisions.
 
 use crate::registry::Params;

@@ -1,5 +1,5 @@
-//! Decided by somebody else: the question goes out, the answer comes back as an event, and until then what was answered
-//! last holds. Whom no answer was about yet is decided about as by `hpf`.
+//! Decided outside: the question goes out, the answer comes back as an event, and until then what was answered
+//! last holds. A group that no answer was about yet is decided about as by `hpf`.
 
 use std::collections::HashMap;
 

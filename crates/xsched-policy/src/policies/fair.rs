@@ -1,8 +1,8 @@
 //! Weighted fair share: contenders take turns, one at a time.
 //!
 //! A contender is a group (`up`) or all groups of a program (`pup`). Each has a virtual time: device time charged to
-//! it divided by its weight. Whoever is furthest behind gets the next turn. A turn lasts the contender's timeslice, up
-//! to four times as long for heavier ones; what it really used, draining included, is charged, so shares come out right over a few
+//! it divided by its weight. The contender that is furthest behind gets the next turn. A turn lasts the contender's
+//! timeslice, up to four times as long for heavier ones; what it really used, draining included, is charged, so shares come out right over a few
 //! turns whatever a switch costs. A contender that wants nothing is passed over at once.
 
 use crate::registry::Params;

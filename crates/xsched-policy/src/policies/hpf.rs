@@ -1,14 +1,14 @@
 //! Highest priority first.
 //!
 //! A group runs unless a ready group of strictly higher priority is on the device. The same holds for idle groups,
-//! so the gate of an idle top group stands open and its first launch waits for nobody. Equals run side by side, and so
-//! do those whom the hardware runs at the same time by priorities of its own. Whoever cannot be taken off the device for
-//! long gets it only once those above have left it for a while.
+//! so the gate of an idle top group stands open and its first launch does not wait. Equals run side by side, and so
+//! do groups that the hardware runs at the same time by priorities of its own. A group that cannot be taken off the device
+//! for long gets it only once those above have left it for a while.
 
 use crate::registry::Params;
 use crate::{Group, Micros, Policy, Verdict};
 
-/// A pause of somebody more urgent that is shorter than this may be within one request, in µs. What then follows would
+/// A pause of a more urgent group that is shorter than this may be within one request, in µs. What then follows would
 /// be held up, each time, by a command that takes far longer.
 const REST_US: Micros = 2_000;
 
@@ -29,7 +29,7 @@ fn rests_until(now: Micros, group: &Group, groups: &[Group]) -> Option<Micros> {
 
 impl Policy for Hpf {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        // Who rests leaves the device to those below that are off it soon.
+        // A group that rests leaves the device to those below that are off it soon.
         let wants = |g: &&Group| g.ready && rests_until(now, g, groups).is_none();
         let top_ready = groups.iter().filter(wants).map(|g| g.priority).max().unwrap_or(i32::MIN);
         let top = groups.iter().map(|g| g.priority).max().unwrap_or(i32::MIN);
