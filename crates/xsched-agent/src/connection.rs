@@ -95,7 +95,8 @@ impl Connection {
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                Err(Errno::INTR) => {}
+                // A daemon that ends the connection with a packet unread says so once; its last words come after.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(e) => return Err(format!("the daemon is gone: {e}")),
                 Ok(got) => break got,

@@ -80,7 +80,13 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonM
                 path.display()
             )));
         }
-        let (length, _) = rustix::net::recv(&fd, buffer.as_mut_slice(), RecvFlags::empty()).map_err(lost)?;
+        let mut receive = || rustix::net::recv(&fd, buffer.as_mut_slice(), RecvFlags::empty());
+        // A daemon that ends the connection with a packet unread says so once; its last words come after.
+        let received = match receive() {
+            Err(rustix::io::Errno::CONNRESET) => receive(),
+            received => received,
+        };
+        let (length, _) = received.map_err(lost)?;
         if length == 0 {
             return Err(Failure::environment(format!(
                 "the daemon at {} hung up; is it of another version? See its log",

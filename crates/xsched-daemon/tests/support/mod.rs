@@ -148,7 +148,13 @@ pub fn receive(socket: &OwnedFd) -> Option<(DaemonMsg, Vec<OwnedFd>)> {
     let mut buffer = vec![0; MAX_PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let mut receive = || rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags);
+    // A connection that ends with a packet unread says so first, once; the daemon's last words come after.
+    let got = match receive() {
+        Err(rustix::io::Errno::CONNRESET) => receive(),
+        got => got,
+    };
     let bytes = got.map_or(0, |m| m.bytes);
     let mut passed = Vec::new();
     for message in control.drain() {
