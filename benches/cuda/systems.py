@@ -57,7 +57,7 @@ def mps_control():
 
 
 class Variant:
-    """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@bound_us=300` (daemon's
+    """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@budget_us=300` (daemon's
     configuration), `policy:up`."""
 
     def __init__(self, text=""):
@@ -191,10 +191,11 @@ class Site:
         """What the system's daemon says of its programs, in short; nothing where there is none."""
         daemon = self.daemons.get(system)
         said = daemon.ps() if daemon else None
-        keep = ("level", "state", "launches", "unscheduled", "bound_escapes", "suspensions", "device_us", "wait_us")
+        keep = ("level", "state", "launches", "unscheduled", "liveness_overrides", "suspensions", "device_us", "wait_us")
         keep += ("short", "timeslice_us")
+        keep += ("bound_escapes",)  # the older name of liveness_overrides: another build may run beside this one
         return [
-            dict(pid=p["pid"], priority=p["priority"], groups=[{k: g.get(k) for k in keep} for g in p["groups"]])
+            dict(pid=p["pid"], priority=p["priority"], groups=[{k: g[k] for k in keep if k in g} for g in p["groups"]])
             for p in (said or {}).get("programs", [])
         ]
 

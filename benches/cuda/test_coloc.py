@@ -135,9 +135,9 @@ class Systems(unittest.TestCase):
             systems.visible_device(2, "4,5", [])
 
     def test_a_variant_is_read_from_words(self):
-        variant = systems.Variant("XSCHED_LOG=debug @bound_us=300 policy:up --level 1 --threshold=4")
+        variant = systems.Variant("XSCHED_LOG=debug @budget_us=300 policy:up --level 1 --threshold=4")
         self.assertEqual(variant.env, {"XSCHED_LOG": "debug"})
-        self.assertEqual((variant.config, variant.policy), (["bound_us = 300"], "up"))
+        self.assertEqual((variant.config, variant.policy), (["budget_us = 300"], "up"))
         self.assertEqual(variant.options, ["--level", "1", "--threshold=4"])
 
     def test_native_programs_find_no_mps_and_nothing_of_ours(self):

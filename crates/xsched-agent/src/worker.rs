@@ -488,7 +488,7 @@ impl Worker {
             if coarse {
                 seen.looks.looked();
             }
-            // Without rivals, or where the device tells of marked commands only and perhaps of none: a group that launched
+            // Without rivals, or where the device tells of fenced commands only and perhaps of none: a group that launched
             // nothing for a while is idle.
             if word & gate::CONTENDED == 0 || group.is_polled(rt) {
                 any_coarse = true;

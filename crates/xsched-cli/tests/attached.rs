@@ -81,7 +81,7 @@ fn ps_shows_a_program_its_device_and_every_launch() {
         "queues",
         "launches",
         "unscheduled",
-        "bound_escapes",
+        "liveness_overrides",
         "suspensions",
         "device_us",
         "wait_us",

@@ -66,9 +66,9 @@ pub struct Group {
     /// them, in ns.
     bounded_ns: AtomicU64,
     bounded_long_ns: AtomicU64,
-    /// Priority by which [`crate::Lend`] compares groups of a process.
-    pub(crate) rank: AtomicI32,
-    pub(crate) lenders: std::sync::Mutex<Vec<i32>>,
+    /// Priority by which [`crate::Inheritance`] compares groups of a process.
+    pub(crate) priority: AtomicI32,
+    pub(crate) inherited: std::sync::Mutex<Vec<i32>>,
 }
 
 impl Group {
@@ -93,8 +93,8 @@ impl Group {
             released_epoch: AtomicU32::new(0),
             bounded_ns: AtomicU64::new(0),
             bounded_long_ns: AtomicU64::new(0),
-            rank: AtomicI32::new(0),
-            lenders: std::sync::Mutex::new(Vec::new()),
+            priority: AtomicI32::new(0),
+            inherited: std::sync::Mutex::new(Vec::new()),
         }
     }
 
@@ -196,7 +196,7 @@ impl Group {
         is_draining(&self.draining(rt, now))
     }
 
-    /// Whether it is not drained though the few commands that no mark follows should be complete: nothing
+    /// Whether it is not drained though the few commands that no fence follows should be complete: nothing
     /// reports those.
     pub fn is_late(&self, rt: &Runtime, now: u64) -> bool {
         is_late(&self.draining(rt, now))
@@ -316,7 +316,7 @@ impl Group {
             match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
                 // A handler ran on this thread: let the interpreter above us see it.
                 Err(rustix::io::Errno::INTR) => {
-                    slot.signal_escapes.fetch_add(1, Relaxed);
+                    slot.signal_overrides.fetch_add(1, Relaxed);
                     break Left::Signal;
                 }
                 _ => continue,

@@ -1,4 +1,4 @@
-//! Inheritance: a group that waits for one of lower rank lends it its own priority until the wait ends.
+//! Inheritance: a group that waits for one of lower priority lends it its own priority until the wait ends.
 
 use core::sync::atomic::Ordering::*;
 use std::sync::OnceLock;
@@ -8,49 +8,49 @@ use crate::runtime::Runtime;
 use crate::thread;
 
 /// A priority lent to a group, given back on drop.
-pub struct Lend<'a> {
+pub struct Inheritance<'a> {
     rt: &'a Runtime,
     group: u16,
-    rank: i32,
+    priority: i32,
 }
 
-impl<'a> Lend<'a> {
-    fn new(rt: &'a Runtime, group: &Group, rank: i32) -> Option<Lend<'a>> {
-        if !pays(rt, group, rank) && !goes_behind(rt, group, rank) {
+impl<'a> Inheritance<'a> {
+    fn new(rt: &'a Runtime, group: &Group, priority: i32) -> Option<Inheritance<'a>> {
+        if !pays(rt, group, priority) && !goes_behind(rt, group, priority) {
             return None;
         }
-        lend(rt, group, rank);
-        Some(Lend { rt, group: group.index, rank })
+        lend(rt, group, priority);
+        Some(Inheritance { rt, group: group.index, priority })
     }
 
     /// For a thread that waits for work of `group` to complete. One that launched nothing itself waits on behalf of
     /// whatever the process does, so it counts as the highest.
-    pub(crate) fn for_sync(rt: &'a Runtime, group: &Group) -> Option<Lend<'a>> {
+    pub(crate) fn for_sync(rt: &'a Runtime, group: &Group) -> Option<Inheritance<'a>> {
         if rt.has_one_group() {
             return None;
         }
-        Lend::new(rt, group, thread::rank(rt).unwrap_or_else(|| rt.highest_rank()))
+        Inheritance::new(rt, group, thread::priority(rt).unwrap_or_else(|| rt.highest_priority()))
     }
 
     /// For a queue of group `waiter` whose next command waits for one of `group`.
-    pub fn for_queue(rt: &'a Runtime, group: &Group, waiter: &Group) -> Option<Lend<'a>> {
-        Lend::new(rt, group, waiter.rank.load(Relaxed))
+    pub fn for_queue(rt: &'a Runtime, group: &Group, waiter: &Group) -> Option<Inheritance<'a>> {
+        Inheritance::new(rt, group, waiter.priority.load(Relaxed))
     }
 }
 
-impl Drop for Lend<'_> {
+impl Drop for Inheritance<'_> {
     fn drop(&mut self) {
-        take_back(self.rt, &self.rt.groups[usize::from(self.group)], self.rank);
+        take_back(self.rt, &self.rt.groups[usize::from(self.group)], self.priority);
     }
 }
 
-fn pays(rt: &Runtime, group: &Group, rank: i32) -> bool {
-    !rt.has_one_group() && rank > group.rank.load(Relaxed)
+fn pays(rt: &Runtime, group: &Group, priority: i32) -> bool {
+    !rt.has_one_group() && priority > group.priority.load(Relaxed)
 }
 
-/// Whether a group waits for others of the same rank in its process: a loan of that rank ends this.
-fn goes_behind(rt: &Runtime, group: &Group, rank: i32) -> bool {
-    rank == group.rank.load(Relaxed) && group.slot(rt).system.load(Relaxed) == 0 && rt.has_system_group()
+/// Whether a group waits for others of the same priority in its process: a loan of that priority ends this.
+fn goes_behind(rt: &Runtime, group: &Group, priority: i32) -> bool {
+    priority == group.priority.load(Relaxed) && group.slot(rt).system.load(Relaxed) == 0 && rt.has_system_group()
 }
 
 /// Whether the calling thread holds a lock that every other thread of the program needs to go on.
@@ -66,34 +66,35 @@ pub fn ask_before_waiting(holds_all: HoldsAll) {
 /// For a thread that waits at the gate of `group` (see [`thread::start_waiting`]): what it launched to elsewhere
 /// waits with it. With a lock in hand that all others need, so does whatever they launch to.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
-    let highest = rt.highest_rank();
+    let highest = rt.highest_priority();
     if !pays(rt, group, highest) {
         return;
     }
-    let rank = if HOLDS_ALL.get().is_some_and(|holds_all| holds_all()) { Some(highest) } else { thread::rank(rt) };
-    if let Some(rank) = rank.filter(|rank| pays(rt, group, *rank)) {
-        thread::lend_while_waiting(rt, group, rank);
+    let priority =
+        if HOLDS_ALL.get().is_some_and(|holds_all| holds_all()) { Some(highest) } else { thread::priority(rt) };
+    if let Some(priority) = priority.filter(|priority| pays(rt, group, *priority)) {
+        thread::lend_while_waiting(rt, group, priority);
     }
 }
 
-pub(crate) fn lend(rt: &Runtime, group: &Group, rank: i32) {
-    let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
-    lenders.push(rank);
-    publish(rt, group, &lenders);
+pub(crate) fn lend(rt: &Runtime, group: &Group, priority: i32) {
+    let mut inherited = group.inherited.lock().unwrap_or_else(|e| e.into_inner());
+    inherited.push(priority);
+    publish(rt, group, &inherited);
 }
 
-pub(crate) fn take_back(rt: &Runtime, group: &Group, rank: i32) {
-    let mut lenders = group.lenders.lock().unwrap_or_else(|e| e.into_inner());
-    if let Some(at) = lenders.iter().position(|r| *r == rank) {
-        lenders.swap_remove(at);
+pub(crate) fn take_back(rt: &Runtime, group: &Group, priority: i32) {
+    let mut inherited = group.inherited.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(at) = inherited.iter().position(|r| *r == priority) {
+        inherited.swap_remove(at);
     }
-    publish(rt, group, &lenders);
+    publish(rt, group, &inherited);
 }
 
-fn publish(rt: &Runtime, group: &Group, lenders: &[i32]) {
+fn publish(rt: &Runtime, group: &Group, inherited: &[i32]) {
     let slot = group.slot(rt);
-    let highest = lenders.iter().copied().max().unwrap_or(i32::MIN);
-    if slot.lent_priority.swap(highest, AcqRel) != highest {
+    let highest = inherited.iter().copied().max().unwrap_or(i32::MIN);
+    if slot.inherited_priority.swap(highest, AcqRel) != highest {
         rt.notify_daemon();
     }
 }

@@ -27,8 +27,8 @@ mod timeline;
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::{Group, Registration, wake_all};
-pub use inherit::{HoldsAll, Lend, ask_before_waiting};
-pub use queue::{Admission, Mark, Waiting, Work, XQueue};
+pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
+pub use queue::{Admission, CompletionFence, Waiting, Work, XQueue};
 pub use runtime::{QueueSpec, Runtime, Unscheduled, require_registration};
 
 /// What the core asks of a vendor interface. One static per platform.

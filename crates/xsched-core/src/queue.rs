@@ -11,7 +11,7 @@ use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
 use xsched_proto::segment::{QueueSlot, gate};
 
 use crate::group::{Group, wake_all_private};
-use crate::inherit::Lend;
+use crate::inherit::Inheritance;
 use crate::runtime::Runtime;
 use crate::timeline::Timeline;
 use crate::{Platform, journal, now_ns};
@@ -24,14 +24,15 @@ pub use admit::{Admission, Work};
 
 /// A point in a queue whose completion will be known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Mark {
+pub struct CompletionFence {
     queue: u16,
     group: u16,
     generation: u32,
-    /// What the device writes into the queue's completion word when it gets there: each mark of a queue has a greater
+    /// What the device writes into the queue's completion word when it gets there: each fence of a queue has a greater
     /// one than those before it (modulo 2^32).
     pub number: u32,
-    fence: Fence,
+    /// The commands up to it that no fence before it covers.
+    covers: Fence,
     /// Commands that were only counted, up to here.
     counted: u64,
 }
@@ -41,13 +42,13 @@ pub struct Mark {
 pub struct Waiting {
     at: Point,
     group: u16,
-    _lend: Option<Lend<'static>>,
+    _lend: Option<Inheritance<'static>>,
 }
 
 /// A preemptible command queue over one hardware queue.
 ///
 /// Launches that find the gate plainly open are only counted. The others are numbered, their device time is estimated, and they
-/// are followed to completion by marks.
+/// are followed to completion by fences.
 pub struct XQueue {
     pub(crate) index: u16,
     /// Odd while in use; changes whenever what threads remember of this queue is outdated.
@@ -67,8 +68,8 @@ pub struct XQueue {
     gated: AtomicU64,
     /// The epoch in which such a gate was placed while the host's was closed; 0 = never.
     gated_epoch: AtomicU32,
-    /// Number of the last mark.
-    mark_number: AtomicU32,
+    /// Number of the last fence.
+    fence_number: AtomicU32,
     /// When completions were seen last, and how much earlier that may have been, in ns.
     last_done_at: AtomicU64,
     last_late_ns: AtomicU64,
@@ -83,7 +84,7 @@ pub struct XQueue {
     /// completions of the group.
     waited_ns: AtomicU64,
     waited_since: AtomicU32,
-    marks: Mutex<VecDeque<Mark>>,
+    fences: Mutex<VecDeque<CompletionFence>>,
 }
 
 impl XQueue {
@@ -102,7 +103,7 @@ impl XQueue {
             gated_ns: AtomicU64::new(0),
             gated: AtomicU64::new(0),
             gated_epoch: AtomicU32::new(0),
-            mark_number: AtomicU32::new(0),
+            fence_number: AtomicU32::new(0),
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -111,7 +112,7 @@ impl XQueue {
             seen_launches: AtomicU64::new(u64::MAX),
             waited_ns: AtomicU64::new(0),
             waited_since: AtomicU32::new(0),
-            marks: Mutex::new(VecDeque::with_capacity(FENCES)),
+            fences: Mutex::new(VecDeque::with_capacity(FENCES)),
         }
     }
 
@@ -123,11 +124,11 @@ impl XQueue {
         self.busy_since.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
-        self.marks().clear();
+        self.fences().clear();
     }
 
-    fn marks(&self) -> MutexGuard<'_, VecDeque<Mark>> {
-        self.marks.lock().unwrap_or_else(|e| e.into_inner())
+    fn fences(&self) -> MutexGuard<'_, VecDeque<CompletionFence>> {
+        self.fences.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Index of its slot in the segment.
@@ -156,7 +157,7 @@ impl XQueue {
     }
 
     /// For an interface of several drivers, before the first command: what [`Platform::reports_completion`] says may not hold for
-    /// this queue. One of which neither is so gets no marks: what it was given is complete after a wait for all of it, or after a
+    /// this queue. One of which neither is so gets no fences: what it was given is complete after a wait for all of it, or after a
     /// while without launches.
     pub fn set_reports_completion(&self, reports: bool) {
         self.calls_back.store(reports, Relaxed);
@@ -205,38 +206,38 @@ impl XQueue {
         self.timeline.is_complete(self.counted(rt))
     }
 
-    fn next_mark(&self) -> u32 {
-        self.mark_number.fetch_add(1, Relaxed).wrapping_add(1)
+    fn next_fence_number(&self) -> u32 {
+        self.fence_number.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// A mark that could not be placed after all: the next command becomes one.
-    pub fn unmark(&self, mark: &Mark) {
-        self.marks().retain(|m| m.number != mark.number);
-        self.timeline.unfence(mark.fence.seq, mark.fence.commands.max(FENCE_COMMANDS));
+    /// A fence that could not be placed after all: the next command becomes one.
+    pub fn withdraw(&self, fence: &CompletionFence) {
+        self.fences().retain(|m| m.number != fence.number);
+        self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
     }
 
-    /// The device has completed everything up to a mark (of an out-of-order queue: that one command).
+    /// The device has completed everything up to a fence (of an out-of-order queue: that one command).
     /// May be called on any thread.
-    pub fn complete(rt: &'static Runtime, mark: &Mark) {
-        let queue = &rt.queues[usize::from(mark.queue)];
-        if queue.generation.load(Acquire) == mark.generation {
-            queue.learn(rt, mark, now_ns());
-            queue.finish(rt, mark);
+    pub fn complete(rt: &'static Runtime, fence: &CompletionFence) {
+        let queue = &rt.queues[usize::from(fence.queue)];
+        if queue.generation.load(Acquire) == fence.generation {
+            queue.learn(rt, fence, now_ns());
+            queue.finish(rt, fence);
             if queue.timeline.is_numbered_complete() {
                 queue.group(rt).update_idle_state(rt);
             }
         }
     }
 
-    fn finish(&self, rt: &Runtime, mark: &Mark) {
+    fn finish(&self, rt: &Runtime, fence: &CompletionFence) {
         let commands = if self.in_order() {
-            let at = Point { seq: mark.fence.seq, ns: mark.fence.issued_ns, counted: mark.counted };
+            let at = Point { seq: fence.covers.seq, ns: fence.covers.issued_ns, counted: fence.counted };
             self.timeline.advance_to(at, Evidence::Fence, true)
         } else {
-            self.timeline.complete_one(mark.fence.estimate_ns);
+            self.timeline.complete_one(fence.covers.estimate_ns);
             1
         };
-        let group = &rt.groups[usize::from(mark.group)];
+        let group = &rt.groups[usize::from(fence.group)];
         group.slot(rt).completed.fetch_add(commands, Relaxed);
         group.progress.fetch_add(1, AcqRel);
         if group.progress_waiters.load(Acquire) != 0 {
@@ -249,27 +250,27 @@ impl XQueue {
         if self.calls_back() {
             return;
         }
-        let Ok(mut marks) = self.marks.try_lock() else { return };
-        if marks.is_empty() {
+        let Ok(mut fences) = self.fences.try_lock() else { return };
+        if fences.is_empty() {
             return;
         }
         let word = self.slot(rt).completed_word.load(Acquire);
         let now = now_ns();
         let late_ns = now.saturating_sub(self.looked_at.swap(now, Relaxed));
-        let n = marks.iter().take_while(|mark| word.wrapping_sub(mark.number) as i32 >= 0).count();
+        let n = fences.iter().take_while(|fence| word.wrapping_sub(fence.number) as i32 >= 0).count();
         if n == 0 {
             return;
         }
-        let mut reached = [Mark::default(); FENCES];
-        let mut fences = [Fence::default(); FENCES];
-        for (at, mark) in marks.drain(..n).enumerate() {
-            (reached[at], fences[at]) = (mark, mark.fence);
+        let mut reached = [CompletionFence::default(); FENCES];
+        let mut covered = [Fence::default(); FENCES];
+        for (at, fence) in fences.drain(..n).enumerate() {
+            (reached[at], covered[at]) = (fence, fence.covers);
         }
-        let next = marks.front().map(|mark| mark.fence);
-        drop(marks);
-        self.learn_reached(rt, &fences[..n], next.as_ref(), now, late_ns);
-        for mark in &reached[..n] {
-            self.finish(rt, mark);
+        let next = fences.front().map(|fence| fence.covers);
+        drop(fences);
+        self.learn_reached(rt, &covered[..n], next.as_ref(), now, late_ns);
+        for fence in &reached[..n] {
+            self.finish(rt, fence);
         }
     }
 
@@ -315,17 +316,17 @@ impl XQueue {
 
     /// To be called before a call that waits for this queue. Everything launched before is complete if it succeeds.
     pub fn sync_begin(&self, rt: &'static Runtime) -> Waiting {
-        self.begin(rt, Lend::for_sync(rt, self.group(rt)))
+        self.begin(rt, Inheritance::for_sync(rt, self.group(rt)))
     }
 
     /// The same for a call that waits for everything, this queue included: what the driver has runs without help, and what other
     /// threads go on to launch is not waited for. So only what is held on the device needs a loan.
     pub fn sync_all_begin(&self, rt: &'static Runtime) -> Waiting {
-        let lend = self.is_held_on_device(rt).then(|| Lend::for_sync(rt, self.group(rt)));
+        let lend = self.is_held_on_device(rt).then(|| Inheritance::for_sync(rt, self.group(rt)));
         self.begin(rt, lend.flatten())
     }
 
-    fn begin(&self, rt: &'static Runtime, lend: Option<Lend<'static>>) -> Waiting {
+    fn begin(&self, rt: &'static Runtime, lend: Option<Inheritance<'static>>) -> Waiting {
         let group = self.group(rt);
         group.syncing.fetch_add(1, AcqRel);
         Waiting { at: self.timeline.end(self.counted(rt)), group: group.index, _lend: lend }
@@ -343,44 +344,50 @@ impl XQueue {
         group.update_idle_state(rt);
     }
 
-    /// A mark for the end of what was numbered so far, if no mark follows it yet. The caller places it, as a marker
+    /// A fence for the end of what was numbered so far, if no fence follows it yet. The caller places it, as a marker
     /// command or the like, and completes it.
-    pub fn tail_mark(&self, rt: &Runtime) -> Option<Mark> {
+    pub fn fence_suffix(&self, rt: &Runtime) -> Option<CompletionFence> {
         if !self.in_order() || self.timeline.is_all_fenced(self.counted(rt)) || self.is_quiet(rt) {
             return None;
         }
-        let fence = || {
+        let covers = || {
             let end = self.timeline.end(0);
             Fence { seq: end.seq, issued_ns: end.ns, ..Fence::default() }
         };
-        self.mark(rt, fence, self.group.load(Relaxed), true)
+        self.new_fence(rt, covers, self.group.load(Relaxed), true)
     }
 
-    /// A mark behind a command or, `apart`, behind all of them; none if too many are under way. Its fence covers all up to it, and
-    /// is made with the marks locked, so that their order is that of their numbers.
-    fn mark(&self, rt: &Runtime, fence: impl FnOnce() -> Fence, group: u16, apart: bool) -> Option<Mark> {
+    /// A fence behind a command or, `apart`, behind all of them; none if too many are under way. It covers all up to it, and
+    /// is made with the fences locked, so that their order is that of their numbers.
+    fn new_fence(
+        &self,
+        rt: &Runtime,
+        covers: impl FnOnce() -> Fence,
+        group: u16,
+        apart: bool,
+    ) -> Option<CompletionFence> {
         let told = self.calls_back();
-        let mut marks = (!told).then(|| self.marks());
-        if marks.as_ref().is_some_and(|marks| marks.len() >= FENCES) {
+        let mut fences = (!told).then(|| self.fences());
+        if fences.as_ref().is_some_and(|fences| fences.len() >= FENCES) {
             return None;
         }
-        let mark = self.point(fence(), group, self.counted(rt), apart);
-        if let Some(marks) = &mut marks {
-            marks.push_back(mark);
+        let fence = self.covering(covers(), group, self.counted(rt), apart);
+        if let Some(fences) = &mut fences {
+            fences.push_back(fence);
         }
-        Some(mark)
+        Some(fence)
     }
-    /// The mark itself, which no device has to reach yet.
-    fn point(&self, fence: Fence, group: u16, counted: u64, apart: bool) -> Mark {
-        let (numbered, only_counted) = self.timeline.fence(Point { seq: fence.seq, ns: fence.issued_ns, counted });
+    /// The fence itself, which no device has to reach yet.
+    fn covering(&self, covers: Fence, group: u16, counted: u64, apart: bool) -> CompletionFence {
+        let (numbered, only_counted) = self.timeline.fence(Point { seq: covers.seq, ns: covers.issued_ns, counted });
         // One apart measures nothing: it covers one command more than there are.
         let commands = if apart { numbered + 1 } else { numbered + only_counted };
-        Mark {
+        CompletionFence {
             queue: self.index,
             group,
             generation: self.generation.load(Relaxed),
-            number: self.next_mark(),
-            fence: Fence { commands, at_ns: now_ns(), ..fence },
+            number: self.next_fence_number(),
+            covers: Fence { commands, at_ns: now_ns(), ..covers },
             counted,
         }
     }

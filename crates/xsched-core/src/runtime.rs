@@ -231,10 +231,10 @@ impl Runtime {
         let inspect = if inspect::is_on() { gate::INSPECT } else { 0 };
         slot.gate.store(gate::DETACHED | gate::MUST_ANNOUNCE | inspect, Relaxed);
         slot.system.store(u32::from(key.system), Relaxed);
-        slot.lent_priority.store(i32::MIN, Relaxed);
+        slot.inherited_priority.store(i32::MIN, Relaxed);
         slot.state.store(state::IDLE, Relaxed);
         let base = self.base_priority.load(Relaxed);
-        group.rank.store(key.fixed.unwrap_or_else(|| queue_priority(base, key.steps)), Relaxed);
+        group.priority.store(key.fixed.unwrap_or_else(|| queue_priority(base, key.steps)), Relaxed);
         if self.detached.load(Relaxed) {
             group.registration.store(Registration::Detached as u32, Release);
         }
@@ -421,8 +421,8 @@ impl Runtime {
         self.group_count.load(Relaxed) <= 1
     }
 
-    pub(crate) fn highest_rank(&self) -> i32 {
-        self.groups().map(|g| g.rank.load(Relaxed)).max().unwrap_or(i32::MIN)
+    pub(crate) fn highest_priority(&self) -> i32 {
+        self.groups().map(|g| g.priority.load(Relaxed)).max().unwrap_or(i32::MIN)
     }
 
     /// Whether all that a group was given is known to be complete.
@@ -757,9 +757,9 @@ impl Runtime {
     }
 
     /// Launches that the bound let through for want of progress, and those that a signal handler let through.
-    pub fn escapes(&self) -> (u64, u64) {
+    pub fn overrides(&self) -> (u64, u64) {
         self.groups().map(|g| g.slot(self)).fold((0, 0), |(bound, signal), slot| {
-            (bound + slot.bound_escapes.load(Relaxed), signal + slot.signal_escapes.load(Relaxed))
+            (bound + slot.liveness_overrides.load(Relaxed), signal + slot.signal_overrides.load(Relaxed))
         })
     }
 

@@ -44,7 +44,7 @@ pub struct Thread {
     outer: Cell<usize>,
     /// 1 + index of the group that counts this thread as waiting; 0 = none. Outlives a wait left by `longjmp`.
     waits: Cell<u32>,
-    /// What it lends to that group meanwhile, plus [`RANK`]; 0 = nothing.
+    /// What it lends to that group meanwhile, plus [`PRIORITY_BIAS`]; 0 = nothing.
     lends: Cell<i32>,
     entries: [Cell<Entry>; ENTRIES],
     /// The most urgent of those that had to make room, and its key.
@@ -56,7 +56,7 @@ pub struct Thread {
 }
 
 /// Added to ranks (-255..=255), so that 0 stays free.
-const RANK: i32 = 1000;
+const PRIORITY_BIAS: i32 = 1000;
 
 const _: () = assert!(size_of::<Thread>() <= 640 && core::mem::offset_of!(Thread, binding) == 8);
 
@@ -311,7 +311,7 @@ pub fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counte
     thread.entries[slot_of(key)].set(Entry { key, stamp, known: Some(Known { queue, slot: group.slot(rt), counter }) });
 }
 
-/// An entry makes room for `key`. That its queue was used still matters, see [`rank`].
+/// An entry makes room for `key`. That its queue was used still matters, see [`priority`].
 fn displace(rt: &Runtime, thread: &Thread, old: Entry, key: usize) {
     let (before, after) = (thread.displaced.get(), (old.key, old.known.map(|k| k.queue)));
     if old.key != key && rank_of(rt, after) > rank_of(rt, before) {
@@ -326,7 +326,7 @@ fn living(rt: &Runtime, (key, queue): (usize, Option<&'static XQueue>)) -> Optio
 
 /// Rank of a queue's group, unless it is gone.
 fn rank_of(rt: &Runtime, used: (usize, Option<&'static XQueue>)) -> Option<i32> {
-    living(rt, used).map(|q| q.group(rt).rank.load(Relaxed))
+    living(rt, used).map(|q| q.group(rt).priority.load(Relaxed))
 }
 
 /// The queues this thread used lately. One may have moved to another group since.
@@ -336,9 +336,9 @@ pub(crate) fn used(rt: &Runtime) -> impl Iterator<Item = &'static XQueue> {
     remembered.chain([thread.displaced.get()]).filter_map(|used| living(rt, used))
 }
 
-/// Highest rank of their groups, if it used any.
-pub(crate) fn rank(rt: &Runtime) -> Option<i32> {
-    used(rt).map(|q| q.group(rt).rank.load(Relaxed)).max()
+/// Highest priority of their groups, if it used any.
+pub(crate) fn priority(rt: &Runtime) -> Option<i32> {
+    used(rt).map(|q| q.group(rt).priority.load(Relaxed)).max()
 }
 
 /// The slow way must be taken once, so that what the left frames would have undone is undone.
@@ -371,10 +371,10 @@ pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     }
 }
 
-/// It also lends the group a rank until it stops waiting.
-pub(crate) fn lend_while_waiting(rt: &Runtime, group: &Group, rank: i32) {
-    crate::inherit::lend(rt, group, rank);
-    current().lends.set(rank + RANK);
+/// It also lends the group a priority until it stops waiting.
+pub(crate) fn lend_while_waiting(rt: &Runtime, group: &Group, priority: i32) {
+    crate::inherit::lend(rt, group, priority);
+    current().lends.set(priority + PRIORITY_BIAS);
 }
 
 /// The end of [`start_waiting`], whether the wait returned or was left by `longjmp` some time ago.
@@ -382,9 +382,9 @@ pub(crate) fn stop_waiting(rt: &Runtime) {
     let thread = current();
     let Some(at) = thread.waits.replace(0).checked_sub(1) else { return };
     let group = &rt.groups[at as usize];
-    let rank = thread.lends.replace(0);
-    if rank != 0 {
-        crate::inherit::take_back(rt, group, rank - RANK);
+    let priority = thread.lends.replace(0);
+    if priority != 0 {
+        crate::inherit::take_back(rt, group, priority - PRIORITY_BIAS);
     }
     group.waiting.fetch_sub(1, AcqRel);
 }

@@ -87,7 +87,7 @@ fn close(rt: &Runtime) {
     rt.segment().groups[0].gate.fetch_and(!gate::GRANTED, SeqCst);
 }
 
-const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, ahead: true, loads: false };
+const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, may_prequeue: true, loads: false };
 
 fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
     rt.remember(handle, || None).expect("a queue");
@@ -120,7 +120,7 @@ fn they_open_while_code_is_loaded() {
 fn what_loads_code_is_not_given_while_the_gate_is_closed() {
     let rt = in_company();
     close(rt);
-    assert!(launch(rt, 16, KERNEL).ahead);
+    assert!(launch(rt, 16, KERNEL).prequeued);
     let loads = std::thread::spawn(move || launch(rt, 16, Work { loads: true, ..KERNEL }));
     let deadline = xsched_core::now_ns() + 20_000_000_000;
     while rt.gate_waits() == 0 {
@@ -130,7 +130,7 @@ fn what_loads_code_is_not_given_while_the_gate_is_closed() {
     }
     open(rt);
     let admission = loads.join().expect("it goes on");
-    assert!(admission.loads && !admission.ahead);
+    assert!(admission.loads && !admission.prequeued);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn what_is_held_for_long_is_let_go_on_until_the_next_turn() {
     const MS: u64 = 1_000_000;
     let rt = in_company();
     close(rt);
-    assert!(launch(rt, 16, KERNEL).ahead);
+    assert!(launch(rt, 16, KERNEL).prequeued);
     look_at(rt, MS);
     look_at(rt, 50 * MS);
     assert!(!is_loose(rt), "49 ms");

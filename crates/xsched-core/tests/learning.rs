@@ -1,4 +1,4 @@
-//! How long commands take is learned from marks that the device passes.
+//! How long commands take is learned from fences that the device passes.
 
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ fn contended(budget_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot
 fn launch(rt: &'static Runtime, key: u64) {
     let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
-    if let Some(mark) = queue.commit(rt, &admission, true, counter) {
-        queue.slot(rt).completed_word.store(mark.number, SeqCst);
+    if let Some(fence) = queue.commit(rt, &admission, true, counter) {
+        queue.slot(rt).completed_word.store(fence.number, SeqCst);
     }
 }
 
 /// What nobody saw complete by itself stayed unknown for long: it counted as 100 µs each time, however long it was, and had
-/// a mark of its own each time.
+/// a fence of its own each time.
 #[test]
 fn a_command_that_completes_together_with_others_is_known_at_once() {
     let (rt, _, queue) = contended(1_000_000, 0);
@@ -71,7 +71,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     let give = |key| {
         let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is followed") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
-        queue.commit(rt, &admission, true, counter).expect("a mark").number
+        queue.commit(rt, &admission, true, counter).expect("a fence").number
     };
     let passes = |last| {
         queue.slot(rt).completed_word.store(last, SeqCst);
@@ -107,7 +107,7 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
     let give = |key| {
         let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
-        queue.commit(rt, &admission, true, counter).map(|mark| mark.number)
+        queue.commit(rt, &admission, true, counter).map(|fence| fence.number)
     };
     let look = || assert!(!queue.is_held_on_device(rt));
     let until = |at: Instant| while Instant::now() < at {};
@@ -121,13 +121,13 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
         look();
     }
     // They take 250 µs, eight are in flight, and somebody looks as often.
-    let mut marks = std::collections::VecDeque::new();
+    let mut fences = std::collections::VecDeque::new();
     for _ in 0..500 {
-        while marks.len() < 8 {
-            marks.push_back(give(31));
+        while fences.len() < 8 {
+            fences.push_back(give(31));
         }
         until(Instant::now() + Duration::from_micros(250));
-        let passed = marks.pop_front().flatten();
+        let passed = fences.pop_front().flatten();
         passed.inspect(|number| queue.slot(rt).completed_word.store(*number, SeqCst));
         look();
     }

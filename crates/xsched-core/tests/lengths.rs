@@ -13,10 +13,10 @@ mod nothing;
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
     let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
-    if let Some(mark) = queue.commit(rt, &admission, true, counter) {
+    if let Some(fence) = queue.commit(rt, &admission, true, counter) {
         let issued = Instant::now();
         while issued.elapsed() < Duration::from_micros(us) {}
-        XQueue::complete(rt, &mark);
+        XQueue::complete(rt, &fence);
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Mark, QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_core::{CompletionFence, QueueSpec, Registration, Runtime, Work, XQueue};
 use xsched_proto::segment::gate;
 
 mod nothing;
 
-fn launch(rt: &'static Runtime) -> Mark {
+fn launch(rt: &'static Runtime) -> CompletionFence {
     let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter).expect("each command is followed")
@@ -27,8 +27,8 @@ fn the_bound_leaves_room_for_several_commands_however_many_came_before() {
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");
     for _ in 0..20 {
-        let marks: Vec<Mark> = (0..5).map(|_| launch(rt)).collect();
-        marks.iter().rev().for_each(|mark| XQueue::complete(rt, mark));
+        let fences: Vec<CompletionFence> = (0..5).map(|_| launch(rt)).collect();
+        fences.iter().rev().for_each(|fence| XQueue::complete(rt, fence));
     }
-    assert_eq!(words.bound_escapes.load(SeqCst), 0);
+    assert_eq!(words.liveness_overrides.load(SeqCst), 0);
 }

@@ -32,7 +32,7 @@ fn what_was_waited_in_one_turn_counts_in_the_next() {
     let others = std::thread::spawn(move || (0..40).for_each(|_| launch(rt)));
     let end = Instant::now() + Duration::from_secs(60);
     while !others.is_finished() {
-        assert!(Instant::now() < end, "{} escapes", words.bound_escapes.load(SeqCst));
+        assert!(Instant::now() < end, "{} escapes", words.liveness_overrides.load(SeqCst));
         words.gate.fetch_or(gate::GRANTED, SeqCst);
         wake_all(&words.gate);
         // Shorter than the 5 ms after which one more command goes through.
@@ -41,5 +41,5 @@ fn what_was_waited_in_one_turn_counts_in_the_next() {
         std::thread::sleep(Duration::from_micros(100));
     }
     others.join().expect("it launches all");
-    assert!(words.bound_escapes.load(SeqCst) > 0);
+    assert!(words.liveness_overrides.load(SeqCst) > 0);
 }

@@ -1,14 +1,14 @@
-//! The last commands of a group that waits for its turn, which no mark follows: the agent gives up on them soon.
+//! The last commands of a group that waits for its turn, which no fence follows: the agent gives up on them soon.
 
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Mark, Registration, Runtime, Work, now_ns, wake_all};
+use xsched_core::{CompletionFence, Registration, Runtime, Work, now_ns, wake_all};
 use xsched_proto::segment::{gate, state};
 
 mod nothing;
 
-fn launch(rt: &'static Runtime) -> Option<Mark> {
+fn launch(rt: &'static Runtime) -> Option<CompletionFence> {
     rt.remember(16, || None).expect("a queue");
     let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
@@ -23,14 +23,14 @@ fn they_are_taken_for_complete_when_all_that_is_followed_is() {
     rt.attach(std::ptr::null_mut());
     group.set_registration(rt, Registration::Attached);
     words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
-    // The first ones have a mark each.
-    let mut last = launch(rt).expect("a mark");
-    while let Some(mark) = {
+    // The first ones have a fence each.
+    let mut last = launch(rt).expect("a fence");
+    while let Some(fence) = {
         assert!(!queue.is_held_on_device(rt));
         launch(rt)
     } {
         queue.slot(rt).completed_word.store(last.number, SeqCst);
-        last = mark;
+        last = fence;
     }
     // That was a tail without one.
     let began = now_ns();

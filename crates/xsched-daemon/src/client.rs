@@ -155,7 +155,7 @@ impl Client {
     }
 
     /// What a priority that one of its groups lends another counts for: no more than a group of it may have.
-    pub(crate) fn lent_priority(&self, lent: i32) -> i32 {
+    pub(crate) fn inherited_priority(&self, lent: i32) -> i32 {
         clamp(lent, self.ceiling.max(self.system_ceiling.unwrap_or(self.ceiling)))
     }
 

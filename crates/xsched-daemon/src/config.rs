@@ -16,7 +16,7 @@ use crate::{Error, container};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Config {
     pub(crate) policy: Option<String>,
-    bound_us: Option<u32>,
+    budget_us: Option<u32>,
     pub(crate) idle_exit_s: Option<u64>,
     max_class: Option<Class>,
     /// By user id.
@@ -25,6 +25,8 @@ pub(crate) struct Config {
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
     mps: MpsTable,
+    /// What the reader of the log should know about the files, a line each.
+    pub(crate) notices: Vec<String>,
 }
 
 /// When `xsched run` shares a GPU by NVIDIA's Multi-Process Service.
@@ -103,7 +105,9 @@ pub(crate) struct Given {
 #[serde(deny_unknown_fields)]
 struct File {
     policy: Option<PolicyName>,
-    bound_us: Option<Bound>,
+    budget_us: Option<Budget>,
+    /// The older name of `budget_us`.
+    bound_us: Option<Budget>,
     idle_exit_s: Option<u64>,
     #[serde(default)]
     limits: Limits,
@@ -144,7 +148,7 @@ struct Priority(i32);
 struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Weight(u32);
-struct Bound(u32);
+struct Budget(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quantum(u64);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -188,9 +192,14 @@ impl<'de> Deserialize<'de> for Weight {
     }
 }
 
-impl<'de> Deserialize<'de> for Bound {
+/// The line in which a key first stands.
+fn line_of(text: &str, key: &str) -> usize {
+    1 + text.lines().position(|line| line.contains(key)).unwrap_or(0)
+}
+
+impl<'de> Deserialize<'de> for Budget {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        number(d, 1, 1_000_000).map(Bound)
+        number(d, 1, 1_000_000).map(Budget)
     }
 }
 
@@ -271,19 +280,30 @@ impl Config {
             let shown = path.as_ref().display();
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Error::Input(format!("cannot read the configuration {shown}: {e}")))?;
-            config.merge(&text).map_err(|(line, message)| Error::Input(format!("{shown}:{line}: {message}")))?;
+            let old_names =
+                config.merge(&text).map_err(|(line, message)| Error::Input(format!("{shown}:{line}: {message}")))?;
+            config.notices.extend(old_names.iter().map(|(line, message)| format!("{shown}:{line}: {message}")));
         }
         Ok(config)
     }
 
-    fn merge(&mut self, text: &str) -> Result<(), (usize, String)> {
+    /// Adds a file, which wins. Returns remarks on it; both kinds of lines come with their number.
+    fn merge(&mut self, text: &str) -> Result<Vec<(usize, String)>, (usize, String)> {
         let file: File = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start.min(text.len()));
             let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
             (line, e.message().lines().collect::<Vec<_>>().join("; "))
         })?;
         self.policy = file.policy.map(|p| p.0).or(self.policy.take());
-        self.bound_us = file.bound_us.map(|b| b.0).or(self.bound_us);
+        let mut remarks = Vec::new();
+        if file.bound_us.is_some() {
+            let line = line_of(text, "bound_us");
+            if file.budget_us.is_some() {
+                return Err((line, "'bound_us' is the older name of 'budget_us': keep 'budget_us' only".into()));
+            }
+            remarks.push((line, "'bound_us' is called 'budget_us' now; the older name is still read".into()));
+        }
+        self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
         self.max_class = file.limits.max_class.map(|c| c.0).or(self.max_class);
         self.users.extend(file.limits.users.into_iter().map(|(user, limits)| (user.0, limits.max_class.0)));
@@ -299,20 +319,22 @@ impl Config {
         }
         let promised: u32 = self.classes.values().filter_map(|c| c.guarantee_percent).map(|p| p.0).sum();
         if promised > 90 {
-            let line = 1 + text.lines().position(|l| l.contains("guarantee_percent")).unwrap_or(0);
-            return Err((line, format!("the guarantees of all classes make {promised} %: use 90 or less in all")));
+            return Err((
+                line_of(text, "guarantee_percent"),
+                format!("the guarantees of all classes make {promised} %: use 90 or less in all"),
+            ));
         }
         self.mps = MpsTable {
             start: file.mps.start.or(self.mps.start),
             auto: file.mps.auto.or(self.mps.auto),
             max_class: file.mps.max_class.or(self.mps.max_class),
         };
-        Ok(())
+        Ok(remarks)
     }
 
     /// In-flight budget of a device, µs.
-    pub(crate) fn bound_us(&self) -> u32 {
-        self.bound_us.unwrap_or(BUDGET_DEFAULT_US)
+    pub(crate) fn budget_us(&self) -> u32 {
+        self.budget_us.unwrap_or(BUDGET_DEFAULT_US)
     }
 
     /// The highest priority a user without privilege may ask for.
@@ -390,12 +412,12 @@ mod tests {
     #[test]
     fn later_files_win_and_their_rules_come_first() {
         let c = parse(&[
-            "policy = \"UP\"\nbound_us = 900\n[limits.users.root]\nmax_class = \"system\"\n[[rule]]\nexe = \"/bin/*\"\nweight = 5\n",
+            "policy = \"UP\"\nbudget_us = 900\n[limits.users.root]\nmax_class = \"system\"\n[[rule]]\nexe = \"/bin/*\"\nweight = 5\n",
             "policy = \"priority\"\n[limits]\nmax_class = \"Normal\"\n[[rule]]\nexe = \"/bin/a\"\npriority = -7\nceiling = \"high\"\n",
         ])
         .unwrap();
         assert_eq!(c.policy.as_deref(), Some("hpf"));
-        assert_eq!(c.bound_us(), 900);
+        assert_eq!(c.budget_us(), 900);
         assert_eq!((c.limit(0), c.limit(12345)), (255, 127));
         assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
         assert_eq!(c.given("/bin/b", 1, "/").weight, Some(5));
@@ -404,7 +426,7 @@ mod tests {
         let c = parse(&[first, "[mps]\nstart = false\nauto = true\n"]).unwrap();
         assert_eq!((c.mps.start, c.mps.auto, c.mps.max_class), (Some(false), Some(true), Some(ClassName(Class::Low))));
         let nothing = parse(&[]).unwrap();
-        assert_eq!((nothing.bound_us(), nothing.limit(1)), (500, 191));
+        assert_eq!((nothing.budget_us(), nothing.limit(1)), (500, 191));
     }
 
     #[test]
@@ -412,7 +434,7 @@ mod tests {
         for (text, line, says) in [
             ("policy = \"hpf\"\nplicy = 1\n", 2, "unknown field `plicy`"),
             ("\npolicy = \"fifo\"\n", 2, "'fifo' is no policy: use one of hpf, up, pup"),
-            ("bound_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
+            ("budget_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
             ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
@@ -425,6 +447,18 @@ mod tests {
             assert!(message.contains(says) && !message.contains('\n'), "{text:?}: {message}");
             assert_eq!(at, line, "{text:?}: {message}");
         }
+    }
+
+    #[test]
+    fn an_older_name_is_read_with_a_remark() {
+        let mut config = Config::default();
+        let remarks = config.merge("policy = \"up\"\nbound_us = 900\n").unwrap();
+        assert_eq!(config.budget_us(), 900);
+        assert!(matches!(&remarks[..], [(2, line)] if line.contains("'budget_us'")), "{remarks:?}");
+        assert_eq!(config.merge("budget_us = 800\n").unwrap(), []);
+        assert_eq!(config.budget_us(), 800);
+        let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
+        assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ impl Server {
         let now_us = self.now_us();
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
         for &id in &client.groups {
-            if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.lent_priority(lent)) {
+            if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.inherited_priority(lent)) {
                 self.doomed.push((conn, Some("its state word makes no sense".into())));
             }
         }

@@ -167,7 +167,7 @@ impl Server {
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
         let server = Server {
-            gatekeeper: Gatekeeper::new(arbiter, config.bound_us()),
+            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()),
             config,
             reassert: Vec::new(),
             conns: HashMap::new(),
@@ -200,6 +200,7 @@ impl Server {
             timer,
             _signals: signals,
         };
+        server.config.notices.iter().for_each(|line| server.say(line));
         server.watch_scheduler_socket(SCHEDULER)?;
         Ok(server)
     }

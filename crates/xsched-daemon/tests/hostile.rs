@@ -236,7 +236,7 @@ fn counters_and_state_words_full_of_nonsense() {
             counter.queue.store(u32::MAX, SeqCst);
             counter.counter.launches.store(u64::MAX, SeqCst);
         }
-        client.words(0).lent_priority.store(i32::MAX, SeqCst);
+        client.words(0).inherited_priority.store(i32::MAX, SeqCst);
         client.words(1).launches_retired.store(u64::MAX, SeqCst);
         client.ready(0);
         until("it is ready", || daemon.ps().1.iter().any(|p| p.groups.len() == GROUPS));

@@ -368,11 +368,11 @@ fn a_waiter_lends_its_priority_to_a_group_of_its_own_program() {
     one.ready(0);
     other.ready(0);
     one.until_closed(0);
-    one.words(0).lent_priority.store(20, SeqCst);
+    one.words(0).inherited_priority.store(20, SeqCst);
     one.wake();
     one.until_open(0);
     other.until_closed(0);
-    one.words(0).lent_priority.store(i32::MIN, SeqCst);
+    one.words(0).inherited_priority.store(i32::MIN, SeqCst);
     one.wake();
     one.until_closed(0);
     other.until_open(0);
@@ -454,7 +454,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     });
     let client = daemon.attach(191);
     let add = |slot, priority_steps, priority_fixed, system| {
-        client.words(slot).lent_priority.store(i32::MIN, SeqCst);
+        client.words(slot).inherited_priority.store(i32::MIN, SeqCst);
         let device = "sim:0".to_owned();
         let platform = Platform::Sim;
         client.say(&ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels: 1 });
@@ -465,7 +465,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     };
     let groups =
         [add(0, 0, Some(191), false), add(1, 20, None, false), add(2, 0, Some(255), true), add(3, -5, None, false)];
-    client.words(3).lent_priority.store(255, SeqCst);
+    client.words(3).inherited_priority.store(255, SeqCst);
     client.wake();
     let priorities = || -> Vec<i32> {
         let programs = daemon.ps().1;

@@ -166,7 +166,7 @@ fn held_with(gpu: &Gpu, level: &str, arguments: &[&str]) -> (Process, Process) {
     gpu.place.ask(&["suspend", "--pid", &rival_id]);
     let given = program.count().0;
     until("it works beside the other", || program.count().1 > given + 50);
-    assert_eq!(gpu.place.group(pid).unwrap()["bound_escapes"], 0, "the bound holds whatever was given before it");
+    assert_eq!(gpu.place.group(pid).unwrap()["liveness_overrides"], 0, "the bound holds whatever was given before it");
     gpu.place.ask(&["resume", "--pid", &rival_id]);
     // For three looks in a row.
     (0..3).for_each(|_| gpu.place.await_state(pid, "ready"));

@@ -134,7 +134,7 @@ fn a_signal_handler_lets_one_command_of_a_held_program_pass() {
         assert_eq!(program.line_within(Duration::from_millis(100)), None, "one and no more");
     }
     let group = place.group(program.pid()).unwrap();
-    assert_eq!(group["signal_escapes"], 5, "{group}");
+    assert_eq!(group["signal_overrides"], 5, "{group}");
     place.ask(&["resume", "--pid", &program.pid().to_string()]);
     program.progress_after(now_ns());
     program.tell("end");

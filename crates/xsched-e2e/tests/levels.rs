@@ -41,7 +41,7 @@ fn the_third_level_cuts_into_a_kernel() {
 /// What the first level leaves to the driver, here 10 ms of work, runs to its end.
 #[test]
 fn the_second_level_holds_what_the_driver_has() {
-    let [one, two] = ["1", "2"].map(|level| p50_beside("500", "32", level, "bound_us = 10000\n"));
+    let [one, two] = ["1", "2"].map(|level| p50_beside("500", "32", level, "budget_us = 10000\n"));
     assert!(two < 0.5 * one, "level 2 clearly below level 1: {one} {two} ms");
 }
 

@@ -47,7 +47,7 @@ impl Old {
         assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
         let stats = self.place.stats_of(pid);
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{stats}");
-        assert_eq!(stats["bound_escapes"], 0, "nothing is bounded, so that nothing waits: {stats}");
+        assert_eq!(stats["liveness_overrides"], 0, "nothing is bounded, so that nothing waits: {stats}");
     }
 }
 

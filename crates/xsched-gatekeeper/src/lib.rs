@@ -148,11 +148,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
         // First, so that what follows is decided with it.
-        let lent = group.words.lent_priority.load(Relaxed);
+        let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
             group.lent = lent;
             let priority = (lent != i32::MIN).then(|| cap(lent));
-            self.arbiter.event(now, Event::Lend { group: id, priority }, &mut self.actions);
+            self.arbiter.event(now, Event::Inherit { group: id, priority }, &mut self.actions);
         }
         // A launch has cleared the bit: the group goes on.
         if group.stalled && group.words.gate.load(Acquire) & gate::STALLED == 0 {

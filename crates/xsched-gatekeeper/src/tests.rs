@@ -37,7 +37,7 @@ fn spec(id: GroupId, priority: i32, timeslice_us: u64) -> GroupSpec {
 
 fn slot() -> GroupSlot {
     let words = GroupSlot::default();
-    words.lent_priority.store(i32::MIN, SeqCst);
+    words.inherited_priority.store(i32::MIN, SeqCst);
     words
 }
 
@@ -296,10 +296,10 @@ fn a_lent_priority_counts_for_what_its_host_says() {
     world.add(spec(LOW, -128, 5_000));
     world.add(GroupSpec { program: ProgramId(LOW.0), ..spec(HIGH, 128, 5_000) });
     let priority = |world: &World| world.keeper.arbiter().status(world.now, LOW).expect("a group").priority;
-    world.words[&LOW].lent_priority.store(128, SeqCst);
+    world.words[&LOW].inherited_priority.store(128, SeqCst);
     world.keeper.scan(world.now, LOW, |lent| lent.min(3)).expect("a known state");
     assert_eq!(priority(&world), 3);
-    world.words[&LOW].lent_priority.store(i32::MIN, SeqCst);
+    world.words[&LOW].inherited_priority.store(i32::MIN, SeqCst);
     world.keeper.scan(world.now, LOW, |_| unreachable!("nothing is lent")).expect("a known state");
     assert_eq!(priority(&world), -128);
 }

@@ -75,7 +75,7 @@ pub enum Event {
     },
     /// A group of the same program waits for this group and lends it a priority; none = takes it back.
     /// No group gets more than the highest own priority among the groups of its program.
-    Lend {
+    Inherit {
         /// Whom.
         group: GroupId,
         /// What.
@@ -195,7 +195,7 @@ impl Arbiter {
                 });
                 self.inherit(group);
             }
-            Event::Lend { group, priority } => {
+            Event::Inherit { group, priority } => {
                 self.change(now, group, |m, _| m.lent = priority);
                 self.inherit(group);
             }

@@ -97,12 +97,12 @@ fn a_waiter_lends_its_priority_but_no_more_than_its_program_has() {
     w.ready(1);
     w.ready(3);
     assert_eq!(w.open(), [2, 3]);
-    w.send(Event::Lend { group: GroupId(1), priority: Some(255) });
+    w.send(Event::Inherit { group: GroupId(1), priority: Some(255) });
     assert_eq!(w.arbiter.status(w.now, GroupId(1)).unwrap().priority, 100, "capped");
     assert_eq!(w.open(), [1, 2]);
-    w.send(Event::Lend { group: GroupId(1), priority: None });
+    w.send(Event::Inherit { group: GroupId(1), priority: None });
     assert_eq!(w.open(), [2, 3]);
-    w.send(Event::Lend { group: GroupId(1), priority: Some(100) });
+    w.send(Event::Inherit { group: GroupId(1), priority: Some(100) });
     w.remove(2);
     assert_eq!(w.arbiter.status(w.now, GroupId(1)).unwrap().priority, 10, "the lender's rank is gone");
     assert_eq!(w.open(), [3]);

@@ -223,9 +223,9 @@ fn system_streams_go_before_those_of_their_own_program_only() {
     assert_eq!(w.open(), [1, 2, 3]);
     w.ready(2);
     assert_eq!(w.open(), [2, 3], "the rival of the same priority is not moved");
-    w.send(Event::Lend { group: GroupId(1), priority: Some(0) });
+    w.send(Event::Inherit { group: GroupId(1), priority: Some(0) });
     assert_eq!(w.open(), [1, 2, 3], "whoever waits for it lends it a priority");
-    w.send(Event::Lend { group: GroupId(1), priority: None });
+    w.send(Event::Inherit { group: GroupId(1), priority: None });
     assert_eq!(w.open(), [2, 3]);
     w.idle(2);
     assert_eq!(w.open(), [1, 2, 3]);

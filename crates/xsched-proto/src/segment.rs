@@ -98,7 +98,7 @@ pub struct GroupSlot {
     /// See [`state`].
     pub state: AtomicU32,
     /// Priority lent by somebody of the same process who waits for this group; [`i32::MIN`] = nobody.
-    pub lent_priority: AtomicI32,
+    pub inherited_priority: AtomicI32,
     /// Launches known to be complete (sum over queues; exact only while watched).
     pub completed: AtomicU64,
     /// CLOCK_MONOTONIC of the last change to READY, in ns.
@@ -115,9 +115,9 @@ pub struct GroupSlot {
     pub longest_us: AtomicU64,
 
     /// Launches the bound let through because nothing completed meanwhile.
-    pub bound_escapes: AtomicU64,
+    pub liveness_overrides: AtomicU64,
     /// Launches let through because a signal handler interrupted the wait.
-    pub signal_escapes: AtomicU64,
+    pub signal_overrides: AtomicU64,
     /// Launches of queues and counters that no longer exist.
     pub launches_retired: AtomicU64,
     /// The same of [`Counter::system`].
@@ -210,7 +210,7 @@ pub fn device_place(key: &str) -> usize {
 const _: () = {
     assert!(size_of::<GroupSlot>() == 256);
     assert!(core::mem::offset_of!(GroupSlot, state) == 64);
-    assert!(core::mem::offset_of!(GroupSlot, bound_escapes) == 128);
+    assert!(core::mem::offset_of!(GroupSlot, liveness_overrides) == 128);
     assert!(size_of::<QueueSlot>() == 128);
     assert!(size_of::<CounterSlot>() == 64);
     assert!(SEGMENT_BYTES.is_multiple_of(4096));

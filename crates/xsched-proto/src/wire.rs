@@ -470,9 +470,9 @@ pub struct GroupInfo {
     /// Launches that reached the driver without a gate decision.
     pub unscheduled: Unscheduled,
     /// Launches the bound let through because nothing completed meanwhile.
-    pub bound_escapes: u64,
+    pub liveness_overrides: u64,
     /// Launches let through because a signal interrupted the wait.
-    pub signal_escapes: u64,
+    pub signal_overrides: u64,
     /// Times its gate was closed.
     pub suspensions: u64,
     /// Device time charged to it, in µs.

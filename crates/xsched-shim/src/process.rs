@@ -148,7 +148,7 @@ unsafe extern "C" fn in_forked_child() {
     journal::forget();
     domain::forget_all();
     xsched_core::close_all_in_child();
-    platform::forget_late_marks();
+    platform::forget_suffix_fences();
     platform::cuda::forget_all();
     platform::hip::forget_all();
     platform::hsa::forget_all();

@@ -54,14 +54,14 @@ pub(crate) extern "C" fn write() {
     let _ = std::panic::catch_unwind(|| {
         let (Some(path), Some(rt)) = (std::env::var_os("XSCHED_STATS"), process::running()) else { return };
         let (launches, [attach, passthrough, error]) = rt.totals();
-        let (bound_escapes, signal_escapes) = rt.escapes();
-        let (at_gate_us, at_bound_us) = rt.waited_us();
+        let (liveness_overrides, signal_overrides) = rt.overrides();
+        let (at_gate_us, at_budget_us) = rt.waited_us();
         let added: Vec<String> = added().iter().map(|(name, n)| format!("\"{name}\":{n}")).collect();
         let domains = domains(rt, launches);
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
-             \"error\":{error}}},\"gate_waits\":{},\"at_gate_us\":{at_gate_us},\"at_bound_us\":{at_bound_us},\"idles\":{},\
-             \"bound_escapes\":{bound_escapes},\"signal_escapes\":{signal_escapes},\"added\":{{{}}}{domains}{}{}}}\n",
+             \"error\":{error}}},\"gate_waits\":{},\"at_gate_us\":{at_gate_us},\"at_budget_us\":{at_budget_us},\"idles\":{},\
+             \"liveness_overrides\":{liveness_overrides},\"signal_overrides\":{signal_overrides},\"added\":{{{}}}{domains}{}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
             rt.idles(),

@@ -40,7 +40,7 @@ struct Answer {
 
 /// Asks and prints.
 pub(crate) fn main(args: Args) -> Result {
-    let mut answer = Answer { version: 1, daemon: None, programs: Vec::new() };
+    let mut answer = Answer { version: 2, daemon: None, programs: Vec::new() };
     for part in client::ask(args.socket.as_deref(), Request::Ps)? {
         match part {
             DaemonMsg::Daemon(info) => answer.daemon = Some(info),
@@ -175,8 +175,8 @@ mod tests {
             queues: vec![QueueInfo { id: "q1".into(), launches: 7 }],
             launches: 7,
             unscheduled: Unscheduled { attach: 1, passthrough: 0, error: 1 },
-            bound_escapes: 0,
-            signal_escapes: 0,
+            liveness_overrides: 0,
+            signal_overrides: 0,
             suspensions: 2,
             device_us: 1_500,
             wait_us: 12,
@@ -196,13 +196,13 @@ mod tests {
             share: None,
             groups: vec![group],
         };
-        Answer { version: 1, daemon: None, programs: vec![program] }
+        Answer { version: 2, daemon: None, programs: vec![program] }
     }
 
     #[test]
     fn json_has_the_published_shape() {
         let v = serde_json::to_value(answer()).unwrap();
-        assert_eq!(v["version"], 1);
+        assert_eq!(v["version"], 2);
         let p = &v["programs"][0];
         assert_eq!(
             (p["class"].as_str(), p["priority"].as_i64(), p["pid"].as_u64()),

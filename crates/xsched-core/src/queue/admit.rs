@@ -9,7 +9,7 @@ use xsched_flow::tuning::{FEW_FENCES, UNKNOWN_NS};
 use xsched_flow::watchdog::epoch;
 use xsched_proto::segment::{Counter, gate};
 
-use super::{Mark, XQueue};
+use super::{CompletionFence, XQueue};
 use crate::group::{Group, Left};
 use crate::runtime::Runtime;
 use crate::{inspect, journal, thread};
@@ -25,7 +25,7 @@ pub struct Work {
     pub unbounded: bool,
     /// The driver takes the command at once, whatever its queue waits for: it may be given while the gate is closed, to wait
     /// behind a gate on the device.
-    pub ahead: bool,
+    pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
 }
@@ -33,12 +33,12 @@ pub struct Work {
 /// Permission to call the driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Admission {
-    /// The command's completion is to be followed: give its event to [`XQueue::commit`]'s [`Mark`].
-    pub mark: bool,
+    /// The command's completion is to be followed: give its event to [`XQueue::commit`]'s [`CompletionFence`].
+    pub fenced: bool,
     /// Put a device gate before the command (level 2).
     pub device_gate: bool,
     /// The host gate is closed: without that gate the command must wait, see [`XQueue::wait_turn`].
-    pub ahead: bool,
+    pub prequeued: bool,
     /// The call is to be made between [`Runtime::begin_load`] and [`Runtime::end_load`].
     pub loads: bool,
     numbered: bool,
@@ -197,9 +197,9 @@ impl XQueue {
         if slot.gate.load(SeqCst) & gate::MUST_ANNOUNCE != 0 {
             group.announce(rt);
         }
-        admission.mark = placed.fence;
+        admission.fenced = placed.fence;
         admission.device_gate = placed.device_gate;
-        admission.ahead = prequeued.is_some();
+        admission.prequeued = prequeued.is_some();
         admission.loads = work.loads && has_gates && budget_us != 0;
         admission.numbered = true;
         admission.seq = seq;
@@ -213,7 +213,7 @@ impl XQueue {
     /// Whether a command may be given while the gate is closed, to wait behind a gate on the device.
     fn prequeues(&self, rt: &Runtime, group: &Group, work: &Work, word: u32, has_gates: bool) -> bool {
         let budgeted = group.slot(rt).budget_us.load(Relaxed) != 0;
-        let ask = AtGate { word, can_prequeue: work.ahead, loads: work.loads, has_gates, budgeted };
+        let ask = AtGate { word, can_prequeue: work.may_prequeue, loads: work.loads, has_gates, budgeted };
         let mut issued = 0;
         let prequeues = admission::at_gate(&ask, || {
             rt.refresh(group);
@@ -225,10 +225,10 @@ impl XQueue {
     }
 
     fn has_few_fences(&self) -> bool {
-        self.marks.try_lock().is_ok_and(|marks| marks.len() < FEW_FENCES)
+        self.fences.try_lock().is_ok_and(|fences| fences.len() < FEW_FENCES)
     }
 
-    /// Says what became of an admitted command. Returns the mark to complete later if the driver took it and its
+    /// Says what became of an admitted command. Returns the fence to complete later if the driver took it and its
     /// completion is to be followed. `counter` is the one given to [`XQueue::admit`].
     pub fn commit(
         &self,
@@ -236,7 +236,7 @@ impl XQueue {
         admission: &Admission,
         accepted: bool,
         counter: &Counter,
-    ) -> Option<Mark> {
+    ) -> Option<CompletionFence> {
         rt.poke_if_due();
         if !admission.numbered {
             if !accepted {
@@ -251,22 +251,22 @@ impl XQueue {
             return None;
         }
         counter.tracked.store(counter.tracked.load(Relaxed).wrapping_add(1), Relaxed);
-        if !admission.blocking && !admission.mark {
+        if !admission.blocking && !admission.fenced {
             return None;
         }
-        let fence = || Fence {
+        let covers = || Fence {
             seq: admission.seq,
             issued_ns: self.timeline.issued_ns(),
             estimate_ns: admission.estimate_ns,
             key: admission.key,
-            epoch: (!admission.ahead).then(|| self.group(rt).slot(rt).grants.load(Relaxed)),
+            epoch: (!admission.prequeued).then(|| self.group(rt).slot(rt).grants.load(Relaxed)),
             ..Fence::default()
         };
         if admission.blocking {
-            let mark = self.point(fence(), admission.group, self.counted(rt), false);
-            self.finish(rt, &mark);
+            let fence = self.covering(covers(), admission.group, self.counted(rt), false);
+            self.finish(rt, &fence);
             return None;
         }
-        self.mark(rt, fence, admission.group, false)
+        self.new_fence(rt, covers, admission.group, false)
     }
 }

@@ -33,7 +33,7 @@ impl XQueue {
             return true;
         }
         if group.override_credit.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
-            slot.bound_escapes.fetch_add(1, Relaxed);
+            slot.liveness_overrides.fetch_add(1, Relaxed);
             return true;
         }
         self.wait_for_budget(rt, group, &budget, || fits(false))
@@ -96,7 +96,7 @@ impl XQueue {
             let waited = waited_before(seen) + now_ns().saturating_sub(since);
             if waited >= patience {
                 self.waited_ns.store(0, Relaxed);
-                slot.bound_escapes.fetch_add(1, Relaxed);
+                slot.liveness_overrides.fetch_add(1, Relaxed);
                 let row = group.overrides_in_a_row.fetch_add(1, Relaxed);
                 let commands = override_commands(row);
                 journal::record(|| Record::Override(row, commands));
@@ -122,7 +122,7 @@ impl XQueue {
             if let Err(rustix::io::Errno::INTR) =
                 futex::wait(&group.progress, futex::Flags::PRIVATE, seen, Some(&timeout))
             {
-                slot.signal_escapes.fetch_add(1, Relaxed);
+                slot.signal_overrides.fetch_add(1, Relaxed);
                 break true;
             }
             if group.progress.load(Acquire) != seen {
@@ -156,19 +156,19 @@ impl XQueue {
         others.count() as u64
     }
 
-    /// When the next mark should be reached, in ns from now; negative = that time has passed.
+    /// When the next fence should be reached, in ns from now; negative = that time has passed.
     fn next_completion_ns(&self, now: u64) -> i64 {
-        let Ok(marks) = self.marks.try_lock() else { return 0 };
-        let Some(mark) = marks.front() else { return i64::MIN / 2 };
-        let took = mark.fence.issued_ns.saturating_sub(self.timeline.done().ns);
-        (self.last_done_at.load(Relaxed).max(mark.fence.at_ns) + took).wrapping_sub(now) as i64
+        let Ok(fences) = self.fences.try_lock() else { return 0 };
+        let Some(fence) = fences.front() else { return i64::MIN / 2 };
+        let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);
+        (self.last_done_at.load(Relaxed).max(fence.covers.at_ns) + took).wrapping_sub(now) as i64
     }
 
-    /// What the device has probably done of the commands up to the next mark, in ns: never more than they take.
+    /// What the device has probably done of the commands up to the next fence, in ns: never more than they take.
     fn consumed_ns(&self) -> u64 {
-        let Ok(marks) = self.marks.try_lock() else { return 0 };
-        let Some(mark) = marks.front() else { return 0 };
-        let took = mark.fence.issued_ns.saturating_sub(self.timeline.done().ns);
-        now_ns().saturating_sub(self.last_done_at.load(Relaxed).max(mark.fence.at_ns)).min(took)
+        let Ok(fences) = self.fences.try_lock() else { return 0 };
+        let Some(fence) = fences.front() else { return 0 };
+        let took = fence.covers.issued_ns.saturating_sub(self.timeline.done().ns);
+        now_ns().saturating_sub(self.last_done_at.load(Relaxed).max(fence.covers.at_ns)).min(took)
     }
 }

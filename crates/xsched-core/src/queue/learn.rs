@@ -6,15 +6,15 @@ use xsched_flow::estimate::{self, Fence, Lesson, Pace, Seen};
 use xsched_flow::journal::Record;
 use xsched_proto::segment::gate;
 
-use super::{Mark, XQueue};
+use super::{CompletionFence, XQueue};
 use crate::journal;
 use crate::runtime::Runtime;
 
 impl XQueue {
     /// Learns from a completion that was told at once.
-    pub(super) fn learn(&self, rt: &Runtime, mark: &Mark, now: u64) {
+    pub(super) fn learn(&self, rt: &Runtime, fence: &CompletionFence, now: u64) {
         let before = self.last_done_at.swap(now, Relaxed);
-        let fence = &mark.fence;
+        let fence = &fence.covers;
         if fence.commands == 1 && fence.key != 0 {
             rt.estimates.sample(fence.key, now.saturating_sub(before.max(fence.at_ns)), self.is_alone(rt));
         }

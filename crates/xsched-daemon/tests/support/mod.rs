@@ -266,7 +266,7 @@ impl Client {
     }
 
     pub fn group_of(&self, platform: Platform, slot: u16, device: &str, priority_steps: i32, levels: u8) -> u64 {
-        self.words(slot).lent_priority.store(i32::MIN, SeqCst);
+        self.words(slot).inherited_priority.store(i32::MIN, SeqCst);
         self.say(&ClientMsg::GroupAdd {
             slot,
             device: device.into(),

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 
 use xsched_core::Platform;
 
-pub(crate) use shared::late::forget_all as forget_late_marks;
+pub(crate) use shared::late::forget_all as forget_suffix_fences;
 
 use crate::interpose::Hook;
 

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
+use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
 use xsched_proto::wire::SIDE_BY_SIDE;
 
@@ -16,7 +16,7 @@ use super::{capture, stream};
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::shared::lacking::Lacking;
-use crate::platform::shared::{Driver, Flavour, Handle, Which};
+use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
 use crate::platform::{self, CUDA};
 
 macro_rules! api {
@@ -332,14 +332,14 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn which(stream: CUstream, flavour: Flavour) -> Which {
-        stream::which(stream, flavour)
+    fn which(stream: CUstream, mode: DefaultStreamMode) -> StreamKind {
+        stream::which(stream, mode)
     }
 
     fn is_blocking(&self, handle: Handle) -> bool {
         let mut flags = 0;
         // Where it is not known, it may be one.
-        handle.which != Which::Own
+        handle.which != StreamKind::Own
             // SAFETY: a stream that nobody can destroy meanwhile; pointer to a local.
             || unsafe { (self.stream_flags)(handle.stream, &mut flags) } != SUCCESS
             || flags & STREAM_NON_BLOCKING == 0
@@ -350,16 +350,16 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn is_recording(&self, stream: CUstream, _flavour: Flavour) -> bool {
+    fn is_recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> bool {
         capture::is_recording(self, stream)
     }
 
     #[inline(always)]
-    fn handle(&self, stream: CUstream, flavour: Flavour) -> Option<Handle> {
-        stream::handle(self, stream, flavour)
+    fn handle(&self, stream: CUstream, mode: DefaultStreamMode) -> Option<Handle> {
+        stream::handle(self, stream, mode)
     }
 
-    fn no_marks(&self) -> bool {
+    fn has_no_fences(&self) -> bool {
         NO_MARKS.load(Relaxed)
     }
 
@@ -370,7 +370,7 @@ impl Driver for Api {
     fn describe(&self, handle: Handle) -> Option<QueueSpec> {
         let device = self.device_key(self.device()?)?;
         let mut priority = 0;
-        if handle.which == Which::Own {
+        if handle.which == StreamKind::Own {
             // SAFETY: the application's stream; pointer to a local.
             let rc = unsafe { (self.stream_priority)(handle.stream, &mut priority) };
             if rc != SUCCESS {
@@ -378,7 +378,7 @@ impl Driver for Api {
             }
         }
         let mut context = self.context();
-        if handle.which == Which::Own {
+        if handle.which == StreamKind::Own {
             // SAFETY: as above; a failure leaves the thread's own.
             unsafe { (self.stream_context)(handle.stream, &mut context) };
         }
@@ -393,11 +393,11 @@ impl Driver for Api {
         })
     }
 
-    fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+    fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        unsafe { (self.write_value)(queue.handle() as CUstream, at, mark.number, 0) == SUCCESS }
+        unsafe { (self.write_value)(queue.handle() as CUstream, at, fence.number, 0) == SUCCESS }
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {

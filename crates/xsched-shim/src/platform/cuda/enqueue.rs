@@ -7,8 +7,8 @@ use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::shared::Which::{Legacy, PerThread};
-use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, join, kernel, order, transfer};
+use crate::platform::shared::StreamKind::{Legacy, PerThread};
+use crate::platform::shared::path::{UNKNOWN, blocking_transfer, enqueue, join, kernel, order, prequeueable, transfer};
 
 /// The stream of functions that take none.
 const NO_STREAM: CUstream = std::ptr::null_mut();
@@ -57,13 +57,13 @@ fn first_stream(list: *mut c_void, count: c_uint) -> CUstream {
 macro_rules! enqueues {
     (
         $list:ident: $class:ident;
-        $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*
+        $(fn $name:ident($($arg:ident: $ty:ty),*) [$mode:ident $stream:expr, $work:expr];)*
     ) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                enqueue::<Api>(real, $stream, $flavour, move || -> Work { $work }, move || unsafe { function($($arg),*) })
+                enqueue::<Api>(real, $stream, $mode, move || -> Work { $work }, move || unsafe { function($($arg),*) })
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }
@@ -74,13 +74,13 @@ macro_rules! enqueues {
 macro_rules! orders {
     (
         $list:ident: $class:ident;
-        $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*
+        $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$mode:ident $stream:expr];)*)*
     ) => {
         $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                $way::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+                $way::<Api>(real, $stream, $mode, move || unsafe { function($($arg),*) })
             }
         )*)*
         hooks! { CUDA, $list: $class; $($($name)*)* }
@@ -173,9 +173,9 @@ enqueues! {
     fn cuMemcpyDtoA_v2(dstArray: *mut c_void, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize) [Legacy NO_STREAM, transfer(ByteCount)];
     fn cuMemcpyDtoA_v2_ptds(dstArray: *mut c_void, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize) [PerThread NO_STREAM, transfer(ByteCount)];
     fn cuMemcpyDtoD(dstDevice: c_uint, srcDevice: c_uint, ByteCount: c_uint) [Legacy NO_STREAM, transfer(ByteCount as usize)];
-    fn cuMemcpyDtoDAsync(dstDevice: c_uint, srcDevice: c_uint, ByteCount: c_uint, hStream: CUstream) [Legacy hStream, ahead(transfer(ByteCount as usize))];
-    fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(ByteCount))];
-    fn cuMemcpyDtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(ByteCount))];
+    fn cuMemcpyDtoDAsync(dstDevice: c_uint, srcDevice: c_uint, ByteCount: c_uint, hStream: CUstream) [Legacy hStream, prequeueable(transfer(ByteCount as usize))];
+    fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(ByteCount))];
+    fn cuMemcpyDtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(ByteCount))];
     fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) [Legacy NO_STREAM, transfer(ByteCount)];
     fn cuMemcpyDtoD_v2_ptds(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) [PerThread NO_STREAM, transfer(ByteCount)];
     fn cuMemcpyDtoH(dstHost: *mut c_void, srcDevice: c_uint, ByteCount: c_uint) [Legacy NO_STREAM, blocking_transfer(ByteCount as usize)];
@@ -204,33 +204,33 @@ enqueues! {
     fn cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut c_void, hStream: CUstream) [PerThread hStream, transfer(0)];
     fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) [PerThread NO_STREAM, transfer(ByteCount)];
     fn cuMemsetD16(dstDevice: c_uint, us: u16, N: c_uint) [Legacy NO_STREAM, transfer(N as usize)];
-    fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(N))];
-    fn cuMemsetD16Async_ptsz(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(N))];
+    fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(N))];
+    fn cuMemsetD16Async_ptsz(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(N))];
     fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: u16, N: usize) [Legacy NO_STREAM, transfer(N)];
     fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: u16, N: usize) [PerThread NO_STREAM, transfer(N)];
     fn cuMemsetD2D16(dstDevice: c_uint, dstPitch: c_uint, us: u16, Width: c_uint, Height: c_uint) [Legacy NO_STREAM, transfer(Width as usize * Height as usize)];
-    fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(Width * Height))];
-    fn cuMemsetD2D16Async_ptsz(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(Width * Height))];
+    fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(Width * Height))];
+    fn cuMemsetD2D16Async_ptsz(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(Width * Height))];
     fn cuMemsetD2D16_v2(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize) [Legacy NO_STREAM, transfer(Width * Height)];
     fn cuMemsetD2D16_v2_ptds(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize) [PerThread NO_STREAM, transfer(Width * Height)];
     fn cuMemsetD2D32(dstDevice: c_uint, dstPitch: c_uint, ui: c_uint, Width: c_uint, Height: c_uint) [Legacy NO_STREAM, transfer(Width as usize * Height as usize)];
-    fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(Width * Height))];
-    fn cuMemsetD2D32Async_ptsz(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(Width * Height))];
+    fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(Width * Height))];
+    fn cuMemsetD2D32Async_ptsz(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(Width * Height))];
     fn cuMemsetD2D32_v2(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize) [Legacy NO_STREAM, transfer(Width * Height)];
     fn cuMemsetD2D32_v2_ptds(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize) [PerThread NO_STREAM, transfer(Width * Height)];
     fn cuMemsetD2D8(dstDevice: c_uint, dstPitch: c_uint, uc: c_uchar, Width: c_uint, Height: c_uint) [Legacy NO_STREAM, transfer(Width as usize * Height as usize)];
-    fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(Width * Height))];
-    fn cuMemsetD2D8Async_ptsz(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(Width * Height))];
+    fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(Width * Height))];
+    fn cuMemsetD2D8Async_ptsz(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(Width * Height))];
     fn cuMemsetD2D8_v2(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize) [Legacy NO_STREAM, transfer(Width * Height)];
     fn cuMemsetD2D8_v2_ptds(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize) [PerThread NO_STREAM, transfer(Width * Height)];
     fn cuMemsetD32(dstDevice: c_uint, ui: c_uint, N: c_uint) [Legacy NO_STREAM, transfer(N as usize)];
-    fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(N))];
-    fn cuMemsetD32Async_ptsz(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(N))];
+    fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(N))];
+    fn cuMemsetD32Async_ptsz(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(N))];
     fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) [Legacy NO_STREAM, transfer(N)];
     fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) [PerThread NO_STREAM, transfer(N)];
     fn cuMemsetD8(dstDevice: c_uint, uc: c_uchar, N: c_uint) [Legacy NO_STREAM, transfer(N as usize)];
-    fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) [Legacy hStream, ahead(transfer(N))];
-    fn cuMemsetD8Async_ptsz(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) [PerThread hStream, ahead(transfer(N))];
+    fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) [Legacy hStream, prequeueable(transfer(N))];
+    fn cuMemsetD8Async_ptsz(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) [PerThread hStream, prequeueable(transfer(N))];
     fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) [Legacy NO_STREAM, transfer(N)];
     fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) [PerThread NO_STREAM, transfer(N)];
     fn cuStreamAttachMemAsync(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint) [Legacy hStream, transfer(0)];

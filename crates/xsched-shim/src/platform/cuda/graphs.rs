@@ -20,7 +20,7 @@ use super::{real, sig};
 use crate::interpose::{hooks, near};
 use crate::lock::Lock;
 use crate::platform::shared::Driver;
-use crate::platform::shared::Which::{Legacy, PerThread};
+use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::path::{enqueue, graph};
 use crate::platform::shared::waits::lending_call;
 use crate::process;
@@ -221,7 +221,7 @@ fn set_gates() {
 }
 
 macro_rules! launches {
-    ($list:ident: $class:ident; $(fn $name:ident [$flavour:ident];)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident [$mode:ident];)*) => {
         $(
             unsafe extern "C" fn $name(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
@@ -229,7 +229,7 @@ macro_rules! launches {
                 // Where there is no room for it, it waits until an earlier one is done, which may be held in its middle.
                 // SAFETY: the caller's own arguments.
                 let enter = move || process::waiting(|| unsafe { function(exec, stream) });
-                enqueue::<Api>(real, stream, $flavour, || graph(exec), enter)
+                enqueue::<Api>(real, stream, $mode, || graph(exec), enter)
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }

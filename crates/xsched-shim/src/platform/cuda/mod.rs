@@ -10,7 +10,7 @@
 //! - [`api`]: the few driver functions that we call ourselves.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
-//! Completion is told by the device: progress marks are stream memory operations that write a command's number into the
+//! Completion is told by the device: progress fences are stream memory operations that write a command's number into the
 //! shared segment.
 
 mod api;
@@ -37,7 +37,7 @@ use xsched_core::XQueue;
 use xsched_proto::wire;
 
 use crate::platform::Group;
-use crate::platform::shared::late::mark_tail_of;
+use crate::platform::shared::late::fence_suffix_of;
 use crate::platform::shared::real;
 pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};
 
@@ -108,10 +108,10 @@ impl xsched_core::Platform for Cuda {
         api::levels(device)
     }
 
-    /// Commands begin when they are given; but that they are complete is known of the marked ones only.
+    /// Commands begin when they are given; but that they are complete is known of the fenced ones only.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
-        Some(Box::new(move || mark_tail_of::<api::Api>(key, api::Api::known)))
+        Some(Box::new(move || fence_suffix_of::<api::Api>(key, api::Api::known)))
     }
 
     fn reports_completion(&self) -> bool {

@@ -5,24 +5,24 @@ use xsched_core::thread;
 use super::api::Api;
 use super::hot;
 use super::types::*;
-use crate::platform::shared::{Flavour, Handle, Which};
+use crate::platform::shared::{DefaultStreamMode, Handle, StreamKind};
 
 /// The kind of a handle.
 #[inline(always)]
-pub(super) fn which(stream: CUstream, flavour: Flavour) -> Which {
+pub(super) fn which(stream: CUstream, mode: DefaultStreamMode) -> StreamKind {
     match stream as usize {
-        0 => flavour,
-        STREAM_LEGACY => Which::Legacy,
-        STREAM_PER_THREAD => Which::PerThread,
-        _ => Which::Own,
+        0 => mode,
+        STREAM_LEGACY => StreamKind::Legacy,
+        STREAM_PER_THREAD => StreamKind::PerThread,
+        _ => StreamKind::Own,
     }
 }
 
 /// Resolves a handle. `None`: a default stream, but the thread has no context; the driver will say so.
 #[inline(always)]
-pub(super) fn handle(api: &Api, stream: CUstream, flavour: Flavour) -> Option<Handle> {
-    let which = which(stream, flavour);
-    if which == Which::Own {
+pub(super) fn handle(api: &Api, stream: CUstream, mode: DefaultStreamMode) -> Option<Handle> {
+    let which = which(stream, mode);
+    if which == StreamKind::Own {
         return Some(Handle { stream, which, key: stream as usize });
     }
     let context = hot::context(api);
@@ -31,10 +31,10 @@ pub(super) fn handle(api: &Api, stream: CUstream, flavour: Flavour) -> Option<Ha
     }
     Some(match which {
         // Contexts and streams are heap objects of the driver's, so that the lowest bits are free.
-        Which::Legacy | Which::Own => {
-            Handle { stream: STREAM_LEGACY as CUstream, which: Which::Legacy, key: legacy_key(context) }
+        StreamKind::Legacy | StreamKind::Own => {
+            Handle { stream: STREAM_LEGACY as CUstream, which: StreamKind::Legacy, key: legacy_key(context) }
         }
-        Which::PerThread => {
+        StreamKind::PerThread => {
             let me = std::ptr::from_ref(thread::current()) as usize;
             // Two addresses of the user's half, of 47 bits each; the thread's is a multiple of 64.
             let key = (context ^ (me << 11)) | 3;

@@ -5,7 +5,7 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::Driver;
-use crate::platform::shared::Which;
+use crate::platform::shared::StreamKind;
 use crate::platform::shared::waits::{
     event_call, lending_call, loading_call, stream_call, stream_question, unloading_call,
 };
@@ -32,12 +32,12 @@ macro_rules! may_wait {
 }
 
 macro_rules! stream_waits {
-    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
+    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($mode:ident);)*)*) => {
         $($(
             unsafe extern "C" fn $name(stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                $call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
+                $call::<Api>(real, stream, StreamKind::$mode, || unsafe { function(stream) })
             }
         )*)*
         hooks! { CUDA, $list: $class; $($($name)*)* }

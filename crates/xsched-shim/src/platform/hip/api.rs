@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 
 use xsched_agent::{Log, say_once};
-use xsched_core::{Mark, QueueSpec, Runtime, XQueue, thread};
+use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue, thread};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
 
 use super::types::*;
@@ -16,7 +16,7 @@ use crate::interpose::{BINDINGS, near, resolve};
 use crate::lock::Lock;
 use crate::platform::HIP;
 use crate::platform::shared::lacking::Lacking;
-use crate::platform::shared::{Driver, Flavour, Handle, Which};
+use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
 use crate::process;
 
 /// A question about a stream that a number answers.
@@ -36,7 +36,7 @@ macro_rules! api {
             /// Devices that rivals know we use: bit n = device n.
             announced: AtomicU64,
             /// Whether the device that was asked last cannot reach the segment.
-            no_marks: AtomicBool,
+            has_no_fences: AtomicBool,
             known: Lock<Known>,
             $(pub(super) $field: unsafe extern "C" fn($($ty),*) -> hipError_t,)*
             $(pub(super) $other: Option<unsafe extern "C" fn($($arg),*) -> hipError_t>,)*
@@ -58,7 +58,7 @@ macro_rules! api {
                     end,
                     devices: AtomicI32::new(-1),
                     announced: AtomicU64::new(0),
-                    no_marks: AtomicBool::new(false),
+                    has_no_fences: AtomicBool::new(false),
                     known: Lock::new(),
                     $(
                         // SAFETY: the runtime's function of this name has the header's signature.
@@ -288,7 +288,7 @@ impl Api {
             Some(base) => base,
             None => {
                 let base = self.register(segment);
-                self.no_marks.store(base == 0, Relaxed);
+                self.has_no_fences.store(base == 0, Relaxed);
                 self.known().segments.insert(device, base);
                 base
             }
@@ -330,7 +330,7 @@ impl Api {
 
     /// The device of a stream: the calling thread's, unless the runtime says otherwise.
     fn device_of(&self, handle: Handle) -> Option<c_int> {
-        if handle.which == Which::Own
+        if handle.which == StreamKind::Own
             && self.devices.load(Relaxed) != 1
             && let Some(ask) = self.stream_device
         {
@@ -361,8 +361,8 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn which(stream: hipStream_t, flavour: Flavour) -> Which {
-        stream::which(stream, flavour)
+    fn which(stream: hipStream_t, mode: DefaultStreamMode) -> StreamKind {
+        stream::which(stream, mode)
     }
 
     fn is_blocking(&self, handle: Handle) -> bool {
@@ -372,7 +372,7 @@ impl Driver for Api {
             // SAFETY: a stream that nobody can destroy meanwhile; pointer to a local.
             self.quietly(|| unsafe { ask(handle.stream, &mut flags) })
         };
-        handle.which != Which::Own || !self.stream_flags.is_some_and(asks) || flags & STREAM_NON_BLOCKING == 0
+        handle.which != StreamKind::Own || !self.stream_flags.is_some_and(asks) || flags & STREAM_NON_BLOCKING == 0
     }
 
     fn some_capture(&self) -> bool {
@@ -380,18 +380,18 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn is_recording(&self, stream: hipStream_t, flavour: Flavour) -> bool {
-        capture::is_recording(self, stream, flavour)
+    fn is_recording(&self, stream: hipStream_t, mode: DefaultStreamMode) -> bool {
+        capture::is_recording(self, stream, mode)
     }
 
     #[inline(always)]
-    fn handle(&self, stream: hipStream_t, flavour: Flavour) -> Option<Handle> {
-        stream::handle(self, stream, flavour)
+    fn handle(&self, stream: hipStream_t, mode: DefaultStreamMode) -> Option<Handle> {
+        stream::handle(self, stream, mode)
     }
 
     fn describe(&self, handle: Handle) -> Option<QueueSpec> {
         let mut priority = 0;
-        if handle.which == Which::Own {
+        if handle.which == StreamKind::Own {
             // ROCm 5.2 looks into whatever it is given there, but not without a check here.
             let mut status = CAPTURE_NONE;
             // SAFETY: the application's stream; pointers to locals.
@@ -414,11 +414,11 @@ impl Driver for Api {
         })
     }
 
-    fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+    fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let (Some(at), Some(write)) = (self.seen(rt, word), self.write_value) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        self.quietly(|| unsafe { write(queue.handle() as hipStream_t, at, mark.number, 0) })
+        self.quietly(|| unsafe { write(queue.handle() as hipStream_t, at, fence.number, 0) })
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
@@ -441,8 +441,8 @@ impl Driver for Api {
         taken
     }
 
-    fn no_marks(&self) -> bool {
-        self.no_marks.load(Relaxed)
+    fn has_no_fences(&self) -> bool {
+        self.has_no_fences.load(Relaxed)
     }
 
     fn current_device_key(&self) -> Option<String> {

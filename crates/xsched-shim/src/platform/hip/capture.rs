@@ -6,14 +6,14 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::{hooks, near};
 use crate::platform::shared::capture::Captures;
-use crate::platform::shared::{Flavour, Which, late};
+use crate::platform::shared::{DefaultStreamMode, StreamKind, late};
 
 pub(super) static CAPTURES: Captures = Captures::new();
 
 /// Whether what enters this stream now is only recorded.
 #[inline(always)]
-pub(super) fn is_recording(api: &Api, stream: hipStream_t, flavour: Flavour) -> bool {
-    near!(CAPTURES).is_active() && asks(api, named(stream, flavour))
+pub(super) fn is_recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> bool {
+    near!(CAPTURES).is_active() && asks(api, named(stream, mode))
 }
 
 #[cold]
@@ -31,9 +31,9 @@ fn asks(api: &Api, stream: hipStream_t) -> bool {
     true
 }
 
-fn began(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
+fn began(rc: hipError_t, stream: hipStream_t, mode: DefaultStreamMode) -> hipError_t {
     if rc == SUCCESS {
-        CAPTURES.began(named(stream, flavour));
+        CAPTURES.began(named(stream, mode));
     }
     rc
 }
@@ -41,9 +41,9 @@ fn began(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
 /// An attempt to end a capture may be refused (from the wrong thread) and leave it going. Whether it does is asked before
 /// the stream's next command: a question now would take the place of what hipGetLastError is to tell (before HIP 7, the
 /// result of the last call).
-fn ended(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
+fn ended(rc: hipError_t, stream: hipStream_t, mode: DefaultStreamMode) -> hipError_t {
     if rc == SUCCESS {
-        CAPTURES.forget(named(stream, flavour));
+        CAPTURES.forget(named(stream, mode));
     } else {
         CAPTURES.doubt();
     }
@@ -53,13 +53,13 @@ fn ended(rc: hipError_t, stream: hipStream_t, flavour: Flavour) -> hipError_t {
 macro_rules! begins {
     (
         $list:ident: $class:ident;
-        $(fn $name:ident($flavour:ident; $stream:ident: hipStream_t $(, $arg:ident: $ty:ty)*);)*
+        $(fn $name:ident($mode:ident; $stream:ident: hipStream_t $(, $arg:ident: $ty:ty)*);)*
     ) => {
         $(
             unsafe extern "C" fn $name($stream: hipStream_t $(, $arg: $ty)*) -> hipError_t {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream, Which::$flavour))
+                late::alone(|| began(unsafe { function($stream $(, $arg)*) }, $stream, StreamKind::$mode))
             }
         )*
         hooks! { HIP, $list: $class; $($name)* }
@@ -67,12 +67,12 @@ macro_rules! begins {
 }
 
 macro_rules! ends {
-    ($list:ident: $class:ident; $(fn $name:ident($flavour:ident);)*) => {
+    ($list:ident: $class:ident; $(fn $name:ident($mode:ident);)*) => {
         $(
             unsafe extern "C" fn $name(stream: hipStream_t, graph: *mut c_void) -> hipError_t {
                 let (_, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                ended(unsafe { function(stream, graph) }, stream, Which::$flavour)
+                ended(unsafe { function(stream, graph) }, stream, StreamKind::$mode)
             }
         )*
         hooks! { HIP, $list: $class; $($name)* }

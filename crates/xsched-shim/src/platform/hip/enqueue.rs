@@ -7,9 +7,11 @@ use super::api::Api;
 use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
-use crate::platform::shared::Which::{Legacy, PerThread};
+use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::behind;
-use crate::platform::shared::path::{UNKNOWN, ahead, blocking_transfer, enqueue, graph, join, kernel, order, transfer};
+use crate::platform::shared::path::{
+    UNKNOWN, blocking_transfer, enqueue, graph, join, kernel, order, prequeueable, transfer,
+};
 
 /// The stream of functions that take none.
 const NO_STREAM: hipStream_t = std::ptr::null_mut();
@@ -93,13 +95,13 @@ fn copy(kind: c_uint, size: usize) -> Work {
 macro_rules! enqueues {
     (
         $list:ident: $class:ident;
-        $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr, $work:expr];)*
+        $(fn $name:ident($($arg:ident: $ty:ty),*) [$mode:ident $stream:expr, $work:expr];)*
     ) => {
         $(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                enqueue::<Api>(real, $stream, $flavour, move || -> Work { $work }, move || unsafe { function($($arg),*) })
+                enqueue::<Api>(real, $stream, $mode, move || -> Work { $work }, move || unsafe { function($($arg),*) })
             }
         )*
         hooks! { HIP, $list: $class; $($name)* }
@@ -110,13 +112,13 @@ macro_rules! enqueues {
 macro_rules! orders {
     (
         $list:ident: $class:ident;
-        $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$flavour:ident $stream:expr];)*)*
+        $([$way:ident] $(fn $name:ident($($arg:ident: $ty:ty),*) [$mode:ident $stream:expr];)*)*
     ) => {
         $($(
             unsafe extern "C" fn $name($($arg: $ty),*) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own arguments.
-                $way::<Api>(real, $stream, $flavour, move || unsafe { function($($arg),*) })
+                $way::<Api>(real, $stream, $mode, move || unsafe { function($($arg),*) })
             }
         )*)*
         hooks! { HIP, $list: $class; $($($name)*)* }
@@ -192,7 +194,7 @@ enqueues! {
     fn hipMemcpyBatchAsync(dsts: *mut c_void, srcs: *mut c_void, sizes: *mut c_void, count: usize, attrs: *mut c_void, attrsIdxs: *mut c_void, numAttrs: usize, failIdx: *mut c_void, stream: hipStream_t) [Legacy stream, transfer(count)];
     fn hipMemcpyDtoA(dstArray: *mut c_void, dstOffset: usize, srcDevice: *mut c_void, ByteCount: usize) [Legacy NO_STREAM, transfer(ByteCount)];
     fn hipMemcpyDtoD(dst: *mut c_void, src: *mut c_void, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
-    fn hipMemcpyDtoDAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(sizeBytes))];
+    fn hipMemcpyDtoDAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(sizeBytes))];
     fn hipMemcpyDtoH(dst: *mut c_void, src: *mut c_void, sizeBytes: usize) [Legacy NO_STREAM, blocking_transfer(sizeBytes)];
     fn hipMemcpyDtoHAsync(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, stream: hipStream_t) [Legacy stream, transfer(sizeBytes)];
     fn hipMemcpyFromArray(dst: *mut c_void, srcArray: *mut c_void, wOffset: usize, hOffset: usize, count: usize, kind: c_uint) [Legacy NO_STREAM, copy(kind, count)];
@@ -218,27 +220,27 @@ enqueues! {
     fn hipMemcpy_spt(dst: *mut c_void, src: *mut c_void, sizeBytes: usize, kind: c_uint) [PerThread NO_STREAM, copy(kind, sizeBytes)];
     fn hipMemset(dst: *mut c_void, value: c_int, sizeBytes: usize) [Legacy NO_STREAM, transfer(sizeBytes)];
     fn hipMemset2D(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemset2DAsync(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(area(width, height)))];
-    fn hipMemset2DAsync_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [PerThread stream, ahead(transfer(area(width, height)))];
+    fn hipMemset2DAsync(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
+    fn hipMemset2DAsync_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: hipStream_t) [PerThread stream, prequeueable(transfer(area(width, height)))];
     fn hipMemset2D_spt(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) [PerThread NO_STREAM, transfer(area(width, height))];
     fn hipMemset3D(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [Legacy NO_STREAM, transfer(0)];
-    fn hipMemset3DAsync(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [Legacy stream, ahead(transfer(0))];
-    fn hipMemset3DAsync_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [PerThread stream, ahead(transfer(0))];
+    fn hipMemset3DAsync(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [Legacy stream, prequeueable(transfer(0))];
+    fn hipMemset3DAsync_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>, stream: hipStream_t) [PerThread stream, prequeueable(transfer(0))];
     fn hipMemset3D_spt(pitchedDevPtr: Words<4>, value: c_int, extent: Words<3>) [PerThread NO_STREAM, transfer(0)];
-    fn hipMemsetAsync(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(sizeBytes))];
-    fn hipMemsetAsync_spt(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [PerThread stream, ahead(transfer(sizeBytes))];
+    fn hipMemsetAsync(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(sizeBytes))];
+    fn hipMemsetAsync_spt(dst: *mut c_void, value: c_int, sizeBytes: usize, stream: hipStream_t) [PerThread stream, prequeueable(transfer(sizeBytes))];
     fn hipMemsetD16(dest: *mut c_void, value: u16, count: usize) [Legacy NO_STREAM, transfer(count)];
-    fn hipMemsetD16Async(dest: *mut c_void, value: u16, count: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(count))];
+    fn hipMemsetD16Async(dest: *mut c_void, value: u16, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(count))];
     fn hipMemsetD2D16(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemsetD2D16Async(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(area(width, height)))];
+    fn hipMemsetD2D16Async(dst: *mut c_void, dstPitch: usize, value: u16, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
     fn hipMemsetD2D32(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemsetD2D32Async(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(area(width, height)))];
+    fn hipMemsetD2D32Async(dst: *mut c_void, dstPitch: usize, value: c_uint, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
     fn hipMemsetD2D8(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize) [Legacy NO_STREAM, transfer(area(width, height))];
-    fn hipMemsetD2D8Async(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(area(width, height)))];
+    fn hipMemsetD2D8Async(dst: *mut c_void, dstPitch: usize, value: c_uchar, width: usize, height: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(area(width, height)))];
     fn hipMemsetD32(dest: *mut c_void, value: c_int, count: usize) [Legacy NO_STREAM, transfer(count)];
-    fn hipMemsetD32Async(dst: *mut c_void, value: c_int, count: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(count))];
+    fn hipMemsetD32Async(dst: *mut c_void, value: c_int, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(count))];
     fn hipMemsetD8(dest: *mut c_void, value: c_uchar, count: usize) [Legacy NO_STREAM, transfer(count)];
-    fn hipMemsetD8Async(dest: *mut c_void, value: c_uchar, count: usize, stream: hipStream_t) [Legacy stream, ahead(transfer(count))];
+    fn hipMemsetD8Async(dest: *mut c_void, value: c_uchar, count: usize, stream: hipStream_t) [Legacy stream, prequeueable(transfer(count))];
     fn hipMemset_spt(dst: *mut c_void, value: c_int, sizeBytes: usize) [PerThread NO_STREAM, transfer(sizeBytes)];
     fn hipStreamAttachMemAsync(stream: hipStream_t, dev_ptr: *mut c_void, length: usize, flags: c_uint) [Legacy stream, transfer(0)];
 }

@@ -6,7 +6,7 @@ use super::{capture, real, sig, stream};
 use crate::interpose::hooks;
 use crate::platform::HIP;
 use crate::platform::shared::lifetime::{self, stream_made};
-use crate::platform::shared::{Driver, Which};
+use crate::platform::shared::{Driver, StreamKind};
 use crate::process;
 
 /// After a call that used the calling thread's device. Rivals learn of the program with its first one, before its first
@@ -27,7 +27,7 @@ fn tell(real: *mut c_void) {
     }
     process::guarded("when a device is first used", || {
         let api = Api::beside(real).filter(|api| !api.is_called_by_itself())?;
-        let handle = stream::handle(api, std::ptr::null_mut(), Which::Legacy)?;
+        let handle = stream::handle(api, std::ptr::null_mut(), StreamKind::Legacy)?;
         let rt = process::runtime()?;
         rt.queue(handle.key, || api.describe(handle))?;
         // Now rather than at the first command that has a rival, which would be late by it.
@@ -99,7 +99,7 @@ unsafe extern "C" fn hipStreamDestroy(stream: hipStream_t) -> hipError_t {
     if stream as usize > STREAM_PER_THREAD {
         process::guarded("before the end of a stream", || {
             capture::CAPTURES.forget(stream);
-            let handle = Api::beside(real)?.handle(stream, Which::Legacy)?;
+            let handle = Api::beside(real)?.handle(stream, StreamKind::Legacy)?;
             lifetime::forget_stream(handle.key);
             Some(())
         });

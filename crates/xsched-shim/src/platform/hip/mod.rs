@@ -12,7 +12,7 @@
 //! unknown to another. The runtime calls some of its own exports by name, which the loader binds to us: such a call is
 //! known by where it comes from, on whatever thread, and goes straight on.
 //!
-//! Completion is told by the device: progress marks are `hipStreamWriteValue32` into the shared segment. Where a runtime
+//! Completion is told by the device: progress fences are `hipStreamWriteValue32` into the shared segment. Where a runtime
 //! lacks that (older than ROCm 4.4, or it refuses), nothing is bounded: the host's gate alone remains.
 //!
 //! Level 2 is off on AMD's own devices unless it is forced (`XSCHED_FORCE_LEVEL=2`): streams share hardware queues there,
@@ -38,7 +38,7 @@ use xsched_core::XQueue;
 use xsched_proto::wire;
 
 use super::shared::amd::kfd;
-use super::shared::late::mark_tail_of;
+use super::shared::late::fence_suffix_of;
 use super::shared::real;
 use super::{Group, HIP};
 use crate::interpose::resolve;
@@ -133,10 +133,10 @@ impl xsched_core::Platform for Hip {
         0b001 | if gates { 0b010 } else { 0 } | if interrupts { 0b100 } else { 0 }
     }
 
-    /// Commands begin when they are given; but that they are complete is known of the marked ones only.
+    /// Commands begin when they are given; but that they are complete is known of the fenced ones only.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
-        Some(Box::new(move || mark_tail_of(key, || api::Api::of_key(key))))
+        Some(Box::new(move || fence_suffix_of(key, || api::Api::of_key(key))))
     }
 
     fn reports_completion(&self) -> bool {

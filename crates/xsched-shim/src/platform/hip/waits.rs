@@ -6,15 +6,15 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::waits::{context_call, event_call, lending_call, stream_call, stream_question};
-use crate::platform::shared::{Which, behind};
+use crate::platform::shared::{StreamKind, behind};
 
 macro_rules! stream_waits {
-    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($flavour:ident);)*)*) => {
+    ($list:ident: $class:ident; $([$call:ident] $(fn $name:ident($mode:ident);)*)*) => {
         $($(
             unsafe extern "C" fn $name(stream: hipStream_t) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                $call::<Api>(real, stream, Which::$flavour, || unsafe { function(stream) })
+                $call::<Api>(real, stream, StreamKind::$mode, || unsafe { function(stream) })
             }
         )*)*
         hooks! { HIP, $list: $class; $($($name)*)* }

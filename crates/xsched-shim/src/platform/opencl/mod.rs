@@ -2,7 +2,7 @@
 //!
 //! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up. Each has its row there,
 //!   under its class; `record.txt` and `no_device_work.txt` have those that are not hooked.
-//! - [`path`]: what all enqueues share: fast path, slow path, marks.
+//! - [`path`]: what all enqueues share: fast path, slow path, fences.
 //! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves, and
 //!   [`dispatch`]: which of them the platform behind a handle implements.
 

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use xsched_core::thread::{self, Entered, Held, Inside, Place};
-use xsched_core::{Admission, Lend, Mark, Runtime, Work, XQueue};
+use xsched_core::{Admission, CompletionFence, Inheritance, Runtime, Work, XQueue};
 use xsched_proto::segment::{Counter, QUEUES};
 
 use super::api::{self, Api};
@@ -59,7 +59,7 @@ where
     //
     // Nothing waits to be dropped while the driver runs, for a callback of the application's may throw through this
     // frame: a frame without clean-up is passed by any unwinder, while ours, which is linked in, cannot be mixed with
-    // the application's. A mark left behind is recognised, as after longjmp.
+    // the application's. A fence left behind is recognised, as after longjmp.
     let place = Place::new();
     let Some(inside) = Inside::enter(&place, resolve::same_object).map(ManuallyDrop::new) else { return enter(event) };
     let rc = match thread::pass(queue as usize) {
@@ -113,22 +113,22 @@ fn slow_path(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_
         let unbounded = waits_on_user_event(xqueue, call.waits);
         let work = Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() };
         xqueue.admit(rt, work, counter, &mut admission);
-        admission.mark &= api::of(xqueue).is_some_and(Api::reports_completion);
+        admission.fenced &= api::of(xqueue).is_some_and(Api::reports_completion);
     });
     if admitted.is_none() {
         return enter(call.event);
     }
     let mut own: cl_event = std::ptr::null_mut();
-    let event = if admission.mark && call.gives_event && call.event.is_null() { &raw mut own } else { call.event };
+    let event = if admission.fenced && call.gives_event && call.event.is_null() { &raw mut own } else { call.event };
     let rc = enter(event);
     process::guarded("after an OpenCL command", || {
-        let mark = xqueue.commit(rt, &admission, rc == CL_SUCCESS, counter);
-        if let Some(mark) = mark {
+        let fence = xqueue.commit(rt, &admission, rc == CL_SUCCESS, counter);
+        if let Some(fence) = fence {
             if event.is_null() {
-                place_marker(xqueue, mark);
+                place_marker(xqueue, fence);
             } else {
                 // SAFETY: the driver stored an event there, since it accepted the command.
-                follow(xqueue, mark, unsafe { *event }, !own.is_null());
+                follow(xqueue, fence, unsafe { *event }, !own.is_null());
             }
         }
         if rc == CL_SUCCESS && !rt.has_one_group() {
@@ -159,23 +159,23 @@ fn first_use(call: &Call) -> Option<(&'static Runtime, &'static XQueue, &'static
 /// A completion to be reported, and what to clean up with it.
 struct Note {
     rt: &'static Runtime,
-    mark: Mark,
+    fence: CompletionFence,
     release: Option<(super::sig::clReleaseEvent, usize)>,
 }
 
 /// Follows a command by its event. `owned`: the event is ours to release.
-fn follow(xqueue: &XQueue, mark: Mark, event: cl_event, owned: bool) {
+fn follow(xqueue: &XQueue, fence: CompletionFence, event: cl_event, owned: bool) {
     let (Some(api), Some(rt)) = (api::of(xqueue), process::running()) else { return };
     // Marks are for queues with both functions only.
     let (Some(set_event_callback), Some(release_event)) = (api.set_event_callback, api.release_event) else { return };
     let release = owned.then_some((release_event, event as usize));
-    let note = Box::into_raw(Box::new(Note { rt, mark, release }));
+    let note = Box::into_raw(Box::new(Note { rt, fence, release }));
     // SAFETY: the event is alive: either ours, or just given to the application, which has not got it yet.
     let rc = unsafe { set_event_callback(event, CL_COMPLETE, Some(completed), note.cast()) };
     if rc != CL_SUCCESS {
         // SAFETY: not taken by the driver, so still ours.
         drop(unsafe { Box::from_raw(note) });
-        xqueue.unmark(&mark);
+        xqueue.withdraw(&fence);
         if owned {
             // SAFETY: our own event, released once.
             unsafe { release_event(event) };
@@ -186,7 +186,7 @@ fn follow(xqueue: &XQueue, mark: Mark, event: cl_event, owned: bool) {
 unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_void) {
     // SAFETY: the box made in `follow`, handed back once.
     let note = unsafe { Box::from_raw(note.cast::<Note>()) };
-    process::guarded("at the completion of an OpenCL command", || XQueue::complete(note.rt, &note.mark));
+    process::guarded("at the completion of an OpenCL command", || XQueue::complete(note.rt, &note.fence));
     if let Some((release, event)) = note.release {
         // SAFETY: our own reference, released once.
         unsafe { release(event as cl_event) };
@@ -194,7 +194,7 @@ unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_v
 }
 
 /// Follows what was enqueued so far by a marker of our own.
-fn place_marker(xqueue: &XQueue, mark: Mark) {
+fn place_marker(xqueue: &XQueue, fence: CompletionFence) {
     let Some(api) = api::of(xqueue) else { return };
     let mut event: cl_event = std::ptr::null_mut();
     let rc = match api.marker {
@@ -204,9 +204,9 @@ fn place_marker(xqueue: &XQueue, mark: Mark) {
     };
     if rc == CL_SUCCESS {
         stats::ADDED_MARKERS.fetch_add(1, Relaxed);
-        follow(xqueue, mark, event, true);
+        follow(xqueue, fence, event, true);
     } else {
-        xqueue.unmark(&mark);
+        xqueue.withdraw(&fence);
     }
 }
 
@@ -215,11 +215,11 @@ pub(super) fn follow_tail(rt: &Runtime, xqueue: &XQueue) {
     if !api::of(xqueue).is_some_and(Api::reports_completion) {
         return;
     }
-    let Some(mark) = xqueue.tail_mark(rt) else { return };
+    let Some(fence) = xqueue.fence_suffix(rt) else { return };
     // The queue may be released by another thread meanwhile.
     let pinned = api::of(xqueue).and_then(|api| rt.while_alive(xqueue, || api.pin(xqueue)).flatten());
     if pinned.is_some() {
-        place_marker(xqueue, mark);
+        place_marker(xqueue, fence);
     }
 }
 
@@ -246,7 +246,7 @@ fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *
     // SAFETY: the driver accepted the list.
     for event in unsafe { std::slice::from_raw_parts(list, n as usize) } {
         let Some(awaited) = queue_of(rt, api, *event) else { continue };
-        let Some(lend) = Lend::for_queue(rt, awaited.group(rt), waiter.group(rt)) else { continue };
+        let Some(lend) = Inheritance::for_queue(rt, awaited.group(rt), waiter.group(rt)) else { continue };
         let lend = Box::into_raw(Box::new(lend));
         // SAFETY: a living event; the box is handed over.
         if unsafe { set_event_callback(*event, CL_COMPLETE, Some(awaited_completed), lend.cast()) } != CL_SUCCESS {
@@ -259,7 +259,7 @@ fn lend_to_awaited(rt: &'static Runtime, waiter: &XQueue, (n, list): (cl_uint, *
 unsafe extern "C" fn awaited_completed(_event: cl_event, _status: cl_int, lend: *mut c_void) {
     process::guarded("at the end of a wait between OpenCL queues", || {
         // SAFETY: the box made in `lend_to_awaited`, handed back once.
-        drop(unsafe { Box::from_raw(lend.cast::<Lend<'static>>()) });
+        drop(unsafe { Box::from_raw(lend.cast::<Inheritance<'static>>()) });
     });
 }
 

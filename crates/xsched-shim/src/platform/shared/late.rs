@@ -1,17 +1,17 @@
 //! Marks that come later than the commands they follow: a thread that is about to wait puts one after whatever the
-//! queues of its group were given, also by other threads. (A mark under the same call as its command is harmless: what
+//! queues of its group were given, also by other threads. (A fence under the same call as its command is harmless: what
 //! another thread gives meanwhile, without knowing of the command, might as well have come before it.)
 //!
-//! The program knows nothing of such a mark, and other threads go on meanwhile. So there is none
+//! The program knows nothing of such a fence, and other threads go on meanwhile. So there is none
 //! - on a stream that somebody destroys, or whose context somebody ends;
 //! - while something is captured, which it would become part of, or invalidate;
 //! - where it could make commands wait that would not without it: what enters the default stream waits for all that
 //!   blocking streams were given before, and they for it ("Stream synchronization behavior" in NVIDIA's reference).
-//!   Behind the mark a blocking stream would wait for another one that it has nothing to do with; and the end of a
-//!   blocking stream with a mark would be that of the default stream. Once a process has used both, only streams that
-//!   stay out of this get marks. The agent gives up on the last commands of the others instead.
+//!   Behind the fence a blocking stream would wait for another one that it has nothing to do with; and the end of a
+//!   blocking stream with a fence would be that of the default stream. Once a process has used both, only streams that
+//!   stay out of this get fences. The agent gives up on the last commands of the others instead.
 //!
-//! Whatever changes one of these takes the lock that is held while a mark is placed.
+//! Whatever changes one of these takes the lock that is held while a fence is placed.
 
 use std::ffi::c_int;
 use std::sync::MutexGuard;
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use xsched_core::thread;
 
 use super::path::place_tail;
-use super::{Driver, Flavour, Stream, Which};
+use super::{DefaultStreamMode, Driver, Stream, StreamKind};
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::process;
 
-/// Contexts that are being ended. Held while a mark is placed.
+/// Contexts that are being ended. Held while a fence is placed.
 static ENDING: Lock<usize> = Lock::new();
 /// Who holds it; 0 = nobody. A library may call itself, or one that is hooked too.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
@@ -34,7 +34,7 @@ static DEFAULT: AtomicBool = AtomicBool::new(false);
 /// It has made a stream that the default stream waits for, or used one.
 static BLOCKING: AtomicBool = AtomicBool::new(false);
 
-/// In a forked child nobody places marks, and nothing was given to any stream.
+/// In a forked child nobody places fences, and nothing was given to any stream.
 pub(crate) fn forget_all() {
     ENDING.forget();
     HOLDER.store(0, Relaxed);
@@ -44,11 +44,11 @@ pub(crate) fn forget_all() {
 
 /// Something is about to enter a stream of this kind. (Those made by the application were noted then.)
 #[inline(always)]
-pub(crate) fn note(which: Which) {
+pub(crate) fn note(which: StreamKind) {
     let kind = match which {
-        Which::Own => return,
-        Which::Legacy => &DEFAULT,
-        Which::PerThread => &BLOCKING,
+        StreamKind::Own => return,
+        StreamKind::Legacy => &DEFAULT,
+        StreamKind::PerThread => &BLOCKING,
     };
     if !kind.load(Acquire) {
         note_first(kind);
@@ -58,7 +58,7 @@ pub(crate) fn note(which: Which) {
 #[cold]
 #[inline(never)]
 fn note_first(kind: &AtomicBool) {
-    // Whoever finds it noted may go on at once, so not before the mark under way is placed.
+    // Whoever finds it noted may go on at once, so not before the fence under way is placed.
     alone(|| kind.store(true, Release));
 }
 
@@ -88,7 +88,7 @@ impl Drop for Held {
     }
 }
 
-/// Runs `call` while no mark is placed.
+/// Runs `call` while no fence is placed.
 pub(crate) fn alone<T>(call: impl FnOnce() -> T) -> T {
     let held = Held::new();
     let result = call();
@@ -96,7 +96,7 @@ pub(crate) fn alone<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a call that ends a context. It may wait for the device, so marks are left out meanwhile.
+/// Runs a call that ends a context. It may wait for the device, so fences are left out meanwhile.
 pub(super) fn without(call: impl FnOnce() -> c_int) -> c_int {
     let change = |by| resolve::keeping_errno(|| Held::new().map(|mut held| *held.0 = held.0.wrapping_add_signed(by)));
     change(1);
@@ -105,9 +105,9 @@ pub(super) fn without(call: impl FnOnce() -> c_int) -> c_int {
     rc
 }
 
-/// Puts a mark after what a queue was given, before the calling thread blocks, if that is harmless and this thread can:
+/// Puts a fence after what a queue was given, before the calling thread blocks, if that is harmless and this thread can:
 /// a default stream is only reached from its own context.
-pub(crate) fn mark_tail_of<D: Driver>(key: usize, api: impl FnOnce() -> Option<&'static D>) {
+pub(crate) fn fence_suffix_of<D: Driver>(key: usize, api: impl FnOnce() -> Option<&'static D>) {
     process::guarded("before a thread blocks", || {
         let (rt, api) = (process::running()?, api()?);
         let held = Held::new()?;
@@ -115,7 +115,8 @@ pub(crate) fn mark_tail_of<D: Driver>(key: usize, api: impl FnOnce() -> Option<&
             return None;
         }
         let xqueue = rt.find(key)?;
-        let reached = api.handle(xqueue.handle() as Stream, Flavour::Legacy).filter(|reached| reached.key == key)?;
+        let reached =
+            api.handle(xqueue.handle() as Stream, DefaultStreamMode::Legacy).filter(|reached| reached.key == key)?;
         let mixed = DEFAULT.load(Relaxed) && BLOCKING.load(Relaxed);
         if !(mixed && api.is_blocking(reached)) {
             place_tail(rt, api, xqueue);

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use xsched_core::thread;
 
 use super::waits::on_device;
-use super::{Driver, Flavour, SUCCESS, Stream, late};
+use super::{DefaultStreamMode, Driver, SUCCESS, Stream, late};
 use crate::process;
 
 /// A context of the device with this key is gone: so are the streams that were in it, `mine` by the keys of their queues.
@@ -55,7 +55,7 @@ pub(crate) fn stream_made<D: Driver>(real: *mut c_void, rc: c_int, place: *mut c
             // SAFETY: the caller's own place for the handle, which the driver just wrote.
             let stream = unsafe { *place.cast::<Stream>() };
             let api = D::beside(real)?;
-            let handle = api.handle(stream, Flavour::Legacy)?;
+            let handle = api.handle(stream, DefaultStreamMode::Legacy)?;
             forget_stream(handle.key);
             if !D::is_below_another(thread::current().caller.get()) && api.is_blocking(handle) {
                 late::note_blocking();

@@ -1,8 +1,8 @@
 //! What platforms share; no platform imports another. Most of it is CUDA's and HIP's, whose interfaces are alike: commands
-//! enter streams, default streams come in two flavours, captures record, and a word of memory that the device writes tells
+//! enter streams, default streams come in two modes, captures record, and a word of memory that the device writes tells
 //! of completion.
 //!
-//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: marks put by threads that wait for their
+//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: fences put by threads that wait for their
 //!   turn; [`loads`]: code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams
 //!   that come and go; [`lookup`]: functions that hand out functions.
 //! - [`Driver`] is what these ask of one copy of a vendor's library.
@@ -20,7 +20,7 @@ pub(super) mod waits;
 
 use std::ffi::{c_int, c_void};
 
-use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
+use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 
 use crate::interpose::{Hook, resolve};
 
@@ -32,7 +32,7 @@ pub(super) const SUCCESS: c_int = 0;
 
 /// The kinds of stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum StreamKind {
     /// Made by the application.
     Own,
     /// The default stream, which all threads share.
@@ -41,15 +41,15 @@ pub(super) enum Which {
     PerThread,
 }
 
-/// What a null handle means: entry points come in two flavours.
-pub(super) type Flavour = Which;
+/// What a null handle means: entry points come in two modes.
+pub(super) type DefaultStreamMode = StreamKind;
 
 /// A stream as the calling thread means it, and the key of its XQueue.
 #[derive(Clone, Copy)]
 pub(super) struct Handle {
-    /// A handle that means the same stream in either flavour of entry points.
+    /// A handle that means the same stream in either mode of entry points.
     pub(super) stream: Stream,
-    pub(super) which: Which,
+    pub(super) which: StreamKind,
     pub(super) key: usize,
 }
 
@@ -74,7 +74,7 @@ pub(super) trait Driver: Sized + 'static {
     }
 
     /// The kind of stream that a handle means.
-    fn which(stream: Stream, flavour: Flavour) -> Which;
+    fn which(stream: Stream, mode: DefaultStreamMode) -> StreamKind;
 
     /// Whether what enters this stream waits for what the default stream was given before, and the other way round.
     fn is_blocking(&self, handle: Handle) -> bool;
@@ -83,22 +83,22 @@ pub(super) trait Driver: Sized + 'static {
     fn some_capture(&self) -> bool;
 
     /// Whether what enters this stream now is only recorded.
-    fn is_recording(&self, stream: Stream, flavour: Flavour) -> bool;
+    fn is_recording(&self, stream: Stream, mode: DefaultStreamMode) -> bool;
 
     /// Resolves a handle. `None`: there is no such stream; the library will say so.
-    fn handle(&self, stream: Stream, flavour: Flavour) -> Option<Handle>;
+    fn handle(&self, stream: Stream, mode: DefaultStreamMode) -> Option<Handle>;
 
     /// Describes a stream to the core.
     fn describe(&self, handle: Handle) -> Option<QueueSpec>;
 
-    /// Lets the device write a mark's number when it gets there. False: refused.
-    fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool;
+    /// Lets the device write a fence's number when it gets there. False: refused.
+    fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool;
 
     /// Lets the device wait at the group's gate. False: refused.
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool;
 
     /// Whether nothing tells of completions.
-    fn no_marks(&self) -> bool;
+    fn has_no_fences(&self) -> bool;
 
     /// Key of the calling thread's device.
     fn current_device_key(&self) -> Option<String>;

@@ -7,12 +7,12 @@ use xsched_core::thread::{self, Entered, Inside, Place};
 use xsched_core::{Admission, Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
-use super::{Driver, Flavour, Handle, SUCCESS, Stream, late, loads};
+use super::{DefaultStreamMode, Driver, Handle, SUCCESS, Stream, late, loads};
 use crate::interpose::resolve;
 use crate::process;
 
 /// Work of which nothing is known.
-pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false, ahead: false, loads: false };
+pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false, may_prequeue: false, loads: false };
 
 fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     // FNV-1a over words. Only for telling commands apart, and 0 means unknown.
@@ -27,17 +27,21 @@ pub(crate) fn kernel_key(function: *const c_void, shape: &[c_uint]) -> u64 {
 
 /// A kernel that is about to be launched, by its handle and shape.
 pub(crate) fn kernel(function: *const c_void, shape: &[c_uint]) -> Work {
-    ahead(Work { key: kernel_key(function, shape), loads: loads::is_first(loads::Use::Launch, function), ..UNKNOWN })
+    prequeueable(Work {
+        key: kernel_key(function, shape),
+        loads: loads::is_first(loads::Use::Launch, function),
+        ..UNKNOWN
+    })
 }
 
 /// What the driver takes at once, whatever the stream waits for: nothing of it is needed from the host any more.
-pub(crate) fn ahead(work: Work) -> Work {
-    Work { ahead: true, ..work }
+pub(crate) fn prequeueable(work: Work) -> Work {
+    Work { may_prequeue: true, ..work }
 }
 
 /// A graph.
 pub(crate) fn graph(exec: *const c_void) -> Work {
-    Work { ahead: false, ..kernel(exec, &[]) }
+    Work { may_prequeue: false, ..kernel(exec, &[]) }
 }
 
 /// A transfer of so many bytes (or elements): commands of about the same size are alike.
@@ -56,7 +60,7 @@ pub(crate) fn blocking_transfer(size: usize) -> Work {
 pub(crate) fn enqueue<D: Driver>(
     real: *mut c_void,
     stream: Stream,
-    flavour: Flavour,
+    mode: DefaultStreamMode,
     work: impl Fn() -> Work + Copy,
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
@@ -67,10 +71,10 @@ pub(crate) fn enqueue<D: Driver>(
     }
     // Inside a driver call already: not the application's command.
     let Some(_inside) = Inside::enter(&place, resolve::same_object) else { return enter() };
-    if api.is_recording(stream, flavour) {
+    if api.is_recording(stream, mode) {
         return enter();
     }
-    let Some(handle) = api.handle(stream, flavour) else { return enter() };
+    let Some(handle) = api.handle(stream, mode) else { return enter() };
     match thread::pass(handle.key) {
         Ok(counted) => {
             let rc = enter();
@@ -118,9 +122,9 @@ fn slow_path<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, e
     let mut admission = Admission::default();
     let admitted = process::guarded("before a command", || {
         // Where nothing tells of completions, nothing can be bounded by them.
-        let unbounded = work.unbounded || api.no_marks();
+        let unbounded = work.unbounded || api.has_no_fences();
         xqueue.admit(rt, Work { unbounded, ..work }, counter, &mut admission);
-        if admission.device_gate && !api.gate(rt, xqueue) && admission.ahead {
+        if admission.device_gate && !api.gate(rt, xqueue) && admission.prequeued {
             xqueue.wait_turn(rt);
         }
         if admission.loads {
@@ -135,10 +139,10 @@ fn slow_path<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, e
         if admission.loads {
             rt.end_load();
         }
-        if let Some(mark) = xqueue.commit(rt, &admission, rc == SUCCESS, counter)
-            && !api.mark(rt, xqueue, &mark)
+        if let Some(fence) = xqueue.commit(rt, &admission, rc == SUCCESS, counter)
+            && !api.place_fence(rt, xqueue, &fence)
         {
-            xqueue.unmark(&mark);
+            xqueue.withdraw(&fence);
         }
     });
     rc
@@ -159,19 +163,19 @@ fn first_use<D: Driver>(api: &D, handle: Handle) -> Option<(&'static Runtime, &'
 }
 
 /// Takes something into the driver that orders commands: an event, a host function, a wait. It is not held: what must
-/// stay behind it does. But somebody may wait for it to be reached, so what came before it gets a mark first.
+/// stay behind it does. But somebody may wait for it to be reached, so what came before it gets a fence first.
 #[inline(always)]
 pub(crate) fn order<D: Driver>(
     real: *mut c_void,
     stream: Stream,
-    flavour: Flavour,
+    mode: DefaultStreamMode,
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
     let place = Place::new();
     let Some(_inside) = Inside::enter(&place, resolve::same_object) else { return enter() };
-    late::note(D::which(stream, flavour));
+    late::note(D::which(stream, mode));
     if let Some(rt) = process::running().filter(|rt| rt.is_contended()) {
-        mark_tail::<D>(rt, real, stream, flavour);
+        fence_suffix::<D>(rt, real, stream, mode);
     }
     enter()
 }
@@ -181,32 +185,32 @@ pub(crate) fn order<D: Driver>(
 pub(crate) fn join<D: Driver>(
     real: *mut c_void,
     stream: Stream,
-    flavour: Flavour,
+    mode: DefaultStreamMode,
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
     if let Some(rt) = process::running().filter(|rt| rt.is_contended()) {
         process::guarded("before a wait of a stream", || rt.note_cross_stream());
     }
-    order::<D>(real, stream, flavour, enter)
+    order::<D>(real, stream, mode, enter)
 }
 
 pub(super) fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'static XQueue) {
-    if let Some(mark) = xqueue.tail_mark(rt)
-        && !api.mark(rt, xqueue, &mark)
+    if let Some(fence) = xqueue.fence_suffix(rt)
+        && !api.place_fence(rt, xqueue, &fence)
     {
-        xqueue.unmark(&mark);
+        xqueue.withdraw(&fence);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn mark_tail<D: Driver>(rt: &'static Runtime, real: *mut c_void, stream: Stream, flavour: Flavour) {
+fn fence_suffix<D: Driver>(rt: &'static Runtime, real: *mut c_void, stream: Stream, mode: DefaultStreamMode) {
     process::guarded("before an event", || {
         let api = D::beside(real)?;
-        if api.is_inner(thread::current().caller.get()) || api.is_recording(stream, flavour) {
+        if api.is_inner(thread::current().caller.get()) || api.is_recording(stream, mode) {
             return None;
         }
-        let xqueue = rt.find(api.handle(stream, flavour)?.key)?;
+        let xqueue = rt.find(api.handle(stream, mode)?.key)?;
         place_tail(rt, api, xqueue);
         Some(())
     });

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use xsched_core::{Runtime, Waiting, XQueue, thread};
 
-use super::{Driver, Flavour, SUCCESS, Stream, loads};
+use super::{DefaultStreamMode, Driver, SUCCESS, Stream, loads};
 use crate::process;
 
 /// The XQueues that a synchronising call waits for.
@@ -81,22 +81,22 @@ fn outside<D: Driver>(real: *mut c_void) -> Option<&'static D> {
 pub(crate) fn stream_call<D: Driver>(
     real: *mut c_void,
     stream: Stream,
-    flavour: Flavour,
+    mode: DefaultStreamMode,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    with_stream::<D>(real, stream, flavour, true, call)
+    with_stream::<D>(real, stream, mode, true, call)
 }
 
 /// A call that says of a stream that all is complete, if it succeeds; or `waits` for that.
 fn with_stream<D: Driver>(
     real: *mut c_void,
     stream: Stream,
-    flavour: Flavour,
+    mode: DefaultStreamMode,
     waits: bool,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     let queue = |rt: &'static Runtime| {
-        let handle = outside::<D>(real).and_then(|api| api.handle(stream, flavour));
+        let handle = outside::<D>(real).and_then(|api| api.handle(stream, mode));
         handle.and_then(|h| rt.find(h.key))
     };
     let awaited = begin_one(queue);
@@ -112,11 +112,11 @@ fn with_stream<D: Driver>(
 pub(crate) fn stream_question<D: Driver>(
     real: *mut c_void,
     stream: Stream,
-    flavour: Flavour,
+    mode: DefaultStreamMode,
     ask: impl FnOnce() -> c_int,
 ) -> c_int {
     if process::running().is_some_and(Runtime::is_contended) {
-        with_stream::<D>(real, stream, flavour, false, ask)
+        with_stream::<D>(real, stream, mode, false, ask)
     } else {
         ask()
     }
@@ -131,7 +131,7 @@ pub(crate) fn context_call<D: Driver>(real: *mut c_void, alone: bool, call: impl
     rc
 }
 
-/// Waits for an event, which may lie anywhere in its stream: that it has come says nothing about the rest. (A mark was
+/// Waits for an event, which may lie anywhere in its stream: that it has come says nothing about the rest. (A fence was
 /// placed before it, see [`super::path::order`].) Of several groups it is not known which one is waited for.
 pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     let Some(rt) = process::running() else { return call() };

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-use xsched_core::{Mark, QueueSpec, Runtime, XQueue};
+use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
 use xsched_proto::wire::Platform;
 
@@ -111,11 +111,11 @@ impl Api {
         })
     }
 
-    /// Lets the device write a mark's number when it gets there. False: refused.
-    pub(super) fn mark(&self, rt: &Runtime, queue: &XQueue, mark: &Mark) -> bool {
+    /// Lets the device write a fence's number when it gets there. False: refused.
+    pub(super) fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr().cast();
         // SAFETY: a word of the registered segment.
-        unsafe { (self.write_value)(queue.handle() as *mut c_void, word, mark.number) == 0 }
+        unsafe { (self.write_value)(queue.handle() as *mut c_void, word, fence.number) == 0 }
     }
 
     /// Lets the device wait at the group's gate.

@@ -122,10 +122,10 @@ fn slow_path(
     }
     let rc = if work.blocking { rt.wait_for_some(enter) } else { enter() };
     process::guarded("after a command", || {
-        if let Some(mark) = xqueue.commit(rt, &admission, rc == OK, counter)
-            && !api.mark(rt, xqueue, &mark)
+        if let Some(fence) = xqueue.commit(rt, &admission, rc == OK, counter)
+            && !api.place_fence(rt, xqueue, &fence)
         {
-            xqueue.unmark(&mark);
+            xqueue.withdraw(&fence);
         }
     });
     rc
@@ -245,17 +245,17 @@ macro_rules! frees {
 }
 frees! { FREES: Sync; simFree simHostFree }
 
-/// Puts a mark after what a queue was given, if there is none.
+/// Puts a fence after what a queue was given, if there is none.
 fn place_tail(rt: &'static Runtime, api: &Api, xqueue: &'static XQueue) {
-    if let Some(mark) = xqueue.tail_mark(rt)
-        && !api.mark(rt, xqueue, &mark)
+    if let Some(fence) = xqueue.fence_suffix(rt)
+        && !api.place_fence(rt, xqueue, &fence)
     {
-        xqueue.unmark(&mark);
+        xqueue.withdraw(&fence);
     }
 }
 
 /// The same before the calling thread blocks. A default stream is that of the thread's own device.
-pub(super) fn mark_tail_of(key: usize) {
+pub(super) fn fence_suffix_of(key: usize) {
     process::guarded("before a thread blocks", || {
         let (rt, api) = (process::running()?, Api::known()?);
         let xqueue = rt.find(key)?;

@@ -2,7 +2,7 @@
 //! folder shows what a platform with streams, device gates and an interrupt needs.
 //!
 //! Completion is told by the device itself: after a command whose completion matters, the stream writes the command's
-//! number into a word of the shared segment (a progress mark).
+//! number into a word of the shared segment (a completion fence).
 
 mod api;
 #[allow(non_snake_case)] // vendor names
@@ -41,7 +41,7 @@ impl xsched_core::Platform for Sim {
     /// Commands begin when they are given; but what came last may not be followed to its end yet.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
-        Some(Box::new(move || hooks::mark_tail_of(key)))
+        Some(Box::new(move || hooks::fence_suffix_of(key)))
     }
 
     fn reports_completion(&self) -> bool {

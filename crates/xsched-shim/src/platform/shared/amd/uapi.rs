@@ -78,7 +78,7 @@ pub struct CreateQueue {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DestroyQueue {
-    /// Which.
+    /// StreamKind.
     pub queue_id: u32,
     /// Nothing.
     pub pad: u32,
@@ -90,7 +90,7 @@ pub struct DestroyQueue {
 pub struct UpdateQueue {
     /// As at creation: newer kernels refuse another.
     pub ring_base_address: u64,
-    /// Which.
+    /// StreamKind.
     pub queue_id: u32,
     /// As at creation.
     pub ring_size: u32,
