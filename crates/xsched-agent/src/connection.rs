@@ -12,6 +12,7 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use xsched_core::Descriptor;
+use xsched_proto::Error;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, trust};
 
@@ -34,8 +35,8 @@ impl Connection {
         options: &ProgramOptions,
         segment: BorrowedFd<'_>,
         event: BorrowedFd<'_>,
-    ) -> Result<Connection, String> {
-        let fail = |what: &str, e: Errno| format!("{what} {}: {e}", path.display());
+    ) -> Result<Connection, Error> {
+        let fail = |what: &str, e: Errno| Error::environment(format!("{what} {}: {e}", path.display()));
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
                 .map_err(|e| fail("cannot make a socket for", e))?;
@@ -64,33 +65,37 @@ impl Connection {
     }
 
     /// Sends, or keeps for later when the socket is full. An error means that the connection is over.
-    pub(crate) fn send(&mut self, message: &ClientMsg) -> Result<(), String> {
+    pub(crate) fn send(&mut self, message: &ClientMsg) -> Result<(), Error> {
         self.waiting.push_back(encode(message)?);
         self.push()
     }
 
     /// Sends what waits.
-    pub(crate) fn push(&mut self) -> Result<(), String> {
+    pub(crate) fn push(&mut self) -> Result<(), Error> {
         while let Some(packet) = self.waiting.front() {
-            match rustix::net::send(self.socket.get().ok_or(CLOSED)?, packet, SendFlags::NOSIGNAL) {
+            match rustix::net::send(
+                self.socket.get().ok_or_else(|| Error::environment(CLOSED))?,
+                packet,
+                SendFlags::NOSIGNAL,
+            ) {
                 Ok(_) => {
                     self.waiting.pop_front();
                 }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(format!("the daemon is gone: {e}")),
+                Err(e) => return Err(Error::environment(format!("the daemon is gone: {e}"))),
             }
         }
         Ok(())
     }
 
     /// The next message, if one is there.
-    pub(crate) fn receive(&mut self) -> Result<Option<Received>, String> {
+    pub(crate) fn receive(&mut self) -> Result<Option<Received>, Error> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let got = loop {
             match recvmsg(
-                self.socket.get().ok_or(CLOSED)?,
+                self.socket.get().ok_or_else(|| Error::environment(CLOSED))?,
                 &mut [IoSliceMut::new(&mut self.buffer)],
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,
@@ -98,12 +103,12 @@ impl Connection {
                 // A daemon that ends the connection with a packet unread says so once; its last words come after.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 Err(Errno::AGAIN) => return Ok(None),
-                Err(e) => return Err(format!("the daemon is gone: {e}")),
+                Err(e) => return Err(Error::environment(format!("the daemon is gone: {e}"))),
                 Ok(got) => break got,
             }
         };
         if got.bytes == 0 {
-            return Err("the daemon is gone".into());
+            return Err(Error::environment("the daemon is gone"));
         }
         let mut fd = None;
         for message in ancillary.drain() {
@@ -122,7 +127,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// A socket that is listened on, and what a program that finds it there makes of it.
-    fn attempt(listener: &OwnedFd, path: &Path) -> Result<usize, String> {
+    fn attempt(listener: &OwnedFd, path: &Path) -> Result<usize, Error> {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let opened = Connection::open(path, &ProgramOptions::default(), event.as_fd(), event.as_fd());
         let accepted = rustix::net::accept(listener).unwrap();
@@ -154,7 +159,7 @@ mod tests {
         let own = listen(&path);
         assert!(attempt(&own, &path).unwrap() > 0);
         mode(0o777);
-        assert!(attempt(&own, &path).unwrap_err().contains("others may write to the folder"));
+        assert!(attempt(&own, &path).unwrap_err().line().contains("others may write to the folder"));
         if rustix::process::geteuid().is_root() {
             // A thread of another user begins to listen.
             mode(0o1777);
@@ -168,7 +173,7 @@ mod tests {
                 scope.spawn(body).join().unwrap()
             });
             mode(0o700);
-            assert!(attempt(&other, &path).unwrap_err().contains("belongs to user 12345"));
+            assert!(attempt(&other, &path).unwrap_err().line().contains("belongs to user 12345"));
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -14,6 +14,7 @@ mod worker;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use xsched_core::{Platform, Runtime};
+use xsched_proto::Error;
 use xsched_proto::wire::Described;
 
 pub use required::refuse;
@@ -31,17 +32,19 @@ pub struct Host {
 ///
 /// # Errors
 /// One line, when the kernel refuses memory, descriptors or a thread; the application then runs unscheduled.
-pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, String> {
+pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> {
     if settings.required {
         if settings.mode == Mode::Nobody {
-            return Err("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler".into());
+            return Err(Error::environment("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler"));
         }
         required::guard_start();
     }
-    let shared = memory::Shared::create().map_err(|e| format!("cannot make the shared segment: {e}"))?;
+    let shared =
+        memory::Shared::create().map_err(|e| Error::environment(format!("cannot make the shared segment: {e}")))?;
     let event = || {
         use rustix::event::{EventfdFlags, eventfd};
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| format!("cannot make an eventfd: {e}"))
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::environment(format!("cannot make an eventfd: {e}")))
     };
     let runtime: &'static Runtime = Box::leak(Box::new(Runtime::new(
         shared.segment,

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use xsched_core::{Registration, Runtime, now_ns};
 use xsched_gatekeeper::{BUDGET_DEFAULT_US, Gatekeeper};
 use xsched_policy::{Arbiter, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
+use xsched_proto::Error;
 use xsched_proto::class::{TIMESLICE_DEFAULT_US, WEIGHT_DEFAULT, queue_priority};
 use xsched_proto::segment::GroupSlot;
 use xsched_proto::wire::{ClientMsg, ProgramOptions};
@@ -28,11 +29,11 @@ fn id_of(slot: u16) -> GroupId {
 }
 
 impl Local {
-    pub(crate) fn new(policy: &str, options: &ProgramOptions) -> Result<Local, String> {
+    pub(crate) fn new(policy: &str, options: &ProgramOptions) -> Result<Local, Error> {
         if policy.eq_ignore_ascii_case("external") {
-            return Err("the policy external needs a daemon: xsched daemon --scheduler FILE".into());
+            return Err(Error::environment("the policy external needs a daemon: xsched daemon --scheduler FILE"));
         }
-        let arbiter = Arbiter::new(policy, now_ns())?;
+        let arbiter = Arbiter::new(policy, now_ns()).map_err(Error::input)?;
         let gatekeeper = Gatekeeper::new(arbiter, BUDGET_DEFAULT_US);
         Ok(Local { gatekeeper, options: options.clone(), look_at: None })
     }

@@ -3,6 +3,7 @@
 //! Only the start is guarded. Once a group of the process was registered, a daemon that is lost later is said and the
 //! program goes on: ending it then would lose its work.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use crate::say;
@@ -22,8 +23,8 @@ pub(crate) fn guard_start() {
 }
 
 /// Agent: notes why the program is not attached. `is_final`: trying again is no use.
-pub(crate) fn note(why: &str, is_final: bool) {
-    WHY.store(Box::into_raw(Box::new(why.to_owned())), Release);
+pub(crate) fn note(why: &impl Display, is_final: bool) {
+    WHY.store(Box::into_raw(Box::new(why.to_string())), Release);
     if is_final {
         FINAL.store(true, Release);
     }
@@ -33,13 +34,13 @@ fn unscheduled(waited_ns: u64) {
     if FINAL.load(Acquire) || waited_ns >= PATIENCE_NS {
         // SAFETY: only ever set to leaked boxes.
         let why = unsafe { WHY.load(Acquire).as_ref() };
-        refuse(why.map_or("the daemon did not take the program within 3 s", |why| why));
+        refuse(&why.map_or("the daemon did not take the program within 3 s", |why| why));
     }
 }
 
 /// Ends the program with one line and exit code 3. At once: handlers and destructors might wait for a lock that the thread
 /// at the device call holds.
-pub fn refuse(why: &str) -> ! {
+pub fn refuse(why: &impl Display) -> ! {
     say(&format!("{why}; --require was given (XSCHED_REQUIRE=1): the program ends instead of running unscheduled"));
     // SAFETY: ends the process.
     unsafe { libc::_exit(ENVIRONMENT) }

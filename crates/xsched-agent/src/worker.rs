@@ -9,6 +9,7 @@ use xsched_flow::activity::Looks;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::Evidence;
 use xsched_flow::tuning::{DRAIN_LOOK_NS, LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_NS};
+use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
@@ -80,7 +81,7 @@ struct Worker {
 }
 
 /// Starts the agent thread, with every signal blocked: handlers run on the application's own threads.
-pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared: Shared) -> Result<(), String> {
+pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared: Shared) -> Result<(), Error> {
     let worker = Worker {
         rt,
         settings,
@@ -114,7 +115,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
     });
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
-    started.map(drop).map_err(|e| format!("cannot start the agent thread: {e}"))
+    started.map(drop).map_err(|e| Error::environment(format!("cannot start the agent thread: {e}")))
 }
 
 impl Worker {
@@ -268,7 +269,7 @@ impl Worker {
             }
             Master::Greeted { mut connection, since, wait } => match connection.receive() {
                 Ok(None) if now - since > GREETING_NS => {
-                    self.lose("the daemon does not answer", wait);
+                    self.lose(&Error::environment("the daemon does not answer"), wait);
                     Some(wait)
                 }
                 Ok(None) => {
@@ -311,7 +312,7 @@ impl Worker {
     }
 
     /// There is no daemon (any more): gates open, the application goes on, and we look again later.
-    fn lose(&mut self, why: &str, wait: u64) {
+    fn lose(&mut self, why: &Error, wait: u64) {
         self.master = Master::Seeking { at: now_ns() + wait, wait: (wait * 2).min(RETRY_NS.1) };
         if self.is_starting() {
             // The launch that ends the program says so.
@@ -334,17 +335,20 @@ impl Worker {
         self.settings.required && !self.rt.was_registered()
     }
 
-    fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), String> {
+    fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), Error> {
         let priority = match message {
             DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => priority,
             DaemonMsg::Welcome { version, .. } => {
-                return Err(format!("the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"));
+                return Err(Error::environment(format!(
+                    "the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"
+                )));
             }
-            DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
-            _ => return Err("the daemon did not greet back".into()),
+            DaemonMsg::Refused(why) => return Err(why.within("refused by the daemon")),
+            _ => return Err(Error::environment("the daemon did not greet back")),
         };
-        let page = fd.ok_or("the daemon sent no heartbeat page")?;
-        let heartbeat = map_heartbeat(&page).map_err(|e| format!("cannot map the heartbeat page: {e}"))?;
+        let page = fd.ok_or_else(|| Error::environment("the daemon sent no heartbeat page"))?;
+        let heartbeat =
+            map_heartbeat(&page).map_err(|e| Error::environment(format!("cannot map the heartbeat page: {e}")))?;
         // Before its priority: a thread that waits for that looks at this page next.
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);
@@ -356,10 +360,10 @@ impl Worker {
         Ok(())
     }
 
-    fn serve_daemon(&mut self, connection: &mut Connection) -> Result<(), String> {
+    fn serve_daemon(&mut self, connection: &mut Connection) -> Result<(), Error> {
         if self.rt.is_detached() {
             // At its end the program itself has opened its gates, perhaps only just: nothing needs to be told.
-            return if self.rt.is_over() { Ok(()) } else { Err("the daemon was silent".into()) };
+            return if self.rt.is_over() { Ok(()) } else { Err(Error::environment("the daemon was silent")) };
         }
         connection.push()?;
         for message in self.rt.take_outbox() {
@@ -390,7 +394,7 @@ impl Worker {
                 DaemonMsg::Priority { priority } => self.set_priority(priority),
                 DaemonMsg::Timeslice { slot, us } => _ = timeslices.insert(slot, us),
                 DaemonMsg::Describe { token } => self.describe(connection, token)?,
-                DaemonMsg::Refused { message, .. } => return Err(format!("refused by the daemon: {message}")),
+                DaemonMsg::Refused(why) => return Err(why.within("refused by the daemon")),
                 _ => {}
             }
         }
@@ -403,7 +407,7 @@ impl Worker {
         Ok(())
     }
 
-    fn describe(&self, connection: &mut Connection, token: u64) -> Result<(), String> {
+    fn describe(&self, connection: &mut Connection, token: u64) -> Result<(), Error> {
         let mut lines = (self.host.describe)();
         lines.extend(self.rt.queues().map(|q| Described::Queue {
             handle: q.handle() as u64,
@@ -429,7 +433,7 @@ impl Worker {
     }
 
     /// Tells the daemon that a group has lost a level.
-    fn lower(&self, connection: &mut Connection, slot: u16) -> Result<(), String> {
+    fn lower(&self, connection: &mut Connection, slot: u16) -> Result<(), Error> {
         let Some((device, platform)) = self.rt.device_of(slot) else { return Ok(()) };
         connection.send(&ClientMsg::Levels { slot, levels: platform.levels(&device) })
     }
@@ -544,7 +548,7 @@ impl Worker {
             self.closed_since = now;
         }
         if self.rt.daemon_is_silent(now, self.closed_since) {
-            self.lose("the daemon is silent", RETRY_NS.0);
+            self.lose(&Error::environment("the daemon is silent"), RETRY_NS.0);
         }
         Some(LEASE_LOOK_NS)
     }

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cmd;
-use crate::failure::Failure;
+use crate::failure::Error;
 
 /// Preemptive scheduling for GPUs and other accelerators.
 #[derive(Parser, Debug)]
@@ -60,14 +60,14 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// Reads the command line. Help and version are printed at once.
-pub(crate) fn parse() -> Result<Command, Failure> {
+pub(crate) fn parse() -> Result<Command, Error> {
     match Cli::try_parse() {
         Ok(cli) => Ok(cli.command),
         Err(e) => match e.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.exit(),
-            _ => Err(Failure::input(one_line(&e, std::env::args_os().skip(1)))),
+            _ => Err(Error::input(one_line(&e, std::env::args_os().skip(1)))),
         },
     }
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use xsched_proto::paths::Origin;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Refusal, Request, decode, encode};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Request, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, paths, trust};
 
-use crate::failure::Failure;
+use crate::failure::Error;
 use crate::folders;
 
 /// Longest silence of the daemon in the middle of an answer.
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Why there is no connection.
 pub(crate) enum NotConnected {
     System(rustix::io::Errno),
-    /// The daemon may be another user's, in one line.
-    Distrusted(String),
+    /// The daemon may be another user's.
+    Distrusted(Error),
 }
 
 impl From<rustix::io::Errno> for NotConnected {
@@ -41,12 +41,12 @@ pub(crate) fn connect(socket: &Path) -> Result<OwnedFd, NotConnected> {
 }
 
 /// Where the daemon is, for a command that only talks to it.
-fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Failure> {
+fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
     if origin == Origin::User {
         // Somebody else's folder would mean somebody else's daemon.
         if let Some(folder) = path.parent().filter(|f| f.symlink_metadata().is_ok()) {
-            folders::private(folder).map_err(Failure::environment)?;
+            folders::private(folder)?;
         }
     }
     Ok(path)
@@ -56,26 +56,26 @@ fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Failure> {
 ///
 /// # Errors
 /// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
-pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Failure> {
+pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
     let path = find(socket)?;
     let fd = connect(&path).map_err(|e| match e {
-        NotConnected::Distrusted(why) => Failure::environment(why),
+        NotConnected::Distrusted(why) => Error::environment(why),
         NotConnected::System(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
-            Failure::environment(format!("no permission to talk to the daemon at {}", path.display()))
+            Error::environment(format!("no permission to talk to the daemon at {}", path.display()))
         }
-        NotConnected::System(e) => Failure::environment(format!(
+        NotConnected::System(e) => Error::environment(format!(
             "no daemon answers at {} ({e}); `xsched run` starts one with a program, `xsched daemon` without",
             path.display()
         )),
     })?;
-    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }).map_err(Failure::environment)?;
-    let lost = |e: rustix::io::Errno| Failure::environment(format!("lost the daemon at {}: {e}", path.display()));
+    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request })?;
+    let lost = |e: rustix::io::Errno| Error::environment(format!("lost the daemon at {}: {e}", path.display()));
     rustix::net::send(&fd, &packet, SendFlags::NOSIGNAL).map_err(lost)?;
     let mut answer = Vec::new();
     let mut buffer = vec![0u8; MAX_PACKET];
     loop {
         if !readable(&fd, PATIENCE).map_err(lost)? {
-            return Err(Failure::environment(format!(
+            return Err(Error::environment(format!(
                 "the daemon at {} does not answer; is it stopped (`ps` state T)?",
                 path.display()
             )));
@@ -88,20 +88,17 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonM
         };
         let (length, _) = received.map_err(lost)?;
         if length == 0 {
-            return Err(Failure::environment(format!(
+            return Err(Error::environment(format!(
                 "the daemon at {} hung up; is it of another version? See its log",
                 path.display()
             )));
         }
         match decode::<DaemonMsg>(&buffer[..length]) {
             Ok(DaemonMsg::End) => return Ok(answer),
-            Ok(DaemonMsg::Refused { kind: Refusal::BadRequest, message }) => return Err(Failure::input(message)),
-            Ok(DaemonMsg::Refused { kind: Refusal::Environment, message }) => {
-                return Err(Failure::environment(message));
-            }
+            Ok(DaemonMsg::Refused(why)) => return Err(why),
             Ok(part) => answer.push(part),
             Err(e) => {
-                return Err(Failure::environment(format!(
+                return Err(Error::environment(format!(
                     "the daemon at {} speaks another language ({e}); restart it with this version",
                     path.display()
                 )));

@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use serde::{Deserialize, Serialize};
 
 use crate::dl::Library;
+use crate::failure::{Error, Result};
 
 type Status = c_int;
 type Handle = *mut c_void;
@@ -99,7 +100,7 @@ impl Cuda {
     ///
     /// # Errors
     /// No library, no device, or a driver that is too old, in one line.
-    pub(crate) fn load() -> Result<Cuda, String> {
+    pub(crate) fn load() -> Result<Cuda> {
         let mut cuda = Cuda { library: Library::open("libcuda.so.1")?, version: 0 };
         // SAFETY: the types are those of cuda.h.
         let (version, init) = unsafe {
@@ -108,15 +109,15 @@ impl Cuda {
         // SAFETY: the pointer is to a live field.
         cuda.check(unsafe { version(&mut cuda.version) }, "cuDriverGetVersion")?;
         if cuda.version < OLDEST_DRIVER {
-            return Err(format!(
+            return Err(Error::environment(format!(
                 "the driver knows CUDA {} only; install one for CUDA {} or newer",
                 version_text(cuda.version),
                 version_text(OLDEST_DRIVER)
-            ));
+            )));
         }
         // SAFETY: zero is what it wants.
         match unsafe { init(0) } {
-            NO_DEVICE => Err("the driver finds no CUDA device".to_owned()),
+            NO_DEVICE => Err(Error::environment("the driver finds no CUDA device")),
             status => cuda.check(status, "cuInit").map(|()| cuda),
         }
     }
@@ -125,7 +126,7 @@ impl Cuda {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn devices(self) -> Result<Vec<DeviceInfo>, String> {
+    pub(crate) fn devices(self) -> Result<Vec<DeviceInfo>> {
         // SAFETY: the type is that of cuda.h.
         let count = unsafe { self.library.function::<GetNumber>(c"cuDeviceGetCount")? };
         let mut devices = 0;
@@ -134,7 +135,7 @@ impl Cuda {
         (0..devices).map(|ordinal| self.device(ordinal)).collect()
     }
 
-    fn device(self, ordinal: c_int) -> Result<DeviceInfo, String> {
+    fn device(self, ordinal: c_int) -> Result<DeviceInfo> {
         // SAFETY: the types are those of cuda.h.
         let (get, name, pci, uuid, attribute) = unsafe {
             (
@@ -157,7 +158,7 @@ impl Cuda {
             let mut bytes = [0u8; 256];
             // SAFETY: `bytes` has the length said.
             self.check(unsafe { call(bytes.as_mut_ptr().cast(), bytes.len() as c_int, number) }, what)?;
-            Ok::<_, String>(CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned())
+            Ok::<_, Error>(CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned())
         };
         // An attribute that the driver does not know is one that the device does not have.
         let attribute = |which: c_int| {
@@ -184,7 +185,7 @@ impl Cuda {
         })
     }
 
-    fn check(self, status: Status, what: &str) -> Result<(), String> {
+    fn check(self, status: Status, what: &str) -> Result<()> {
         if status == 0 {
             return Ok(());
         }
@@ -198,7 +199,7 @@ impl Cuda {
                 _ => status.to_string(),
             }
         };
-        Err(format!("{what} returned {name}"))
+        Err(Error::environment(format!("{what} returned {name}")))
     }
 }
 
@@ -283,17 +284,20 @@ impl Spinner {
     ///
     /// # Errors
     /// Says why the device cannot be shared, or names the call that failed.
-    pub(crate) fn new(cuda: Cuda, device: &DeviceInfo, extent: Extent) -> Result<Spinner, String> {
+    pub(crate) fn new(cuda: Cuda, device: &DeviceInfo, extent: Extent) -> Result<Spinner> {
         match device.compute_mode {
             ComputeMode::Default => {}
             ComputeMode::Prohibited => {
-                return Err(format!("{} takes no programs; `nvidia-smi -c DEFAULT` changes that", device.name));
+                return Err(Error::environment(format!(
+                    "{} takes no programs; `nvidia-smi -c DEFAULT` changes that",
+                    device.name
+                )));
             }
             ComputeMode::ExclusiveProcess => {
-                return Err(format!(
+                return Err(Error::environment(format!(
                     "{} takes one program at a time; `nvidia-smi -c DEFAULT` changes that",
                     device.name
-                ));
+                )));
             }
         }
         let blocks = match extent {
@@ -339,7 +343,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn launch(&self) -> Result<(), String> {
+    pub(crate) fn launch(&self) -> Result<()> {
         let (mut n, mut out) = (self.iterations, self.out);
         let mut arguments = [(&raw mut n).cast::<c_void>(), (&raw mut out).cast::<c_void>()];
         // SAFETY: stream and function are alive; the arguments have the kernel's types, are copied before the call
@@ -366,7 +370,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn finish(&self) -> Result<(), String> {
+    pub(crate) fn finish(&self) -> Result<()> {
         // SAFETY: the stream is alive.
         self.cuda.check(unsafe { (self.synchronize)(self.stream) }, "cuStreamSynchronize")
     }

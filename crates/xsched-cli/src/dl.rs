@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 
+use crate::failure::{Error, Result};
+
 /// An open library. Never closed: vendor libraries keep threads of their own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(*mut c_void);
@@ -12,9 +14,9 @@ impl Library {
     ///
     /// # Errors
     /// The loader's own line.
-    pub(crate) fn open(name: impl AsRef<Path>) -> Result<Library, String> {
+    pub(crate) fn open(name: impl AsRef<Path>) -> Result<Library> {
         use std::os::unix::ffi::OsStrExt;
-        let name = CString::new(name.as_ref().as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+        let name = CString::new(name.as_ref().as_os_str().as_bytes()).map_err(Error::environment)?;
         // SAFETY: `name` is a C string; a vendor library's constructors are trusted as its user trusts them.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
@@ -27,7 +29,7 @@ impl Library {
                     CStr::from_ptr(text).to_string_lossy().into_owned()
                 }
             };
-            return Err(why);
+            return Err(Error::environment(why));
         }
         Ok(Library(handle))
     }
@@ -39,12 +41,12 @@ impl Library {
     ///
     /// # Errors
     /// Says which name is missing.
-    pub(crate) unsafe fn function<F: Copy>(self, name: &CStr) -> Result<F, String> {
+    pub(crate) unsafe fn function<F: Copy>(self, name: &CStr) -> Result<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the handle is open for ever and `name` is a C string.
         let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         if address.is_null() {
-            return Err(format!("it has no {}", name.to_string_lossy()));
+            return Err(Error::environment(format!("it has no {}", name.to_string_lossy())));
         }
         // SAFETY: same size, checked above; the caller vouches for the type.
         Ok(unsafe { std::mem::transmute_copy(&address) })

@@ -4,6 +4,8 @@
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::failure::{Error, Result};
+
 /// `$XDG_RUNTIME_DIR/xsched`, else `/tmp/xsched-$UID`.
 pub(crate) fn runtime() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
@@ -39,21 +41,26 @@ pub(crate) fn configuration() -> Vec<PathBuf> {
 ///
 /// # Errors
 /// One line.
-pub(crate) fn private(folder: &Path) -> Result<(), String> {
+pub(crate) fn private(folder: &Path) -> Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(format!("cannot make the folder {}: {e}", folder.display())),
+        Err(e) => return Err(Error::environment(format!("cannot make the folder {}: {e}", folder.display()))),
     }
-    let meta = std::fs::symlink_metadata(folder).map_err(|e| format!("cannot look at {}: {e}", folder.display()))?;
+    let meta = std::fs::symlink_metadata(folder)
+        .map_err(|e| Error::environment(format!("cannot look at {}: {e}", folder.display())))?;
     if !meta.is_dir() {
-        return Err(format!("{} is no folder; remove it", folder.display()));
+        return Err(Error::environment(format!("{} is no folder; remove it", folder.display())));
     }
     if meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(format!("{} belongs to user {}; remove it or give --socket", folder.display(), meta.uid()));
+        return Err(Error::environment(format!(
+            "{} belongs to user {}; remove it or give --socket",
+            folder.display(),
+            meta.uid()
+        )));
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(format!("others may write to {}; `chmod 700` it", folder.display()));
+        return Err(Error::environment(format!("others may write to {}; `chmod 700` it", folder.display())));
     }
     Ok(())
 }
@@ -71,9 +78,9 @@ mod tests {
         assert_eq!(std::fs::metadata(&fresh).unwrap().mode() & 0o777, 0o700);
         private(&fresh).unwrap();
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(private(&fresh).unwrap_err().contains("others may write"));
+        assert!(private(&fresh).unwrap_err().line().contains("others may write"));
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path(), &link).unwrap();
-        assert!(private(&link).unwrap_err().contains("no folder"));
+        assert!(private(&link).unwrap_err().line().contains("no folder"));
     }
 }

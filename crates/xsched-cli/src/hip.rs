@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::dl::Library;
+use crate::failure::{Error, Result};
 
 type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
 type Text = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
@@ -25,7 +26,7 @@ pub(crate) struct Hip {
 ///
 /// # Errors
 /// Says what is missing.
-pub(crate) fn look() -> Result<Hip, String> {
+pub(crate) fn look() -> Result<Hip> {
     let library = open()?;
     // SAFETY: the types are the header's.
     let (count_of, version_of, name_of, address_of) = unsafe {
@@ -43,9 +44,11 @@ pub(crate) fn look() -> Result<Hip, String> {
     match rc {
         0 if count > 0 => {}
         0 | NO_DEVICE | INVALID_DEVICE => {
-            return Err(format!("the HIP runtime {version} is here, but no device: is /dev/kfd yours to open?"));
+            return Err(Error::environment(format!(
+                "the HIP runtime {version} is here, but no device: is /dev/kfd yours to open?"
+            )));
         }
-        rc => return Err(format!("hipGetDeviceCount of the HIP runtime {version} answers {rc}")),
+        rc => return Err(Error::environment(format!("hipGetDeviceCount of the HIP runtime {version} answers {rc}"))),
     }
     let named: Vec<(String, String)> =
         (0..count).map(|n| (text(name_of, n), text(address_of, n).to_lowercase())).collect();
@@ -55,11 +58,11 @@ pub(crate) fn look() -> Result<Hip, String> {
     Ok(Hip { devices, levels: levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect() })
 }
 
-fn open() -> Result<Library, String> {
+fn open() -> Result<Library> {
     let mut tried = NAMES.iter().map(|name| Library::open(*name));
     tried
         .find(Result::is_ok)
-        .unwrap_or_else(|| Err("no libamdhip64.so found: is ROCm's lib folder known to ldconfig?".into()))
+        .unwrap_or_else(|| Err(Error::environment("no libamdhip64.so found: is ROCm's lib folder known to ldconfig?")))
 }
 
 /// Devices on which the library uses gates of its own accord: none of AMD's.

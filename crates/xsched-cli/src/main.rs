@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
     let done = cli::parse().and_then(dispatch);
     match done {
         Ok(code) => code,
-        Err(failure) => failure.report(),
+        Err(error) => failure::report(&error),
     }
 }
 

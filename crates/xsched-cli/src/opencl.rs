@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
 use crate::dl::Library;
+use crate::failure::{Error, Result};
 
 type Handle = *mut c_void;
 type Status = i32;
@@ -70,8 +71,8 @@ pub(crate) struct Device {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenCl(Library);
 
-fn check(status: Status, what: &str) -> Result<(), String> {
-    if status == 0 { Ok(()) } else { Err(format!("{what} returned {status}")) }
+fn check(status: Status, what: &str) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(Error::environment(format!("{what} returned {status}"))) }
 }
 
 impl OpenCl {
@@ -79,7 +80,7 @@ impl OpenCl {
     ///
     /// # Errors
     /// The loader's line.
-    pub(crate) fn load() -> Result<OpenCl, String> {
+    pub(crate) fn load() -> Result<OpenCl> {
         Library::open("libOpenCL.so.1").map(OpenCl)
     }
 
@@ -87,7 +88,7 @@ impl OpenCl {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn devices(self) -> Result<Vec<Device>, String> {
+    pub(crate) fn devices(self) -> Result<Vec<Device>> {
         // SAFETY: the types are those of the OpenCL specification.
         let (platforms, platform_info, device_ids, device_info) = unsafe {
             (
@@ -136,14 +137,14 @@ impl OpenCl {
     }
 }
 
-fn number<T: Default + Copy>(info: GetInfo, of: Handle, what: u32) -> Result<T, String> {
+fn number<T: Default + Copy>(info: GetInfo, of: Handle, what: u32) -> Result<T> {
     let mut value = T::default();
     // SAFETY: `value` has the size said; T is a plain number at every call.
     check(unsafe { info(of, what, size_of::<T>(), (&raw mut value).cast(), null_mut()) }, "clGetDeviceInfo")?;
     Ok(value)
 }
 
-fn text(info: GetInfo, of: Handle, what: u32) -> Result<String, String> {
+fn text(info: GetInfo, of: Handle, what: u32) -> Result<String> {
     let mut bytes = [0u8; 512];
     // SAFETY: `bytes` has the size said.
     check(unsafe { info(of, what, bytes.len(), bytes.as_mut_ptr().cast(), null_mut()) }, "an information query")?;
@@ -178,7 +179,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn new(opencl: OpenCl, device: &Device) -> Result<Spinner, String> {
+    pub(crate) fn new(opencl: OpenCl, device: &Device) -> Result<Spinner> {
         let library = opencl.0;
         // SAFETY: the types are those of the OpenCL specification.
         let (context, queue, program, build, kernel, buffer) = unsafe {
@@ -227,7 +228,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn set_iterations(&self, n: u32) -> Result<(), String> {
+    pub(crate) fn set_iterations(&self, n: u32) -> Result<()> {
         // SAFETY: the kernel is alive; a uint is what its second argument is.
         check(unsafe { (self.set_argument)(self.kernel, 1, 4, (&raw const n).cast()) }, "clSetKernelArg")
     }
@@ -236,7 +237,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn launch(&self) -> Result<(), String> {
+    pub(crate) fn launch(&self) -> Result<()> {
         // SAFETY: queue and kernel are alive; one dimension, one size each.
         let status =
             unsafe { (self.enqueue)(self.queue, self.kernel, 1, null(), &self.items, &GROUP, 0, null(), null_mut()) };
@@ -247,7 +248,7 @@ impl Spinner {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn finish(&self) -> Result<(), String> {
+    pub(crate) fn finish(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.finish)(self.queue) }, "clFinish")
     }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::failure::{Error, Result};
 use crate::folders;
 
 /// The library's file name.
@@ -14,23 +15,27 @@ const NAME: &str = "libxsched.so";
 ///
 /// # Errors
 /// One line that says what to do.
-pub(crate) fn find() -> Result<PathBuf, String> {
+pub(crate) fn find() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("XSCHED_PRELOAD").filter(|v| !v.is_empty()) {
         let path = std::path::absolute(&given).unwrap_or_else(|_| PathBuf::from(&given));
         return match path.is_file() {
             true => Ok(path),
-            false => Err(format!("XSCHED_PRELOAD names {}, which is no file; correct or unset it", path.display())),
+            false => Err(Error::environment(format!(
+                "XSCHED_PRELOAD names {}, which is no file; correct or unset it",
+                path.display()
+            ))),
         };
     }
-    let exe = std::env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
+    let exe =
+        std::env::current_exe().map_err(|e| Error::environment(format!("cannot tell where this program lies: {e}")))?;
     let folder = exe.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(NAME), folder.join("../lib/xsched").join(NAME)];
     match places.iter().find(|p| p.is_file()) {
         Some(path) => Ok(path.canonicalize().unwrap_or_else(|_| path.clone())),
-        None => Err(format!(
+        None => Err(Error::environment(format!(
             "{NAME} is not in {} and not in ../lib/xsched beside it; install it there or set XSCHED_PRELOAD to its path",
             folder.display()
-        )),
+        ))),
     }
 }
 
@@ -43,7 +48,7 @@ fn needs_link(path: &Path) -> bool {
 ///
 /// # Errors
 /// One line.
-pub(crate) fn speakable(library: &Path) -> Result<PathBuf, String> {
+pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
     if !needs_link(library) {
         return Ok(library.to_owned());
     }
@@ -60,9 +65,9 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf, String> {
     // Made under another name and moved, so that nobody ever sees it missing.
     let fresh = folder.join(format!(".libxsched-{}", std::process::id()));
     let _ = std::fs::remove_file(&fresh);
-    std::os::unix::fs::symlink(library, &fresh)
-        .and_then(|()| std::fs::rename(&fresh, &link))
-        .map_err(|e| format!("cannot make {} (for a library path with a space or colon): {e}", link.display()))?;
+    std::os::unix::fs::symlink(library, &fresh).and_then(|()| std::fs::rename(&fresh, &link)).map_err(|e| {
+        Error::environment(format!("cannot make {} (for a library path with a space or colon): {e}", link.display()))
+    })?;
     Ok(link)
 }
 

@@ -15,6 +15,7 @@ use xsched_proto::paths::Origin;
 use xsched_proto::trust;
 
 use crate::client::NotConnected;
+use crate::failure::{Error, Result};
 use crate::{client, folders, values};
 
 /// Longest wait for a daemon to answer, whoever starts it.
@@ -26,22 +27,22 @@ const STEP: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) enum NoDaemon {
     /// One may answer later.
-    Absent(String),
+    Absent(Error),
     /// What is at that socket, or may come there, is another user's: nothing may attach to it.
-    Distrusted(String),
+    Distrusted(Error),
 }
 
 impl NoDaemon {
     pub(crate) fn line(&self) -> &str {
         match self {
-            NoDaemon::Absent(line) | NoDaemon::Distrusted(line) => line,
+            NoDaemon::Absent(why) | NoDaemon::Distrusted(why) => why.line(),
         }
     }
 }
 
-impl From<String> for NoDaemon {
-    fn from(line: String) -> Self {
-        NoDaemon::Absent(line)
+impl From<Error> for NoDaemon {
+    fn from(why: Error) -> Self {
+        NoDaemon::Absent(why)
     }
 }
 
@@ -49,7 +50,7 @@ impl From<String> for NoDaemon {
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> Result<(), NoDaemon> {
+pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> std::result::Result<(), NoDaemon> {
     if origin == Origin::User {
         folders::private(socket.parent().unwrap_or(Path::new("/"))).map_err(NoDaemon::Distrusted)?;
     }
@@ -57,13 +58,14 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         Ok(_) => return Ok(()),
         Err(NotConnected::Distrusted(why)) => return Err(NoDaemon::Distrusted(why)),
         Err(NotConnected::System(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)) => {
-            return Err(format!("no permission to talk to the daemon at {}", socket.display()).into());
+            return Err(
+                Error::environment(format!("no permission to talk to the daemon at {}", socket.display())).into()
+            );
         }
         Err(NotConnected::System(e)) if origin == Origin::System => {
             let shown = socket.display();
-            return Err(
-                format!("the system's daemon at {shown} does not answer ({e}); see `systemctl status xsched`").into()
-            );
+            let why = format!("the system's daemon at {shown} does not answer ({e}); see `systemctl status xsched`");
+            return Err(Error::environment(why).into());
         }
         Err(NotConnected::System(_)) => {}
     }
@@ -71,7 +73,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         trust::check_folder(socket).map_err(NoDaemon::Distrusted)?;
     }
     let deadline = Instant::now() + PATIENCE;
-    // One starter at a time; whoever comes second finds the daemon of the first.
+    // One starter at a time: the second finds the daemon of the first.
     let Some(_lock) = lock(socket, deadline)? else { return Ok(()) };
     if client::connect(socket).is_ok() {
         return Ok(());
@@ -83,11 +85,15 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         }
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
         // Waits a step, or less when the daemon dies meanwhile.
-        if client::readable(&daemon, STEP).map_err(|e| e.to_string())? {
-            return Err(format!("the daemon ended as soon as it was started; {advice}").into());
+        if client::readable(&daemon, STEP).map_err(Error::environment)? {
+            return Err(Error::environment(format!("the daemon ended as soon as it was started; {advice}")).into());
         }
         if Instant::now() > deadline {
-            return Err(format!("the daemon did not answer within {} s; {advice}", PATIENCE.as_secs()).into());
+            return Err(Error::environment(format!(
+                "the daemon did not answer within {} s; {advice}",
+                PATIENCE.as_secs()
+            ))
+            .into());
         }
     }
 }
@@ -100,7 +106,7 @@ fn lock_path(socket: &Path) -> PathBuf {
 }
 
 /// Takes the starters' lock; none when a daemon answers before it is free.
-fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>, String> {
+fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     let path = lock_path(socket);
     let file = OpenOptions::new()
         .create(true)
@@ -109,26 +115,26 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>, String> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
         .open(&path)
-        .map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+        .map_err(|e| Error::environment(format!("cannot open {}: {e}", path.display())))?;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(format!("cannot lock {}: {e}", path.display())),
+            Err(e) => return Err(Error::environment(format!("cannot lock {}: {e}", path.display()))),
         }
         if client::connect(socket).is_ok() {
             return Ok(None);
         }
         if Instant::now() > deadline {
-            return Err(format!("somebody else holds {} but no daemon answers", path.display()));
+            return Err(Error::environment(format!("somebody else holds {} but no daemon answers", path.display())));
         }
         std::thread::sleep(STEP);
     }
 }
 
 /// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, nobody's child. Returns its pidfd.
-fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd, String> {
-    let failed = |e: std::io::Error| format!("cannot start a daemon: {e}");
+fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
+    let failed = |e: std::io::Error| Error::environment(format!("cannot start a daemon: {e}"));
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
     let tell = writer.as_raw_fd();
     let exe = std::env::current_exe().map_err(failed)?;
@@ -175,5 +181,5 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd, String> {
     Pid::from_raw(i32::from_ne_bytes(pid))
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
-        .map_err(|e| format!("the daemon ended as soon as it was started ({e})"))
+        .map_err(|e| Error::environment(format!("the daemon ended as soon as it was started ({e})")))
 }

@@ -3,51 +3,52 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use xsched_proto::Error;
 use xsched_proto::class::{self, TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_MAX, WEIGHT_MIN};
 
 /// How long a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
 
 /// A whole number within a range.
-fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64, String> {
+fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64, Error> {
     match text.parse::<u64>() {
         Ok(n) if (min..=max).contains(&n) => Ok(n),
-        _ => Err(format!("'{text}' is no {what}: use a number from {min} to {max}{unit}")),
+        _ => Err(Error::input(format!("'{text}' is no {what}: use a number from {min} to {max}{unit}"))),
     }
 }
 
 /// `--priority`.
-pub(crate) fn priority(text: &str) -> Result<i32, String> {
+pub(crate) fn priority(text: &str) -> Result<i32, Error> {
     class::parse_priority(text)
 }
 
 /// `--weight`.
-pub(crate) fn weight(text: &str) -> Result<u32, String> {
+pub(crate) fn weight(text: &str) -> Result<u32, Error> {
     number(text, "weight", WEIGHT_MIN.into(), WEIGHT_MAX.into(), "").map(|n| n as u32)
 }
 
 /// `--timeslice`, in µs.
-pub(crate) fn timeslice(text: &str) -> Result<u64, String> {
+pub(crate) fn timeslice(text: &str) -> Result<u64, Error> {
     number(text, "timeslice", TIMESLICE_MIN_US, TIMESLICE_MAX_US, " (µs)")
 }
 
 /// `--threshold`.
-pub(crate) fn threshold(text: &str) -> Result<u32, String> {
+pub(crate) fn threshold(text: &str) -> Result<u32, Error> {
     number(text, "threshold", 0, 1 << 20, " commands (0 = automatic)").map(|n| n as u32)
 }
 
 /// `--pid`.
-pub(crate) fn pid(text: &str) -> Result<u32, String> {
+pub(crate) fn pid(text: &str) -> Result<u32, Error> {
     number(text, "process id", 1, i32::MAX as u64, "").map(|n| n as u32)
 }
 
 /// `--secs`.
-pub(crate) fn seconds(text: &str) -> Result<u64, String> {
+pub(crate) fn seconds(text: &str) -> Result<u64, Error> {
     number(text, "number of seconds", 1, 86_400, "")
 }
 
 /// `--rounds`.
-pub(crate) fn rounds(text: &str) -> Result<u32, String> {
+pub(crate) fn rounds(text: &str) -> Result<u32, Error> {
     number(text, "number of rounds", 1, 1_000, "").map(|n| n as u32)
 }
 
@@ -56,13 +57,13 @@ pub(crate) fn rounds(text: &str) -> Result<u32, String> {
 pub(crate) struct Level(pub(crate) Option<u8>);
 
 /// `--level`.
-pub(crate) fn level(text: &str) -> Result<Level, String> {
+pub(crate) fn level(text: &str) -> Result<Level, Error> {
     match text.to_ascii_lowercase().as_str() {
         "auto" => Ok(Level(None)),
         "1" => Ok(Level(Some(1))),
         "2" => Ok(Level(Some(2))),
         "3" => Ok(Level(Some(3))),
-        _ => Err(format!("'{text}' is no preemption level: use auto, 1, 2 or 3")),
+        _ => Err(Error::value(text, "preemption level", "auto, 1, 2 or 3")),
     }
 }
 
@@ -71,48 +72,50 @@ pub(crate) fn level(text: &str) -> Result<Level, String> {
 pub(crate) struct IdleExit(pub(crate) Option<Duration>);
 
 /// `--idle-exit`.
-pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, String> {
+pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, Error> {
     if text.eq_ignore_ascii_case("never") {
         return Ok(IdleExit(None));
     }
     match text.parse::<u64>() {
         Ok(n) if (1..=31_536_000).contains(&n) => Ok(IdleExit(Some(Duration::from_secs(n)))),
-        _ => Err(format!("'{text}' is no idle time: use a number of seconds from 1, or never")),
+        _ => Err(Error::value(text, "idle time", "a number of seconds from 1, or never")),
     }
 }
 
 /// `--scheduler`: a file that is there.
-pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, String> {
-    let path = std::path::absolute(text).map_err(|e| format!("'{text}': {e}"))?;
-    if path.is_file() { Ok(path) } else { Err(format!("'{text}' is no file: give a shared library")) }
+pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
+    let path = std::path::absolute(text).map_err(|e| Error::input(format!("'{text}': {e}")))?;
+    if path.is_file() { Ok(path) } else { Err(Error::input(format!("'{text}' is no file: give a shared library"))) }
 }
 
 /// `--policy`: any name or alias a policy answers to; gives its own name.
-pub(crate) fn policy(text: &str) -> Result<String, String> {
-    xsched_policy::registry::find(text).map(|entry| entry.name.to_owned())
+pub(crate) fn policy(text: &str) -> Result<String, Error> {
+    xsched_policy::registry::find(text).map(|entry| entry.name.to_owned()).map_err(Error::input)
 }
 
 /// `--queue`: an XQueue as `ps` names it.
-pub(crate) fn queue(text: &str) -> Result<u64, String> {
+pub(crate) fn queue(text: &str) -> Result<u64, Error> {
     text.strip_prefix('q')
         .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
         .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| format!("'{text}' is no queue: use a name from `xsched ps --json`, such as q3"))
+        .ok_or_else(|| Error::input(format!("'{text}' is no queue: use a name from `xsched ps --json`, such as q3")))
 }
 
 /// `--job`: a name that survives an environment variable and a table.
-pub(crate) fn job(text: &str) -> Result<String, String> {
+pub(crate) fn job(text: &str) -> Result<String, Error> {
     let fine = !text.is_empty() && text.len() <= 128 && text.chars().all(|c| !c.is_control());
-    if fine { Ok(text.to_owned()) } else { Err("a job's name has 1 to 128 printable characters".to_owned()) }
+    if fine { Ok(text.to_owned()) } else { Err(Error::input("a job's name has 1 to 128 printable characters")) }
 }
 
 /// `--socket`.
-pub(crate) fn socket(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn socket(text: &str) -> Result<PathBuf, Error> {
     // sun_path holds 108 bytes and its terminating zero.
-    let path = std::path::absolute(text).map_err(|_| format!("'{text}' is no path for a socket"))?;
+    let path = std::path::absolute(text).map_err(|_| Error::input(format!("'{text}' is no path for a socket")))?;
     match path.as_os_str().len() {
         1..=107 => Ok(path),
-        n => Err(format!("'{text}' is no path for a socket: {n} bytes as an absolute path, at most 107 are possible")),
+        n => Err(Error::input(format!(
+            "'{text}' is no path for a socket: {n} bytes as an absolute path, at most 107 are possible"
+        ))),
     }
 }
 
@@ -139,7 +142,7 @@ mod tests {
         assert!(job("").is_err());
         assert!(job("a\nb").is_err());
         assert!(socket("").is_err());
-        assert!(socket(&"x".repeat(200)).unwrap_err().contains("107"));
+        assert!(socket(&"x".repeat(200)).unwrap_err().line().contains("107"));
         assert_eq!(policy("Priority").as_deref(), Ok("hpf"));
         assert!(pid("0").is_err());
     }

@@ -124,7 +124,7 @@ fn ps_policy_and_refusals() {
     let ps = said(place.xsched(&["ps", "--json"]));
     ps.quiet(0);
     let v = parse(&ps.out);
-    assert_eq!((&v["version"], &v["programs"]), (&1.into(), &serde_json::json!([])));
+    assert_eq!((&v["version"], &v["programs"]), (&2.into(), &serde_json::json!([])));
     assert_eq!(v["daemon"]["pid"], daemon.id());
     assert_eq!(v["daemon"]["policy"], "up");
     assert!(said(place.xsched(&["ps"])).out.contains("no program is attached"));

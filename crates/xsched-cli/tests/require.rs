@@ -5,7 +5,8 @@ use std::process::Command;
 
 use common::{Place, said, until};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Refusal, decode, encode};
+use xsched_proto::Error;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, decode, encode};
 
 /// A command that would end with 4, and a stand-in for the library.
 fn run(place: &Place, options: &[&str]) -> Command {
@@ -98,7 +99,7 @@ fn refusing_daemon(place: &Place, to_requests: Option<&'static str>) {
         let mut buffer = vec![0u8; MAX_PACKET];
         while let Ok(peer) = rustix::net::accept(&socket) {
             let Ok((length, _)) = rustix::net::recv(&peer, buffer.as_mut_slice(), RecvFlags::empty()) else { continue };
-            let refused = |message: &str| DaemonMsg::Refused { kind: Refusal::Environment, message: message.into() };
+            let refused = |message: &str| DaemonMsg::Refused(Error::environment(message));
             let answer = match decode::<ClientMsg>(&buffer[..length]) {
                 Ok(ClientMsg::Hello { .. }) => refused("no room for this program"),
                 _ => to_requests.map_or(DaemonMsg::End, refused),

@@ -8,6 +8,7 @@ use xsched_policy::{GroupId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
 
+use crate::Error;
 use crate::config::Config;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
@@ -90,7 +91,7 @@ impl Client {
         parts: (ClientSegment, OwnedFd, OwnedFd),
         config: &Config,
         limit: i32,
-    ) -> Result<Client, String> {
+    ) -> Result<Client, Error> {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
         let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
@@ -172,7 +173,7 @@ fn clamp(priority: i32, ceiling: i32) -> i32 {
     priority.clamp(class::PRIORITY_MIN, ceiling)
 }
 
-fn check(options: &ProgramOptions) -> Result<(), String> {
+fn check(options: &ProgramOptions) -> Result<(), Error> {
     check_hint(options.priority, options.weight, options.timeslice_us, options.level)?;
     match &options.job {
         Some(job) => check_name(job, "job"),
@@ -186,14 +187,16 @@ pub(crate) fn check_hint(
     weight: Option<u32>,
     timeslice_us: Option<u64>,
     level: Option<u8>,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     if let Some(p) = priority
         && !(class::PRIORITY_MIN..=class::PRIORITY_MAX).contains(&p)
     {
-        return Err(format!("'{p}' is no priority: use {}", class::PRIORITY_HELP));
+        return Err(Error::input(format!("'{p}' is no priority: use {}", class::PRIORITY_HELP)));
     }
     let range = |what: &str, n: Option<u64>, min: u64, max: u64| match n {
-        Some(n) if !(min..=max).contains(&n) => Err(format!("{what} {n} is out of range: use {min} to {max}")),
+        Some(n) if !(min..=max).contains(&n) => {
+            Err(Error::input(format!("{what} {n} is out of range: use {min} to {max}")))
+        }
         _ => Ok(()),
     };
     range("weight", weight.map(u64::from), class::WEIGHT_MIN.into(), class::WEIGHT_MAX.into())?;
@@ -201,9 +204,9 @@ pub(crate) fn check_hint(
     range("level", level.map(u64::from), 1, 3)
 }
 
-pub(crate) fn check_name(name: &str, what: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str, what: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > NAME_MAX_BYTES || name.chars().any(char::is_control) {
-        return Err(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes and no control characters"));
+        return Err(Error::input(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes and no control characters")));
     }
     Ok(())
 }

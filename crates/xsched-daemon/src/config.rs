@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
-use xsched_policy::ClassRule;
+use xsched_policy::{ClassRule, registry};
 use xsched_proto::class::{self, Class};
 
 use crate::{Error, container};
@@ -149,6 +149,8 @@ struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Weight(u32);
 struct Budget(u32);
+
+const CLASSES: &str = "low, normal, high, realtime or system";
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quantum(u64);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,11 +179,11 @@ impl<'de> Deserialize<'de> for Ceiling {
 
 impl<'de> Deserialize<'de> for ClassName {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        scalar(d, "low, normal, high, realtime or system", |text| match text.parse::<i32>() {
-            Ok(_) => Err(format!("'{text}' is no class: use low, normal, high, realtime or system")),
+        scalar(d, CLASSES, |text| match text.parse::<i32>() {
+            Ok(_) => Err(Error::value(text, "class", CLASSES)),
             Err(_) => class::parse_priority(text)
                 .map(|p| ClassName(Class::of(p)))
-                .map_err(|_| format!("'{text}' is no class: use low, normal, high, realtime or system")),
+                .map_err(|_| Error::value(text, "class", CLASSES)),
         })
     }
 }
@@ -218,7 +220,7 @@ impl<'de> Deserialize<'de> for Percent {
 impl<'de> Deserialize<'de> for PolicyName {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         scalar(d, "a policy's name", |text| {
-            xsched_policy::registry::find(text).map(|entry| PolicyName(entry.name.to_owned()))
+            registry::find(text).map(|entry| PolicyName(entry.name.to_owned())).map_err(Error::input)
         })
     }
 }
@@ -232,7 +234,7 @@ impl<'de> Deserialize<'de> for User {
 fn number<'de, D: Deserializer<'de>>(d: D, min: u32, max: u32) -> Result<u32, D::Error> {
     scalar(d, "a number", |text| match text.parse::<u32>() {
         Ok(n) if (min..=max).contains(&n) => Ok(n),
-        _ => Err(format!("'{text}' is out of range: use a number from {min} to {max}")),
+        _ => Err(Error::input(format!("'{text}' is out of range: use a number from {min} to {max}"))),
     })
 }
 
@@ -240,7 +242,7 @@ fn number<'de, D: Deserializer<'de>>(d: D, min: u32, max: u32) -> Result<u32, D:
 fn scalar<'de, D: Deserializer<'de>, T>(
     d: D,
     accepted: &'static str,
-    parse: impl Fn(&str) -> Result<T, String>,
+    parse: impl Fn(&str) -> Result<T, Error>,
 ) -> Result<T, D::Error> {
     struct Scalar(&'static str);
     impl Visitor<'_> for Scalar {
@@ -260,7 +262,7 @@ fn scalar<'de, D: Deserializer<'de>, T>(
 }
 
 /// Name or number to user id, from /etc/passwd; users from elsewhere are given by number.
-fn user_id(text: &str) -> Result<u32, String> {
+fn user_id(text: &str) -> Result<u32, Error> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
@@ -269,7 +271,9 @@ fn user_id(text: &str) -> Result<u32, String> {
         let mut fields = line.split(':');
         (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok())?
     });
-    found.ok_or_else(|| format!("there is no user '{text}' in /etc/passwd: use a name from there, or a user id"))
+    found.ok_or_else(|| {
+        Error::input(format!("there is no user '{text}' in /etc/passwd: use a name from there, or a user id"))
+    })
 }
 
 impl Config {

@@ -8,9 +8,10 @@ use xsched_proto::class::Class;
 use xsched_proto::segment::{gate, state};
 use xsched_proto::wire::{
     ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueDomain,
-    QueueInfo, Refusal, Request, Target, Unscheduled,
+    QueueInfo, Request, Target, Unscheduled,
 };
 
+use crate::Error;
 use crate::client::{Client, check_hint};
 use crate::scheduler;
 use crate::server::{Role, Server};
@@ -31,7 +32,6 @@ pub(crate) struct Question {
 }
 
 /// Why not, and whose fault it is.
-pub(crate) type Refused = (Refusal, String);
 
 /// What a hint changes.
 #[derive(Clone, Copy)]
@@ -53,17 +53,17 @@ impl Server {
         } else {
             let line =
                 format!("the daemon speaks protocol {PROTOCOL_VERSION}, this command {version}: install one version");
-            Err((Refusal::Environment, line))
+            Err(Error::environment(line))
         };
         match done {
             Ok(true) => self.send(id, &DaemonMsg::End, &[]),
             Ok(false) => (),
-            Err((kind, message)) => self.refuse(id, kind, message),
+            Err(why) => self.refuse(id, why),
         }
     }
 
     /// Whether the answer is complete.
-    fn answer(&mut self, id: u64, request: Request) -> Result<bool, Refused> {
+    fn answer(&mut self, id: u64, request: Request) -> Result<bool, Error> {
         let uid = self.conns.get(&id).map_or(u32::MAX, |c| c.uid);
         match request {
             Request::Ps => self.ps(id, uid),
@@ -73,18 +73,18 @@ impl Server {
                 let asks = registry::find(&name).is_ok_and(|entry| entry.name == scheduler::POLICY);
                 if asks && self.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
-                    return Err((Refusal::Environment, why.into()));
+                    return Err(Error::environment(why));
                 }
                 let now_us = self.now_us();
                 let set = self.gatekeeper.set_policy(now_us, &name);
-                set.map_err(|e| (Refusal::BadRequest, e))?;
+                set.map_err(Error::input)?;
                 for id in self.groups.keys().copied().collect::<Vec<_>>() {
                     self.publish_level(id);
                 }
                 self.act();
             }
             Request::Hint { target, priority, weight, timeslice_us, level, threshold } => {
-                check_hint(priority, weight, timeslice_us, level).map_err(|e| (Refusal::BadRequest, e))?;
+                check_hint(priority, weight, timeslice_us, level)?;
                 self.hint(uid, target, Changes { priority, weight, timeslice_us, level, threshold })?;
             }
             Request::Suspend { pid } => self.hold(uid, pid, true)?,
@@ -105,26 +105,26 @@ impl Server {
         Ok(true)
     }
 
-    fn operators_only(&self, uid: u32, what: &str) -> Result<(), Refused> {
+    fn operators_only(&self, uid: u32, what: &str) -> Result<(), Error> {
         if uid == 0 || uid == rustix::process::geteuid().as_raw() {
             return Ok(());
         }
-        Err((Refusal::Environment, format!("only root and the daemon's own user may {what}")))
+        Err(Error::environment(format!("only root and the daemon's own user may {what}")))
     }
 
     /// Connections of the process, which the user may control.
-    fn clients_of(&self, uid: u32, pid: u32) -> Result<Vec<u64>, Refused> {
+    fn clients_of(&self, uid: u32, pid: u32) -> Result<Vec<u64>, Error> {
         let is = |c: &Client| c.peer.pid == pid && may(uid, c);
         let found: Vec<u64> =
             self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
         if found.is_empty() {
             // The same words whether it is another user's or nobody's.
-            return Err((Refusal::Environment, format!("no process {pid} of yours is attached: see xsched ps")));
+            return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
         Ok(found)
     }
 
-    fn hold(&mut self, uid: u32, pid: u32, hold: bool) -> Result<(), Refused> {
+    fn hold(&mut self, uid: u32, pid: u32, hold: bool) -> Result<(), Error> {
         for conn in self.clients_of(uid, pid)? {
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
             client.held = hold;
@@ -134,11 +134,11 @@ impl Server {
         Ok(())
     }
 
-    fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<(), Refused> {
+    fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<(), Error> {
         let limit = self.limit(uid);
         let too_high = |limit: i32| {
             let class = Class::of(limit);
-            (Refusal::Environment, format!("not allowed: your limit is class {class} (priority {limit})"))
+            Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
         };
         if changes.priority.is_some_and(|p| p > limit) {
             return Err(too_high(limit));
@@ -161,7 +161,7 @@ impl Server {
                     Some((*conn, *slot, q.group))
                 });
                 let Some((conn, slot, group)) = found else {
-                    return Err((Refusal::Environment, format!("you have no queue q{queue}: see xsched ps")));
+                    return Err(Error::environment(format!("you have no queue q{queue}: see xsched ps")));
                 };
                 if let Some(allowed) =
                     self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0)
@@ -348,7 +348,7 @@ impl Server {
         token: u64,
         more: bool,
         lines: Vec<Described>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         let Some(at) = self.questions.iter().position(|q| q.token == token && q.asked == conn) else {
             // Too late, or the one who asked is gone. A token that was never given is not worth a fight either.
             return Ok(());
@@ -365,14 +365,14 @@ impl Server {
     pub(crate) fn time_out_questions(&mut self) {
         while let Some(at) = self.questions.iter().position(|q| q.until_ns <= self.now_ns) {
             let q = self.questions.swap_remove(at);
-            self.refuse(q.asker, Refusal::Environment, format!("process {} did not answer within 1 s", q.pid));
+            self.refuse(q.asker, Error::environment(format!("process {} did not answer within 1 s", q.pid)));
         }
     }
 
     pub(crate) fn questions_of_the_dead(&mut self, conn: u64) {
         while let Some(at) = self.questions.iter().position(|q| q.asked == conn) {
             let q = self.questions.swap_remove(at);
-            self.refuse(q.asker, Refusal::Environment, format!("process {} ended before it answered", q.pid));
+            self.refuse(q.asker, Error::environment(format!("process {} ended before it answered", q.pid)));
         }
     }
 }

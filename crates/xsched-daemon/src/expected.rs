@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
-use xsched_proto::wire::{DaemonMsg, MpsWish, Platform, Refusal, Share};
+use xsched_proto::wire::{DaemonMsg, MpsWish, Platform, Share};
 
+use crate::Error;
 use crate::client::{Client, check_name};
-use crate::control::Refused;
 use crate::long_kernels;
 use crate::mps::Private;
 use crate::server::{EXPECTED, Server, kind};
@@ -37,10 +37,10 @@ impl Server {
         job: String,
         program: String,
         wish: Option<MpsWish>,
-    ) -> Result<(), Refused> {
-        let environment = |line: &str| (Refusal::Environment, line.to_owned());
+    ) -> Result<(), Error> {
+        let environment = |line: &str| Error::environment(line);
         let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| environment("it is gone"))?;
-        check_name(&job, "job").map_err(|e| (Refusal::BadRequest, e))?;
+        check_name(&job, "job")?;
         let program = long_kernels::key(uid, &program);
         let us = rustix::process::geteuid().as_raw();
         if us != 0 && uid != us && uid != 0 {
@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Which MPS daemon a program shall use, or why none.
-    fn share(&mut self, uid: u32, program: &str, wish: MpsWish) -> Result<DaemonMsg, Refused> {
+    fn share(&mut self, uid: u32, program: &str, wish: MpsWish) -> Result<DaemonMsg, Error> {
         let own = |mps: &Option<Private>| mps.as_ref().filter(|m| m.alive()).map(|m| m.pipe().to_owned());
         let pipe = wish.running.or_else(|| own(&self.mps));
         let warning = self.long_kernels.of(program).map(|us| {
@@ -97,13 +97,13 @@ impl Server {
             return Ok(DaemonMsg::Mps { pipe, warning });
         }
         if !wish.start {
-            return Err((Refusal::Environment, "no MPS daemon runs".to_owned()));
+            return Err(Error::environment("no MPS daemon runs"));
         }
         if uid != rustix::process::geteuid().as_raw() {
             let line = "the daemon starts an MPS daemon for its own user only; start nvidia-cuda-mps-control yourself";
-            return Err((Refusal::Environment, line.to_owned()));
+            return Err(Error::environment(line));
         }
-        let started = Private::start(self.listener.path()).map_err(|line| (Refusal::Environment, line))?;
+        let started = Private::start(self.listener.path()).map_err(|line| Error::environment(line))?;
         let pipe = started.pipe().to_owned();
         // One that died is not worth ending.
         self.mps = Some(started);
@@ -138,7 +138,7 @@ impl Server {
         let program = expected.program.clone();
         match self.long_kernels.note(&program, longest_us) {
             Ok(()) => (),
-            Err(e) => self.log(&e),
+            Err(e) => self.log(&e.to_string()),
         }
     }
 

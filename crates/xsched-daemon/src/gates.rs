@@ -6,6 +6,7 @@ use xsched_gatekeeper::{Change, UnknownState};
 use xsched_policy::{Event, GroupId};
 use xsched_proto::wire::{DaemonMsg, SIDE_BY_SIDE};
 
+use crate::Error;
 use crate::long_kernels;
 use crate::server::Server;
 
@@ -16,7 +17,7 @@ impl Server {
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
         for &id in &client.groups {
             if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.inherited_priority(lent)) {
-                self.doomed.push((conn, Some("its state word makes no sense".into())));
+                self.doomed.push((conn, Some(Error::input("its state word makes no sense"))));
             }
         }
         self.find_too_long(now_us);

@@ -29,6 +29,7 @@ mod socket;
 mod timeslices;
 
 pub use config::MpsConfig;
+pub use xsched_proto::Error;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,35 +53,6 @@ pub struct Options {
     /// Seed of whatever a policy does at random.
     pub seed: u64,
 }
-
-/// Why a daemon could not run; displays as one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// Bad configuration or an unknown policy.
-    Input(String),
-    /// The machine or its state does not allow it.
-    Environment(String),
-}
-
-impl Error {
-    /// 2 = bad input, 3 = environment.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Error::Input(_) => 2,
-            Error::Environment(_) => 3,
-        }
-    }
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::Input(line) | Error::Environment(line) => f.write_str(line),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough.
 ///

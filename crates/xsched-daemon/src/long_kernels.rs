@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// Longer than this is too long, in µs.
 pub(crate) const LONG_US: u64 = 2_000;
 /// Programs remembered; more are not worth a list.
@@ -60,7 +62,7 @@ impl LongKernels {
     ///
     /// # Errors
     /// When it will be forgotten with this daemon, in one line.
-    pub(crate) fn note(&mut self, key: &str, longest_us: u64) -> Result<(), String> {
+    pub(crate) fn note(&mut self, key: &str, longest_us: u64) -> Result<(), Error> {
         let known = self.of(key);
         let full = known.is_none() && self.known.longest_us.len() >= PROGRAMS_MAX;
         // A little longer than before is no news.
@@ -69,7 +71,7 @@ impl LongKernels {
         }
         self.known.longest_us.insert(key.to_owned(), longest_us);
         let Some(file) = &self.file else { return Ok(()) };
-        self.write(file).map_err(|e| format!("cannot write {}: {e}", file.display()))
+        self.write(file).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
     }
 
     fn write(&self, file: &Path) -> std::io::Result<()> {

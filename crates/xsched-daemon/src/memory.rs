@@ -13,6 +13,8 @@ use xsched_proto::segment::{
     COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, device_place,
 };
 
+use crate::Error;
+
 /// A file mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
     at: NonNull<T>,
@@ -49,25 +51,27 @@ pub(crate) struct ClientSegment(Mapping<Segment>);
 
 impl ClientSegment {
     /// Maps a segment after checking that it is one and that it will stay one.
-    pub(crate) fn new(file: &OwnedFd) -> Result<ClientSegment, String> {
+    pub(crate) fn new(file: &OwnedFd) -> Result<ClientSegment, Error> {
         // Without these seals the file could be cut short under us: SIGBUS.
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| "its segment is no memfd".to_owned())?;
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Error::input("its segment is no memfd"))?;
         if seals.difference(SealFlags::EXEC) != wanted {
-            return Err("its segment is not sealed as it should be".into());
+            return Err(Error::input("its segment is not sealed as it should be"));
         }
         // A first touch of a huge page fails where none is left: SIGBUS.
-        let system = rustix::fs::fstatfs(file).map_err(|e| format!("its segment cannot be looked at: {e}"))?;
+        let system =
+            rustix::fs::fstatfs(file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?;
         if system.f_type == libc::HUGETLBFS_MAGIC {
-            return Err("its segment is made of huge pages".into());
+            return Err(Error::input("its segment is made of huge pages"));
         }
-        let size = rustix::fs::fstat(file).map_err(|e| format!("its segment cannot be looked at: {e}"))?.st_size;
+        let size =
+            rustix::fs::fstat(file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?.st_size;
         if size as u64 != SEGMENT_BYTES as u64 {
-            return Err(format!("its segment has {size} bytes instead of {SEGMENT_BYTES}"));
+            return Err(Error::input(format!("its segment has {size} bytes instead of {SEGMENT_BYTES}")));
         }
         // SAFETY: the size was checked, the seals keep it; a segment is made of atomics and padding.
         let mapping: Mapping<Segment> =
-            unsafe { Mapping::new(file) }.map_err(|e| format!("its segment cannot be mapped: {e}"))?;
+            unsafe { Mapping::new(file) }.map_err(|e| Error::input(format!("its segment cannot be mapped: {e}")))?;
         let segment = ClientSegment(mapping);
         let header = &segment.get().header;
         let sizes = [GROUPS, QUEUES, COUNTERS].map(|n| n as u32);
@@ -75,7 +79,7 @@ impl ClientSegment {
             || header.version.load(Relaxed) != xsched_proto::PROTOCOL_VERSION
             || header.sizes.each_ref().map(|s| s.load(Relaxed)) != sizes
         {
-            return Err("its segment has another layout".into());
+            return Err(Error::input("its segment has another layout"));
         }
         Ok(segment)
     }

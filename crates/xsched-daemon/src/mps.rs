@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::Error;
+
 /// The variable that names the pipe directory.
 pub const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 /// Where that is without the variable.
@@ -61,12 +63,12 @@ pub(crate) struct Private {
 
 impl Private {
     /// Starts one; it answers soon after.
-    pub(crate) fn start(socket: &Path) -> Result<Private, String> {
+    pub(crate) fn start(socket: &Path) -> Result<Private, Error> {
         let mut all = socket.as_os_str().to_owned();
         all.push(".mps");
         let all = PathBuf::from(all);
         clear(&all);
-        let fail = |what: &str, e: &dyn std::fmt::Display| format!("cannot {what}: {e}");
+        let fail = |what: &str, e: &dyn std::fmt::Display| Error::environment(format!("cannot {what}: {e}"));
         let folder = all.join(format!("{}-{}", std::process::id(), crate::server::now_ns()));
         let (pipe, log) = (folder.join("pipe"), folder.join("log"));
         for folder in [&pipe, &log] {
@@ -78,9 +80,9 @@ impl Private {
         let mut command = control(&pipe);
         command.arg("-f").env("CUDA_MPS_LOG_DIRECTORY", &log).stdout(output).stderr(errors);
         let mut control = command.spawn().map_err(|e| match e.kind() {
-            ErrorKind::NotFound => format!(
+            ErrorKind::NotFound => Error::environment(format!(
                 "{CONTROL} is not in the daemon's PATH: install NVIDIA's compute utilities, or use time sharing"
-            ),
+            )),
             _ => fail(&format!("start {CONTROL}"), &e),
         })?;
         let pidfd = Pid::from_raw(control.id().cast_signed())
@@ -92,7 +94,7 @@ impl Private {
             _ => {
                 let _ = control.kill();
                 let _ = control.wait();
-                Err(format!("{CONTROL} cannot be watched, or its folder's name is not UTF-8"))
+                Err(Error::environment(format!("{CONTROL} cannot be watched, or its folder's name is not UTF-8")))
             }
         }
     }

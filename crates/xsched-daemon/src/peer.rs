@@ -4,6 +4,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 
+use crate::Error;
+
 /// Longest path kept of an executable or cgroup, in bytes.
 const PATH_MAX_BYTES: usize = 4096;
 
@@ -17,15 +19,17 @@ pub(crate) struct Peer {
 }
 
 /// Checks that `pidfd` is the process that connected, and reads what rules ask about.
-pub(crate) fn identify(pid: u32, uid: u32, pidfd: &OwnedFd) -> Result<Peer, String> {
+pub(crate) fn identify(pid: u32, uid: u32, pidfd: &OwnedFd) -> Result<Peer, Error> {
     if pid == 0 {
-        return Err("its process cannot be seen from here (another pid namespace)".into());
+        return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));
     }
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap_or_default();
     let shown = info.lines().find_map(|l| l.strip_prefix("Pid:")?.trim().parse::<i64>().ok());
     match shown {
-        None => return Err("the descriptor of its process is no pidfd".into()),
-        Some(shown) if shown != i64::from(pid) => return Err("the descriptor of its process is another's".into()),
+        None => return Err(Error::environment("the descriptor of its process is no pidfd")),
+        Some(shown) if shown != i64::from(pid) => {
+            return Err(Error::environment("the descriptor of its process is another's"));
+        }
         Some(_) => (),
     }
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
@@ -33,7 +37,7 @@ pub(crate) fn identify(pid: u32, uid: u32, pidfd: &OwnedFd) -> Result<Peer, Stri
     let cgroup = cgroup.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("").to_owned();
     // Alive after the reading: then it was the one read about, for a pid is not given away while its process lives.
     if !alive(pidfd) {
-        return Err("its process has ended".into());
+        return Err(Error::environment("its process has ended"));
     }
     Ok(Peer { pid, uid, exe: cut(exe.unwrap_or_default()), cgroup: cut(cgroup) })
 }

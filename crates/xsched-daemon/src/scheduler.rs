@@ -67,13 +67,13 @@ impl Host {
     }
 
     /// One message; none = nothing there. An error = it is gone, or speaks nonsense.
-    fn receive(&self) -> Result<Option<FromHost>, String> {
+    fn receive(&self) -> Result<Option<FromHost>, Error> {
         let mut buffer = vec![0; MAX_PACKET];
         match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => Err(ENDED.into()),
+            Ok((_, 0)) => Err(Error::environment(ENDED)),
             Ok((_, length)) => decode(&buffer[..length]).map(Some),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(_) => Err(ENDED.into()),
+            Err(_) => Err(Error::environment(ENDED)),
         }
     }
 
@@ -146,7 +146,7 @@ impl Server {
                     self.event(Event::Answer { device, answer: Answer { number, run, again_in_us } });
                 }
                 Ok(Some(_)) => return self.scheduler_failed("it speaks out of turn"),
-                Err(why) => return self.scheduler_failed(&why),
+                Err(why) => return self.scheduler_failed(&why.to_string()),
             }
         }
     }

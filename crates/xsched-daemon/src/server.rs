@@ -14,7 +14,7 @@ use rustix::time::{
 use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::{Arbiter, Event, GroupId, LOOK_US};
 use xsched_proto::trust;
-use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Refusal};
+use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
 
 use crate::client::{Client, Group};
 use crate::closer::{self, Closer};
@@ -66,7 +66,7 @@ pub(crate) struct Server {
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections to end after the current event, and why if it is their fault.
-    pub(crate) doomed: Vec<(u64, Option<String>)>,
+    pub(crate) doomed: Vec<(u64, Option<Error>)>,
     /// Programs that were announced, by number.
     pub(crate) expected: HashMap<u64, Expected>,
     /// Those whose kernels are too long for MPS.
@@ -148,7 +148,7 @@ impl Server {
             return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
         }
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
-        let mut arbiter = Arbiter::new(policy, options.seed).map_err(Error::Input)?;
+        let mut arbiter = Arbiter::new(policy, options.seed).map_err(Error::input)?;
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
         let listener = Listener::new(&options.socket)?;
@@ -332,9 +332,11 @@ impl Server {
             match socket::receive(&conn.socket, buffer, conn.uid, &self.closer, wanted) {
                 Received::Nothing => return,
                 Received::HangUp => return self.doomed.push((id, None)),
-                Received::TooMuch => return self.doomed.push((id, Some("its message is too large".into()))),
+                Received::TooMuch => return self.doomed.push((id, Some(Error::input("its message is too large")))),
                 Received::Unwanted => {
-                    return self.doomed.push((id, Some("its message carries descriptors for no purpose".into())));
+                    return self
+                        .doomed
+                        .push((id, Some(Error::input("its message carries descriptors for no purpose"))));
                 }
                 Received::Packet(len, fds) => {
                     let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
@@ -350,11 +352,11 @@ impl Server {
     }
 
     /// Takes one message. An error is the sender's fault and ends its connection.
-    fn message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), String> {
+    fn message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), Error> {
         if !fds.is_empty() && !matches!(message, ClientMsg::Hello { .. }) {
-            return Err("its message carries descriptors for no purpose".into());
+            return Err(Error::input("its message carries descriptors for no purpose"));
         }
-        let conn = self.conns.get(&id).ok_or("it is gone")?;
+        let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         match (&conn.role, message) {
             (Role::Unknown, ClientMsg::Hello { version, options }) => self.hello(id, version, options, fds),
             (Role::Unknown | Role::Command, ClientMsg::Control { version, request }) => {
@@ -362,7 +364,7 @@ impl Server {
                 Ok(())
             }
             (Role::Client(_), message) => self.client_message(id, message),
-            _ => Err("its messages come in an order that makes no sense".into()),
+            _ => Err(Error::input("its messages come in an order that makes no sense")),
         }
     }
 
@@ -371,7 +373,7 @@ impl Server {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let packet = match wire::encode(message) {
             Ok(packet) => packet,
-            Err(e) => return self.log(&e),
+            Err(e) => return self.log(&e.to_string()),
         };
         if conn.out.is_empty() {
             match socket::send(&conn.socket, &packet, fds) {
@@ -384,7 +386,7 @@ impl Server {
         let bytes = packet.len() + KEPT_BYTES;
         // Descriptors are not kept: they come with the first message, for which there is room.
         if conn.out_bytes + bytes > most || !fds.is_empty() {
-            return self.doomed.push((id, Some("it does not read its messages".into())));
+            return self.doomed.push((id, Some(Error::input("it does not read its messages"))));
         }
         conn.out_bytes += bytes;
         conn.out.push_back(packet);
@@ -393,8 +395,8 @@ impl Server {
         }
     }
 
-    pub(crate) fn refuse(&mut self, id: u64, kind: Refusal, message: String) {
-        self.send(id, &DaemonMsg::Refused { kind, message }, &[]);
+    pub(crate) fn refuse(&mut self, id: u64, why: Error) {
+        self.send(id, &DaemonMsg::Refused(why), &[]);
     }
 
     fn flush(&mut self, id: u64) {
@@ -429,7 +431,7 @@ impl Server {
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
                 self.log(&format!("dropped process {}: {fault}", conn.pid));
-                let refused = DaemonMsg::Refused { kind: Refusal::BadRequest, message: fault };
+                let refused = DaemonMsg::Refused(fault);
                 if let Ok(packet) = wire::encode(&refused) {
                     let _ = socket::send(&conn.socket, &packet, &[]);
                 }

@@ -8,8 +8,9 @@ use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{GROUPS, QUEUES};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, Refusal, SIDE_BY_SIDE};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, SIDE_BY_SIDE};
 
+use crate::Error;
 use crate::client::{Client, Group, Queue, check_name};
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
@@ -23,26 +24,26 @@ impl Server {
         if uid == 0 || uid == us { PRIORITY_MAX } else { self.config.limit(uid) }
     }
 
-    pub(crate) fn hello(&mut self, id: u64, version: u32, options: ProgramOptions, fds: Passed) -> Result<(), String> {
-        let conn = self.conns.get(&id).ok_or("it is gone")?;
+    pub(crate) fn hello(&mut self, id: u64, version: u32, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
+        let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         let (pid, uid) = (conn.pid, conn.uid);
         if version != PROTOCOL_VERSION {
             let line =
                 format!("the daemon speaks protocol {PROTOCOL_VERSION}, the program {version}: install one version");
-            self.refuse(id, Refusal::Environment, line);
+            self.refuse(id, Error::Environment(line));
             self.doomed.push((id, None));
             return Ok(());
         }
         let us = rustix::process::geteuid().as_raw();
         if us != 0 && uid != us && uid != 0 {
-            self.refuse(id, Refusal::Environment, "this daemon serves another user".into());
+            self.refuse(id, Error::environment("this daemon serves another user"));
             self.doomed.push((id, None));
             return Ok(());
         }
         let [segment, eventfd, pidfd] = fds.take()?;
         let peer = peer::identify(pid, uid, &pidfd)?;
         if !peer::is_eventfd(&eventfd) {
-            return Err("the descriptor to wake the daemon is no eventfd".into());
+            return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
@@ -51,32 +52,39 @@ impl Server {
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
         let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
-        wake.and(death).map_err(|e| format!("its descriptors cannot be watched: {e}"))?;
+        wake.and(death).map_err(|e| Error::input(format!("its descriptors cannot be watched: {e}")))?;
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Client(Box::new(client));
         }
-        let page = self.heartbeat.file().try_clone().map_err(|e| format!("the heartbeat page cannot be sent: {e}"))?;
+        let page = self
+            .heartbeat
+            .file()
+            .try_clone()
+            .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
         self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority }, &[page.as_fd()]);
         Ok(())
     }
 
-    pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), String> {
+    pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels } => {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
-                    return Err("it asks for a priority out of range".into());
+                    return Err(Error::input("it asks for a priority out of range"));
                 }
                 self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, system, ..group });
                 Ok(())
             }
             ClientMsg::Levels { slot, levels } => {
-                let id = self.group_at(id, slot).ok_or("it tells the levels of a group that it does not have")?;
+                let id = self
+                    .group_at(id, slot)
+                    .ok_or_else(|| Error::input("it tells the levels of a group that it does not have"))?;
                 self.set_levels(id, levels);
                 Ok(())
             }
             ClientMsg::GroupRemove { slot } => {
-                let group = self.group_at(id, slot).ok_or("it removes a group that it does not have")?;
+                let group =
+                    self.group_at(id, slot).ok_or_else(|| Error::input("it removes a group that it does not have"))?;
                 self.note_kernels(id);
                 if let Some(client) = self.conns.get_mut(&id).and_then(|c| c.client_mut()) {
                     client.groups.retain(|g| *g != group);
@@ -86,23 +94,26 @@ impl Server {
             }
             ClientMsg::QueueAdd { slot, group } => {
                 if usize::from(slot) >= QUEUES {
-                    return Err(format!("it adds a queue in slot {slot} of {QUEUES}"));
+                    return Err(Error::input(format!("it adds a queue in slot {slot} of {QUEUES}")));
                 }
-                self.group_at(id, group).ok_or("it adds a queue to a group that it does not have")?;
+                self.group_at(id, group)
+                    .ok_or_else(|| Error::input("it adds a queue to a group that it does not have"))?;
                 let fresh = self.next_id();
-                let client = self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or("it is gone")?;
+                let client =
+                    self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
                 // Told again, a queue has moved to another group.
                 let queue = client.queues.entry(slot).or_insert(Queue { id: fresh, group });
                 queue.group = group;
                 Ok(())
             }
             ClientMsg::QueueRemove { slot } => {
-                let client = self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or("it is gone")?;
-                client.queues.remove(&slot).ok_or("it removes a queue that it does not have")?;
+                let client =
+                    self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
+                client.queues.remove(&slot).ok_or_else(|| Error::input("it removes a queue that it does not have"))?;
                 Ok(())
             }
             ClientMsg::Description { token, more, lines } => self.description(id, token, more, lines),
-            ClientMsg::Hello { .. } | ClientMsg::Control { .. } => Err("it has introduced itself before".into()),
+            ClientMsg::Hello { .. } | ClientMsg::Control { .. } => Err(Error::input("it has introduced itself before")),
         }
     }
 
@@ -111,15 +122,15 @@ impl Server {
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
 
-    fn new_group(&self, conn: u64, slot: u16, device: String, platform: Platform, levels: u8) -> Result<Group, String> {
+    fn new_group(&self, conn: u64, slot: u16, device: String, platform: Platform, levels: u8) -> Result<Group, Error> {
         if usize::from(slot) >= GROUPS {
-            return Err(format!("it adds a group in slot {slot} of {GROUPS}"));
+            return Err(Error::input(format!("it adds a group in slot {slot} of {GROUPS}")));
         }
         if self.group_at(conn, slot).is_some() {
-            return Err(format!("it adds a group in slot {slot}, which is taken"));
+            return Err(Error::input(format!("it adds a group in slot {slot}, which is taken")));
         }
         check_name(&device, "device key")?;
-        let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or("it is gone")?;
+        let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or_else(|| Error::input("it is gone"))?;
         Ok(Group {
             conn,
             words: GroupWords::new(client.segment.clone(), slot),

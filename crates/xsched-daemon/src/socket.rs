@@ -175,12 +175,13 @@ impl Passed {
     }
 
     /// The three that a client introduces itself with, each of a kind that never blocks.
-    pub(crate) fn take(mut self) -> Result<[OwnedFd; 3], String> {
+    pub(crate) fn take(mut self) -> Result<[OwnedFd; 3], Error> {
         if !self.fds.iter().all(harmless) {
-            return Err("a descriptor is no memfd, eventfd or pidfd".into());
+            return Err(Error::input("a descriptor is no memfd, eventfd or pidfd"));
         }
         let fds = std::mem::take(&mut self.fds);
-        <[OwnedFd; 3]>::try_from(fds).map_err(|fds| format!("it sent {} descriptors instead of 3", fds.len()))
+        <[OwnedFd; 3]>::try_from(fds)
+            .map_err(|fds| Error::input(format!("it sent {} descriptors instead of 3", fds.len())))
     }
 }
 

@@ -6,9 +6,10 @@ mod support;
 use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Daemon, receive, until};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, MpsWish, Platform, Refusal, Request, Share};
+use xsched_proto::Error;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, MpsWish, Platform, Request, Share};
 
-fn announce(daemon: &Daemon, job: &str, mps: Option<MpsWish>) -> Result<Option<String>, (Refusal, String)> {
+fn announce(daemon: &Daemon, job: &str, mps: Option<MpsWish>) -> Result<Option<String>, Error> {
     let answer = daemon.ask(Request::Announce { job: job.into(), program: "p".into(), mps })?;
     Ok(answer.into_iter().find_map(|part| match part {
         DaemonMsg::Mps { pipe, .. } => Some(pipe),
@@ -92,8 +93,7 @@ fn a_program_with_long_kernels_is_kept_to_time_sharing_from_its_next_start() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let daemon = Daemon::start();
-    assert_eq!(announce(&daemon, "a\nb", None).unwrap_err().0, Refusal::BadRequest);
+    assert_eq!(announce(&daemon, "a\nb", None).unwrap_err().exit_code(), 2);
     let nothing = MpsWish { running: None, start: false, if_pays: false };
-    let (kind, line) = announce(&daemon, "j", Some(nothing)).unwrap_err();
-    assert_eq!((kind, line.as_str()), (Refusal::Environment, "no MPS daemon runs"));
+    assert_eq!(announce(&daemon, "j", Some(nothing)).unwrap_err(), Error::environment("no MPS daemon runs"));
 }

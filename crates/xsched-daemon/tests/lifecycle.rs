@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use support::{Client, Daemon, PATIENCE, connect, options, receive, send, until};
 use xsched_daemon::{Options, run};
+use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Refusal, Request};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Request};
 
 #[test]
 fn it_ends_when_told_and_leaves_nothing_behind_and_opens_every_gate() {
@@ -147,18 +148,19 @@ fn a_question_is_passed_on_and_answered_or_refused_in_time() {
         let answer = asked.join().unwrap().unwrap();
         assert_eq!(answer, [DaemonMsg::Description(vec![note("one")]), DaemonMsg::Description(vec![note("two")])]);
     });
-    let (kind, line) = daemon.ask(describe.clone()).unwrap_err();
-    assert_eq!(kind, Refusal::Environment);
+    let error = daemon.ask(describe.clone()).unwrap_err();
+    let line = error.line();
+    assert_eq!(error.exit_code(), 3);
     assert!(line.contains("did not answer within 1 s"), "{line}");
-    assert_eq!(daemon.ask(Request::Describe { pid: 1 }).unwrap_err().0, Refusal::Environment);
+    assert_eq!(daemon.ask(Request::Describe { pid: 1 }).unwrap_err().exit_code(), 3);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| daemon.ask(describe));
         // The question that timed out, then this one.
         receive(&client.socket).unwrap();
         receive(&client.socket).unwrap();
         drop(client);
-        let (_, line) = asked.join().unwrap().unwrap_err();
-        assert!(line.contains("ended before it answered"), "{line}");
+        let error = asked.join().unwrap().unwrap_err();
+        assert!(error.line().contains("ended before it answered"), "{error}");
     });
 }
 
@@ -172,9 +174,7 @@ fn another_version_is_told_so() {
         let socket = connect(&daemon.socket);
         send(&socket, &message, &[]);
         match receive(&socket).unwrap().0 {
-            DaemonMsg::Refused { kind: Refusal::Environment, message } => {
-                assert!(message.contains("protocol"), "{message}");
-            }
+            DaemonMsg::Refused(Error::Environment(line)) => assert!(line.contains("protocol"), "{line}"),
             other => panic!("{other:?}"),
         }
     }

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use support::{Client, Daemon, receive, until};
+use xsched_proto::Error;
 use xsched_proto::segment::{device_place, gate, length, state};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Platform, ProgramOptions, Refusal, Request, Target};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Platform, ProgramOptions, Request, Target};
 
 #[test]
 fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
@@ -118,8 +119,10 @@ fn the_policy_changes_while_programs_run() {
     daemon.ask(Request::PolicySet { name: "priority".into() }).unwrap();
     low.until_closed(0);
     high.until_open(0);
-    let (kind, line) = daemon.ask(Request::PolicySet { name: "fifo".into() }).unwrap_err();
-    assert_eq!((kind, line.as_str()), (Refusal::BadRequest, "'fifo' is no policy: use one of hpf, up, pup"));
+    assert_eq!(
+        daemon.ask(Request::PolicySet { name: "fifo".into() }).unwrap_err(),
+        Error::input("'fifo' is no policy: use one of hpf, up, pup")
+    );
     let list = daemon.ask(Request::PolicyList).unwrap();
     let names = list.iter().map(|m| if let DaemonMsg::Policy(p) = m { (p.name.as_str(), p.current) } else { panic!() });
     assert_eq!(names.collect::<Vec<_>>(), [("hpf", true), ("up", false), ("pup", false)]);
@@ -155,8 +158,10 @@ fn an_operator_suspends_and_resumes() {
     assert!(!client.open(1), "what it adds is suspended too");
     daemon.ask(Request::Resume { pid }).unwrap();
     assert!(client.open(0) && client.open(1));
-    let (kind, line) = daemon.ask(Request::Suspend { pid: 1 }).unwrap_err();
-    assert_eq!((kind, line.as_str()), (Refusal::Environment, "no process 1 of yours is attached: see xsched ps"));
+    assert_eq!(
+        daemon.ask(Request::Suspend { pid: 1 }).unwrap_err(),
+        Error::environment("no process 1 of yours is attached: see xsched ps")
+    );
 }
 
 #[test]
@@ -204,10 +209,10 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     daemon.ask(hint(Target::Queue(queue), Some(-9), None, Some(1))).unwrap();
     assert_eq!(receive(&a.socket).unwrap().0, DaemonMsg::QueuePriority { slot: 7, priority: -9 });
     assert_eq!((a.words(0).level.load(SeqCst), b.words(0).level.load(SeqCst)), (1, 1));
-    assert_eq!(daemon.ask(hint(pid, Some(256), None, None)).unwrap_err().0, Refusal::BadRequest);
-    assert_eq!(daemon.ask(hint(pid, None, Some(0), None)).unwrap_err().0, Refusal::BadRequest);
-    assert_eq!(daemon.ask(hint(pid, None, None, Some(4))).unwrap_err().0, Refusal::BadRequest);
-    assert_eq!(daemon.ask(hint(Target::Queue(99_999), None, None, None)).unwrap_err().0, Refusal::Environment);
+    assert_eq!(daemon.ask(hint(pid, Some(256), None, None)).unwrap_err().exit_code(), 2);
+    assert_eq!(daemon.ask(hint(pid, None, Some(0), None)).unwrap_err().exit_code(), 2);
+    assert_eq!(daemon.ask(hint(pid, None, None, Some(4))).unwrap_err().exit_code(), 2);
+    assert_eq!(daemon.ask(hint(Target::Queue(99_999), None, None, None)).unwrap_err().exit_code(), 3);
 }
 
 #[test]

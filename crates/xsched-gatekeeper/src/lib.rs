@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use rustix::thread::futex;
+use xsched_policy::registry::UnknownPolicy;
 use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, Micros, Progress, Question};
 use xsched_proto::segment::{GroupSlot, gate, state};
 
@@ -121,7 +122,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     ///
     /// # Errors
     /// When there is no such policy: one line that says what is accepted.
-    pub fn set_policy(&mut self, now: Micros, policy: &str) -> Result<(), String> {
+    pub fn set_policy(&mut self, now: Micros, policy: &str) -> Result<(), UnknownPolicy> {
         self.arbiter.set_policy(now, policy, &mut self.actions)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use self::device::{Device, Member};
 use self::jobs::Job;
-use crate::registry::{self, Entry, Params};
+use crate::registry::{self, Entry, Params, UnknownPolicy};
 use crate::{Answer, Group, GroupId, Micros, Policy, ProgramId, Question};
 
 /// What is known of a group when it comes to be.
@@ -163,7 +163,7 @@ impl Arbiter {
     ///
     /// # Errors
     /// When there is no such policy: one line that says what is accepted.
-    pub fn new(policy: &str, seed: u64) -> Result<Arbiter, String> {
+    pub fn new(policy: &str, seed: u64) -> Result<Arbiter, UnknownPolicy> {
         Ok(Arbiter {
             policy: registry::find(policy)?,
             params: Params { seed },
@@ -231,7 +231,7 @@ impl Arbiter {
     ///
     /// # Errors
     /// When there is no such policy: one line that says what is accepted; nothing changes then.
-    pub fn set_policy(&mut self, now: Micros, policy: &str, actions: &mut Vec<Action>) -> Result<(), String> {
+    pub fn set_policy(&mut self, now: Micros, policy: &str, actions: &mut Vec<Action>) -> Result<(), UnknownPolicy> {
         let entry = registry::find(policy)?;
         if !std::ptr::eq(entry, self.policy) {
             self.policy = entry;

@@ -78,14 +78,25 @@ pub const DEFAULT: &str = "hpf";
 /// Finds a policy by name or alias, in any case.
 ///
 /// # Errors
-/// One line that says what is accepted.
-pub fn find(name: &str) -> Result<&'static Entry, String> {
+/// No policy has this name.
+pub fn find(name: &str) -> Result<&'static Entry, UnknownPolicy> {
     let is = |n: &&str| n.eq_ignore_ascii_case(name);
-    POLICIES.iter().find(|e| is(&e.name) || e.aliases.iter().any(is)).ok_or_else(|| {
-        let names: Vec<_> = POLICIES.iter().filter(|e| !e.test_only).map(|e| e.name).collect();
-        format!("'{name}' is no policy: use one of {}", names.join(", "))
-    })
+    let found = POLICIES.iter().find(|e| is(&e.name) || e.aliases.iter().any(is));
+    found.ok_or_else(|| UnknownPolicy(name.to_owned()))
 }
+
+/// A name that no policy has. Displays as one line that says what is accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy(String);
+
+impl core::fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let names: Vec<_> = POLICIES.iter().filter(|e| !e.test_only).map(|e| e.name).collect();
+        write!(f, "'{}' is no policy: use one of {}", self.0, names.join(", "))
+    }
+}
+
+impl core::error::Error for UnknownPolicy {}
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +108,7 @@ mod tests {
         assert_eq!(find("Priority").unwrap().name, "hpf");
         assert_eq!(find("pup").unwrap().name, "pup");
         assert_eq!(find("chaos").unwrap().name, "chaos");
-        assert_eq!(find("fifo").unwrap_err(), "'fifo' is no policy: use one of hpf, up, pup");
+        assert_eq!(find("fifo").unwrap_err().to_string(), "'fifo' is no policy: use one of hpf, up, pup");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// The least urgent priority.
 pub const PRIORITY_MIN: i32 = -255;
 /// The most urgent priority.
@@ -141,7 +143,7 @@ pub const PRIORITY_HELP: &str = "low (or batch), normal, high, realtime, system,
 ///
 /// # Errors
 /// One line that says what was wrong and what is accepted.
-pub fn parse_priority(text: &str) -> Result<i32, String> {
+pub fn parse_priority(text: &str) -> Result<i32, Error> {
     let lower = text.to_ascii_lowercase();
     if lower == "batch" {
         return Ok(Class::Low.nominal());
@@ -151,7 +153,7 @@ pub fn parse_priority(text: &str) -> Result<i32, String> {
     }
     match text.parse::<i32>() {
         Ok(n) if (PRIORITY_MIN..=PRIORITY_MAX).contains(&n) => Ok(n),
-        _ => Err(format!("'{text}' is no priority: use {PRIORITY_HELP}")),
+        _ => Err(Error::value(text, "priority", PRIORITY_HELP)),
     }
 }
 
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(parse_priority("-255"), Ok(-255));
         for bad in ["999", "-256", "", "urgent", "1.5"] {
             let e = parse_priority(bad).unwrap_err();
-            assert!(e.contains(PRIORITY_HELP), "{e}");
+            assert!(e.line().contains(PRIORITY_HELP), "{e}");
         }
     }
 

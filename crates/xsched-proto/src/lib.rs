@@ -4,18 +4,22 @@
 //! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
 //! - [`class`]: five classes over the priorities -255..=255.
+//! - [`error`]: what an operator is told.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
-//! - [`paths`]: how everybody finds the same socket.
+//! - [`paths`]: where the socket lies.
 //! - [`trust`]: whether a daemon is this user's or root's.
-//! - [`wakeup`]: how a thread that others wait for gets to run soon.
+//! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
 pub mod class;
+pub mod error;
 pub mod host;
 pub mod paths;
 pub mod segment;
 pub mod trust;
 pub mod wakeup;
 pub mod wire;
+
+pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
 pub const PROTOCOL_VERSION: u32 = 8;

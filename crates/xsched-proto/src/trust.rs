@@ -4,6 +4,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::Error;
+
 /// What the kernel shows for a user that has no number in this user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
@@ -24,12 +26,14 @@ pub fn peer(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
 ///
 /// # Errors
 /// One line that says why it is not trusted.
-pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), String> {
+pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let shown = path.display();
     match peer(socket) {
         Some((_, uid)) if is_trusted(uid) => check_folder(path),
-        Some((_, uid)) => Err(format!("the daemon at {shown} is not trusted: it belongs to user {uid}")),
-        None => Err(format!("the daemon at {shown} is not trusted: its user cannot be found out")),
+        Some((_, uid)) => {
+            Err(Error::environment(format!("the daemon at {shown} is not trusted: it belongs to user {uid}")))
+        }
+        None => Err(Error::environment(format!("the daemon at {shown} is not trusted: its user cannot be found out"))),
     }
 }
 
@@ -38,7 +42,7 @@ pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// One line.
-pub fn check_folder(socket: &Path) -> Result<(), String> {
+pub fn check_folder(socket: &Path) -> Result<(), Error> {
     let folder = match socket.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -47,15 +51,19 @@ pub fn check_folder(socket: &Path) -> Result<(), String> {
     // The folder itself and, where it is a link, the link, which its owner can turn elsewhere.
     let metas = (std::fs::metadata(folder), std::fs::symlink_metadata(folder));
     let (Ok(meta), Ok(link)) = metas else {
-        return Err(format!("the folder {shown} cannot be looked at"));
+        return Err(Error::environment(format!("the folder {shown} cannot be looked at")));
     };
     for uid in [meta.uid(), link.uid()] {
         if !is_trusted(uid) {
-            return Err(format!("the daemon in {shown} is not trusted: the folder belongs to user {uid}"));
+            return Err(Error::environment(format!(
+                "the daemon in {shown} is not trusted: the folder belongs to user {uid}"
+            )));
         }
     }
     if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
-        return Err(format!("the daemon in {shown} is not trusted: others may write to the folder"));
+        return Err(Error::environment(format!(
+            "the daemon in {shown} is not trusted: others may write to the folder"
+        )));
     }
     Ok(())
 }
@@ -94,11 +102,11 @@ mod tests {
             assert_eq!(check(mode), Ok(()), "{mode:o}");
         }
         for mode in [0o777, 0o770, 0o702] {
-            assert!(check(mode).unwrap_err().contains("others may write"), "{mode:o}");
+            assert!(check(mode).unwrap_err().line().contains("others may write"), "{mode:o}");
         }
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&folder, Some(12_345), None).unwrap();
-            assert!(check(0o700).unwrap_err().contains("belongs to user 12345"));
+            assert!(check(0o700).unwrap_err().line().contains("belongs to user 12345"));
         }
         let own = peer(stream.as_fd()).unwrap();
         assert_eq!(own, (std::process::id(), rustix::process::geteuid().as_raw()));

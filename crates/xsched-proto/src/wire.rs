@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
 
@@ -339,22 +341,8 @@ pub enum DaemonMsg {
     },
     /// The answer is complete and was yes.
     End,
-    /// No.
-    Refused {
-        /// Whose fault it is.
-        kind: Refusal,
-        /// One line: what was wrong and what is accepted, or what to do.
-        message: String,
-    },
-}
-
-/// Whose fault a refusal is; decides the command's exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refusal {
-    /// The request made no sense: exit code 2.
-    BadRequest,
-    /// Not allowed, no such process, wrong version: exit code 3.
-    Environment,
+    /// No, and why: [`Error::Input`] or [`Error::Environment`].
+    Refused(Error),
 }
 
 /// The daemon about itself.
@@ -527,10 +515,14 @@ pub struct Unscheduled {
 ///
 /// # Errors
 /// When it would exceed [`MAX_PACKET`].
-pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, String> {
-    let bytes = postcard::to_allocvec(message).map_err(|e| format!("cannot encode a message: {e}"))?;
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Error> {
+    let bytes =
+        postcard::to_allocvec(message).map_err(|e| Error::environment(format!("cannot encode a message: {e}")))?;
     if bytes.len() > MAX_PACKET {
-        return Err(format!("a message of {} bytes is over the limit of {MAX_PACKET}", bytes.len()));
+        return Err(Error::environment(format!(
+            "a message of {} bytes is over the limit of {MAX_PACKET}",
+            bytes.len()
+        )));
     }
     Ok(bytes)
 }
@@ -539,11 +531,11 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// When the packet is no such message.
-pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, String> {
+pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, Error> {
     match postcard::take_from_bytes(packet) {
         Ok((message, [])) => Ok(message),
-        Ok((_, rest)) => Err(format!("malformed message: {} bytes too many", rest.len())),
-        Err(e) => Err(format!("malformed message: {e}")),
+        Ok((_, rest)) => Err(Error::environment(format!("malformed message: {} bytes too many", rest.len()))),
+        Err(e) => Err(Error::environment(format!("malformed message: {e}"))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `xsched completions`.
 
 use crate::cli;
-use crate::failure::{Failure, Result, print};
+use crate::failure::{Error, Result, print};
 
 /// Print a completion script for a shell
 #[derive(clap::Args, Debug)]
@@ -16,6 +16,6 @@ pub(crate) struct Args {
 pub(crate) fn main(args: Args) -> Result {
     let mut out = Vec::new();
     clap_complete::generate(args.shell, &mut cli::command(), "xsched", &mut out);
-    let text = String::from_utf8(out).map_err(|e| Failure::environment(format!("cannot make the script: {e}")))?;
+    let text = String::from_utf8(out).map_err(|e| Error::environment(format!("cannot make the script: {e}")))?;
     print(&text)
 }

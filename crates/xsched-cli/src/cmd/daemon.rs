@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use xsched_proto::paths::{self, Origin};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Error, Result};
 use crate::folders;
 use crate::values::{self, IdleExit};
 
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 pub(crate) fn main(args: Args) -> Result {
     let (socket, origin) = paths::socket_path(args.socket);
     if origin == Origin::User {
-        folders::private(socket.parent().unwrap_or(std::path::Path::new("/"))).map_err(Failure::environment)?;
+        folders::private(socket.parent().unwrap_or(std::path::Path::new("/")))?;
     }
     let options = xsched_daemon::Options {
         socket: std::path::absolute(&socket).unwrap_or(socket),
@@ -61,7 +61,7 @@ pub(crate) fn main(args: Args) -> Result {
     };
     match xsched_daemon::run(options) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(e) => Err(Failure::with_code(e.exit_code(), e.to_string())),
+        Err(e) => Err(e),
     }
 }
 
@@ -70,7 +70,7 @@ fn configuration(given: Option<PathBuf>) -> Result<Vec<PathBuf>> {
     let mut files = folders::configuration();
     if let Some(file) = given {
         if !file.is_file() {
-            return Err(Failure::input(format!("--config: {} is no file", file.display())));
+            return Err(Error::input(format!("--config: {} is no file", file.display())));
         }
         files.push(file);
     }

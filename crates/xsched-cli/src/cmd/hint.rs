@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use xsched_proto::wire::{Request, Target};
 
 use crate::client;
-use crate::failure::{Failure, Result};
+use crate::failure::{Error, Result};
 use crate::values::{self, Level};
 
 /// Change priority, weight or other values of a running program
@@ -59,10 +59,10 @@ pub(crate) fn main(args: Args) -> Result {
     let target = match (args.pid, args.queue) {
         (Some(pid), _) => Target::Pid(pid),
         (None, Some(queue)) => Target::Queue(queue),
-        (None, None) => return Err(Failure::input("hint needs --pid or --queue")),
+        (None, None) => return Err(Error::input("hint needs --pid or --queue")),
     };
     let level = match args.level {
-        Some(Level(None)) => return Err(Failure::input("--level: a running program is given 1, 2 or 3, not auto")),
+        Some(Level(None)) => return Err(Error::input("--level: a running program is given 1, 2 or 3, not auto")),
         Some(Level(level)) => level,
         None => None,
     };

@@ -3,11 +3,11 @@
 use clap_mangen::Man;
 
 use crate::cli;
-use crate::failure::{Failure, Result, print};
+use crate::failure::{Error, Result, print};
 
 /// Prints the manual page: the overview, then every subcommand.
 pub(crate) fn main() -> Result {
-    let page = page().map_err(|e| Failure::environment(format!("cannot make the manual page: {e}")))?;
+    let page = page().map_err(|e| Error::environment(format!("cannot make the manual page: {e}")))?;
     print(&page)
 }
 

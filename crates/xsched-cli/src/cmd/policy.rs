@@ -8,7 +8,7 @@ use serde::Serialize;
 use xsched_policy::registry;
 use xsched_proto::wire::{DaemonMsg, PolicyInfo, Request};
 
-use crate::failure::{Failure, Result, print, print_json};
+use crate::failure::{Error, Result, print, print_json};
 use crate::{client, values};
 
 /// List the policies, or show or change the one in force
@@ -99,7 +99,7 @@ fn list(common: &Common) -> Result {
         let _ = writeln!(out, "{mark} {names:<16} {}", p.about);
     }
     if let Some(why) = missing {
-        let _ = writeln!(out, "none is in force: {}", why.message());
+        let _ = writeln!(out, "none is in force: {}", why.line());
     }
     print(&out)
 }
@@ -118,7 +118,7 @@ fn built_in() -> Vec<PolicyInfo> {
 fn get(common: &Common) -> Result {
     let policies = ask(common)?;
     let Some(current) = policies.iter().find(|p| p.current) else {
-        return Err(Failure::environment("the daemon names no policy in force; is it of another version?"));
+        return Err(Error::environment("the daemon names no policy in force; is it of another version?"));
     };
     if common.json {
         print_json(&serde_json::json!({"version": 1, "current": current.name}))

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use xsched_proto::host::{FromHost, Group, Question};
 use xsched_proto::wire::{MAX_PACKET, decode, encode};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Error, Result};
 use crate::preload;
 
 /// Answer the daemon's questions, which come by standard input
@@ -57,8 +57,8 @@ pub(crate) fn main(args: Args) -> Result {
     let table = match load(&args.library) {
         Ok(table) => table,
         Err(why) => {
-            say(socket, &FromHost::Failed(why.clone()));
-            return Err(Failure::input(why));
+            say(socket, &FromHost::Failed(why.to_string()));
+            return Err(Error::input(why));
         }
     };
     say(socket, &FromHost::Loaded);
@@ -69,9 +69,9 @@ pub(crate) fn main(args: Args) -> Result {
             Ok((_, 0)) => return Ok(ExitCode::SUCCESS),
             Ok((_, length)) => length,
             Err(rustix::io::Errno::INTR) => continue,
-            Err(e) => return Err(Failure::environment(format!("lost the daemon: {e}"))),
+            Err(e) => return Err(Error::environment(format!("lost the daemon: {e}"))),
         };
-        let question = decode::<Question>(&buffer[..length]).map_err(Failure::environment)?;
+        let question = decode::<Question>(&buffer[..length])?;
         say(socket, &scheduler.answer(question));
     }
 }
@@ -84,7 +84,7 @@ fn say(socket: BorrowedFd<'_>, message: &FromHost) {
 }
 
 /// Opens the library, lets it register its scheduler, and returns that.
-fn load(library: &Path) -> std::result::Result<Table, String> {
+fn load(library: &Path) -> Result<Table> {
     // It finds `hipRegisterScheduler` in the preload library.
     let ours = preload::find()?;
     let ours = open(&ours, libc::RTLD_GLOBAL)?;
@@ -98,24 +98,26 @@ fn load(library: &Path) -> std::result::Result<Table, String> {
         // SAFETY: as its operator wants it.
         let rc = unsafe { init() };
         if rc != 0 {
-            return Err(format!("its xsched_scheduler_init returned {rc}"));
+            return Err(Error::environment(format!("its xsched_scheduler_init returned {rc}")));
         }
     }
     let registered = symbol(ours, c"XRegisteredScheduler");
     if registered.is_null() {
-        return Err("the preload library is of another version".into());
+        return Err(Error::environment("the preload library is of another version"));
     }
     // SAFETY: exported by the preload library with this signature.
     let registered = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const Table>(registered) };
     // SAFETY: null, or a table that stays where it is.
     let table = unsafe { registered().as_ref() };
-    table.copied().ok_or_else(|| "it registers no scheduler: call hipRegisterScheduler when it is loaded".to_owned())
+    table
+        .copied()
+        .ok_or_else(|| Error::environment("it registers no scheduler: call hipRegisterScheduler when it is loaded"))
 }
 
-fn open(file: &Path, scope: c_int) -> std::result::Result<*mut c_void, String> {
+fn open(file: &Path, scope: c_int) -> Result<*mut c_void> {
     // A name without a slash would be looked for elsewhere.
-    let file = std::path::absolute(file).map_err(|e| e.to_string())?;
-    let name = CString::new(file.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+    let file = std::path::absolute(file).map_err(Error::environment)?;
+    let name = CString::new(file.as_os_str().as_bytes()).map_err(Error::environment)?;
     // SAFETY: a C string; the library's constructors are trusted as its operator trusts them.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | scope) };
     if !handle.is_null() {
@@ -125,7 +127,7 @@ fn open(file: &Path, scope: c_int) -> std::result::Result<*mut c_void, String> {
     let why = unsafe {
         libc::dlerror().cast_const().as_ref().map(|text| CStr::from_ptr(text).to_string_lossy().into_owned())
     };
-    Err(why.unwrap_or_else(|| "it cannot be opened".into()))
+    Err(Error::environment(why.as_deref().unwrap_or("it cannot be opened")))
 }
 
 fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Error, Result};
 use crate::values::{self, IdleExit};
 
 /// Serve the simulated device
@@ -21,6 +21,6 @@ pub(crate) struct Args {
 /// Runs until told to stop.
 pub(crate) fn main(args: Args) -> Result {
     xsched_sim::server::run(&args.socket, args.idle_exit.and_then(|i| i.0))
-        .map_err(|e| Failure::environment(format!("the simulated device at {}: {e}", args.socket.display())))?;
+        .map_err(|e| Error::environment(format!("the simulated device at {}: {e}", args.socket.display())))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 
 use super::Verdict;
-use crate::failure::{Failure, NOT_FOUND};
+use crate::failure::{Error, Result};
 
 /// The machine this program was made for, and so is the library.
 #[cfg(target_arch = "x86_64")]
@@ -35,11 +35,11 @@ struct Facts {
 ///
 /// # Errors
 /// Exit code 127 when its loader is missing.
-pub(super) fn inspect(path: &Path) -> Result<Verdict, Failure> {
+pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     let cannot = |why: String| Ok(Verdict::Cannot { file: path.to_owned(), why });
     let facts = match read(path) {
         Ok(facts) => facts,
-        Err(why) => return cannot(why),
+        Err(why) => return cannot(why.to_string()),
     };
     if secure(path) {
         return cannot("setuid, setgid or has file capabilities, so the loader ignores LD_PRELOAD".to_owned());
@@ -58,10 +58,7 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict, Failure> {
         return cannot(format!("loaded by {}, the library needs glibc's loader", interpreter.display()));
     }
     let Ok(loader) = interpreter.canonicalize() else {
-        return Err(Failure::with_code(
-            NOT_FOUND,
-            format!("{}: its loader {} is not found", path.display(), interpreter.display()),
-        ));
+        return Err(Error::NotFound(format!("{}: its loader {} is not found", path.display(), interpreter.display())));
     };
     // Distributions keep libc beside its loader; where there is none we cannot know and let the loader judge.
     let libc = loader.with_file_name("libc.so.6");
@@ -89,26 +86,26 @@ fn secure(path: &Path) -> bool {
 }
 
 /// Reads a 64-bit ELF file of this machine; the error says what else it is.
-fn read(path: &Path) -> Result<Facts, String> {
-    let file = File::open(path).map_err(|e| format!("not readable ({e})"))?;
+fn read(path: &Path) -> Result<Facts> {
+    let file = File::open(path).map_err(|e| Error::environment(format!("not readable ({e})")))?;
     let data = &ReadCache::new(file);
     let ident: [u8; 20] = match data.read_bytes_at(0, 20) {
         Ok(bytes) => bytes.try_into().unwrap_or([0; 20]),
-        Err(()) => return Err("not an ELF program".to_owned()),
+        Err(()) => return Err(Error::environment("not an ELF program")),
     };
     if !ident.starts_with(b"\x7fELF") {
-        return Err("not an ELF program".to_owned());
+        return Err(Error::environment("not an ELF program"));
     }
     let big = ident[5] == elf::ELFDATA2MSB.0;
     let machine =
         if big { u16::from_be_bytes([ident[18], ident[19]]) } else { u16::from_le_bytes([ident[18], ident[19]]) };
     if ident[4] != elf::ELFCLASS64.0 {
-        return Err("a 32-bit program, the library is 64-bit".to_owned());
+        return Err(Error::environment("a 32-bit program, the library is 64-bit"));
     }
     if machine != HERE || big != cfg!(target_endian = "big") {
-        return Err(format!("made for another machine ({})", machine_name(machine)));
+        return Err(Error::environment(format!("made for another machine ({})", machine_name(machine))));
     }
-    let damaged = |e: object::Error| format!("a damaged ELF file ({e})");
+    let damaged = |e: object::Error| Error::environment(format!("a damaged ELF file ({e})"));
     let header = FileHeader64::<Endianness>::parse(data).map_err(damaged)?;
     let endian = header.endian().map_err(damaged)?;
     let segments = header.program_headers(endian, data).map_err(damaged)?;

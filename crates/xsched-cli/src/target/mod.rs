@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
+use crate::failure::Error;
 
 /// Scripts may name scripts as their interpreter; the kernel stops at about as many.
 const CHAIN_MAX: usize = 5;
@@ -33,18 +33,18 @@ pub(crate) enum Verdict {
 ///
 /// # Errors
 /// Exit code 127 when there is none, 126 when there is one that cannot be executed.
-pub(crate) fn resolve(name: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn resolve(name: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if name.is_empty() {
-        return Err(Failure::with_code(NOT_FOUND, "the command's name is empty"));
+        return Err(Error::NotFound("the command's name is empty".into()));
     }
     if name.as_bytes().contains(&b'/') {
         return match executable(Path::new(name)) {
             Ok(()) => Ok(PathBuf::from(name)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
-                Err(Failure::with_code(NOT_FOUND, format!("{shown}: not found")))
+                Err(Error::NotFound(format!("{shown}: not found")))
             }
-            Err(e) => Err(Failure::with_code(NOT_EXECUTABLE, format!("{shown}: cannot execute: {}", reason(&e)))),
+            Err(e) => Err(Error::NotExecutable(format!("{shown}: cannot execute: {}", reason(&e)))),
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
@@ -62,10 +62,8 @@ pub(crate) fn resolve(name: &OsStr) -> Result<PathBuf, Failure> {
         }
     }
     match refused {
-        Some((file, e)) => {
-            Err(Failure::with_code(NOT_EXECUTABLE, format!("{}: cannot execute: {}", file.display(), reason(&e))))
-        }
-        None => Err(Failure::with_code(NOT_FOUND, format!("{shown}: command not found"))),
+        Some((file, e)) => Err(Error::NotExecutable(format!("{}: cannot execute: {}", file.display(), reason(&e)))),
+        None => Err(Error::NotFound(format!("{shown}: command not found"))),
     }
 }
 
@@ -91,7 +89,7 @@ fn executable(path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// Exit code 127 when an interpreter is missing.
-pub(crate) fn inspect(program: &Path) -> Result<Verdict, Failure> {
+pub(crate) fn inspect(program: &Path) -> Result<Verdict, Error> {
     let mut file = program.to_owned();
     for _ in 0..CHAIN_MAX {
         match script::interpreter(&file) {
@@ -101,10 +99,8 @@ pub(crate) fn inspect(program: &Path) -> Result<Verdict, Failure> {
                 let mut next = None;
                 for (i, name) in interpreters.iter().enumerate() {
                     let found = resolve(name).map_err(|_| {
-                        Failure::with_code(
-                            NOT_FOUND,
-                            format!("{}: its interpreter {} is not found", file.display(), name.to_string_lossy()),
-                        )
+                        let name = name.to_string_lossy();
+                        Error::NotFound(format!("{}: its interpreter {name} is not found", file.display()))
                     })?;
                     if i + 1 < interpreters.len() {
                         let verdict = elf::inspect(&found)?;

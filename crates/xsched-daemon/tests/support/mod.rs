@@ -24,8 +24,7 @@ use xsched_proto::segment::{
     COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, gate, state,
 };
 use xsched_proto::wire::{
-    ClientMsg, DaemonInfo, DaemonMsg, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Refusal, Request, decode,
-    encode,
+    ClientMsg, DaemonInfo, DaemonMsg, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, decode, encode,
 };
 
 /// Nothing in these tests takes this long unless it is broken.
@@ -62,7 +61,7 @@ impl Daemon {
         Client::attach(&self.socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() })
     }
 
-    pub fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, (Refusal, String)> {
+    pub fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
         ask(&self.socket, request)
     }
 
@@ -169,21 +168,21 @@ pub fn receive(socket: &OwnedFd) -> Option<(DaemonMsg, Vec<OwnedFd>)> {
 pub fn is_hung_up(socket: &OwnedFd) -> Option<String> {
     let mut why = None;
     while let Some((message, _)) = receive(socket) {
-        if let DaemonMsg::Refused { message, .. } = message {
-            why = Some(message);
+        if let DaemonMsg::Refused(error) = message {
+            why = Some(error.to_string());
         }
     }
     why
 }
 
-pub fn ask(path: &Path, request: Request) -> Result<Vec<DaemonMsg>, (Refusal, String)> {
+pub fn ask(path: &Path, request: Request) -> Result<Vec<DaemonMsg>, Error> {
     let socket = connect(path);
     send(&socket, &ClientMsg::Control { version: PROTOCOL_VERSION, request }, &[]);
     let mut answer = Vec::new();
     loop {
         match receive(&socket).expect("an answer has an end").0 {
             DaemonMsg::End => return Ok(answer),
-            DaemonMsg::Refused { kind, message } => return Err((kind, message)),
+            DaemonMsg::Refused(error) => return Err(error),
             message => answer.push(message),
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::client;
+use crate::failure::{Error, Result};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -26,12 +27,9 @@ pub(super) fn catch_signals() {
     }
 }
 
-/// What an interrupted demo says; `main` turns it into the exit code of a shell.
-pub(super) const INTERRUPT: &str = "interrupted";
-
 /// Fails once the user wants the demo to end.
-pub(super) fn check() -> Result<(), String> {
-    if INTERRUPTED.load(Ordering::Relaxed) { Err(INTERRUPT.to_owned()) } else { Ok(()) }
+pub(super) fn check() -> Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Error::Interrupted("interrupted".into())) } else { Ok(()) }
 }
 
 /// A child that does not outlive the demo.
@@ -43,7 +41,7 @@ pub(super) struct Guarded {
 
 impl Guarded {
     /// Starts it.
-    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Guarded, String> {
+    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Guarded> {
         let parent = std::process::id();
         // SAFETY: prctl and getppid are async-signal-safe.
         unsafe {
@@ -53,7 +51,7 @@ impl Guarded {
                 if libc::getppid() as u32 != parent { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
             });
         }
-        let child = command.spawn().map_err(|e| format!("cannot start {what}: {e}"))?;
+        let child = command.spawn().map_err(|e| Error::environment(format!("cannot start {what}: {e}")))?;
         Ok(Guarded { child, what })
     }
 
@@ -63,19 +61,19 @@ impl Guarded {
     }
 
     /// Waits until it answers at `socket`.
-    pub(super) fn answers_at(&self, socket: &Path) -> Result<(), String> {
+    pub(super) fn answers_at(&self, socket: &Path) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let pidfd = Pid::from_raw(self.child.id() as i32)
             .ok_or(rustix::io::Errno::SRCH)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
-            .map_err(|e| format!("cannot watch {}: {e}", self.what))?;
+            .map_err(|e| Error::environment(format!("cannot watch {}: {e}", self.what)))?;
         while client::connect(socket).is_err() {
             check()?;
-            if client::readable(&pidfd, Duration::from_millis(2)).map_err(|e| e.to_string())? {
-                return Err(format!("{} ended as soon as it was started", self.what));
+            if client::readable(&pidfd, Duration::from_millis(2)).map_err(Error::environment)? {
+                return Err(Error::environment(format!("{} ended as soon as it was started", self.what)));
             }
             if Instant::now() > deadline {
-                return Err(format!("{} does not answer", self.what));
+                return Err(Error::environment(format!("{} does not answer", self.what)));
             }
         }
         Ok(())
@@ -110,11 +108,11 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts one.
-    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Worker, String> {
+    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Worker> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Guarded::spawn(command, what)?;
         let stdin = process.child.stdin.take();
-        let stdout = process.child.stdout.take().ok_or("a worker without stdout")?.into();
+        let stdout = process.child.stdout.take().ok_or_else(|| Error::environment("a worker without stdout"))?.into();
         Ok(Worker { stdin, stdout, pending: Vec::new(), process })
     }
 
@@ -124,9 +122,9 @@ impl Worker {
     }
 
     /// Says `go`.
-    pub(super) fn go(&mut self) -> Result<(), String> {
-        let stdin = self.stdin.as_mut().ok_or("a worker without stdin")?;
-        stdin.write_all(b"go\n").map_err(|e| format!("lost {}: {e}", self.process.what))
+    pub(super) fn go(&mut self) -> Result<()> {
+        let stdin = self.stdin.as_mut().ok_or_else(|| Error::environment("a worker without stdin"))?;
+        stdin.write_all(b"go\n").map_err(|e| Error::environment(format!("lost {}: {e}", self.process.what)))
     }
 
     /// Tells it to stop.
@@ -135,17 +133,17 @@ impl Worker {
     }
 
     /// Waits for the line `expected`.
-    pub(super) fn expect(&mut self, expected: &str, patience: Duration) -> Result<(), String> {
+    pub(super) fn expect(&mut self, expected: &str, patience: Duration) -> Result<()> {
         let line = self.line(patience)?;
         if line == expected {
             Ok(())
         } else {
-            Err(format!("{} said '{line}' instead of '{expected}'", self.process.what))
+            Err(Error::environment(format!("{} said '{line}' instead of '{expected}'", self.process.what)))
         }
     }
 
     /// The next line it writes.
-    pub(super) fn line(&mut self, patience: Duration) -> Result<String, String> {
+    pub(super) fn line(&mut self, patience: Duration) -> Result<String> {
         let what = self.process.what;
         let deadline = Instant::now() + patience;
         loop {
@@ -155,19 +153,19 @@ impl Worker {
             }
             check()?;
             if Instant::now() > deadline {
-                return Err(format!("{what} said nothing for {} s", patience.as_secs()));
+                return Err(Error::environment(format!("{what} said nothing for {} s", patience.as_secs())));
             }
-            if client::readable(&self.stdout, Duration::from_millis(100)).map_err(|e| e.to_string())? {
+            if client::readable(&self.stdout, Duration::from_millis(100)).map_err(Error::environment)? {
                 let mut bytes = [0u8; 4096];
                 match rustix::io::read(&self.stdout, &mut bytes) {
                     Ok(0) => {
                         check()?;
-                        let status = self.process.child.wait().map_err(|e| e.to_string())?;
-                        return Err(format!("{what} ended ({status})"));
+                        let status = self.process.child.wait().map_err(Error::environment)?;
+                        return Err(Error::environment(format!("{what} ended ({status})")));
                     }
                     Ok(n) => self.pending.extend_from_slice(&bytes[..n]),
                     Err(rustix::io::Errno::INTR) => {}
-                    Err(e) => return Err(format!("lost {what}: {e}")),
+                    Err(e) => return Err(Error::environment(format!("lost {what}: {e}"))),
                 }
             }
         }

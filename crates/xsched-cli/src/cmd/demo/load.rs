@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cuda::{self, Cuda, Extent};
 use crate::dl::Library;
+use crate::failure::{Error, Result};
 use crate::opencl::{self, OpenCl};
 
 /// Where the demo can run.
@@ -96,13 +97,13 @@ impl Load {
     ///
     /// # Errors
     /// One line.
-    pub(crate) fn open(platform: Platform, part: Part, iterations: u32) -> Result<Load, String> {
+    pub(crate) fn open(platform: Platform, part: Part, iterations: u32) -> Result<Load> {
         let (mut load, _) = open(platform, part)?;
         load.set_iterations(iterations)?;
         Ok(load)
     }
 
-    fn set_iterations(&mut self, n: u32) -> Result<(), String> {
+    fn set_iterations(&mut self, n: u32) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.set_iterations(n),
             Load::Opencl(spinner) => spinner.set_iterations(n)?,
@@ -115,7 +116,7 @@ impl Load {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn launch(&self) -> Result<(), String> {
+    pub(crate) fn launch(&self) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.launch(),
             Load::Opencl(spinner) => spinner.launch(),
@@ -127,7 +128,7 @@ impl Load {
     ///
     /// # Errors
     /// Names the call that failed.
-    pub(crate) fn finish(&self) -> Result<(), String> {
+    pub(crate) fn finish(&self) -> Result<()> {
         match self {
             Load::Cuda(spinner) => spinner.finish(),
             Load::Opencl(spinner) => spinner.finish(),
@@ -137,11 +138,15 @@ impl Load {
 }
 
 /// A program's kernels, and the name of the device.
-fn open(platform: Platform, part: Part) -> Result<(Load, String), String> {
+fn open(platform: Platform, part: Part) -> Result<(Load, String)> {
     match platform {
         Platform::Cuda => {
             let cuda = Cuda::load()?;
-            let device = cuda.devices()?.into_iter().next().ok_or("the driver finds no CUDA device")?;
+            let device = cuda
+                .devices()?
+                .into_iter()
+                .next()
+                .ok_or_else(|| Error::environment("the driver finds no CUDA device"))?;
             let extent = match part {
                 Part::Critical => Extent::Small,
                 Part::BestEffort => Extent::Whole,
@@ -150,7 +155,8 @@ fn open(platform: Platform, part: Part) -> Result<(Load, String), String> {
         }
         Platform::Opencl => {
             let opencl = OpenCl::load()?;
-            let device = opencl.devices()?.into_iter().next().ok_or("there is no OpenCL device")?;
+            let device =
+                opencl.devices()?.into_iter().next().ok_or_else(|| Error::environment("there is no OpenCL device"))?;
             Ok((Load::Opencl(opencl::Spinner::new(opencl, &device)?), device.name))
         }
         Platform::Sim => {
@@ -164,12 +170,12 @@ fn open(platform: Platform, part: Part) -> Result<(Load, String), String> {
 ///
 /// # Errors
 /// One line.
-pub(crate) fn calibrate(platform: Platform) -> Result<Calibration, String> {
+pub(crate) fn calibrate(platform: Platform) -> Result<Calibration> {
     let iterations = |part| {
         let (mut load, device) = open(platform, part)?;
         let per_ms = if let Load::Sim(_) = load { 0.0 } else { iterations_per_ms(&mut load)? };
         let length_ms = Burst::of(platform, part).length.as_secs_f64() * 1e3;
-        Ok::<_, String>(((per_ms * length_ms).max(1.0) as u32, device))
+        Ok::<_, Error>(((per_ms * length_ms).max(1.0) as u32, device))
     };
     let (critical, device) = iterations(Part::Critical)?;
     let (best_effort, _) = iterations(Part::BestEffort)?;
@@ -178,8 +184,8 @@ pub(crate) fn calibrate(platform: Platform) -> Result<Calibration, String> {
 
 /// Doubles a kernel's length until it can be timed well, then takes the shortest of a few: whatever else runs here can
 /// only lengthen them.
-fn iterations_per_ms(load: &mut Load) -> Result<f64, String> {
-    let mut time = |n: u32| -> Result<f64, String> {
+fn iterations_per_ms(load: &mut Load) -> Result<f64> {
+    let mut time = |n: u32| -> Result<f64> {
         load.set_iterations(n)?;
         let begin = Instant::now();
         load.launch()?;
@@ -190,7 +196,7 @@ fn iterations_per_ms(load: &mut Load) -> Result<f64, String> {
     while n < 1 << 30 && time(n)? < 10.0 {
         n *= 2;
     }
-    let times = (0..15).map(|_| time(n)).collect::<Result<Vec<_>, _>>()?;
+    let times = (0..15).map(|_| time(n)).collect::<Result<Vec<_>>>()?;
     Ok(f64::from(n) / times.into_iter().fold(f64::MAX, f64::min))
 }
 
@@ -222,7 +228,7 @@ pub(crate) fn simdev_path() -> PathBuf {
 }
 
 impl Sim {
-    fn open(length: Duration) -> Result<(Sim, String), String> {
+    fn open(length: Duration) -> Result<(Sim, String)> {
         let library = Library::open(simdev_path())?;
         // SAFETY: the types are those of simdev.h.
         let (launch, sync, name) = unsafe {
@@ -241,17 +247,17 @@ impl Sim {
         Ok((Sim { kernel, launch, sync }, device.unwrap_or_default()))
     }
 
-    fn launch(&self) -> Result<(), String> {
+    fn launch(&self) -> Result<()> {
         // SAFETY: the kernel is a live struct of the header's layout; null is the default stream.
         sim_check(unsafe { (self.launch)(&self.kernel, std::ptr::null_mut()) }, "simLaunchKernel")
     }
 
-    fn finish(&self) -> Result<(), String> {
+    fn finish(&self) -> Result<()> {
         // SAFETY: no argument.
         sim_check(unsafe { (self.sync)() }, "simDeviceSynchronize")
     }
 }
 
-fn sim_check(status: c_int, what: &str) -> Result<(), String> {
-    if status == 0 { Ok(()) } else { Err(format!("{what} returned {status}")) }
+fn sim_check(status: c_int, what: &str) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(Error::environment(format!("{what} returned {status}"))) }
 }

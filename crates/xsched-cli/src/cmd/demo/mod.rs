@@ -16,15 +16,13 @@ use serde::de::DeserializeOwned;
 use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::wire::{DaemonMsg, Request};
 
-use self::children::{Guarded, INTERRUPT, Worker};
+use self::children::{Guarded, Worker};
 use self::load::{Calibration, Part, Platform};
 use self::report::{Report, Situation};
 use self::worker::{Latencies, PERIOD, Work};
-use crate::failure::{Failure, Result, print, say};
+use crate::failure::{Error, Result, print, say};
 use crate::{client, preload, values};
 
-/// As a shell reports a program that SIGINT ended.
-const INTERRUPTED: u8 = 130;
 /// Longest wait for a program to become ready: a vendor library may compile its first kernel for long.
 const WARM_UP: Duration = Duration::from_secs(60);
 
@@ -93,7 +91,7 @@ pub(crate) fn main(args: Args) -> Result {
     };
     let requests = (args.secs as u128 * 1000 / PERIOD.as_millis() / u128::from(args.rounds)) as u32;
     if requests < 10 {
-        return Err(Failure::input(format!(
+        return Err(Error::input(format!(
             "--rounds: {} rounds leave {requests} requests each of {} s; give at least 10, by fewer rounds or more --secs",
             args.rounds, args.secs
         )));
@@ -104,33 +102,32 @@ pub(crate) fn main(args: Args) -> Result {
             .truncate(false)
             .write(true)
             .open(file)
-            .map_err(|e| Failure::input(format!("cannot write {}: {e}", file.display())))?;
+            .map_err(|e| Error::input(format!("cannot write {}: {e}", file.display())))?;
     }
     children::catch_signals();
     measure(platforms, requests, args.rounds)
         .and_then(|report| {
             let write = |file: &Path, text: String| {
-                std::fs::write(file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
+                std::fs::write(file, text)
+                    .map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
             };
             args.json.as_deref().map_or(Ok(()), |file| write(file, report.json()?))?;
             args.svg.as_deref().map_or(Ok(()), |file| report.plot(file))?;
             Ok(report.table())
         })
-        .map_err(|why| match why.as_str() {
-            INTERRUPT => Failure::with_code(INTERRUPTED, "demo: interrupted"),
-            _ => Failure::environment(format!("demo: {why}")),
-        })
+        .map_err(|why| why.within("demo"))
         .and_then(|table| print(&table))
 }
 
-fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> std::result::Result<Report, String> {
+fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report> {
     let library = preload::find()?;
-    let exe = std::env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
+    let exe =
+        std::env::current_exe().map_err(|e| Error::environment(format!("cannot tell where this program lies: {e}")))?;
     // A folder under /tmp even where TMPDIR is long: a socket's path has room for 107 bytes.
     let folder = tempfile::Builder::new()
         .prefix("xsched-demo-")
         .tempdir_in("/tmp")
-        .map_err(|e| format!("cannot make a folder under /tmp: {e}"))?;
+        .map_err(|e| Error::environment(format!("cannot make a folder under /tmp: {e}")))?;
     let socket = folder.path().join("xsched.sock");
     let mut sim_device = None;
     let (platform, calibration) = choose(platforms, &exe, folder.path(), &mut sim_device)?;
@@ -167,7 +164,7 @@ fn choose(
     exe: &Path,
     folder: &Path,
     sim_device: &mut Option<Guarded>,
-) -> std::result::Result<(Platform, Calibration), String> {
+) -> Result<(Platform, Calibration)> {
     let mut reasons = Vec::new();
     for &platform in platforms {
         if platform == Platform::Sim {
@@ -190,16 +187,16 @@ fn choose(
         }
         let found = Worker::spawn(command, "the calibration").and_then(|mut w| w.line(WARM_UP));
         children::check()?;
-        match found.and_then(|line| read::<std::result::Result<_, String>>(&line)?) {
+        match found.and_then(|line| read::<Result<_>>(&line)?) {
             Ok(calibration) => return Ok((platform, calibration)),
             Err(why) => reasons.push(format!("{}: {why}", platform.name())),
         }
     }
-    Err(format!("no device: {}", reasons.join("; ")))
+    Err(Error::environment(format!("no device: {}", reasons.join("; "))))
 }
 
-fn read<T: DeserializeOwned>(line: &str) -> std::result::Result<T, String> {
-    serde_json::from_str(line).map_err(|e| format!("a program of the demo wrote '{line}': {e}"))
+fn read<T: DeserializeOwned>(line: &str) -> Result<T> {
+    serde_json::from_str(line).map_err(|e| Error::environment(format!("a program of the demo wrote '{line}': {e}")))
 }
 
 /// Takes what is meant for other programs out of the environment of our own.
@@ -249,7 +246,7 @@ impl Stage {
     }
 
     /// One situation of one round.
-    fn play(&self, case: Case, into: &mut Situation) -> std::result::Result<(), String> {
+    fn play(&self, case: Case, into: &mut Situation) -> Result<()> {
         let mut critical = Worker::spawn(self.worker(case, Part::Critical), "the latency-critical program")?;
         critical.expect("ready", WARM_UP)?;
         let mut best_effort = None;
@@ -277,8 +274,8 @@ impl Stage {
     }
 
     /// Figures under xsched count only when the daemon saw the launches.
-    fn check_scheduled(&self, pids: &[u32]) -> std::result::Result<(), String> {
-        let answer = client::ask(Some(&self.socket), Request::Ps).map_err(|e| e.message().to_owned())?;
+    fn check_scheduled(&self, pids: &[u32]) -> Result<()> {
+        let answer = client::ask(Some(&self.socket), Request::Ps)?;
         let launches = |pid: u32| -> u64 {
             let programs = answer.iter().filter_map(|part| match part {
                 DaemonMsg::Program(p) if p.pid == pid => Some(p),
@@ -288,8 +285,8 @@ impl Stage {
         };
         match pids.iter().find(|&&pid| launches(pid) == 0) {
             Some(_) => {
-                Err("the programs did not attach to the daemon, so nothing was scheduled; see `xsched doctor`"
-                    .to_owned())
+                let why = "the programs did not attach to the daemon, so nothing was scheduled; see `xsched doctor`";
+                Err(Error::environment(why))
             }
             None => Ok(()),
         }

@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::load::{Burst, Part, Platform};
 use super::worker::PERIOD;
 
+use crate::failure::{Error, Result};
+
 /// One of the three situations, over all rounds.
 #[derive(Debug)]
 pub(super) struct Situation {
@@ -20,8 +22,8 @@ pub(super) struct Situation {
 
 impl Situation {
     /// Nothing yet.
-    pub(super) fn new() -> Result<Self, String> {
-        let latency_ns = Histogram::new_with_bounds(1, 600_000_000_000, 3).map_err(|e| e.to_string())?;
+    pub(super) fn new() -> Result<Self> {
+        let latency_ns = Histogram::new_with_bounds(1, 600_000_000_000, 3).map_err(Error::environment)?;
         Ok(Situation { latency_ns, kernels: 0, seconds: 0.0 })
     }
 
@@ -137,7 +139,7 @@ impl Report {
     }
 
     /// For programs.
-    pub(super) fn json(&self) -> Result<String, String> {
+    pub(super) fn json(&self) -> Result<String> {
         let of = |s: &Situation| JsonSituation {
             p50_ms: s.quantile_ms(0.5),
             p99_ms: s.quantile_ms(0.99),
@@ -151,15 +153,15 @@ impl Report {
             native: of(&self.native),
             xsched: of(&self.xsched),
         };
-        serde_json::to_string_pretty(&json).map(|s| s + "\n").map_err(|e| e.to_string())
+        serde_json::to_string_pretty(&json).map(|s| s + "\n").map_err(Error::environment)
     }
 
     /// The three distributions in one picture.
-    pub(super) fn plot(&self, file: &Path) -> Result<(), String> {
-        self.draw(file).map_err(|e| format!("cannot draw {}: {e}", file.display()))
+    pub(super) fn plot(&self, file: &Path) -> Result<()> {
+        self.draw(file).map_err(|e| Error::environment(format!("cannot draw {}: {e}", file.display())))
     }
 
-    fn draw(&self, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    fn draw(&self, file: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let lowest = self.rows().iter().map(|(_, s, _)| s.quantile_ms(0.0)).fold(f64::MAX, f64::min);
         let highest = self.rows().iter().map(|(_, s, _)| s.quantile_ms(1.0)).fold(0.0, f64::max);
         let (left, right) = (lowest * 0.9, highest * 1.1);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::load::{Burst, Load, Part, Platform, calibrate};
-use crate::failure::{Failure, Result};
+use crate::failure::{Error, Result};
 
 /// A latency-critical request comes this often.
 pub(crate) const PERIOD: Duration = Duration::from_millis(20);
@@ -77,32 +77,32 @@ pub(crate) fn main(args: Args) -> Result {
         Role::Be => best_effort(&args),
     };
     done.map(|()| ExitCode::SUCCESS)
-        .map_err(|e| Failure::environment(format!("the demo's program on {}: {e}", args.platform.name())))
+        .map_err(|e| Error::environment(format!("the demo's program on {}: {e}", args.platform.name())))
 }
 
-fn say(line: &str) -> std::result::Result<(), String> {
+fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| format!("cannot report: {e}"))
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| Error::environment(format!("cannot report: {e}")))
 }
 
-fn say_json(value: &impl Serialize) -> std::result::Result<(), String> {
-    say(&serde_json::to_string(value).map_err(|e| e.to_string())?)
+fn say_json(value: &impl Serialize) -> Result<()> {
+    say(&serde_json::to_string(value).map_err(Error::environment)?)
 }
 
-fn wait_for_go() -> std::result::Result<(), String> {
+fn wait_for_go() -> Result<()> {
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|e| format!("cannot read: {e}"))?;
-    if line.trim_end() == "go" { Ok(()) } else { Err("nobody said go".to_owned()) }
+    std::io::stdin().lock().read_line(&mut line).map_err(|e| Error::environment(format!("cannot read: {e}")))?;
+    if line.trim_end() == "go" { Ok(()) } else { Err(Error::environment("nobody said go")) }
 }
 
-fn run(load: &Load, burst: Burst) -> std::result::Result<(), String> {
+fn run(load: &Load, burst: Burst) -> Result<()> {
     for _ in 0..burst.kernels {
         load.launch()?;
     }
     load.finish()
 }
 
-fn latency_critical(args: &Args) -> std::result::Result<(), String> {
+fn latency_critical(args: &Args) -> Result<()> {
     let load = Load::open(args.platform, Part::Critical, args.iterations)?;
     let burst = Burst::of(args.platform, Part::Critical);
     for _ in 0..5 {
@@ -121,20 +121,24 @@ fn latency_critical(args: &Args) -> std::result::Result<(), String> {
         // From when it was due: a late start is part of the latency, not forgiven.
         latencies_ns.push((done - due).as_nanos() as u64);
         if done > give_up {
-            return Err(format!(
+            return Err(Error::environment(format!(
                 "{} of {} requests took {} times as long as they should",
                 i + 1,
                 args.requests,
                 GIVE_UP
-            ));
+            )));
         }
     }
     say_json(&Latencies { latencies_ns })?;
     // Stays until the demo has asked the daemon about it.
-    std::io::stdin().lock().read_to_end(&mut Vec::new()).map(|_| ()).map_err(|e| format!("cannot read: {e}"))
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut Vec::new())
+        .map(|_| ())
+        .map_err(|e| Error::environment(format!("cannot read: {e}")))
 }
 
-fn best_effort(args: &Args) -> std::result::Result<(), String> {
+fn best_effort(args: &Args) -> Result<()> {
     let load = Load::open(args.platform, Part::BestEffort, args.iterations)?;
     let burst = Burst::of(args.platform, Part::BestEffort);
     run(&load, burst)?;

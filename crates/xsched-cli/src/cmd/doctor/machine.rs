@@ -87,7 +87,7 @@ fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
     let nowhere = OsStr::new("/dev/null");
     let (devices, why, driver, known) = match probe::run(what, &[(PIPE_DIRECTORY, nowhere)]) {
         Ok(found) => (found.names, found.why, found.cuda, found.levels),
-        Err(why) => (Vec::new(), Some(why), None, None),
+        Err(why) => (Vec::new(), Some(why.to_string()), None, None),
     };
     let cuda = driver.map(Cuda::new);
     let levels = cuda.as_ref().map(|c| c.levels_by_time.clone()).or(known).unwrap_or_else(|| levels.to_vec());
@@ -103,7 +103,11 @@ fn preload_check() -> Check {
     let (speakable, library) = match found {
         Ok(both) => both,
         Err(why) => {
-            return Check::fail(name, why, "build or install xsched whole: libxsched.so belongs beside the command");
+            return Check::fail(
+                name,
+                why.line(),
+                "build or install xsched whole: libxsched.so belongs beside the command",
+            );
         }
     };
     let value = preload::prepend(&speakable, std::env::var_os("LD_PRELOAD").as_deref());
@@ -145,6 +149,6 @@ fn daemon_check(socket: Option<&Path>) -> Check {
             format!("none at {}", path.display()),
             "nothing to do: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",
         ),
-        Err(e) => Check::fail("daemon", e.message(), "end it by its process id; `xsched run` starts a new one"),
+        Err(e) => Check::fail("daemon", e.line(), "end it by its process id; `xsched run` starts a new one"),
     }
 }

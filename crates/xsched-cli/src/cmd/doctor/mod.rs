@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::failure::{ENVIRONMENT, Result, print, print_json};
+use crate::failure::{Result, print, print_json};
 use crate::values;
 
 /// Check what works on this machine, or look into a running program
@@ -98,6 +98,9 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
+/// Exit code when something that programs need does not work: the environment's fault.
+const FAILED: u8 = 3;
+
 fn show(report: &impl Report, json: bool) -> Result {
     if json {
         print_json(report)?
@@ -105,5 +108,5 @@ fn show(report: &impl Report, json: bool) -> Result {
         print(&report.text())?
     };
     let failed = report.checks().iter().any(|c| c.status == Status::Fail);
-    Ok(if failed { ExitCode::from(ENVIRONMENT) } else { ExitCode::SUCCESS })
+    Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

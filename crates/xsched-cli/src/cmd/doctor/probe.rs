@@ -9,7 +9,7 @@ use crate::client;
 use crate::cmd::demo::simdev_path;
 use crate::cuda::{self, Cuda, DeviceInfo};
 use crate::dl::Library;
-use crate::failure::{Result, print};
+use crate::failure::{Error, Result, print};
 use crate::hip;
 use crate::opencl::OpenCl;
 
@@ -75,9 +75,9 @@ pub(super) struct Driver {
 
 /// Looks and prints JSON.
 pub(crate) fn main(args: Args) -> Result {
-    let names = |names: std::result::Result<Vec<String>, String>| match names {
+    let names = |names: Result<Vec<String>>| match names {
         Ok(names) => Found { names, why: None, cuda: None, levels: None },
-        Err(why) => Found { names: Vec::new(), why: Some(why), cuda: None, levels: None },
+        Err(why) => Found { names: Vec::new(), why: Some(why.to_string()), cuda: None, levels: None },
     };
     let found = match args.what {
         What::Cuda => match cuda() {
@@ -101,9 +101,9 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 /// The path of libxsched.so in a process, if it is mapped there.
-pub(super) fn mapped(pid: u32) -> std::result::Result<Option<String>, String> {
-    let maps =
-        std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|e| format!("cannot read its maps: {e}"))?;
+pub(super) fn mapped(pid: u32) -> Result<Option<String>> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))
+        .map_err(|e| Error::environment(format!("cannot read its maps: {e}")))?;
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
     Ok(paths
         .filter(|path| {
@@ -113,41 +113,41 @@ pub(super) fn mapped(pid: u32) -> std::result::Result<Option<String>, String> {
         .next())
 }
 
-fn opencl() -> std::result::Result<Vec<String>, String> {
+fn opencl() -> Result<Vec<String>> {
     let devices = OpenCl::load()?.devices()?;
     Ok(devices.into_iter().map(|d| format!("{} ({})", d.name, d.platform)).collect())
 }
 
-fn cuda() -> std::result::Result<Driver, String> {
+fn cuda() -> Result<Driver> {
     let cuda = Cuda::load()?;
     Ok(Driver { cuda_version: cuda::version_text(cuda.version), devices: cuda.devices()? })
 }
 
 /// Runs a probe as a child, with more environment if need be; the error says how it failed.
-pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> std::result::Result<Found, String> {
-    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+pub(super) fn run(what: What, environment: &[(&str, &std::ffi::OsStr)]) -> Result<Found> {
+    let exe = std::env::current_exe().map_err(Error::environment)?;
     let mut command = Command::new(exe);
     command.args(["probe", what.name()]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if what != What::Preload {
         command.env("XSCHED_DISABLE", "1");
     }
     command.envs(environment.iter().copied());
-    let mut child = command.spawn().map_err(|e| format!("cannot start a probe: {e}"))?;
+    let mut child = command.spawn().map_err(|e| Error::environment(format!("cannot start a probe: {e}")))?;
     let pidfd = rustix::process::Pid::from_raw(child.id() as i32)
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()))
-        .map_err(|e| e.to_string())?;
-    if !client::readable(&pidfd, PATIENCE).map_err(|e| e.to_string())? {
+        .map_err(Error::environment)?;
+    if !client::readable(&pidfd, PATIENCE).map_err(Error::environment)? {
         let _ = child.kill();
         let _ = child.wait();
-        return Err(format!("it hung for {} s", PATIENCE.as_secs()));
+        return Err(Error::environment(format!("it hung for {} s", PATIENCE.as_secs())));
     }
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let output = child.wait_with_output().map_err(Error::environment)?;
     let complaint = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
     match serde_json::from_slice::<Found>(&output.stdout) {
         // The loader complains on stderr and goes on.
-        Ok(found) if what == What::Preload && found.names.is_empty() => Err(complaint),
+        Ok(found) if what == What::Preload && found.names.is_empty() => Err(Error::environment(complaint)),
         Ok(found) => Ok(found),
-        Err(_) => Err(format!("it died ({}) {complaint}", output.status)),
+        Err(_) => Err(Error::environment(format!("it died ({}) {complaint}", output.status))),
     }
 }

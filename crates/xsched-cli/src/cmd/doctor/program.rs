@@ -96,7 +96,7 @@ pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Program {
         }
         Err(e) => program.checks.push(Check::fail(
             "attached",
-            e.message(),
+            e.line(),
             "a program attaches at its first device call, to the daemon that its XSCHED_SOCKET names",
         )),
     }
@@ -136,6 +136,6 @@ fn library(pid: u32) -> Check {
             "libxsched.so is not loaded in it",
             "start it with `xsched run -- COMMAND`, which says so where the library cannot be loaded",
         ),
-        Err(why) => Check::note(name, why, "ask as the program's user or as root"),
+        Err(why) => Check::note(name, why.line(), "ask as the program's user or as root"),
     }
 }

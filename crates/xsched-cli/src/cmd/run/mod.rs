@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use xsched_proto::paths;
 use xsched_proto::wire::Platform;
 
-use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Result, say};
+use crate::failure::{Error, Result, say};
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
 use crate::{preload, sigpipe, start};
@@ -153,11 +153,11 @@ impl Scheduler {
 /// Becomes the command, or says why not.
 pub(crate) fn main(args: Args) -> Result {
     let Some((name, rest)) = args.command.split_first() else {
-        return Err(Failure::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
+        return Err(Error::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
     };
     let required = is_required(&args);
     if required && let Some(fault) = std::env::var("XSCHED_PLATFORMS").ok().and_then(|list| Platform::fault_in(&list)) {
-        return Err(Failure::input(fault));
+        return Err(Error::input(fault));
     }
     let program = target::resolve(name)?;
     let mut environment = Environment::inherited();
@@ -167,16 +167,16 @@ pub(crate) fn main(args: Args) -> Result {
         }
         return Err(exec(&program, name, rest, &environment));
     }
-    let library = preload::find().map_err(Failure::environment)?;
+    let library = preload::find()?;
     if let Verdict::Cannot { file, why } = target::inspect(&program)? {
         let line = format!("{} is {why}: it cannot be scheduled", file.display());
         if required {
-            return Err(Failure::environment(format!("{line}, and --require was given")));
+            return Err(Error::environment(format!("{line}, and --require was given")));
         }
         say(&format!("{line}; {} runs unscheduled", name.to_string_lossy()));
         return Err(exec(&program, name, rest, &environment));
     }
-    let library = preload::speakable(&library).map_err(Failure::environment)?;
+    let library = preload::speakable(&library)?;
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     let scheduler = Scheduler::of(&args);
     let job = args.job.clone().unwrap_or_else(fresh_job);
@@ -248,7 +248,7 @@ fn decides_by_scheduler(socket: &Path) -> Result<()> {
         return Ok(());
     }
     let shown = socket.display();
-    Err(Failure::environment(format!(
+    Err(Error::environment(format!(
         "a daemon runs at {shown} already, without this scheduler: end it, or use --socket"
     )))
 }
@@ -260,14 +260,14 @@ fn is_required(args: &Args) -> bool {
 }
 
 /// Why a program that must be scheduled is not started.
-fn refused(why: &str) -> Failure {
-    Failure::environment(format!("{why}; --require was given"))
+fn refused(why: &str) -> Error {
+    Error::environment(format!("{why}; --require was given"))
 }
 
 /// Whether the daemon does more than take the connection: one that is stopped does that too.
 fn answers(socket: &Path) -> Result<()> {
     let asked = crate::client::ask(Some(socket), xsched_proto::wire::Request::PolicyList);
-    asked.map(drop).map_err(|failure| refused(failure.message()))
+    asked.map(drop).map_err(|failure| refused(failure.line()))
 }
 
 /// The kill switch.
@@ -332,7 +332,7 @@ impl Environment {
 }
 
 /// Becomes the program. Returns only with the reason why not.
-fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Failure {
+fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environment) -> Error {
     // Arguments come from our own, which held no zero byte.
     let c = |s: &OsStr| CString::new(s.as_bytes().to_vec()).unwrap_or_default();
     let path = c(program.as_os_str());
@@ -347,8 +347,8 @@ fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environme
             error = execve(c"/bin/sh", &arguments, &environment);
         }
     }
-    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-    Failure::with_code(code, format!("{}: cannot execute: {error}", name.to_string_lossy()))
+    let kind = if error.kind() == std::io::ErrorKind::NotFound { Error::NotFound } else { Error::NotExecutable };
+    kind(format!("{}: cannot execute: {error}", name.to_string_lossy()))
 }
 
 fn is_text(path: &Path) -> bool {

@@ -10,7 +10,7 @@ use xsched_proto::class::{self, Class};
 use xsched_proto::wire::{DaemonMsg, MpsWish, Request};
 
 use super::{Args, Environment};
-use crate::failure::{Failure, Result, say};
+use crate::failure::{Error, Result, say};
 use crate::{client, folders};
 
 /// Longest wait for an MPS daemon that was just started.
@@ -60,12 +60,12 @@ impl<'a> Wish<'a> {
         let share = match (args.share, var(VARIABLE)) {
             (Some(share), _) => share,
             (None, Some(text)) => Share::from_str(&text, true).map_err(|_| {
-                Failure::input(format!("{VARIABLE}: '{text}' is no way to share: use time, spatial or auto"))
+                Error::input(format!("{VARIABLE}: '{text}' is no way to share: use time, spatial or auto"))
             })?,
             (None, None) => Share::Auto,
         };
         if share == Share::Time && args.mps == Some(Mps::Start) {
-            return Err(Failure::input("--mps start is for --share spatial or auto; time sharing is without MPS"));
+            return Err(Error::input("--mps start is for --share spatial or auto; time sharing is without MPS"));
         }
         // A mistake in a file is the daemon's to tell, which does not start with it.
         let config = MpsConfig::read(&folders::configuration());
@@ -136,7 +136,7 @@ impl<'a> Wish<'a> {
             return Ok(None);
         }
         let running = match self.running.as_ref().map(|p| p.to_str()) {
-            Some(None) => return Err(Failure::environment("the folder of the MPS daemon that runs has no UTF-8 name")),
+            Some(None) => return Err(Error::environment("the folder of the MPS daemon that runs has no UTF-8 name")),
             Some(Some(pipe)) => Some(pipe.to_owned()),
             None => None,
         };
@@ -144,7 +144,7 @@ impl<'a> Wish<'a> {
         let answer = match client::ask(Some(socket), self.announce(Some(wish))) {
             Ok(answer) => answer,
             Err(e) if auto => {
-                say(&format!("time sharing: {}", e.message()));
+                say(&format!("time sharing: {}", e.line()));
                 return Ok(None);
             }
             Err(e) => return Err(e),
@@ -160,7 +160,7 @@ impl<'a> Wish<'a> {
                 say(&format!("time sharing: {why}"));
                 Ok(None)
             }
-            _ => Err(Failure::environment("the daemon's answer says nothing of MPS; restart it with this version")),
+            _ => Err(Error::environment("the daemon's answer says nothing of MPS; restart it with this version")),
         }
     }
 
@@ -182,9 +182,9 @@ fn name_of(program: &Path, rest: &[OsString]) -> String {
     name
 }
 
-fn missing(advice: &str) -> Failure {
+fn missing(advice: &str) -> Error {
     let at = mps::pipe_directory();
-    Failure::environment(format!(
+    Error::environment(format!(
         "no MPS daemon answers at {}: start one with `{} -d`, or {advice}",
         at.display(),
         mps::CONTROL
@@ -199,7 +199,7 @@ fn wait_for(pipe: PathBuf) -> Result<PathBuf> {
             let log = pipe.with_file_name("log").join("control.out");
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let last = said.lines().next_back().unwrap_or("it said nothing");
-            return Err(Failure::environment(format!(
+            return Err(Error::environment(format!(
                 "the MPS daemon that was started does not answer within {} s ({last}); use --share time",
                 PATIENCE.as_secs()
             )));
@@ -213,7 +213,7 @@ fn wait_for(pipe: PathBuf) -> Result<PathBuf> {
 fn nowhere() -> Result<PathBuf> {
     let runtime = folders::runtime();
     let folder = runtime.join("no-mps");
-    folders::private(&runtime).and_then(|()| folders::private(&folder)).map_err(Failure::environment)?;
+    folders::private(&runtime).and_then(|()| folders::private(&folder))?;
     Ok(folder)
 }
 

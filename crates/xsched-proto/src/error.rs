@@ -1,0 +1,102 @@
+//! What an operator is told when something cannot be done: one line, and the exit code that goes with it.
+
+use core::fmt::{self, Display};
+
+use serde::{Deserialize, Serialize};
+
+/// Why something was not done. Displays as one line without control characters.
+///
+/// The first two variants are also what a daemon answers; the others exist in commands only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Error {
+    /// The request makes no sense. The line says what is wrong and what is accepted. Exit code 2.
+    Input(String),
+    /// The machine or its state does not allow it: no device, no daemon, no permission. The line says what to do next. Exit
+    /// code 3.
+    Environment(String),
+    /// The program is there and cannot be executed. Exit code 126, as a shell's.
+    NotExecutable(String),
+    /// There is no such program. Exit code 127, as a shell's.
+    NotFound(String),
+    /// SIGINT came. Exit code 130, as a shell's.
+    Interrupted(String),
+}
+
+impl Error {
+    /// See [`Error::Input`].
+    pub fn input(line: impl Display) -> Error {
+        Error::Input(line.to_string())
+    }
+
+    /// See [`Error::Environment`].
+    pub fn environment(line: impl Display) -> Error {
+        Error::Environment(line.to_string())
+    }
+
+    /// A value that is not accepted: `'fifo' is no policy: use one of hpf, up, pup`.
+    pub fn value(given: impl Display, what: &str, accepted: impl Display) -> Error {
+        Error::Input(format!("'{given}' is no {what}: use {accepted}"))
+    }
+
+    /// The same error with `place` and a colon before its line.
+    #[must_use]
+    pub fn within(mut self, place: impl Display) -> Error {
+        let line = self.line_mut();
+        *line = format!("{place}: {line}");
+        self
+    }
+
+    /// What a command that fails so exits with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Input(_) => 2,
+            Error::Environment(_) => 3,
+            Error::NotExecutable(_) => 126,
+            Error::NotFound(_) => 127,
+            Error::Interrupted(_) => 130,
+        }
+    }
+
+    /// The line as it was written.
+    pub fn line(&self) -> &str {
+        match self {
+            Error::Input(line)
+            | Error::Environment(line)
+            | Error::NotExecutable(line)
+            | Error::NotFound(line)
+            | Error::Interrupted(line) => line,
+        }
+    }
+
+    fn line_mut(&mut self) -> &mut String {
+        match self {
+            Error::Input(line)
+            | Error::Environment(line)
+            | Error::NotExecutable(line)
+            | Error::NotFound(line)
+            | Error::Interrupted(line) => line,
+        }
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line().replace(char::is_control, " "))
+    }
+}
+
+impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_with_its_code() {
+        let error = Error::value("fifo", "policy", "one of a, b").within("x.toml:2");
+        assert_eq!(error.to_string(), "x.toml:2: 'fifo' is no policy: use one of a, b");
+        assert_eq!(error.exit_code(), 2);
+        assert_eq!(Error::environment("two\nlines\x1b[2J").to_string(), "two lines [2J");
+        assert_eq!(Error::environment("").exit_code(), 3);
+    }
+}
