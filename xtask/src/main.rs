@@ -1,4 +1,5 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`.
+#![forbid(unsafe_code)]
 
 mod bundle;
 mod c;

@@ -449,8 +449,8 @@ impl Worker {
     fn degrade(&self, message: &ClientMsg) {
         let ClientMsg::GroupAdd { device, platform, levels, .. } = message else { return };
         let Some(wanted) = self.settings.options.level else { return };
-        if levels & (1 << (wanted - 1)) == 0 {
-            let used = (1..wanted).rev().find(|n| levels & (1 << (n - 1)) != 0).unwrap_or(1);
+        if !levels.has(wanted) {
+            let used = levels.highest_to(wanted);
             let text = format!(
                 "preemption level {wanted} is not available on {device} through {}: using level {used}",
                 platform.name()

@@ -3,7 +3,7 @@
 //! Off by default, and then it costs nothing: what a launch looks at anyway, its gate word, says so
 //! ([`xsched_proto::segment::gate::INSPECT`]).
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use xsched_proto::segment::{Counter, GroupSlot};
 
@@ -38,17 +38,17 @@ pub struct Inspector {
     pub maker: fn(&Thread) -> Option<Domain>,
 }
 
-static INSPECTOR: AtomicUsize = AtomicUsize::new(0);
+static INSPECTOR: AtomicPtr<Inspector> = AtomicPtr::new(core::ptr::null_mut());
 static ON: AtomicBool = AtomicBool::new(false);
 
 fn inspector() -> Option<&'static Inspector> {
-    // SAFETY: zero, or the address of a static that `install` was given.
-    unsafe { (INSPECTOR.load(Acquire) as *const Inspector).as_ref() }
+    // SAFETY: null, or the address of a static that `install` was given.
+    unsafe { INSPECTOR.load(Acquire).as_ref() }
 }
 
 /// The inspector to ask. It is not asked until [`start`].
 pub fn install(inspector: &'static Inspector) {
-    INSPECTOR.store(core::ptr::from_ref(inspector) as usize, Release);
+    INSPECTOR.store(core::ptr::from_ref(inspector).cast_mut(), Release);
 }
 
 /// Begins to look at launches, those on the queues of `rt` included.

@@ -36,8 +36,13 @@ pub trait Platform: Sync + Send + 'static {
     /// Which one it is.
     fn kind(&self) -> xsched_proto::wire::Platform;
 
-    /// Preemption levels it can do on a device: bit n-1 = level n.
-    fn levels(&self, device: &str) -> u8;
+    /// Preemption levels it can do on a device.
+    fn levels(&self, device: &str) -> xsched_proto::wire::Levels;
+
+    /// Whether programs run on a device at the same time, by the hardware's own priorities (CUDA MPS).
+    fn is_side_by_side(&self, _device: &str) -> bool {
+        false
+    }
 
     /// Something that makes the commands already handed to the driver begin, if this driver may put that off. It runs
     /// on an application thread that is about to block, and must keep the queue alive until it is done: this call is

@@ -19,8 +19,8 @@ impl Platform for Flushes {
     fn kind(&self) -> xsched_proto::wire::Platform {
         xsched_proto::wire::Platform::Sim
     }
-    fn levels(&self, _device: &str) -> u8 {
-        1
+    fn levels(&self, _device: &str) -> xsched_proto::wire::Levels {
+        xsched_proto::wire::Levels::ONE
     }
     /// The thread is about to wait: whoever decides lets it go on.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {

@@ -8,6 +8,7 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use xsched_proto::wire::Levels;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,8 +18,8 @@ fn main() {
     let samples = std::env::args().nth(1).map_or(2_000, |n| n.parse().expect("a number of samples"));
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
-    low.group_with(0, "sim:0", 0, 0b001);
-    high.group_with(0, "sim:0", 0, 0b001);
+    low.group_with(0, "sim:0", 0, Levels::ONE);
+    high.group_with(0, "sim:0", 0, Levels::ONE);
     low.ready(0);
     let (word, stop) = (AtomicU32::new(0), AtomicBool::new(false));
     let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use xsched_policy::{GroupId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
-use xsched_proto::wire::{ClassFrom, Platform, ProgramOptions};
+use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions};
 
 use crate::Error;
 use crate::config::Config;
@@ -70,7 +70,8 @@ pub(crate) struct Group {
     pub(crate) slot: u16,
     pub(crate) device: String,
     pub(crate) platform: Platform,
-    pub(crate) levels: u8,
+    pub(crate) levels: Levels,
+    pub(crate) side_by_side: bool,
     pub(crate) level: u8,
     pub(crate) steps: i32,
     pub(crate) fixed: Option<i32>,
@@ -162,9 +163,8 @@ impl Client {
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
     /// which works on top of the lower ones (docs/results/simulated.md has them side by side).
-    pub(crate) fn group_level(&self, platform: Platform, levels: u8) -> u8 {
-        let wished = self.level.unwrap_or(platform.automatic_level());
-        (1..=wished).rev().find(|level| levels & (1 << (level - 1)) != 0).unwrap_or(1)
+    pub(crate) fn group_level(&self, platform: Platform, levels: Levels) -> u8 {
+        levels.highest_to(self.level.unwrap_or(platform.automatic_level()))
     }
 }
 

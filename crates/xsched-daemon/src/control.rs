@@ -31,8 +31,6 @@ pub(crate) struct Question {
     pub(crate) until_ns: u64,
 }
 
-/// Why not, and whose fault it is.
-
 /// What a hint changes.
 #[derive(Clone, Copy)]
 struct Changes {
@@ -230,7 +228,7 @@ impl Server {
             group.words.budget_commands.store(threshold, Relaxed);
         }
         let Some(wished) = level else { return };
-        let level = (1..=wished).rev().find(|l| group.levels & (1 << (l - 1)) != 0).unwrap_or(1);
+        let level = group.levels.highest_to(wished);
         group.level = level;
         // A group whose gate is closed is interrupted, or let go on, as the new level wants it.
         let on = level == 3 && !self.gatekeeper.is_granted(id) && group.platform.interrupts();

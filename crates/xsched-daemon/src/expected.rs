@@ -103,7 +103,7 @@ impl Server {
             let line = "the daemon starts an MPS daemon for its own user only; start nvidia-cuda-mps-control yourself";
             return Err(Error::environment(line));
         }
-        let started = Private::start(self.listener.path()).map_err(|line| Error::environment(line))?;
+        let started = Private::start(self.listener.path())?;
         let pipe = started.pipe().to_owned();
         // One that died is not worth ending.
         self.mps = Some(started);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_gatekeeper::{Change, UnknownState};
 use xsched_policy::{Event, GroupId};
-use xsched_proto::wire::{DaemonMsg, SIDE_BY_SIDE};
+use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
 use crate::long_kernels;
@@ -27,9 +27,8 @@ impl Server {
     /// Programs whose kernels turn out to be too long to run side by side share the time from then on.
     fn find_too_long(&mut self, now_us: u64) {
         for (&id, group) in &mut self.groups {
-            let found = group.levels & SIDE_BY_SIDE != 0
-                && !group.too_long
-                && group.words.longest_us.load(Relaxed) > long_kernels::LONG_US;
+            let found =
+                group.side_by_side && !group.too_long && group.words.longest_us.load(Relaxed) > long_kernels::LONG_US;
             if found {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));

@@ -8,7 +8,7 @@ use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::segment::{GROUPS, QUEUES};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Platform, ProgramOptions, SIDE_BY_SIDE};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions};
 
 use crate::Error;
 use crate::client::{Client, Group, Queue, check_name};
@@ -67,12 +67,24 @@ impl Server {
 
     pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         match message {
-            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels } => {
+            ClientMsg::GroupAdd {
+                slot,
+                device,
+                platform,
+                priority_steps,
+                priority_fixed,
+                system,
+                levels,
+                side_by_side,
+            } => {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
                 }
-                self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, system, ..group });
+                self.group_add(
+                    id,
+                    Group { steps: priority_steps, fixed: priority_fixed, system, side_by_side, ..group },
+                );
                 Ok(())
             }
             ClientMsg::Levels { slot, levels } => {
@@ -122,7 +134,14 @@ impl Server {
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
 
-    fn new_group(&self, conn: u64, slot: u16, device: String, platform: Platform, levels: u8) -> Result<Group, Error> {
+    fn new_group(
+        &self,
+        conn: u64,
+        slot: u16,
+        device: String,
+        platform: Platform,
+        levels: Levels,
+    ) -> Result<Group, Error> {
         if usize::from(slot) >= GROUPS {
             return Err(Error::input(format!("it adds a group in slot {slot} of {GROUPS}")));
         }
@@ -138,6 +157,7 @@ impl Server {
             device,
             platform,
             levels,
+            side_by_side: false,
             level: client.group_level(platform, levels),
             steps: 0,
             fixed: None,
@@ -160,7 +180,7 @@ impl Server {
             timeslice_us: client.timeslice_us,
             job: client.job.clone(),
             system: group.system,
-            side_by_side: group.levels & SIDE_BY_SIDE != 0,
+            side_by_side: group.side_by_side,
         };
         group.words.budget_commands.store(client.threshold, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
@@ -175,7 +195,7 @@ impl Server {
     }
 
     /// A level was lost: the group goes on at the next lower one. What was interrupted is not any more.
-    fn set_levels(&mut self, id: GroupId, levels: u8) {
+    fn set_levels(&mut self, id: GroupId, levels: Levels) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client()) else { return };
         group.levels = levels;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Daemon, receive, until};
 use xsched_proto::Error;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, MpsWish, Platform, Request, Share};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, MpsWish, Platform, Request, Share};
 
 fn announce(daemon: &Daemon, job: &str, mps: Option<MpsWish>) -> Result<Option<String>, Error> {
     let answer = daemon.ask(Request::Announce { job: job.into(), program: "p".into(), mps })?;
@@ -49,7 +49,8 @@ fn mps_is_chosen_only_if_all_programs_on_a_gpu_come_by_the_same() {
         priority_steps: 0,
         priority_fixed: None,
         system: false,
-        levels: 1,
+        levels: Levels::ONE,
+        side_by_side: false,
     });
     assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { slot: 1, .. }, _))));
     assert_eq!(announce(&daemon, "j", running("/a", true)), Ok(None), "the client shares by time");

@@ -13,7 +13,9 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, receive, seals, send, send_raw, until};
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, MAX_PACKET, Platform, ProgramOptions, Request, encode};
+use xsched_proto::wire::{
+    ClientMsg, DaemonMsg, Described, Levels, MAX_PACKET, Platform, ProgramOptions, Request, encode,
+};
 
 /// A daemon with a good client, and what the rest of a test does to it.
 fn beside_a_good_client(dropped: u64, nonsense: impl FnOnce(&Daemon)) {
@@ -160,7 +162,8 @@ fn slots_and_names_that_make_no_sense() {
         priority_steps: i32::MIN,
         priority_fixed: None,
         system: false,
-        levels: 0,
+        levels: Levels::NONE,
+        side_by_side: false,
     };
     let nonsense = [
         group(GROUPS as u16, "sim:0"),
@@ -182,7 +185,8 @@ fn slots_and_names_that_make_no_sense() {
             priority_steps: 0,
             priority_fixed: Some(1_000),
             system: false,
-            levels: 1,
+            levels: Levels::ONE,
+            side_by_side: false,
         },
     ];
     beside_a_good_client(nonsense.len() as u64, |daemon| {
@@ -253,7 +257,8 @@ fn group_add(slot: u16, device: &str) -> ClientMsg {
         priority_steps: 0,
         priority_fixed: None,
         system: false,
-        levels: 1,
+        levels: Levels::ONE,
+        side_by_side: false,
     }
 }
 

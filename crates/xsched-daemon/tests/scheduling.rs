@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use support::{Client, Daemon, receive, until};
 use xsched_proto::Error;
 use xsched_proto::segment::{device_place, gate, length, state};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Platform, ProgramOptions, Request, Target};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Target};
 
 #[test]
 fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
@@ -183,7 +183,7 @@ fn the_heartbeat_page_cannot_be_written_by_clients() {
 fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     let daemon = Daemon::start();
     let (a, b) = (daemon.attach(0), daemon.attach(100));
-    let group = a.group_with(0, "sim:0", 0, 0b011);
+    let group = a.group_with(0, "sim:0", 0, Levels::ONE.with(Levels::TWO));
     b.group(0, "sim:0");
     a.queue(7, 0);
     let queue = daemon.queue_of(group);
@@ -220,7 +220,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     let daemon = Daemon::start();
     let cuda = |priority| {
         let client = daemon.attach(priority);
-        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, 0b111);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, Levels::ALL);
         client
     };
     let (one, high) = (cuda(-128), cuda(128));
@@ -256,7 +256,7 @@ fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands
     let daemon = Daemon::start();
     let cuda = |priority| {
         let client = daemon.attach(priority);
-        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, 0b111);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, Levels::ALL);
         client
     };
     let (one, _two, high) = (cuda(-128), cuda(-128), cuda(128));
@@ -289,7 +289,7 @@ fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
     let daemon = Daemon::start();
     let cuda = |priority| {
         let client = daemon.attach(priority);
-        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, 0b111);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, Levels::ALL);
         client
     };
     let (stopped, _beside, high) = (cuda(-128), cuda(-128), cuda(128));
@@ -326,7 +326,7 @@ fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
     let daemon = Daemon::start();
     let options = ProgramOptions { level: Some(3), priority: Some(0), ..ProgramOptions::default() };
     let low = Client::attach(&daemon.socket, options);
-    low.group_with(0, "sim:0", 0, 0b111);
+    low.group_with(0, "sim:0", 0, Levels::ALL);
     assert_eq!(low.words(0).level.load(SeqCst), 3);
     let high = daemon.attach(128);
     high.group(0, "sim:0");
@@ -338,7 +338,7 @@ fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
     assert_eq!(receive(&low.socket).unwrap().0, DaemonMsg::Interrupt { slot: 0, on: false });
     low.until_open(0);
     let lacks = Client::attach(&daemon.socket, ProgramOptions { level: Some(3), ..ProgramOptions::default() });
-    lacks.group_with(0, "sim:9", 0, 0b011);
+    lacks.group_with(0, "sim:9", 0, Levels::ONE.with(Levels::TWO));
     assert_eq!(lacks.words(0).level.load(SeqCst), 2, "the next lower level that the device can do");
 }
 
@@ -367,8 +367,8 @@ fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
 fn a_waiter_lends_its_priority_to_a_group_of_its_own_program() {
     let daemon = Daemon::start();
     let (one, other) = (daemon.attach(0), daemon.attach(5));
-    one.group_with(0, "sim:0", 0, 1);
-    one.group_with(1, "sim:0", 2, 1);
+    one.group_with(0, "sim:0", 0, Levels::ONE);
+    one.group_with(1, "sim:0", 2, Levels::ONE);
     other.group(0, "sim:0");
     one.ready(0);
     other.ready(0);
@@ -462,7 +462,16 @@ fn nothing_lifts_a_program_above_its_ceiling() {
         client.words(slot).inherited_priority.store(i32::MIN, SeqCst);
         let device = "sim:0".to_owned();
         let platform = Platform::Sim;
-        client.say(&ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels: 1 });
+        client.say(&ClientMsg::GroupAdd {
+            slot,
+            device,
+            platform,
+            priority_steps,
+            priority_fixed,
+            system,
+            levels: Levels::ONE,
+            side_by_side: false,
+        });
         match receive(&client.socket) {
             Some((DaemonMsg::GroupAdded { id, .. }, _)) => id,
             other => panic!("{other:?}"),

@@ -8,6 +8,7 @@
 //!   and help for groups that starve behind a program without progress.
 //! - [`Progress`] tells it which groups get nowhere.
 //! - [`registry`] lists the policies by name.
+#![forbid(unsafe_code)]
 
 mod arbiter;
 mod policies;

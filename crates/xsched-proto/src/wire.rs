@@ -90,8 +90,50 @@ pub struct ProgramOptions {
     pub job: Option<String>,
 }
 
-/// Beside the levels of a device: programs run on it at the same time, by the hardware's own priorities (CUDA MPS).
-pub const SIDE_BY_SIDE: u8 = 0x80;
+/// Preemption levels that a device can do; bit n-1 = level n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Levels(u8);
+
+impl Levels {
+    /// None, not even level 1: commands do not pass through xsched.
+    pub const NONE: Levels = Levels(0);
+    /// New commands are held back on the host.
+    pub const ONE: Levels = Levels(0b001);
+    /// Commands already handed over wait at gates on the device.
+    pub const TWO: Levels = Levels(0b010);
+    /// The running command is interrupted.
+    pub const THREE: Levels = Levels(0b100);
+    /// All three.
+    pub const ALL: Levels = Levels(0b111);
+
+    /// These and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Levels) -> Levels {
+        Levels(self.0 | other.0)
+    }
+
+    /// These and, if `able`, those of `other`.
+    #[must_use]
+    pub const fn with_if(self, able: bool, other: Levels) -> Levels {
+        if able { self.with(other) } else { self }
+    }
+
+    /// These without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Levels) -> Levels {
+        Levels(self.0 & !other.0)
+    }
+
+    /// Whether level `level` (1..=3) is among them.
+    pub const fn has(self, level: u8) -> bool {
+        matches!(level, 1..=3) && self.0 & (1 << (level - 1)) != 0
+    }
+
+    /// The highest of them up to `wished`; level 1 where there is none.
+    pub fn highest_to(self, wished: u8) -> u8 {
+        (1..=wished.min(3)).rev().find(|level| self.has(*level)).unwrap_or(1)
+    }
+}
 
 /// From a client to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,8 +160,10 @@ pub enum ClientMsg {
         priority_fixed: Option<i32>,
         /// Of the system domain: before others of the same priority in its process.
         system: bool,
-        /// Levels this device can do: bit n-1 = level n. [`SIDE_BY_SIDE`] besides.
-        levels: u8,
+        /// Levels this device can do.
+        levels: Levels,
+        /// Programs run on the device at the same time, by the hardware's own priorities (CUDA MPS).
+        side_by_side: bool,
     },
     /// It is gone.
     GroupRemove {
@@ -152,7 +196,7 @@ pub enum ClientMsg {
         /// Its slot.
         slot: u16,
         /// As in [`ClientMsg::GroupAdd`].
-        levels: u8,
+        levels: Levels,
     },
     /// First packet of a command.
     Control {

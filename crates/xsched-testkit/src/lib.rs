@@ -2,6 +2,7 @@
 //!
 //! A [`Place`] is a folder with sockets of its own; one at a time, since times are measured. In it a test starts
 //! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.
+#![forbid(unsafe_code)]
 
 mod gpu;
 mod hip;

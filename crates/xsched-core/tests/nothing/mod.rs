@@ -11,8 +11,8 @@ impl Platform for Nothing {
     fn kind(&self) -> xsched_proto::wire::Platform {
         xsched_proto::wire::Platform::Sim
     }
-    fn levels(&self, _device: &str) -> u8 {
-        1
+    fn levels(&self, _device: &str) -> xsched_proto::wire::Levels {
+        xsched_proto::wire::Levels::ONE
     }
     fn flusher(&self, _queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         None

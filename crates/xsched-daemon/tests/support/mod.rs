@@ -24,7 +24,8 @@ use xsched_proto::segment::{
     COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, gate, state,
 };
 use xsched_proto::wire::{
-    ClientMsg, DaemonInfo, DaemonMsg, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, decode, encode,
+    ClientMsg, DaemonInfo, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, decode,
+    encode,
 };
 
 /// Nothing in these tests takes this long unless it is broken.
@@ -257,14 +258,14 @@ impl Client {
     }
 
     pub fn group(&self, slot: u16, device: &str) -> u64 {
-        self.group_with(slot, device, 0, 0b001)
+        self.group_with(slot, device, 0, Levels::ONE)
     }
 
-    pub fn group_with(&self, slot: u16, device: &str, priority_steps: i32, levels: u8) -> u64 {
+    pub fn group_with(&self, slot: u16, device: &str, priority_steps: i32, levels: Levels) -> u64 {
         self.group_of(Platform::Sim, slot, device, priority_steps, levels)
     }
 
-    pub fn group_of(&self, platform: Platform, slot: u16, device: &str, priority_steps: i32, levels: u8) -> u64 {
+    pub fn group_of(&self, platform: Platform, slot: u16, device: &str, priority_steps: i32, levels: Levels) -> u64 {
         self.words(slot).inherited_priority.store(i32::MIN, SeqCst);
         self.say(&ClientMsg::GroupAdd {
             slot,
@@ -274,6 +275,7 @@ impl Client {
             priority_fixed: None,
             system: false,
             levels,
+            side_by_side: false,
         });
         match receive(&self.socket) {
             Some((DaemonMsg::GroupAdded { slot: s, id }, _)) if s == slot => id,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::segment::{SEGMENT_BYTES, gate};
-use xsched_proto::wire::SIDE_BY_SIDE;
+use xsched_proto::wire::Levels;
 
 use super::hot::hot;
 use super::timeslice;
@@ -74,12 +74,20 @@ api! {
 struct Known {
     /// Where each context sees the segment; 0 = it cannot. By handle.
     segments: HashMap<usize, CUdeviceptr>,
-    /// Device key and levels by driver number.
-    devices: HashMap<CUdevice, (String, u8)>,
+    /// By driver number.
+    devices: HashMap<CUdevice, Device>,
     /// The context that each queue lies in, by key.
     queues: HashMap<usize, usize>,
     /// Handles of primary contexts.
     primaries: HashMap<CUdevice, usize>,
+}
+
+/// What is known of a device.
+struct Device {
+    key: String,
+    levels: Levels,
+    /// Its contexts are clients of an MPS server.
+    side_by_side: bool,
 }
 
 /// Whether the context that was asked last cannot reach the segment.
@@ -92,13 +100,18 @@ fn known() -> MutexGuard<'static, Option<Known>> {
 }
 
 /// Levels of a device by its key.
-pub(super) fn levels(key: &str) -> u8 {
-    let known = known();
-    let base = known
-        .as_ref()
-        .and_then(|k| k.devices.values().find(|(name, _)| name == key))
-        .map_or(0b001, |(_, levels)| *levels);
-    if timeslice::available() { base } else { base & !0b100 }
+pub(super) fn levels(key: &str) -> Levels {
+    let base = of_device(key, |device| device.levels).unwrap_or(Levels::ONE);
+    if timeslice::available() { base } else { base.without(Levels::THREE) }
+}
+
+/// Whether the contexts of a device, named by its key, are clients of an MPS server.
+pub(super) fn is_side_by_side(key: &str) -> bool {
+    of_device(key, |device| device.side_by_side).unwrap_or(false)
+}
+
+fn of_device<T>(key: &str, ask: impl FnOnce(&Device) -> T) -> Option<T> {
+    known().as_ref()?.devices.values().find(|device| device.key == key).map(ask)
 }
 
 /// In a forked child nothing is registered.
@@ -210,7 +223,7 @@ impl Api {
 
     /// Key of a device: its PCI address, or the UUID of an instance of a divided one.
     pub(super) fn device_key(&self, device: CUdevice) -> Option<String> {
-        if let Some((key, _)) = known().get_or_insert_default().devices.get(&device) {
+        if let Some(Device { key, .. }) = known().get_or_insert_default().devices.get(&device) {
             return Some(key.clone());
         }
         let mut name: [c_char; 128] = [0; 128];
@@ -228,9 +241,12 @@ impl Api {
             if unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS { value } else { 0 }
         };
         // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
-        let gates = if attribute(ATTRIBUTE_WAIT_VALUE) != 0 { 0b010 } else { 0 };
-        let slices = if attribute(ATTRIBUTE_MPS) == 0 { 0b100 } else { SIDE_BY_SIDE };
-        known().get_or_insert_default().devices.insert(device, (key.clone(), 0b001 | gates | slices));
+        let side_by_side = attribute(ATTRIBUTE_MPS) != 0;
+        let levels = Levels::ONE
+            .with_if(attribute(ATTRIBUTE_WAIT_VALUE) != 0, Levels::TWO)
+            .with_if(!side_by_side, Levels::THREE);
+        let found = Device { key: key.clone(), levels, side_by_side };
+        known().get_or_insert_default().devices.insert(device, found);
         Some(key)
     }
 

@@ -34,7 +34,7 @@ mod types;
 mod waits;
 
 use xsched_core::XQueue;
-use xsched_proto::wire;
+use xsched_proto::wire::{self, Levels};
 
 use crate::platform::Group;
 use crate::platform::shared::late::fence_suffix_of;
@@ -104,8 +104,12 @@ impl xsched_core::Platform for Cuda {
         wire::Platform::Cuda
     }
 
-    fn levels(&self, device: &str) -> u8 {
+    fn levels(&self, device: &str) -> Levels {
         api::levels(device)
+    }
+
+    fn is_side_by_side(&self, device: &str) -> bool {
+        api::is_side_by_side(device)
     }
 
     /// Commands begin when they are given; but that they are complete is known of the fenced ones only.

@@ -35,7 +35,7 @@ mod types;
 mod waits;
 
 use xsched_core::XQueue;
-use xsched_proto::wire;
+use xsched_proto::wire::{self, Levels};
 
 use super::shared::amd::kfd;
 use super::shared::late::fence_suffix_of;
@@ -124,13 +124,13 @@ impl xsched_core::Platform for Hip {
         wire::Platform::Hip
     }
 
-    fn levels(&self, device: &str) -> u8 {
+    fn levels(&self, device: &str) -> Levels {
         let gates = match api::gates_are_safe(device) {
             Some(safe) => safe || api::gates_are_forced(),
             None => false,
         };
         let interrupts = kfd::hindrance(device).is_none();
-        0b001 | if gates { 0b010 } else { 0 } | if interrupts { 0b100 } else { 0 }
+        Levels::ONE.with_if(gates, Levels::TWO).with_if(interrupts, Levels::THREE)
     }
 
     /// Commands begin when they are given; but that they are complete is known of the fenced ones only.

@@ -6,7 +6,7 @@
 pub mod hooks;
 
 use xsched_core::{Runtime, XQueue};
-use xsched_proto::wire;
+use xsched_proto::wire::{self, Levels};
 
 use super::Group;
 use super::shared::amd::kfd;
@@ -32,8 +32,8 @@ impl xsched_core::Platform for Hsa {
         wire::Platform::Hsa
     }
 
-    fn levels(&self, device: &str) -> u8 {
-        if kfd::hindrance(device).is_none() { 0b100 } else { 0 }
+    fn levels(&self, device: &str) -> Levels {
+        Levels::NONE.with_if(kfd::hindrance(device).is_none(), Levels::THREE)
     }
 
     /// Nothing is handed to a driver.

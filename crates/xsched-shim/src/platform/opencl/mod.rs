@@ -20,7 +20,7 @@ mod signatures;
 mod types;
 
 use xsched_core::XQueue;
-use xsched_proto::wire;
+use xsched_proto::wire::{self, Levels};
 
 use super::Group;
 
@@ -81,8 +81,8 @@ impl xsched_core::Platform for OpenCl {
         wire::Platform::Opencl
     }
 
-    fn levels(&self, _device: &str) -> u8 {
-        0b001
+    fn levels(&self, _device: &str) -> Levels {
+        Levels::ONE
     }
 
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {

@@ -9,7 +9,7 @@ mod api;
 mod hooks;
 
 use xsched_core::XQueue;
-use xsched_proto::wire;
+use xsched_proto::wire::{self, Levels};
 
 use super::Group;
 
@@ -34,8 +34,8 @@ impl xsched_core::Platform for Sim {
         wire::Platform::Sim
     }
 
-    fn levels(&self, _device: &str) -> u8 {
-        0b111
+    fn levels(&self, _device: &str) -> Levels {
+        Levels::ALL
     }
 
     /// Commands begin when they are given; but what came last may not be followed to its end yet.
