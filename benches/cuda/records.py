@@ -15,7 +15,7 @@ def append(path, record):
     with open(path, "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if file.seek(0, 2) and (file.seek(-1, 2), file.read(1))[1] != b"\n":
-            file.write(b"\n")  # somebody was killed while writing
+            file.write(b"\n")  # its writer was killed
         file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 

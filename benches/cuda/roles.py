@@ -24,7 +24,7 @@ RATES = {"rn18": 20.0, "bert-lc": 50.0, "decode": 10.0}  # latency-critical role
 BEST_EFFORT = ("rn50", "gemm", "bert-be")  # flat out
 ROLES = (*RATES, *BEST_EFFORT)
 DEPTH = 8  # best-effort steps queued before a wait
-AUTOTUNED = ("rn18", "rn50")  # roles whose algorithms are chosen by measuring: nobody else may work meanwhile
+AUTOTUNED = ("rn18", "rn50")  # roles whose algorithms are chosen by measuring: nothing else may run meanwhile
 SLOW_WARM = ("rn50", "gemm")  # roles whose step takes 100 ms: few are enough
 
 

@@ -126,7 +126,7 @@ class Site:
         self.bin, self.work, self.gpu = Path(binaries).resolve(), Path(work), gpu
         self.variants = {"xsched": Variant(), "xsched-spatial": Variant("--share spatial"), **(variants or {})}
         self.daemons, self.mps, self.started = {}, None, 0
-        # What somebody set up around us must not matter.
+        # The surrounding environment must not matter.
         self.env = {k: v for k, v in os.environ.items() if k == "XSCHED_JOURNAL" or not k.startswith(("XSCHED_", "CUDA_MPS_", "LD_PRELOAD"))}
         if gpu is not None:
             uuids = [g["uuid"] for g in machine.gpus()]

@@ -59,7 +59,7 @@ class Place:
         self.env = {
             "LD_LIBRARY_PATH": ":".join(str(folder) for folder in folders if folder),
             "FAKEHIP_BACKEND": backend,
-            # The device of this run alone; where the device is real, nobody asks for it.
+            # The device of this run alone; a real device ignores it.
             "SIMDEV_SOCKET": str(Path(work) / "device"),
             "SIMDEV_SERVER": str(Path(binaries).resolve() / "xsched"),
         }

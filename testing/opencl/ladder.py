@@ -59,7 +59,7 @@ class Ladder:
         self.results_folder = work / "results"
         shutil.rmtree(self.results_folder, ignore_errors=True)
         self.results_folder.mkdir()
-        # A home of its own: driver and PyOpenCL caches are shared by all rungs and by nobody else.
+        # A home of its own: driver and PyOpenCL caches are shared by all rungs and by nothing else.
         home = work / "home"
         home.mkdir(exist_ok=True)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "OPENCL_LAYERS", "LD_PRELOAD"))}

@@ -34,7 +34,7 @@ pub struct Host {
 /// One line, when the kernel refuses memory, descriptors or a thread; the application then runs unscheduled.
 pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> {
     if settings.required {
-        if settings.mode == Mode::Nobody {
+        if settings.mode == Mode::Unscheduled {
             return Err(Error::environment("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler"));
         }
         required::guard_start();

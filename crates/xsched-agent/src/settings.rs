@@ -13,7 +13,7 @@ pub enum Mode {
     /// A scheduler inside this process, with this policy.
     Local(String),
     /// Nothing: calls are counted and go through.
-    Nobody,
+    Unscheduled,
 }
 
 /// How much is said on stderr (`XSCHED_LOG`).
@@ -85,9 +85,9 @@ impl Settings {
         }
         let policy = var("XSCHED_POLICY");
         let mode = match var("XSCHED_SCHEDULER").map(|s| s.to_ascii_uppercase()).as_deref() {
-            _ if var("XSCHED_NO_DAEMON").is_some_and(|v| v != "0") => Mode::Nobody,
+            _ if var("XSCHED_NO_DAEMON").is_some_and(|v| v != "0") => Mode::Unscheduled,
             Some("LCL") => Mode::Local(policy.unwrap_or_else(|| "hpf".into())),
-            Some("APP") => Mode::Nobody,
+            Some("APP") => Mode::Unscheduled,
             None if policy.is_some() => Mode::Local(policy.unwrap_or_default()),
             Some("GLB") | None => {
                 Mode::Daemon(xsched_proto::paths::socket_path(var("XSCHED_SOCKET").map(Into::into)).0)
@@ -139,6 +139,6 @@ mod tests {
     fn a_policy_implies_a_scheduler_in_the_process() {
         assert_eq!(read(&[("XSCHED_POLICY", "UP")]).mode, Mode::Local("UP".into()));
         assert_eq!(read(&[("XSCHED_SCHEDULER", "lcl")]).mode, Mode::Local("hpf".into()));
-        assert_eq!(read(&[("XSCHED_NO_DAEMON", "1"), ("XSCHED_POLICY", "up")]).mode, Mode::Nobody);
+        assert_eq!(read(&[("XSCHED_NO_DAEMON", "1"), ("XSCHED_POLICY", "up")]).mode, Mode::Unscheduled);
     }
 }

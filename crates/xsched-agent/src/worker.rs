@@ -30,7 +30,7 @@ const LINES: usize = 150;
 
 /// What decides, as far as it is known now.
 enum Master {
-    Nobody,
+    Unscheduled,
     /// Look for the daemon again at this time.
     Seeking {
         at: u64,
@@ -87,7 +87,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         settings,
         host,
         shared,
-        master: Master::Nobody,
+        master: Master::Unscheduled,
         closed_since: 0,
         coarse_at: 0,
         seen: BTreeMap::new(),
@@ -127,9 +127,9 @@ impl Worker {
             }
         }
         self.master = match &self.settings.mode {
-            Mode::Nobody => {
+            Mode::Unscheduled => {
                 self.rt.detach();
-                Master::Nobody
+                Master::Unscheduled
             }
             Mode::Daemon(_) => Master::Seeking { at: 0, wait: RETRY_NS.0 },
             Mode::Local(policy) => match Local::new(policy, &self.settings.options) {
@@ -146,7 +146,7 @@ impl Worker {
                         say_once(&self.unscheduled_said, self.settings.log, Log::Error, &text);
                     }
                     self.rt.detach();
-                    Master::Nobody
+                    Master::Unscheduled
                 }
             },
         };
@@ -196,7 +196,7 @@ impl Worker {
             }
             // In this mode the daemon's eventfd is ours.
             Master::Local(_) => fds.push(PollFd::from_borrowed_fd(daemon_event, PollFlags::IN)),
-            Master::Nobody | Master::Seeking { .. } => {}
+            Master::Unscheduled | Master::Seeking { .. } => {}
         }
         let timespec =
             timeout.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ });
@@ -218,15 +218,15 @@ impl Worker {
         let now = now_ns();
         if self.rt.is_over() {
             self.restore_interrupted();
-            self.master = Master::Nobody;
+            self.master = Master::Unscheduled;
         }
         self.rt.groups().for_each(|group| group.set_device_gates(self.rt));
         // Level 3 takes the whole context away: only where all of it is suspended together.
         if !self.rt.has_one_group() {
             self.restore_interrupted();
         }
-        match core::mem::replace(&mut self.master, Master::Nobody) {
-            Master::Nobody => {
+        match core::mem::replace(&mut self.master, Master::Unscheduled) {
+            Master::Unscheduled => {
                 self.rt.take_outbox();
                 for group in self.rt.groups() {
                     if self.rt.segment().groups[usize::from(group.index())].gate.load(Acquire) & gate::DETACHED == 0 {

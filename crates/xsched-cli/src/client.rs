@@ -44,7 +44,7 @@ pub(crate) fn connect(socket: &Path) -> Result<OwnedFd, NotConnected> {
 fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
     if origin == Origin::User {
-        // Somebody else's folder would mean somebody else's daemon.
+        // Another user's folder would mean another user's daemon.
         if let Some(folder) = path.parent().filter(|f| f.symlink_metadata().is_ok()) {
             folders::private(folder)?;
         }

@@ -58,7 +58,7 @@ const MPS_ENABLED: c_int = 133;
 pub(crate) enum ComputeMode {
     /// Anybody.
     Default,
-    /// Nobody.
+    /// No process.
     Prohibited,
     /// One process at a time; all clients of an MPS daemon are one.
     ExclusiveProcess,

@@ -19,7 +19,7 @@ pub(crate) fn shared_tmp() -> PathBuf {
     PathBuf::from(format!("/tmp/xsched-{}", rustix::process::geteuid().as_raw()))
 }
 
-/// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where nobody says where that is.
+/// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where no variable says where that is.
 pub(crate) fn state() -> Option<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let home = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));

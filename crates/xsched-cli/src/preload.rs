@@ -62,7 +62,7 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
         Ok(target) if target == library => return Ok(link),
         _ => {}
     }
-    // Made under another name and moved, so that nobody ever sees it missing.
+    // Made under another name and moved, so that it is never missing.
     let fresh = folder.join(format!(".libxsched-{}", std::process::id()));
     let _ = std::fs::remove_file(&fresh);
     std::os::unix::fs::symlink(library, &fresh).and_then(|()| std::fs::rename(&fresh, &link)).map_err(|e| {

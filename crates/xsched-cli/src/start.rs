@@ -18,7 +18,7 @@ use crate::client::NotConnected;
 use crate::failure::{Error, Result};
 use crate::{client, folders, values};
 
-/// Longest wait for a daemon to answer, whoever starts it.
+/// Longest wait for a daemon to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two looks at the socket while a daemon starts.
 const STEP: Duration = Duration::from_millis(2);
@@ -132,7 +132,7 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     }
 }
 
-/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, nobody's child. Returns its pidfd.
+/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, no child of ours. Returns its pidfd.
 fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
     let failed = |e: std::io::Error| Error::environment(format!("cannot start a daemon: {e}"));
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;

@@ -201,7 +201,7 @@ fn the_reference_has_every_variable_and_no_other() {
         .filter(|name| name.starts_with("XSCHED_") || name.starts_with("SIMDEV_"))
         .collect();
     same("variables", named.clone(), variables_in_code());
-    // Whoever copies a name from any page finds it in the list.
+    // A name copied from any page is in the list.
     for page in pages() {
         for word in page.text.split(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
             let is_one = word.starts_with("XSCHED_") && word.len() > 7 && !word.ends_with('_');

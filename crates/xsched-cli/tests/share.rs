@@ -83,7 +83,7 @@ impl Machine {
         std::fs::write(self.place.join("xsched/config.toml"), text).unwrap();
     }
 
-    /// Somebody's own MPS daemon at the usual place.
+    /// A user's own MPS daemon at the usual place.
     fn somebodys_mps(&self) -> Somebodys {
         let pipe = self.place.join("usual");
         std::fs::create_dir_all(&pipe).unwrap();

@@ -76,7 +76,7 @@ fn setuid_programs_run_bare() {
     let program = place.compile("setuid", PROGRAM, &[]);
     let folder_allows = !rustix::fs::statvfs(&program).unwrap().f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID);
     if !rustix::process::getuid().is_root() || !folder_allows {
-        // Only root can make a program that belongs to somebody else.
+        // Only root can make a program that belongs to another user.
         let passwd = Path::new("/usr/bin/passwd");
         let meta = passwd.metadata().expect("a setuid program of the system");
         assert_eq!((meta.mode() & 0o4000, meta.uid()), (0o4000, 0));

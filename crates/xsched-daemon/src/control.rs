@@ -116,7 +116,7 @@ impl Server {
         let found: Vec<u64> =
             self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
         if found.is_empty() {
-            // The same words whether it is another user's or nobody's.
+            // The same words whether it is another user's or does not exist.
             return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
         Ok(found)

@@ -153,7 +153,7 @@ impl Server {
         self.settle();
     }
 
-    /// Forgets programs that are gone, ends an MPS daemon that nobody uses, and notes since when nobody is here.
+    /// Forgets programs that are gone, ends an MPS daemon without programs, and notes since when there is no client.
     pub(crate) fn settle(&mut self) {
         let conns = &self.conns;
         let attached =

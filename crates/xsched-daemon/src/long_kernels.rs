@@ -1,7 +1,7 @@
 //! Programs whose kernels are too long for spatial sharing: under MPS a kernel that was started holds its part of the
-//! GPU until it ends, whoever waits. What is learned of a program counts from its next start.
+//! GPU until it ends, whatever waits. What is learned of a program counts from its next start.
 //!
-//! Kept in `long-kernels.toml`; whoever removes a line lets the program try again.
+//! Kept in `long-kernels.toml`; removing a line lets the program try again.
 
 use std::collections::BTreeMap;
 use std::io::Write;

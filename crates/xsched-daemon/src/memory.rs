@@ -164,7 +164,7 @@ impl HeartbeatPage {
     pub(crate) fn new() -> rustix::io::Result<HeartbeatPage> {
         let file = rustix::fs::memfd_create("xsched-heartbeat", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, 4096)?;
-        // SAFETY: long enough, and nobody else has the file before it is sealed; a heartbeat is atomics.
+        // SAFETY: long enough, and the file is not shared before it is sealed; a heartbeat is atomics.
         let page = unsafe { Mapping::new(&file)? };
         // Clients get it read-only: they could otherwise keep each other waiting for a dead daemon.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;

@@ -38,7 +38,7 @@ pub fn answers(folder: &Path) -> bool {
     let control = folder.join("control");
     let Ok(kind) = std::fs::metadata(&control).map(|m| m.file_type()) else { return false };
     if kind.is_fifo() {
-        // A pipe that nobody reads cannot be opened for writing.
+        // A pipe without a reader cannot be opened for writing.
         let open = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&control);
         !open.is_err_and(|e| e.raw_os_error() == Some(libc::ENXIO))
     } else if kind.is_socket() {

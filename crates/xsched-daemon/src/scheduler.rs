@@ -87,7 +87,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
-        // One that crashed may be busy leaving a core file: nobody waits for that here.
+        // One that crashed may be busy leaving a core file: the daemon does not wait for that.
         std::thread::spawn(move || child.wait());
     }
 }

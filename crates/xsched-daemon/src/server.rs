@@ -36,7 +36,7 @@ const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
 const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
 /// What a kept message takes besides its own bytes.
 const KEPT_BYTES: usize = 56;
-/// While somebody waits, the progress of those that run is looked at this often.
+/// While a group waits, the progress of those that run is looked at this often.
 const LOOK_NS: u64 = LOOK_US * 1000;
 /// While a gate is closed, the heartbeat page is written this often.
 const BEAT_NS: u64 = 50_000_000;
@@ -520,7 +520,7 @@ impl Server {
 
     /// Tells the operator.
     pub(crate) fn say(&self, line: &str) {
-        // Nobody may be there to read it.
+        // A closed stderr is no reason to stop.
         let _ = writeln!(std::io::stderr(), "xsched: {}", line.replace(char::is_control, " "));
     }
 }
@@ -577,7 +577,7 @@ impl Signals {
         if fd < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }
-        // SAFETY: just made, and owned by nobody else.
+        // SAFETY: just made, and not owned elsewhere.
         Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 }

@@ -223,7 +223,7 @@ impl Server {
         self.questions_of_the_dead(conn);
     }
 
-    /// At the end: nobody waits for a daemon that is about to go.
+    /// At the end: no program may wait for a daemon that is about to go.
     pub(crate) fn let_all_go(&mut self) {
         let conns: Vec<u64> = self.conns.keys().copied().collect();
         for id in conns {

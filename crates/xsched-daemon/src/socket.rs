@@ -27,7 +27,7 @@ pub(crate) const MAX_FDS: usize = 253;
 pub(crate) struct Listener {
     path: PathBuf,
     socket: OwnedFd,
-    /// Locked for as long as this daemon lives: what lies at `path` while nobody holds the lock is stale.
+    /// Locked for as long as this daemon lives: what lies at `path` while the lock is free is stale.
     lock: File,
     lock_path: PathBuf,
 }
@@ -59,7 +59,7 @@ impl Listener {
             .map_err(|e| fail("cannot make a socket for", &e))?;
         rustix::net::bind(&socket, &address).map_err(|e| fail("cannot bind", &e))?;
         let listener = Listener { path: path.to_owned(), socket, lock, lock_path };
-        // Root serves everybody who can reach the folder; each peer's user is checked.
+        // Root serves every user that can reach the folder; each peer's user is checked.
         let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(|e| fail("cannot open up", &e))?;
         rustix::net::listen(&listener.socket, 128).map_err(|e| fail("cannot listen on", &e))?;
@@ -89,13 +89,13 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
-        // Removed while locked: whoever opened it meanwhile finds that it is no longer the file of that name.
+        // Removed while locked: a daemon that opened it meanwhile finds that it is no longer the file of that name.
         let _ = std::fs::remove_file(&self.lock_path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
-/// Makes the socket's folder, or checks that nobody else can put things into it.
+/// Makes the socket's folder, or checks that other users cannot put things into it.
 fn prepare_folder(path: &Path) -> Result<(), Error> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

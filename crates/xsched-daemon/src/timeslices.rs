@@ -15,7 +15,7 @@ use crate::client::Group;
 use crate::server::Server;
 use crate::socket::unread_bytes;
 
-/// Whoever has so much to read is not told the same again.
+/// A client with so much unread is not told the same again.
 const UNREAD_BYTES: usize = 16 << 10;
 
 /// A slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.

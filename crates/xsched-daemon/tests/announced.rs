@@ -85,7 +85,7 @@ fn a_program_with_long_kernels_is_kept_to_time_sharing_from_its_next_start() {
     let line = "this program ran kernels of 12.3 ms under MPS, which hold up all others";
     assert_eq!(ask(&daemon, true), DaemonMsg::ByTime { why: line.into() });
     drop(daemon);
-    // The next daemon knows it too. Whoever insists gets it, and is told.
+    // The next daemon knows it too. A program that insists gets it, with a line.
     let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
     assert_eq!(ask(&daemon, true), DaemonMsg::ByTime { why: line.into() });
     assert_eq!(ask(&daemon, false), DaemonMsg::Mps { pipe: "/a".into(), warning: Some(line.into()) });

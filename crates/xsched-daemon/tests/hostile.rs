@@ -1,4 +1,4 @@
-//! Whoever sends nonsense is dropped and counted; everybody else is served as before.
+//! A client that sends nonsense is dropped and counted; the others are served as before.
 
 mod support;
 
@@ -217,7 +217,7 @@ fn messages_out_of_order_or_with_needless_descriptors() {
         let remove = encode(&ClientMsg::GroupRemove { slot: 0 }).unwrap();
         send_raw(&client.socket, &remove, &[client.eventfd.as_fd()]).unwrap();
         is_hung_up(&client.socket).expect("a reason");
-        // An answer to a question nobody asked is ignored.
+        // An answer to a question that was not asked is ignored.
         let other = daemon.attach(0);
         let lines = vec![Described::Note { text: "hello".into() }];
         other.say(&ClientMsg::Description { token: 77, more: false, lines });

@@ -224,7 +224,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         client
     };
     let (one, high) = (cuda(-128), cuda(128));
-    // Whoever makes a context looks how many there are on its device.
+    // The maker of a context looks how many there are on its device.
     let on = |device| high.heartbeat().best_effort[device_place(device)].load(SeqCst);
     until("one is told", || on("pci:0000:01:00.0") == 1);
     assert_eq!(on("pci:0000:02:00.0"), 0, "another device");

@@ -31,7 +31,7 @@ pub(crate) struct Node {
     pub(crate) op: Op,
     /// Nodes that it waits for.
     pub(crate) after: Vec<usize>,
-    /// Its `CUgraphNode`, once somebody asked; 0 before.
+    /// Its `CUgraphNode`, once it was asked for; 0 before.
     handle: usize,
 }
 

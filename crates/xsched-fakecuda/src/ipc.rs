@@ -1,6 +1,6 @@
 //! Memory and events that several processes share.
 //!
-//! Exported memory is pages of its context's arena, which the device puts into the arena of whoever opens it. An event that
+//! Exported memory is pages of its context's arena, which the device puts into the arena of the process that opens it. An event that
 //! is shared is a pair of words in such a page: how often it was recorded, and the last of these records that is complete.
 
 use crate::context::{Ctx, current};
@@ -85,7 +85,7 @@ pub(crate) struct Book {
 }
 
 /// Words of events. Pages stay as long as the context, and words go on where they are when another event gets them: what is
-/// under way then writes into nobody's memory.
+/// under way then writes into memory that is not used.
 #[derive(Default)]
 struct Words {
     /// The context's own pages, by offset.
@@ -270,7 +270,7 @@ impl Shared {
 
     /// Waits for the last record, which may be another process's.
     pub(crate) fn synchronize(self, ctx: &Ctx) -> Result<()> {
-        /// In ns. Now and then somebody must look whether the context is still there.
+        /// In ns. A look whether the context is still there is due this often.
         const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         let number = self.recorded();
         loop {

@@ -53,7 +53,7 @@ pub fn entry_point(name: &str) -> *const () {
     lookup::address(name).cast()
 }
 
-/// Contexts made from now on ask nobody for channel groups: a library that has this driver built in is no CUDA program.
+/// Contexts made from now on have no channel groups: a library that has this driver built in is no CUDA program.
 pub fn without_channel_groups() {
     rm::OFF.store(true, std::sync::atomic::Ordering::Relaxed);
 }

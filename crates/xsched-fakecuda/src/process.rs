@@ -80,7 +80,7 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
 extern "C" fn after_fork() {
     FORKED.store(true, SeqCst);
     crate::context::for_each_fd(|fd| {
-        // SAFETY: this child's copy of a descriptor that nobody uses here.
+        // SAFETY: this child's copy of a descriptor that is not used here.
         unsafe { libc::close(fd) };
     });
     stats::reset();

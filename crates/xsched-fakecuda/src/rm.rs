@@ -98,11 +98,11 @@ struct GroupParams {
 }
 
 unsafe extern "C" {
-    /// The C library's, or whoever stands before it.
+    /// The C library's, or that of a library before it.
     fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
 }
 
-/// Nobody is asked for groups.
+/// No groups are made.
 pub(crate) static OFF: AtomicBool = AtomicBool::new(false);
 
 /// All there are, for calls that come by their descriptor.

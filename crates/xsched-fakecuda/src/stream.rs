@@ -100,7 +100,7 @@ impl Stream {
         lock(&self.capture).clone()
     }
 
-    /// Before its end: nobody may be in a call that gives it something.
+    /// Before its end: no call that gives it something may be under way.
     pub(crate) fn ends(&self) {
         if matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock)) {
             stats::illegal(format!("stream {:#x} ends while it is given a command", self.handle));

@@ -20,7 +20,7 @@ pub(crate) struct Symbol {
 // SAFETY: static data of the linked library.
 unsafe impl Sync for Symbol {}
 
-/// An exported function of this very library, called the way everybody calls it: another library may stand before it.
+/// An exported function of this very library, called by name, as programs do: another library may stand before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plt {
     Malloc,

@@ -215,7 +215,7 @@ pub(crate) fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Result<()> 
     Ok(out.put(crate::register::name_of_function(kernel))?)
 }
 
-/// Where in a packed buffer an argument lies. Of a kernel without code here nobody knows.
+/// Where in a packed buffer an argument lies. Unknown for a kernel without code here.
 pub(crate) fn kernel_parameter(kernel: usize, index: usize, offset: Out<usize>, size: Out<usize>) -> Result<()> {
     let offset = offset.required()?;
     if kernel == 0 {

@@ -41,7 +41,7 @@ fn write() -> std::sync::RwLockWriteGuard<'static, Registered> {
     REGISTERED.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The function of a host address. An address that nobody registered here is no device function.
+/// The function of a host address. An address not registered here is no device function.
 pub(crate) fn function(host: usize) -> Result<Arc<Function>> {
     match read().functions.get(&host) {
         Some((_, function)) => Ok(function.clone()),

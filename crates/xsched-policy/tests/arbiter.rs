@@ -114,7 +114,7 @@ fn who_makes_no_progress_for_a_second_lets_others_run_a_quantum() {
     w.add(g(1, 0), 0);
     w.add(g(2, 128), 0);
     w.ready(2);
-    // In no hurry while nobody waits. (Timer events only: `World::run` would report progress.)
+    // In no hurry while no group waits. (Timer events only: `World::run` would report progress.)
     w.now += 5_000_000;
     w.send(Event::Timer);
     w.ready(1);
@@ -163,7 +163,7 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
     assert_eq!(w.open(), [2], "forgotten once nobody waits");
 }
 
-/// Under CUDA MPS nothing takes a long kernel off the device. Whoever waited behind one for 20 ms was taken for idle, and the
+/// Under CUDA MPS nothing takes a long kernel off the device. A group that waited behind one for 20 ms was taken for idle, and the
 /// next one began before its commands did.
 #[test]
 fn who_waits_behind_a_command_that_nothing_takes_off_the_device_is_not_stale() {

@@ -51,7 +51,7 @@ fn class_rules() -> impl Strategy<Value = Vec<ClassRule>> {
     rules.prop_map(|rules| rules.into_iter().flatten().collect())
 }
 
-/// Everybody who wants it gets the device sooner or later once those who were served have left.
+/// Every group that wants the device gets it sooner or later once those served before have left.
 fn assert_nobody_is_lost(w: &mut World) {
     let ids: Vec<_> = w.sims.keys().copied().collect();
     for &id in &ids {

@@ -115,7 +115,7 @@ pub enum Contention {
 }
 
 /// Commands up to this long, in µs, leave nothing to be cut by a time slice, which is no shorter. Beside others a command's
-/// time is known only to how often somebody looks: not to less than some 100 µs.
+/// time is known only to the interval between two looks: not to less than some 100 µs.
 pub const SHORT_US: u64 = 400;
 
 /// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of

@@ -10,7 +10,7 @@ pub struct Question {
     pub device: String,
     /// To be given back.
     pub number: u64,
-    /// Everybody on the device.
+    /// All groups on the device.
     pub groups: Vec<Group>,
 }
 

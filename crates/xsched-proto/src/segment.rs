@@ -97,7 +97,7 @@ pub struct GroupSlot {
 
     /// See [`state`].
     pub state: AtomicU32,
-    /// Priority lent by somebody of the same process who waits for this group; [`i32::MIN`] = nobody.
+    /// Priority lent by a thread of the same process that waits for this group; [`i32::MIN`] = none.
     pub inherited_priority: AtomicI32,
     /// Launches known to be complete (sum over queues; exact only while watched).
     pub completed: AtomicU64,

@@ -17,7 +17,7 @@ struct Attributes {
 /// Asks the kernel to run the calling thread soon after it wakes up, at the cost of short turns: a slice of 0.1 ms
 /// under the ordinary scheduler (Linux 6.12 and newer; others refuse or ignore it, which is fine), and timers without
 /// the default slack of 50 µs. Needs no privilege. Without it a thread that wakes on a busy processor may wait for
-/// a whole slice of whoever runs there, some 3 ms.
+/// a whole slice of what runs there, some 3 ms.
 pub fn run_promptly() {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>();

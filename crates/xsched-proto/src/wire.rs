@@ -446,7 +446,7 @@ pub struct ProgramInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassFrom {
-    /// Nobody said anything.
+    /// Nothing was said.
     Default,
     /// A rule of the configuration.
     Rule,
@@ -456,7 +456,7 @@ pub enum ClassFrom {
     Hint,
 }
 
-/// Whose work a group is, as far as somebody said so.
+/// Whose work a group is, as far as it was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueDomain {
@@ -487,7 +487,7 @@ pub struct GroupInfo {
     pub platform: Platform,
     /// Whose work it is.
     pub domain: QueueDomain,
-    /// Launches that come from vendor libraries; none = nobody looks (`XSCHED_DOMAINS=report`).
+    /// Launches that come from vendor libraries; none = they are not told apart (`XSCHED_DOMAINS=report`).
     pub system_launches: Option<u64>,
     /// Effective priority of the group.
     pub priority: i32,

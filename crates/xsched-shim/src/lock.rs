@@ -18,7 +18,7 @@ impl<T: Default> Lock<T> {
         Lock(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Whether nobody has locked it yet.
+    /// Whether it was never locked.
     pub(crate) fn is_untouched(&self) -> bool {
         self.0.load(Acquire).is_null()
     }
@@ -31,7 +31,7 @@ impl<T: Default> Lock<T> {
             match self.0.compare_exchange(known, fresh, AcqRel, Acquire) {
                 Ok(_) => known = fresh,
                 Err(other) => {
-                    // SAFETY: made above and given to nobody.
+                    // SAFETY: made above and not given away.
                     drop(unsafe { Box::from_raw(fresh) });
                     known = other;
                 }
@@ -41,7 +41,7 @@ impl<T: Default> Lock<T> {
         unsafe { &*known }.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// In a forked child: leaves what there was, and whoever holds it, behind.
+    /// In a forked child: leaves what there was, and its holder, behind.
     pub(crate) fn forget(&self) {
         self.0.store(std::ptr::null_mut(), Release);
     }

@@ -73,7 +73,7 @@ fn start() -> Option<&'static Runtime> {
         STAGE.store(OFF, Release);
         return None;
     };
-    // One thread at a time comes here. (No `Once`: a fork meanwhile would leave one in the child that nobody ends.)
+    // One thread at a time comes here. (No `Once`: a fork meanwhile would leave one in the child that never ends.)
     static HANDLERS: AtomicBool = AtomicBool::new(false);
     if !HANDLERS.load(Acquire) {
         register_handlers();
@@ -98,7 +98,7 @@ fn start_journal() {
 #[unsafe(link_section = ".init_array")]
 static WATCH_FORKS: extern "C" fn() = {
     extern "C" fn watch_forks() {
-        // SAFETY: handlers that only touch atomics, this thread's own plain data, and locks that nobody else can
+        // SAFETY: handlers that only touch atomics, this thread's own plain data, and locks that no other thread can
         // hold there.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };
     }

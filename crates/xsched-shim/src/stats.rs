@@ -1,4 +1,4 @@
-//! Numbers about this process for whoever wants to check them against another count.
+//! Numbers about this process, to be checked against another count.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -15,7 +15,7 @@ pub(crate) fn added() -> Vec<(&'static str, u64)> {
     if markers == 0 { Vec::new() } else { vec![("clEnqueueMarkerWithWaitList", markers)] }
 }
 
-/// Launches by domain and by library, as two more members; empty where nobody looked.
+/// Launches by domain and by library, as two more members; empty where they are not told apart.
 fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     let Some(libraries) = domain::launches_by_library() else { return String::new() };
     let system = rt.system_launches();

@@ -375,7 +375,7 @@ fn pyopencl_with_the_copy_in_its_wheel() {
 fn a_program_linked_with_the_hip_runtime() {
     let with = hip("hip_linked", "linked");
     assert!(!with.out.contains("copy 2"), "{}", with.out);
-    // The copy that a module brings is there, and nobody is bound to it.
+    // The copy that a module brings is there, and no caller is bound to it.
     let with = hip("hip_linked", "linked_and_bundled");
     assert!(!with.out.contains("copy 2"), "{}", with.out);
 }

@@ -59,7 +59,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and nobody borrows from it any more.
+        // SAFETY: this is the mapping made in `new`, and nothing borrows from it any more.
         let _ = unsafe { rustix::mm::munmap(self.base().cast(), self.bytes) };
     }
 }

@@ -55,7 +55,7 @@ pub enum Request {
         region: u32,
     },
     /// Reply: kernels, copies and sets of this context given and completed; switches of the device; given on the
-    /// device by everybody.
+    /// device by all of them.
     Counters,
     /// Lets other clients import pages of this context's arena. Reply: a number and a secret.
     Export {

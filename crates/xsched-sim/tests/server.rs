@@ -256,7 +256,7 @@ fn registered_memory_must_be_what_it_says() {
     server.works();
 }
 
-/// Pages of one arena in another: only whole ones, only for whoever was told the secret, and back to what was there.
+/// Pages of one arena in another: only whole ones, only for a context that was told the secret, and back to what was there.
 #[test]
 fn memory_is_shared_with_whoever_was_told() {
     let server = Server::new();

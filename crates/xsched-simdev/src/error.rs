@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) use xsched_sim::client::{Error, Result};
 
-/// Runs the body of an exported function. A panic here is a defect of ours, but must not end somebody's program.
+/// Runs the body of an exported function. A panic here is a defect of ours, but must not end the program.
 pub(crate) fn edge(body: impl FnOnce() -> Result<()>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,

@@ -39,7 +39,7 @@ extern "C" fn after_fork() {
         // SAFETY: neither is a context.
         let Some(context) = (unsafe { context.load(Acquire).as_ref() }) else { continue };
         for fd in context.fds() {
-            // SAFETY: this child's copy of a descriptor nobody uses here.
+            // SAFETY: this child's copy of a descriptor not used here.
             unsafe { libc::close(fd) };
         }
     }

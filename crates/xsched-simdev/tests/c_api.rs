@@ -56,7 +56,7 @@ fn lost() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The library's own table and its own calls stay its own when somebody interposes its functions.
+/// The library's own table and its own calls stay its own when its functions are interposed.
 #[test]
 fn preloaded() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn one_server_per_socket() {
     bench.scenario("one", "values");
     first.kill().unwrap();
     first.wait().unwrap();
-    // What it left behind is in nobody's way.
+    // What it left behind is in no process's way.
     assert!(bench.socket().exists());
     bench.scenario("one", "values");
 }

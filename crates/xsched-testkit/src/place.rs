@@ -257,7 +257,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A daemon that `run` started is nobody's child.
+        // A daemon that `run` started is no child of the test.
         if let Some(pid) = self.ps().and_then(|ps| ps["daemon"]["pid"].as_u64()) {
             let _ = Command::new("kill").arg(pid.to_string()).status();
         }

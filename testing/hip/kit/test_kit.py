@@ -79,7 +79,7 @@ class WholeKitTest(unittest.TestCase):
         if not BIN or not (BIN / "xsched").exists():
             self.skipTest("XSCHED_BIN: the folder of a built xsched")
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kit-")))
-        # Whoever has a GPU shall have the same results.
+        # A machine with a GPU has the same results.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "HIP_", "LD_"))}
         self.env |= {"PYTHONDONTWRITEBYTECODE": "1", "ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1"}
 

@@ -125,7 +125,7 @@ fn by(program: &ProgramInfo) -> String {
     format!("{from}{}", if program.limited { "+" } else { "" })
 }
 
-/// What is known of domains, in one line each; nothing where nobody looks.
+/// What is known of domains, in one line each; nothing where domains are not reported.
 fn domains(program: &ProgramInfo) -> String {
     let mut out = String::new();
     for group in &program.groups {

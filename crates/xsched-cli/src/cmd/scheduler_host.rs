@@ -88,7 +88,7 @@ fn load(library: &Path) -> Result<Table> {
     // It finds `hipRegisterScheduler` in the preload library.
     let ours = preload::find()?;
     let ours = open(&ours, libc::RTLD_GLOBAL)?;
-    // SAFETY: this process has no other thread yet, and nobody has looked at the environment for this.
+    // SAFETY: this process has no other thread yet, and the environment was not read for this yet.
     unsafe { std::env::set_var("XSCHED_SCHEDULER_HOST", "1") };
     let theirs = open(library, libc::RTLD_LOCAL)?;
     let init = symbol(theirs, c"xsched_scheduler_init");

@@ -325,7 +325,7 @@ impl Client {
         until("its gate opens", || self.open(slot));
     }
 
-    /// Bytes of the next message that nobody has received yet; 0 = there is none.
+    /// Bytes of the next message not received yet; 0 = there is none.
     pub fn unread(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.socket).unwrap()
     }

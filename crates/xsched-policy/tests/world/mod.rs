@@ -1,4 +1,4 @@
-//! A tiny closed loop in virtual time: programs that follow their gates, on devices shared equally by whoever has
+//! A tiny closed loop in virtual time: programs that follow their gates, on devices shared equally by those that have
 //! work on them. A group that loses its gate goes on for its drain time, then says that it is drained.
 #![allow(dead_code, unreachable_pub)]
 
@@ -210,7 +210,7 @@ impl World {
         own.holds_up && above.any(|g| g.idle_since.is_some_and(|left| self.now < left + 2_000))
     }
 
-    /// Somebody wants the device and may have it, so somebody who wants it has it.
+    /// A group wants the device and may have it, so a group that wants it has it.
     pub fn assert_work_conserving(&self) {
         let waits = |id: &u64, s: &Sim| s.ready && !s.held && s.job.is_none() && !self.rests(*id);
         for (_, sim) in self.sims.iter().filter(|(id, s)| waits(id, s)) {

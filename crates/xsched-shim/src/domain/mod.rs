@@ -65,7 +65,7 @@ pub(crate) fn thread_ends() {
     sites::thread_ends();
 }
 
-/// In a forked child nothing was counted yet, and the call sites of other threads are nobody's.
+/// In a forked child nothing was counted yet, and the call sites of other threads are gone.
 pub(crate) fn forget_all() {
     sites::forget_all();
     objects::forget_all();
@@ -74,7 +74,7 @@ pub(crate) fn forget_all() {
     LOOKS.forget_if_held();
 }
 
-/// Launches by library, most first; `None` = nobody looked.
+/// Launches by library, most first; `None` = not looked at.
 pub(crate) fn launches_by_library() -> Option<Vec<(String, u64)>> {
     inspect::is_on().then(sites::totals)
 }

@@ -228,7 +228,7 @@ pub(super) fn forget_all() {
 fn say(what: &str) {
     if VERBOSE.load(Relaxed) {
         let line = format!("[XSched] Passthrough: {what}\n");
-        // SAFETY: descriptor 2 is only written to; whoever closed it makes the write fail, which is ignored.
+        // SAFETY: descriptor 2 is only written to; a closed one makes the write fail, which is ignored.
         unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
     }
 }

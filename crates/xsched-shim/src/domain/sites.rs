@@ -291,7 +291,7 @@ pub(super) fn launch(thread: &Thread) -> Origin {
 fn look_closer(thread: &Thread, sites: &Sites) -> Origin {
     let pushed = sites.pushed();
     let Some(tally) = sites.library(thread.caller.get()) else {
-        // Generated code, of nobody's library.
+        // Generated code, of no library.
         let passes = rules::passes(Verdict::UNNAMED, thread.binding.get());
         return Origin { passes, explicit: pushed.flatten(), detected: Domain::Application };
     };
@@ -304,7 +304,7 @@ fn look_closer(thread: &Thread, sites: &Sites) -> Origin {
     Origin { passes, explicit, detected: tally.detected }
 }
 
-/// The explicit domain of whoever makes a stream just now. The stream is there already, and making it may have come by
+/// The explicit domain of what makes a stream just now. The stream is there already, and making it may have come by
 /// here again: what was noted of the call is gone, but its frames are on the stack.
 pub(super) fn maker(thread: &Thread) -> Option<Domain> {
     let sites = Sites::of(thread);
@@ -312,7 +312,7 @@ pub(super) fn maker(thread: &Thread) -> Option<Domain> {
     sites.pushed().unwrap_or_else(set)
 }
 
-/// Binds a domain to the library that holds `caller`, on this thread. False: it is nobody's.
+/// Binds a domain to the library that holds `caller`, on this thread. False: no library holds it.
 pub(super) fn set(caller: usize, domain: Option<Domain>) -> bool {
     let tally = Sites::of(thread::current()).direct(caller);
     if let Some(tally) = tally {

@@ -25,7 +25,7 @@ use xsched_core::thread;
 pub const BINDINGS: usize = 8;
 
 /// What a stub notes of the function that it stands for, above the number of the binding: a hash of its name. An
-/// immediate operand, so that it costs nothing where nobody asks.
+/// immediate operand, so that it costs nothing where it is not asked.
 pub(crate) const fn tag(name: &str) -> usize {
     let (bytes, mut at, mut hash) = (name.as_bytes(), 0, 0x811c_9dc5_u32);
     while at < bytes.len() {

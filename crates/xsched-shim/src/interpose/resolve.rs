@@ -178,8 +178,8 @@ pub fn next(name: &CStr) -> *mut c_void {
     unless_ours(unsafe { real_dlsym()(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
-/// The first definition in the global scope, if it comes before this library: then nobody reaches us by that name, and
-/// nobody shall.
+/// The first definition in the global scope, if it comes before this library: then no caller reaches us by that name, and
+/// none shall.
 pub(super) fn before_us(name: &CStr) -> *mut c_void {
     in_global_scope(name)
 }
@@ -260,7 +260,7 @@ fn search(hook: &'static Hook, caller: usize) -> *mut c_void {
     if let Some(at) = global_at
         && objects.is_initial(at)
     {
-        // Everybody was and will be bound to it, and it is never unloaded.
+        // Every caller was and will be bound to it, and it is never unloaded.
         note(hook, global, "next");
         hook.real[0].store(global, Release);
         return global;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 static WALKS: AtomicU32 = AtomicU32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Nobody waits for longer than this. A walk takes some 10 µs, a fork perhaps milliseconds.
+/// No wait is longer than this. A walk takes some 10 µs, a fork perhaps milliseconds.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
@@ -22,7 +22,7 @@ type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -
 /// # Safety
 /// `visit` may do with `data` what it does.
 pub(crate) unsafe fn objects(visit: Visit, data: *mut c_void) -> c_int {
-    // Whoever comes first is seen by the other: each counts itself and then looks.
+    // The first is seen by the other: each counts itself and then looks.
     WALKS.fetch_add(1, SeqCst);
     if FORKS.load(SeqCst) != 0 {
         WALKS.fetch_sub(1, SeqCst);

@@ -168,7 +168,7 @@ impl Context {
     pub fn close(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.lose();
-        // The mapping stays, since somebody may be using it, but its pages need not.
+        // The mapping stays, since it may be in use, but its pages need not.
         for (start, bytes) in self.imports.gaps() {
             // SAFETY: the range is our own mapping of our own memfd; its contents end with the context.
             let _ =
@@ -412,7 +412,7 @@ impl Context {
         let stream = &mut state.streams[usize::from(number)];
         stream.generation = stream.generation.wrapping_add(1);
         (stream.alive, stream.priority, stream.ordering) = (true, priority, ordering);
-        // Nothing of it is pending, so nobody has to wait for it; of the barrier stream it has seen nothing.
+        // Nothing of it is pending, so no wait is needed; of the barrier stream it has seen nothing.
         (stream.seen, stream.barred) = (0, stream.given);
         Ok(Slot { number, generation: stream.generation })
     }

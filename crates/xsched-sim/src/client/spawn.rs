@@ -52,7 +52,7 @@ pub(super) fn start(socket: &Path) -> io::Result<Starting> {
     let argv = [program.as_ptr(), c"sim-device".as_ptr(), c"--socket".as_ptr(), socket.as_ptr()];
     let argv: Vec<*const c_char> =
         argv.into_iter().chain([c"--idle-exit".as_ptr(), idle_exit.as_ptr(), std::ptr::null()]).collect();
-    // The device is nobody's program: it must not carry what is preloaded into the one that starts it.
+    // The device is no program of the user: it must not carry what is preloaded into the one that starts it.
     let env: Vec<CString> = std::env::vars_os()
         .filter(|(name, _)| name != "LD_PRELOAD")
         .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())

@@ -1,7 +1,7 @@
 //! The device as a state machine in virtual time.
 //!
 //! Nothing here reads a clock. Every input carries its time in nanoseconds; [`Model::run_until`] plays what falls due
-//! in between, in order and at its exact time. Whoever drives the model may therefore be late without stretching a
+//! in between, in order and at its exact time. The caller may therefore be late without stretching a
 //! single kernel. What a command does to memory is not the model's business either: it calls a [`Board`].
 //!
 //! Rules:
@@ -13,7 +13,7 @@
 //!   it was. A context with nothing to run gives the device up at once.
 //! - Handing the device from one context to another takes the switch cost, during which nothing runs. The slice
 //!   begins after it.
-//! - A slice that ends while nobody else is runnable is followed by another one of the same context.
+//! - A slice that ends while no other context is runnable is followed by another one of the same context.
 //! - Evicting a context cuts its kernel at once; the device is then busy for the switch cost.
 
 mod context;
@@ -75,7 +75,7 @@ impl Default for Timing {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Idle,
-    /// Nothing runs until `until`; then `to` holds the device, or nobody.
+    /// Nothing runs until `until`; then `to` holds the device; none = no context.
     Switching {
         to: Option<ContextId>,
         until: u64,
@@ -122,7 +122,7 @@ impl<P> Model<P> {
         self.now
     }
 
-    /// How often the device went from one context to another, or from one to nobody by eviction.
+    /// How often the device went from one context to another, or lost it by eviction.
     pub fn switches(&self) -> u64 {
         self.switches
     }
@@ -247,7 +247,7 @@ impl<P> Model<P> {
         }
     }
 
-    /// Applies a change to one context, then gives the device to whoever may have it now.
+    /// Applies a change to one context, then gives the device to the context that may have it now.
     fn change(&mut self, id: ContextId, change: impl FnOnce(u64, &mut Context<P>)) {
         self.renew_slice();
         let now = self.now;
@@ -291,7 +291,7 @@ impl<P> Model<P> {
         self.phase = Phase::Idle;
     }
 
-    /// Hands the device to `to`. The first context on a bare device has nobody's state to save and pays nothing.
+    /// Hands the device to `to`. The first context on a bare device has no state to save before it and pays nothing.
     fn switch(&mut self, to: Option<ContextId>) {
         if self.resident.is_none()
             && let Some(id) = to
@@ -310,7 +310,7 @@ impl<P> Model<P> {
         self.slice_end = slice.map_or(0, |slice| self.now.saturating_add(slice));
     }
 
-    /// Slices that ended while nobody else wanted the device were followed by others of the same length: finds the
+    /// Slices that ended while no other context wanted the device were followed by others of the same length: finds the
     /// end of the present one. Called before anything that may make another context runnable.
     fn renew_slice(&mut self) {
         if self.slice_end > self.now || !matches!(self.phase, Phase::Running { .. }) || self.contested() {

@@ -242,7 +242,7 @@ fn the_death_of_a_context_frees_the_device() {
     b.kernel(a, 0, 50_000, "a").kernel(c, 0, 100, "c").at(300);
     b.model.remove_context(a);
     assert_eq!(b.done(60_000), [(450, "c")]);
-    // While the device is being switched to it, and with nobody else there.
+    // While the device is being switched to it, and with no other context there.
     let d = b.context();
     b.kernel(d, 0, 100, "d").at(60_010);
     b.model.remove_context(d);

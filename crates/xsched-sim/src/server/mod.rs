@@ -1,7 +1,7 @@
 //! The device as a process: one thread, one epoll loop.
 //!
 //! Each round takes in what all clients have given, plays the models up to the present in exact virtual time, tells
-//! the waiters, and sleeps until the next thing falls due or somebody rings. It takes no lock that a client could
+//! the waiters, and sleeps until the next thing falls due or a client rings. It takes no lock that a client could
 //! hold and waits for no client.
 
 mod client;
@@ -147,7 +147,7 @@ impl Server {
             }
             let idle_end = idle_ns.filter(|_| !busy).map(|idle| last_client.saturating_add(idle));
             if idle_end.is_some_and(|end| end <= now) {
-                // Nobody new in the queue either? A client that connects from here on finds the socket closed and
+                // No new client in the queue either? A client that connects from here on finds the socket closed and
                 // starts another server.
                 if !self.accept()? {
                     return Ok(());
@@ -230,7 +230,7 @@ impl Server {
         }
     }
 
-    /// Sleeps until something falls due or somebody calls; fills `events`.
+    /// Sleeps until something falls due or a client calls; fills `events`.
     fn sleep(&mut self, idle_end: Option<u64>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let due = self.devices.iter().filter_map(Model::next_event);
         let due = due.chain(self.poll.map(|(_, next)| next)).chain(idle_end).min();
@@ -268,7 +268,7 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts whoever waits; true if there was somebody.
+    /// Accepts waiting clients; true if there were any.
     fn accept(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -280,7 +280,7 @@ impl Server {
                     epoll::add(&self.epoll, &socket, EventData::new_u64(key), EventFlags::IN)?;
                     self.greeting.insert(key, socket);
                 }
-                // Out of descriptors or the like: those in the queue wait until somebody leaves.
+                // Out of descriptors or the like: those in the queue wait until another leaves.
                 Err(_) => return Ok(any),
             }
         }

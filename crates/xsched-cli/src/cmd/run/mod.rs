@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "auto|1|2|3", value_parser = values::level, allow_hyphen_values = true)]
     level: Option<Level>,
 
-    /// Commands in flight while somebody else wants the device, 0 = automatic
+    /// Commands in flight while another program wants the device, 0 = automatic
     #[arg(long, value_name = "N", value_parser = values::threshold, allow_hyphen_values = true)]
     threshold: Option<u32>,
 
@@ -119,7 +119,7 @@ enum Scheduler {
     Daemon(PathBuf, paths::Origin),
     /// The program itself, by this policy if one was named here.
     Local(Option<String>),
-    /// Nobody.
+    /// None.
     Nobody,
 }
 

@@ -121,7 +121,7 @@ impl<'a> Wish<'a> {
         };
         let possible = self.running.is_some() || self.start;
         let Some(socket) = daemon else {
-            // Nobody knows how other programs use the GPU, and nobody would end what is started.
+            // How other programs use the GPU is unknown, and nothing would end what is started.
             return match (&self.running, wanted && !auto) {
                 (_, false) => Ok(None),
                 (Some(running), true) => Ok(Some(running.clone())),
