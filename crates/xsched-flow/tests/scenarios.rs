@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use xsched_flow::activity::{Draining, Emptied, Looks, emptied, grace_left_ns, is_late, next_grace_ns};
+use xsched_flow::activity::{Activity, Looks, Step, View, next_grace_ns};
 use xsched_flow::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
 use xsched_flow::estimate::{Cell, Fence, Lesson, Pace, Seen, learn, learn_pace};
 use xsched_flow::timeline::{Evidence, Presumed, presumes};
@@ -382,8 +382,9 @@ fn announcements(gap_ns: u64, fixed: Option<u64>) -> u32 {
     let mut grace = FIRST_GRACE_NS;
     let mut announced = 0;
     for _ in 0..1_000 {
-        let left = grace_left_ns(1, fixed.unwrap_or(grace), 1 + gap_ns);
-        announced += u32::from(left == Some(0));
+        let grace_ns = fixed.unwrap_or(grace);
+        let view = View { complete: true, grace_since_ns: 1, grace_ns, now_ns: 1 + gap_ns, ..View::default() };
+        announced += u32::from(Activity::of(&view).grace_left_ns() == Some(0));
         grace = next_grace_ns(grace, gap_ns);
     }
     announced
@@ -400,17 +401,24 @@ fn grace_a_decode_loop_does_not_flap_and_a_slow_server_does_not_keep_the_device(
 
 #[test]
 fn drained_a_group_whose_thread_waits_at_the_gate_is_told_as_drained() {
-    assert_eq!(emptied(gate::CONTENDED, true, 1, false), Emptied::Drained);
-    assert_eq!(emptied(gate::CONTENDED, true, 0, false), Emptied::Grace);
-    assert_eq!(emptied(gate::CONTENDED | gate::GRANTED, true, 1, false), Emptied::Grace);
-    assert_eq!(emptied(gate::CONTENDED, false, 1, false), Emptied::Stays);
+    let step = |word, complete, waiters| {
+        Activity::of(&View { word, complete, waiters, told: state::READY, ..View::default() }).step()
+    };
+    assert_eq!(step(gate::CONTENDED, true, 1), Step::TellDrained);
+    assert_eq!(step(gate::CONTENDED, true, 0), Step::BeginGrace);
+    assert_eq!(step(gate::CONTENDED | gate::GRANTED, true, 1), Step::BeginGrace);
+    assert_eq!(step(gate::CONTENDED, false, 1), Step::Nothing);
 }
 
 #[test]
 fn unfenced_commands_of_a_draining_group_do_not_keep_the_device() {
-    let draining = |after| Draining { word: gate::CONTENDED, state: state::READY, since_ns: MS, now_ns: MS + after };
-    assert!(!is_late(&draining(UNFENCED_NS - 1)), "they may still run");
-    assert!(is_late(&draining(UNFENCED_NS)), "without this the rival would wait for the next rare look, 100 ms");
+    let draining = |after| {
+        let word = gate::CONTENDED;
+        let told = state::READY;
+        Activity::of(&View { word, told, waits_since_ns: MS, now_ns: MS + after, ..View::default() })
+    };
+    assert!(!draining(UNFENCED_NS - 1).is_late(), "they may still run");
+    assert!(draining(UNFENCED_NS).is_late(), "without this the rival would wait for the next rare look, 100 ms");
     let ask = Presumed { fenced: false, held: false, in_order: true, counted_done: true, silent: false };
     assert!(presumes(&ask, Evidence::Overdue));
     assert!(!presumes(&Presumed { fenced: true, ..ask }, Evidence::Overdue), "a fence will tell");
