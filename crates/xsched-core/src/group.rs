@@ -249,7 +249,7 @@ impl Group {
             self.grace_since.store(0, Relaxed);
             return None;
         }
-        self.grace_since.store(0, Relaxed);
+        // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
         slot.state.store(state::IDLE, Release);
         rt.idles.fetch_add(exact.into(), Relaxed);
         // The launch that saw MUST_ANNOUNCE may have announced READY just before this store: put it back.
