@@ -8,7 +8,7 @@ use xsched_core::{Group, Registration, Runtime, journal, now_ns};
 use xsched_flow::activity::Looks;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::Evidence;
-use xsched_flow::tuning::{DRAIN_LOOK_NS, LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_NS};
+use xsched_flow::tuning::{LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_NS};
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::gate;
@@ -518,12 +518,12 @@ impl Worker {
                 Some(0) => sooner(LOOK_NS),
                 Some(ns) => sooner(ns),
                 None if group.is_polled(rt) => {
-                    if group.is_late(rt, now) {
+                    if group.activity(rt, now).is_late() {
                         rt.presume(group, Evidence::Overdue);
                     }
                     group.update_idle_state(rt);
-                    let often = if group.drains(rt, now) { DRAIN_LOOK_NS } else { LOOK_NS };
-                    sooner(group.idle_due_ns(rt, now).unwrap_or(often));
+                    let activity = group.activity(rt, now);
+                    sooner(activity.grace_left_ns().unwrap_or(activity.look_ns()));
                 }
                 None => {}
             }

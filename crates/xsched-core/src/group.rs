@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, gate, length, state};
 
-use xsched_flow::activity::{Draining, Emptied, emptied, grace_left_ns, is_asked, is_draining, is_late, next_grace_ns};
+use xsched_flow::activity::{Activity, Step, View, next_grace_ns};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FIRST_GRACE_NS, GATE_LOOK_NS, LENGTHS_NS};
 
@@ -166,23 +166,47 @@ impl Group {
 
     /// The same, rivals or not.
     pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
-        let slot = self.slot(rt);
-        let word = slot.gate.load(Acquire);
-        let quiet = word & gate::MUST_ANNOUNCE != 0;
-        let (complete, waiters) = (quiet || rt.is_quiet(self), self.waiting.load(Acquire));
-        let in_grace = self.grace_since.load(Relaxed) != 0;
-        let answer = emptied(word, complete, waiters, in_grace);
-        journal::record(|| Record::Emptied(word, complete, waiters, in_grace, answer));
-        match answer {
-            Emptied::Stays => {}
-            Emptied::Drained => self.report_drained(rt),
-            Emptied::Grace => {
-                let now = now_ns();
-                if self.grace_since.compare_exchange(0, now, SeqCst, Relaxed).is_ok() {
-                    rt.agent_by(now + self.grace_ns.load(Relaxed));
+        // The gate first: behind a closed one nothing new is given while the queues are looked at.
+        let word = self.slot(rt).gate.load(Acquire);
+        let complete = word & gate::MUST_ANNOUNCE != 0 || rt.is_quiet(self);
+        let view = self.view(rt, word, complete, now_ns());
+        journal::record(|| Record::activity(view));
+        match Activity::of(&view).step() {
+            Step::Nothing => {}
+            Step::TellDrained => self.report_drained(rt),
+            Step::BeginGrace => {
+                if self.grace_since.compare_exchange(0, view.now_ns, SeqCst, Relaxed).is_ok() {
+                    rt.agent_by(view.now_ns + view.grace_ns);
                 }
             }
         }
+    }
+
+    /// What [`Activity`] goes by; `complete` = all of its commands are known to be.
+    fn view(&self, rt: &Runtime, word: u32, complete: bool, now_ns: u64) -> View {
+        View {
+            word,
+            told: self.slot(rt).state.load(Acquire),
+            complete,
+            waiters: self.waiting.load(Acquire),
+            waits_since_ns: self.waits_since.load(Relaxed),
+            grace_since_ns: self.grace_since.load(Relaxed),
+            grace_ns: self.grace_ns.load(Relaxed),
+            now_ns,
+        }
+    }
+
+    /// The same without a look at its queues: while the grace time runs they are complete.
+    fn known(&self, rt: &Runtime, now: u64) -> View {
+        let word = self.slot(rt).gate.load(Acquire);
+        self.view(rt, word, self.grace_since.load(Relaxed) != 0, now)
+    }
+
+    /// Where the group stands as far as is known without a look at its queues.
+    pub fn activity(&self, rt: &Runtime, now: u64) -> Activity {
+        let view = self.known(rt, now);
+        journal::record(|| Record::activity(view));
+        Activity::of(&view)
     }
 
     fn report_drained(&self, rt: &Runtime) {
@@ -191,45 +215,16 @@ impl Group {
         }
     }
 
-    /// Whether it is about to be drained, and another group waits for that: until then the device counts as its own.
-    pub fn drains(&self, rt: &Runtime, now: u64) -> bool {
-        is_draining(&self.draining(rt, now))
-    }
-
-    /// Whether it is not drained though the few commands that no fence follows should be complete: nothing
-    /// reports those.
-    pub fn is_late(&self, rt: &Runtime, now: u64) -> bool {
-        is_late(&self.draining(rt, now))
-    }
-
-    fn draining(&self, rt: &Runtime, now_ns: u64) -> Draining {
-        let slot = self.slot(rt);
-        let ask = Draining {
-            since_ns: self.waits_since.load(Relaxed),
-            word: slot.gate.load(Acquire),
-            state: slot.state.load(Acquire),
-            now_ns,
-        };
-        journal::record(|| Record::Draining(ask, is_draining(&ask), is_late(&ask)));
-        ask
-    }
-
     /// Whether another group shares the device, according to a daemon that is present: the word of one that is gone does not
     /// count.
     pub fn is_contended(&self, rt: &Runtime) -> bool {
         xsched_flow::activity::is_contended(self.slot(rt).gate.load(Acquire))
     }
 
-    /// Time left until it is to be decided whether the group is idle, in ns; `None` if it is not drained, is known as idle
-    /// already, or the daemon does not ask. At the end of this time there is something to decide.
+    /// Time left until it is to be decided whether the group is idle, in ns; `None` if its grace time does not run, or the daemon
+    /// does not ask. At the end of this time there is something to decide.
     pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
-        let word = self.slot(rt).gate.load(Acquire);
-        is_asked(word).then(|| self.grace_left_ns(now)).flatten()
-    }
-
-    /// Time left until the grace time of a drained group has passed, in ns; `None` if it is not drained.
-    pub(crate) fn grace_left_ns(&self, now: u64) -> Option<u64> {
-        grace_left_ns(self.grace_since.load(Relaxed), self.grace_ns.load(Relaxed), now)
+        self.is_contended(rt).then(|| Activity::of(&self.known(rt, now)).grace_left_ns()).flatten()
     }
 
     /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
@@ -254,7 +249,7 @@ impl Group {
             self.grace_since.store(0, Relaxed);
             return None;
         }
-        self.grace_since.store(0, Relaxed);
+        // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
         slot.state.store(state::IDLE, Release);
         rt.idles.fetch_add(exact.into(), Relaxed);
         // The launch that saw MUST_ANNOUNCE may have announced READY just before this store: put it back.

@@ -457,12 +457,12 @@ impl Runtime {
             group.end_grace();
         } else {
             group.update_idle_state_always(self);
-            if group.grace_left_ns(now_ns()) == Some(0) {
+            if group.activity(self, now_ns()).grace_left_ns() == Some(0) {
                 group.try_idle(self, true);
             }
         }
         let often = if word & gate::CONTENDED != 0 { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
-        Some(group.grace_left_ns(now_ns()).map_or(often, |ns| ns.min(often)))
+        Some(group.activity(self, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 
     /// Returns when no thread looks into queues of the program any more; to be called after [`Runtime::detach_for_good`],

@@ -96,6 +96,21 @@ fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
     assert!(due().is_some());
 }
 
+/// Gaps at whose end the group was idle already once counted for nothing, and the grace time of a slow program stayed as it was.
+#[test]
+fn the_grace_time_follows_gaps_that_outlast_it() {
+    let (rt, queue) = granted(gate::CONTENDED);
+    let group = rt.groups().next().expect("its group");
+    for _ in 0..40 {
+        work(rt, queue, 1);
+        assert!(group.try_idle(rt, true).is_some());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    work(rt, queue, 1);
+    let left_ns = group.idle_due_ns(rt, 0).expect("the grace time runs");
+    assert!(left_ns < xsched_core::now_ns() + 50_000, "it is 200 us at first");
+}
+
 /// After its beginning, a program that nothing bounds is followed by one command in 32 and one more in 128.
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {

@@ -37,7 +37,7 @@ fn they_are_taken_for_complete_when_all_that_is_followed_is() {
     words.gate.fetch_and(!gate::GRANTED, SeqCst);
     let waiting = std::thread::spawn(move || launch(rt).is_some());
     // At some time of the second to come it is late, if it waits now.
-    let is_late = || (0..1000).any(|ms| group.is_late(rt, began + ms * 1_000_000));
+    let is_late = || (0..1000).any(|ms| group.activity(rt, began + ms * 1_000_000).is_late());
     let deadline = now_ns() + 20_000_000_000;
     while !is_late() {
         assert!(now_ns() < deadline, "it does not wait");

@@ -1,15 +1,132 @@
-//! Whether a group wants the device: idle → ready → draining → drained → grace → idle.
+//! Whether a group wants the device: one of five states, told by a plain [`View`] of the group.
 //!
-//! - *idle*: nothing in flight, and the daemon knows. The gate word says [`gate::MUST_ANNOUNCE`]; the next launch announces itself.
-//! - *ready*: wants the device, or still uses it.
-//! - *draining*: the gate is closed, a thread waits there, and commands are in flight.
-//! - *drained*: the same with nothing in flight any more. The daemon is told.
-//! - *grace*: nothing in flight, gate open. A launch within the grace time makes the group ready again without a message.
+//! ```text
+//!          launch               gate closes,              nothing in flight
+//!                               a thread waits            any more
+//!   idle ────────► ready ────────────────────► draining ────────────────────► drained
+//!    ▲             │   ▲                                                         │
+//!    │ grace time  │   │ launch                     gate opens                   │
+//!    │ is over     ▼   └──────────────────────────────────────────◄─────────────┘
+//!    └─────────── grace
+//! ```
 
 use serde::{Deserialize, Serialize};
 use xsched_proto::segment::{gate, state};
 
 use crate::tuning::*;
+
+/// What is known of a group at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The gate word.
+    pub word: u32,
+    /// What the daemon was told last, see [`state`].
+    pub told: u32,
+    /// All of its commands are known to be complete.
+    pub complete: bool,
+    /// Threads that wait, at the closed gate or for the budget.
+    pub waiters: u32,
+    /// When a thread last began to wait at the closed gate while commands were in flight, in ns.
+    pub waits_since_ns: u64,
+    /// When the grace time began, in ns; 0 = it has not.
+    pub grace_since_ns: u64,
+    /// How long the grace time is, in ns: see [`next_grace_ns`].
+    pub grace_ns: u64,
+    /// Now, in ns.
+    pub now_ns: u64,
+}
+
+/// Where a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activity {
+    /// Nothing in flight, and the daemon knows. The gate word says [`gate::MUST_ANNOUNCE`]; the next launch announces itself.
+    Idle,
+    /// Wants the device, or still uses it.
+    Ready,
+    /// The gate is closed, a thread waits there, and commands are in flight: the device counts as the group's own until it has
+    /// drained, and no longer than [`DRAINS_NS`].
+    Draining {
+        /// For how long, in ns.
+        for_ns: u64,
+    },
+    /// The same with nothing in flight any more. The daemon is told.
+    Drained,
+    /// Nothing in flight and nothing waits. A launch within the grace time makes the group ready again without a message.
+    Grace {
+        /// What is left of the grace time, in ns; none = it is to begin.
+        left_ns: Option<u64>,
+    },
+}
+
+/// What the core does about it, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Nothing.
+    Nothing,
+    /// Tells the daemon that the group is drained.
+    TellDrained,
+    /// Begins the grace time.
+    BeginGrace,
+}
+
+impl Activity {
+    /// Of a group that looks like this.
+    #[inline]
+    pub fn of(view: &View) -> Activity {
+        let closed = view.word & gate::OPEN_MASK == 0;
+        let for_ns = view.now_ns.saturating_sub(view.waits_since_ns);
+        if view.word & gate::MUST_ANNOUNCE != 0 {
+            Activity::Idle
+        } else if view.complete && closed && view.waiters > 0 {
+            Activity::Drained
+        } else if view.complete {
+            let until_ns = view.grace_since_ns + view.grace_ns;
+            Activity::Grace { left_ns: (view.grace_since_ns != 0).then(|| until_ns.saturating_sub(view.now_ns)) }
+        } else if closed && view.told != state::DRAINED && for_ns < DRAINS_NS {
+            Activity::Draining { for_ns }
+        } else {
+            Activity::Ready
+        }
+    }
+
+    /// What is to be done when a completion or the end of a wait may have led here.
+    #[inline]
+    pub fn step(self) -> Step {
+        match self {
+            Activity::Drained => Step::TellDrained,
+            Activity::Grace { left_ns: None } => Step::BeginGrace,
+            _ => Step::Nothing,
+        }
+    }
+
+    /// Time left of the grace time, in ns; none where it does not run. At its end the group is declared idle, unless a launch
+    /// comes in between: that race is the core's.
+    #[inline]
+    pub fn grace_left_ns(self) -> Option<u64> {
+        match self {
+            Activity::Grace { left_ns } => left_ns,
+            _ => None,
+        }
+    }
+
+    /// Whether a draining group's unfenced commands are presumed complete: no fence tells of them.
+    #[inline]
+    pub fn is_late(self) -> bool {
+        matches!(self, Activity::Draining { for_ns } if for_ns >= UNFENCED_NS)
+    }
+
+    /// How often completions that only memory tells of are looked for, in ns.
+    #[inline]
+    pub fn look_ns(self) -> u64 {
+        if matches!(self, Activity::Draining { .. }) { DRAIN_LOOK_NS } else { LOOK_NS }
+    }
+}
+
+/// Whether a group has rivals, as a daemon says that is there: without any, no question above is urgent.
+#[inline]
+pub fn is_contended(word: u32) -> bool {
+    word & (gate::CONTENDED | gate::DETACHED) == gate::CONTENDED
+}
 
 /// The grace time after a gap of `gap_ns` between draining and the next launch, in ns. It follows the program's own gaps.
 #[inline]
@@ -17,78 +134,6 @@ pub fn next_grace_ns(grace_ns: u64, gap_ns: u64) -> u64 {
     let wanted = if gap_ns < SHORT_GAP_NS { gap_ns * 2 } else { 0 };
     let next = if wanted > grace_ns { wanted } else { grace_ns - (grace_ns - wanted) / GRACE_PARTS };
     next.clamp(GRACE_NS.0, GRACE_NS.1)
-}
-
-/// What follows when a completion or the end of a wait may have emptied a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Emptied {
-    /// Nothing.
-    Stays,
-    /// The daemon is told that the group is drained.
-    Drained,
-    /// The grace time begins.
-    Grace,
-}
-
-/// See [`Emptied`]. `complete` = all of its commands are known to be; `waiters` = threads at its gate; `in_grace` = the grace
-/// time has begun before.
-#[inline]
-pub fn emptied(word: u32, complete: bool, waiters: u32, in_grace: bool) -> Emptied {
-    if word & gate::MUST_ANNOUNCE != 0 || !complete {
-        Emptied::Stays
-    } else if word & gate::OPEN_MASK == 0 && waiters > 0 {
-        Emptied::Drained
-    } else if in_grace {
-        Emptied::Stays
-    } else {
-        Emptied::Grace
-    }
-}
-
-/// Time left of the grace time that began at `since_ns` (0 = it has not), in ns.
-#[inline]
-pub fn grace_left_ns(since_ns: u64, grace_ns: u64, now_ns: u64) -> Option<u64> {
-    (since_ns != 0).then(|| (since_ns + grace_ns).saturating_sub(now_ns))
-}
-
-/// Whether a daemon is there that wants to know when a group with this gate word is idle: it has rivals and is not known as
-/// idle.
-#[inline]
-pub fn is_asked(word: u32) -> bool {
-    word & (gate::CONTENDED | gate::DETACHED | gate::MUST_ANNOUNCE) == gate::CONTENDED
-}
-
-/// Whether a group has rivals, as a daemon says that is there.
-#[inline]
-pub fn is_contended(word: u32) -> bool {
-    word & (gate::CONTENDED | gate::DETACHED) == gate::CONTENDED
-}
-
-/// A group whose gate may have closed while commands were in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Draining {
-    /// The gate word.
-    pub word: u32,
-    /// See [`state`].
-    pub state: u32,
-    /// When a thread last began to wait at the closed gate while commands were in flight, in ns.
-    pub since_ns: u64,
-    /// Now, in ns.
-    pub now_ns: u64,
-}
-
-/// Whether the group is draining: the device counts as its own until it has drained, and no longer than [`DRAINS_NS`].
-#[inline]
-pub fn is_draining(ask: &Draining) -> bool {
-    ask.now_ns.saturating_sub(ask.since_ns) < DRAINS_NS
-        && ask.word & gate::OPEN_MASK == 0
-        && ask.state != state::DRAINED
-}
-
-/// Whether a draining group's unfenced commands are presumed complete: no fence tells of them.
-#[inline]
-pub fn is_late(ask: &Draining) -> bool {
-    is_draining(ask) && ask.now_ns.saturating_sub(ask.since_ns) >= UNFENCED_NS
 }
 
 /// What the agent knows of a group by looking at it. Time in which the group is stopped (interrupted, or held by gates inside

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::activity::{self, Draining, Emptied, Looks};
+use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::timeline::{self, Evidence, Presumed};
@@ -38,9 +38,10 @@ pub enum Record {
     Pace(Pace, Seen, Vec<(Fence, Option<u64>)>, Option<Fence>, bool, Vec<Lesson>, Pace),
     /// [`activity::next_grace_ns`]: grace, gap, next, in ns.
     Grace(u64, u64, u64),
-    /// [`activity::emptied`]: gate word, complete, waiters, in grace.
-    Emptied(u32, bool, u32, bool, Emptied),
-    /// [`activity::is_draining`] and [`activity::is_late`].
+    /// Part of a [`View`]: gate word, complete, waiters, in grace; [`Activity::step`]. Of journals older than
+    /// [`Record::Activity`].
+    Emptied(u32, bool, u32, bool, Step),
+    /// Another part; draining? late? Of such journals too.
     Draining(Draining, bool, bool),
     /// [`Looks::look`]: before, now in ns, stopped, rare look due, after.
     Look(Looks, u64, bool, bool, Looks),
@@ -54,16 +55,41 @@ pub enum Record {
     Releases(u64, u64, bool),
     /// [`watchdog::is_silent`]: beat, closed, now, in ns.
     Silent(u64, u64, u64, bool),
+    /// [`Activity::of`], [`Activity::step`], [`Activity::is_late`].
+    Activity(View, Activity, Step, bool),
+}
+
+/// What older journals say of a group whose gate may have closed while commands were in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draining {
+    /// [`View::word`].
+    pub word: u32,
+    /// [`View::told`].
+    pub told: u32,
+    /// [`View::waits_since_ns`].
+    pub since_ns: u64,
+    /// [`View::now_ns`].
+    pub now_ns: u64,
 }
 
 impl Record {
+    /// Of a group that looks like this.
+    pub fn activity(view: View) -> Record {
+        let activity = Activity::of(&view);
+        Record::Activity(view, activity, activity.step(), activity.is_late())
+    }
+
     /// Name of the model it belongs to.
     pub fn model(&self) -> &'static str {
         match self {
             Record::AtGate(..) | Record::Fits(..) | Record::Pause(..) | Record::Place(..) => "admission",
             Record::Presumes(..) => "timeline",
             Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
-            Record::Grace(..) | Record::Emptied(..) | Record::Draining(..) | Record::Look(..) => "activity",
+            Record::Grace(..)
+            | Record::Emptied(..)
+            | Record::Draining(..)
+            | Record::Look(..)
+            | Record::Activity(..) => "activity",
             Record::Patience(..)
             | Record::Override(..)
             | Record::Bypasses(..)
@@ -99,9 +125,16 @@ impl Record {
             }
             Record::Grace(grace, gap, _) => Record::Grace(grace, gap, activity::next_grace_ns(grace, gap)),
             Record::Emptied(word, complete, waiters, grace, _) => {
-                Record::Emptied(word, complete, waiters, grace, activity::emptied(word, complete, waiters, grace))
+                let view = View { word, complete, waiters, grace_since_ns: grace.into(), ..View::default() };
+                Record::Emptied(word, complete, waiters, grace, Activity::of(&view).step())
             }
-            Record::Draining(ask, ..) => Record::Draining(ask, activity::is_draining(&ask), activity::is_late(&ask)),
+            Record::Draining(ask, ..) => {
+                let Draining { word, told, since_ns: waits_since_ns, now_ns } = ask;
+                let activity = Activity::of(&View { word, told, waits_since_ns, now_ns, ..View::default() });
+                let draining = matches!(activity, Activity::Draining { .. });
+                Record::Draining(ask, draining, activity.is_late())
+            }
+            Record::Activity(view, ..) => Record::activity(view),
             Record::Look(before, now, stopped, ..) => {
                 let mut after = before;
                 let due = after.look(now, stopped);

@@ -1,0 +1,111 @@
+//! Answers of the models where no scenario goes: each condition by itself.
+
+use xsched_flow::activity::{Activity, Looks, Step, View};
+use xsched_flow::admission::{self, AtGate, Place, Placed};
+use xsched_flow::timeline::{Evidence, Presumed, presumes};
+use xsched_flow::tuning::*;
+use xsched_flow::watchdog::{Bypass, bypasses, is_silent, patience_ns};
+use xsched_proto::segment::{gate, state};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+#[test]
+fn each_of_the_five_states_follows_from_its_view() {
+    let of = |view: View| Activity::of(&View { told: state::READY, now_ns: 2 * MS, ..view });
+    let (open, closed) = (gate::CONTENDED | gate::GRANTED, gate::CONTENDED);
+    let complete = View { complete: true, grace_ns: 200 * US, ..View::default() };
+    assert_eq!(of(View { word: closed | gate::MUST_ANNOUNCE, ..complete }), Activity::Idle);
+    assert_eq!(of(View { word: open, ..View::default() }), Activity::Ready);
+    let draining = View { word: closed, waiters: 1, waits_since_ns: MS, ..View::default() };
+    assert_eq!(of(draining), Activity::Draining { for_ns: MS });
+    assert!(of(draining).is_late() && !of(View { waits_since_ns: MS + 1, ..draining }).is_late());
+    let late = Activity::of(&View { now_ns: MS + DRAINS_NS, told: state::READY, ..draining });
+    assert_eq!(late, Activity::Ready, "the device no longer counts as its own");
+    let drained = of(View { word: closed, waiters: 1, ..complete });
+    assert_eq!((drained, drained.step()), (Activity::Drained, Step::TellDrained));
+    for word in [open, closed] {
+        let begins = of(View { word, ..complete });
+        assert_eq!((begins, begins.step()), (Activity::Grace { left_ns: None }, Step::BeginGrace));
+    }
+    let runs = of(View { word: open, waiters: 1, grace_since_ns: 2 * MS - 50 * US, ..complete });
+    assert_eq!((runs.grace_left_ns(), runs.step()), (Some(150 * US), Step::Nothing));
+}
+
+#[test]
+fn only_what_nothing_tells_of_is_presumed_complete() {
+    let ask = Presumed { fenced: false, held: false, in_order: true, counted_done: true, silent: true };
+    for evidence in [Evidence::Overdue, Evidence::Silence] {
+        assert!(presumes(&ask, evidence));
+        assert!(!presumes(&Presumed { fenced: true, ..ask }, evidence), "a fence will tell");
+        assert!(!presumes(&Presumed { held: true, ..ask }, evidence), "held commands cannot complete");
+    }
+    assert!(!presumes(&Presumed { counted_done: false, ..ask }, Evidence::Overdue), "there may be much more");
+    assert!(!presumes(&Presumed { silent: false, ..ask }, Evidence::Silence));
+}
+
+#[test]
+fn commands_are_prequeued_only_behind_gates_that_hold() {
+    let ask = AtGate { word: gate::CONTENDED, can_prequeue: true, loads: false, has_gates: true, budgeted: true };
+    assert!(admission::at_gate(&ask, || PREQUEUED_COMMANDS - 1));
+    assert!(!admission::at_gate(&ask, || PREQUEUED_COMMANDS));
+    for other in [
+        AtGate { can_prequeue: false, ..ask },
+        AtGate { loads: true, ..ask },
+        AtGate { has_gates: false, ..ask },
+        AtGate { budgeted: false, ..ask },
+        AtGate { word: gate::CONTENDED | gate::DEVICE_GATES_BYPASSED, ..ask },
+    ] {
+        assert!(!admission::at_gate(&other, || 0), "{other:?}");
+    }
+}
+
+#[test]
+fn device_gates_are_bypassed_for_each_cause() {
+    let none = Bypass {
+        word: gate::CONTENDED,
+        gates_inside: false,
+        fits_inside: true,
+        released: false,
+        loading: false,
+        cross_stream: false,
+    };
+    assert!(!bypasses(&none));
+    for one in [
+        Bypass { loading: true, ..none },
+        Bypass { cross_stream: true, ..none },
+        Bypass { released: true, ..none },
+        Bypass { gates_inside: true, fits_inside: false, ..none },
+    ] {
+        assert!(bypasses(&one), "{one:?}");
+    }
+    let open = Bypass { word: gate::CONTENDED | gate::GRANTED, released: true, ..none };
+    assert!(!bypasses(&open), "the next grant ends a release");
+}
+
+#[test]
+fn one_command_in_64_is_sampled_and_the_one_after_it() {
+    let fenced = (1..10_000u64).filter(|seq| {
+        let (seq, estimate_ns) = (*seq, Some(US));
+        let ask = Place { seq, fenced: seq - 1, estimate_ns, budget_us: 500, in_order: true, ..Place::default() };
+        let ask = Place { issued_ns: seq * US, fenced_ns: (seq - 1) * US, ..ask };
+        admission::place(&ask, || 0, || true) == Placed { fence: true, device_gate: false }
+    });
+    let n = fenced.count();
+    assert!((200..500).contains(&n), "{n} of 10,000");
+}
+
+#[test]
+fn stopped_time_does_not_bring_a_rare_look_about() {
+    let mut looks = Looks::default();
+    let due = (0..1_000).filter(|ms| looks.look(ms * MS, ms % 10 != 0)).count();
+    assert_eq!(due, 0, "of the second less than 100 ms are its own");
+}
+
+#[test]
+fn patience_ends_and_a_daemon_that_need_not_beat_is_not_silent() {
+    assert_eq!(patience_ns(500 * US, 3_600_000 * MS), OVERRIDE_LONG_NS);
+    let second = 1_000 * MS;
+    assert!(is_silent(second, second, second + LEASE_NS + 1));
+    assert!(!is_silent(0, 100 * second, 100 * second + MS), "it beats only while a gate is closed");
+}

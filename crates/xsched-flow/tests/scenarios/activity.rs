@@ -1,0 +1,53 @@
+//! Scenarios of [`xsched_flow::activity`].
+
+use xsched_flow::tuning::GRACE_NS;
+
+use crate::shared::{Do, World};
+use crate::{MS, Rule, US, earns};
+
+#[test]
+fn drained_a_group_that_waits_at_its_gate_is_not_charged_for_the_device() {
+    earns(Rule::Drained, |off| {
+        let mut world = World::new(off, "up");
+        let plan = [Do::Launch(0, 50 * US)];
+        let (heavy, light) = (world.add(0, 75, &[&plan]), world.add(0, 25, &[&plan]));
+        world.run(300 * MS);
+        world.part(light) > 0.22 && world.part(heavy) > 0.7
+    });
+}
+
+/// An urgent program that rests for `rest_ns` between requests of 1 ms, beside one that fills the device; the grace time is always
+/// `fixed_ns` where the rule is off. Returns the requests, and the rival's part of the device.
+fn beside(off: Rule, rest_ns: u64, fixed_ns: u64) -> (usize, f64) {
+    let mut world = World::new(off, "hpf");
+    let plan = [Do::Each(0), Do::Launch(0, MS), Do::Sync(0), Do::End, Do::Rest(rest_ns)];
+    let urgent = world.add(128, 100, &[&plan]);
+    let rival = world.add(-128, 100, &[&[Do::Launch(0, 100 * US)]]);
+    world.programs[urgent].fixed_grace_ns = (off == Rule::Grace).then_some(fixed_ns);
+    world.run(500 * MS);
+    (world.programs[urgent].took_ns.len(), world.part(rival))
+}
+
+#[test]
+fn grace_a_decode_loop_does_not_give_the_device_away_between_two_tokens() {
+    earns(Rule::Grace, |off| beside(off, 300 * US, GRACE_NS.0).0 > 350);
+}
+
+#[test]
+fn grace_a_slow_server_does_not_keep_the_device_between_two_requests() {
+    earns(Rule::Grace, |off| beside(off, 5 * MS, GRACE_NS.1).1 > 0.78);
+}
+
+#[test]
+fn stopped_time_an_interrupted_program_is_not_taken_for_idle() {
+    earns(Rule::StoppedTime, |off| {
+        // Its kernel began while it was alone, so that no fence follows. It looks at memory until the kernel is complete.
+        let mut world = World::new(off, "up");
+        let long = world.add(0, 10, &[&[Do::Each(0), Do::Launch(0, 80 * MS), Do::Poll(0), Do::End]]);
+        world.programs[long].interrupts = true;
+        world.run(10 * MS);
+        world.add(0, 90, &[&[Do::Launch(0, 100 * US)]]);
+        world.run(1_000 * MS);
+        !world.programs[long].took_ns.is_empty()
+    });
+}
