@@ -5,6 +5,7 @@
 
 mod gpu;
 mod hip;
+mod kept;
 mod place;
 mod process;
 mod wait;

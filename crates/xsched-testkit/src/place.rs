@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::process::{Process, now_ns};
-use crate::until;
+use crate::{kept, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -28,7 +28,7 @@ pub fn beside(name: &str) -> PathBuf {
 }
 
 /// A file or folder of the source tree.
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
@@ -68,6 +68,8 @@ impl Place {
         }
         command.env("SIMDEV_SOCKET", self.join("sim.sock")).env("XSCHED_SOCKET", self.socket());
         command.env("XSCHED_STATS", self.join("stats"));
+        // What PoCL compiles lies below the home otherwise: each test would wait for its compiler again.
+        command.env("POCL_CACHE_DIR", kept::folder().join("pocl"));
         command.args(args).stdin(Stdio::null());
         command
     }
@@ -92,11 +94,10 @@ impl Place {
         let mut rpath = std::ffi::OsString::from("-Wl,-rpath,");
         rpath.push(&libraries);
         let mut cc = Command::new("cc");
-        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]);
         cc.arg(source("testing").join(file)).arg("-I").arg(source("crates/xsched-simdev/include"));
         cc.arg("-L").arg(&libraries).arg(rpath).args(flags);
-        let done = cc.output().expect("a C compiler");
-        assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+        kept::made(cc, &kept::folder().join("programs"), &output);
         output
     }
 
