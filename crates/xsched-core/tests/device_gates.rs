@@ -122,12 +122,8 @@ fn what_loads_code_is_not_given_while_the_gate_is_closed() {
     close(rt);
     assert!(launch(rt, 16, KERNEL).ahead);
     let loads = std::thread::spawn(move || launch(rt, 16, Work { loads: true, ..KERNEL }));
-    let deadline = xsched_core::now_ns() + 20_000_000_000;
-    while rt.gate_waits() == 0 {
-        assert!(xsched_core::now_ns() < deadline, "it comes to the gate");
-        assert!(!loads.is_finished(), "it waits at the gate");
-        std::thread::yield_now();
-    }
+    xsched_testkit::until("it comes to the gate", || rt.gate_waits() > 0 || loads.is_finished());
+    assert!(!loads.is_finished(), "it waits at the gate");
     open(rt);
     let admission = loads.join().expect("it goes on");
     assert!(admission.loads && !admission.ahead);

@@ -7,9 +7,10 @@ use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Client, PATIENCE, options, try_connect, until};
+use support::{Client, options, try_connect};
 use xsched_daemon::run;
 use xsched_proto::wire::ProgramOptions;
+use xsched_testkit::{TIMEOUT, until};
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
 
@@ -113,7 +114,7 @@ fn it_does_nothing_while_nothing_changes() {
         until("some time has passed", || std::time::Instant::now() > end);
         daemon.work() == before
     };
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + TIMEOUT;
     while !quiet(Duration::from_millis(300)) {
         assert!(std::time::Instant::now() < end, "it never comes to rest");
     }
