@@ -13,7 +13,7 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Refusa
 use xsched_testkit::{TIMEOUT, until};
 
 #[test]
-fn it_ends_when_told_and_leaves_nothing_behind_and_opens_every_gate() {
+fn a_daemon_that_is_told_to_end_leaves_nothing_behind_and_opens_every_gate() {
     let mut daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
     for client in [&low, &high] {
@@ -35,7 +35,7 @@ fn it_ends_when_told_and_leaves_nothing_behind_and_opens_every_gate() {
 }
 
 #[test]
-fn without_clients_it_ends_after_a_while_and_not_before() {
+fn a_daemon_without_clients_ends_after_a_while_and_not_before() {
     let mut daemon = Daemon::start_with(|o| o.idle_exit = Some(Duration::from_millis(200)));
     let client = daemon.attach(0);
     client.group(0, "sim:0");

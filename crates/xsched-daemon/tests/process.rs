@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         a_signal_ends_it_cleanly(signal);
     }
     a_killed_daemon_leaves_a_socket_that_the_next_one_replaces();
-    it_does_nothing_while_nothing_changes();
+    a_daemon_does_nothing_while_nothing_changes();
     println!("process: 4 tests passed");
     ExitCode::SUCCESS
 }
@@ -98,7 +98,7 @@ fn a_killed_daemon_leaves_a_socket_that_the_next_one_replaces() {
     next.attach(0).group(0, "sim:0");
 }
 
-fn it_does_nothing_while_nothing_changes() {
+fn a_daemon_does_nothing_while_nothing_changes() {
     let daemon = Daemon::start(tempfile::tempdir().unwrap());
     let (low, high) = (daemon.attach(0), daemon.attach(128));
     for client in [&low, &high] {

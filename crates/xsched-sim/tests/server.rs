@@ -121,7 +121,7 @@ fn ask(socket: &OwnedFd, request: Request, fds: &[&OwnedFd]) -> io::Result<(wire
 }
 
 #[test]
-fn greetings() {
+fn first_requests_are_answered_and_strangers_dropped() {
     let server = Server::new();
     assert_eq!(ask(&server.connect(), Request::Count, &[]).unwrap().0[..2], [status::OK, 1]);
     assert_eq!(ask(&server.connect(), Request::Context { device: 1 }, &[]).unwrap().0[0], status::NO_DEVICE);

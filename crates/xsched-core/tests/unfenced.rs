@@ -17,7 +17,7 @@ fn launch(rt: &'static Runtime) -> Option<Mark> {
 }
 
 #[test]
-fn they_are_taken_for_complete_when_all_that_is_followed_is() {
+fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
     let rt = nothing::runtime();
     let queue = rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
     let (group, words) = (queue.group(rt), &rt.segment().groups[0]);
