@@ -59,7 +59,8 @@ impl Place {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let bytes = name.as_encoded_bytes();
-            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || name == "LD_PRELOAD" {
+            let chooses = ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES"].iter().any(|other| name == *other);
+            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || chooses {
                 command.env_remove(&name);
             }
         }
