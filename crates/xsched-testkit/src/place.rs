@@ -193,6 +193,23 @@ impl Place {
         assert!(made[1] * 4 < made[0], "{made:?} launches");
     }
 
+    /// A low program of the simulated device, held back by a high one that goes on and on; there must be a daemon.
+    #[track_caller]
+    pub fn low_held_by_high(&self) -> (Process, Process) {
+        let steady = self.sim_program("steady");
+        let start = |class| {
+            let mut program = self.run(&["--priority", class], &steady, &[]);
+            program.expect("ready");
+            program.progress_after(0);
+            program
+        };
+        let (mut low, mut high) = (start("low"), start("high"));
+        self.await_state(low.pid(), "ready");
+        low.skip_lines();
+        high.skip_lines();
+        (low, high)
+    }
+
     /// Waits until a program, suspended by hand or for another's sake (`state` tells), launches nothing any more.
     pub fn await_state(&self, pid: u32, state: &str) {
         let mut before = None;
