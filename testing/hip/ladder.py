@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The HIP compatibility ladder on the software runtime: every program gives the same results, whatever the scheduler does.
 
-    ladder.py --bin DIR --runtime DIR --work DIR [--backend cpu|cuda] [--json FILE] [--only NAME,…] [--modes MODE,…]
+    ladder.py --bin DIR --runtime DIR --work DIR [--backend cpu|cuda] [--json FILE] [--only NAME,…]
+              [--modes MODE,…] [--seed N]
 
 --runtime is what `cargo xtask hip-runtime DIR` has laid out. Every program runs in these modes:
   bare       without anything, twice
@@ -96,7 +97,7 @@ class Ladder:
         if mode == "bare":
             return self.parallel(self.bare, chosen)
         with tempfile.TemporaryDirectory(prefix="hip-") as folder:
-            policy = ["chaos", "--seed", "1"] if mode.startswith("chaos") else ["hpf"]
+            policy = ["chaos", "--seed", str(self.options.seed)] if mode.startswith("chaos") else ["hpf"]
             daemon = harness.Daemon(self.xsched, folder, *policy)
             try:
                 if mode == "behind":
@@ -172,6 +173,7 @@ def parse(arguments=None):
     parser.add_argument("--json", type=Path, help="results")
     parser.add_argument("--only", help="names of programs, with commas between")
     parser.add_argument("--modes", help="modes besides bare, with commas between")
+    parser.add_argument("--seed", type=int, default=1, help="of the chaos policy [%(default)s]")
     options = parser.parse_args(arguments)
     for path in ("bin", "runtime", "work"):
         setattr(options, path, getattr(options, path).resolve())

@@ -17,6 +17,7 @@ those that the layer below it saw. Exit codes: 0 all well, 1 a difference, 2 bad
 
 import argparse
 import difflib
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,7 @@ import shutil
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
@@ -54,7 +56,7 @@ class Ladder:
     def __init__(self, options, work, built):
         self.options, self.work, self.built = options, work, built
         self.failures, self.results = [], []
-        self.files = 0
+        self.files = itertools.count(1)
         # Counts and statistics of this run only: the files are appended to.
         self.results_folder = work / "results"
         shutil.rmtree(self.results_folder, ignore_errors=True)
@@ -74,8 +76,7 @@ class Ladder:
 
     def fresh(self, name):
         """A file name not used before."""
-        self.files += 1
-        return self.results_folder / f"{self.files}-{name}"
+        return self.results_folder / f"{next(self.files)}-{name}"
 
     def note(self, rung, program, problem, seconds=0.0, counted=None):
         """Records and prints one result; `problem` is None when all is well."""
@@ -286,7 +287,7 @@ def main():
         print(f"clload calibrate: {failed(outcome)}")
         return 1
 
-    chosen = []
+    able = []
     for program in programs.all_programs(built, options.examples):
         if options.only and options.only not in program.name or program.long and not options.full:
             continue
@@ -294,9 +295,12 @@ def main():
         if missing:
             skipped.append(f"{program.name}: {missing}")
             continue
-        reference = ladder.bare(program)
-        if reference is not None:
-            chosen.append((program, reference))
+        able.append(program)
+    # Most of the first rung is PoCL's compiler, which uses one processor, and no rung has its code yet. Two at a time here;
+    # the other rungs are about who has the device.
+    with ThreadPoolExecutor(2) as pool:
+        references = pool.map(ladder.bare, able)
+        chosen = [(program, reference) for program, reference in zip(able, references) if reference is not None]
 
     if options.bin is None:
         skipped.append("the rungs under xsched: no --bin given")

@@ -12,6 +12,10 @@ use std::process::Command;
 
 const NAMES: &str = "testing/hip/symbols.txt";
 const MAJORS: [u32; 3] = [5, 6, 7];
+/// With what a plain `cargo build --release` makes: built apart, the crates in both would be compiled twice, since what goes
+/// into an archive needs machine code and the rest only what the linker optimises.
+pub(crate) const BUILD: [&str; 10] =
+    ["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim", "-p", "xsched-simdev", "-p", "xsched-fakehip"];
 /// The libraries behind the archive's own.
 const SYSTEM: [&str; 3] = ["-ldl", "-lpthread", "-lm"];
 /// What is called through the exported symbol, in the order of the library's `Plt`.
@@ -45,8 +49,7 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
 
 fn build(root: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let args = ["build", "--release", "-p", "xsched-fakehip", "-p", "xsched-cli"];
-    succeed(Command::new(cargo).args(args).current_dir(root))
+    succeed(Command::new(cargo).args(BUILD).current_dir(root))
 }
 
 /// Copies a program over an older one that may be running.

@@ -1,4 +1,4 @@
-//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`.
+//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str =
-    "usage: cargo xtask generate [--check] | test | replay FILE… | hip-runtime DIR | bundle [--hip] DIR";
+    "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | bundle [--hip] DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,8 +27,16 @@ fn main() -> ExitCode {
         ["bundle", "--hip", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::HIP),
         ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
         ["replay", files @ ..] => return replay(files),
-        ["test"] if test::run(&root()) => Ok(()),
-        ["test"] => Err("something failed, see the summary".into()),
+        ["test", "--help" | "-h"] => {
+            println!("{}", test::HELP);
+            Ok(())
+        }
+        ["test"] => tested(false),
+        ["test", "--long"] => tested(true),
+        ["test", wrong @ ..] => {
+            eprintln!("xtask: `cargo xtask test` takes --long or --help, not `{}`", wrong.join(" "));
+            return ExitCode::from(2);
+        }
         _ => {
             eprintln!("xtask: unknown task `{}`; {USAGE}", words.join(" "));
             return ExitCode::from(2);
@@ -41,6 +49,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn tested(long: bool) -> Result<(), String> {
+    if test::run(&root(), long) { Ok(()) } else { Err("something failed, see the summary".into()) }
 }
 
 /// Holds journals against the models.

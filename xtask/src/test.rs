@@ -1,12 +1,37 @@
-//! `cargo xtask test`: everything that must hold, in one command.
+//! `cargo xtask test`: everything that must hold, in one command; `cargo xtask test --long`: and for how long it holds.
 
-use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::{generate, hip_runtime, packages};
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+usage: cargo xtask test [--long]
+
+Without an option: format, build, lint, generated files, all Rust and Python tests, programs side by side, and the OpenCL and
+HIP ladders, each once. At most a quarter of an hour on two processors with nothing else to do.
+
+--long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
+policies, 100 trials side by side, the long programs of the OpenCL ladder, both ladders under other orders of suspension, and
+the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
+
+As root on Debian it installs what tests need; otherwise it names what it leaves out. It goes on after a failure, prints a
+summary, and ends with 0 if all is well, 1 if something failed, 2 for a wrong argument.";
+
+/// Seeds besides the one that all tests begin with.
+const MORE_SEEDS: [&str; 3] = ["2", "3", "4"];
+/// Files of end-to-end tests that depend on time, and hold on a busy machine.
+const HOLD_WHEN_BUSY: [&str; 8] =
+    ["bound", "counts", "cuda_groups", "daemon_lost", "hazards", "late_marks", "programs_lost", "streams"];
+/// Those that measure what a busy machine changes.
+const HOLD_WHEN_QUIET: [&str; 3] = ["levels", "rules", "shares"];
+/// How often those are repeated.
+const REPETITIONS: u32 = 3;
 
 /// How a step ended; `Skipped` says why.
 enum Verdict {
@@ -15,14 +40,37 @@ enum Verdict {
     Skipped(String),
 }
 
+/// What a step does.
+type Body<'a> = Box<dyn FnOnce(&Step) -> Verdict + Send + 'a>;
+
+/// A step that runs.
+struct Step<'a> {
+    root: &'a Path,
+    target: &'a Path,
+    /// What could not run, by the reasons that its programs printed.
+    skips: Mutex<Vec<String>>,
+    /// What it says, if that is shown only once it has ended.
+    kept: Option<Mutex<Vec<u8>>>,
+}
+
+/// How a step ended, in seconds, with what was skipped in it.
+struct Ended {
+    name: String,
+    verdict: Verdict,
+    seconds: f64,
+    skips: Vec<String>,
+}
+
 /// The run so far.
 struct Run {
     root: PathBuf,
-    steps: Vec<(&'static str, Verdict, f64)>,
-    /// What could not run within the current step, by the reasons that its programs printed.
-    skips: RefCell<Vec<String>>,
-    /// The same of all steps so far.
-    all_skips: Vec<(&'static str, String)>,
+    target: PathBuf,
+    steps: Vec<Ended>,
+}
+
+/// A lock whose holder may have panicked: what it guards is only appended to.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a line says about a test that was skipped: `SKIPPED: REASON` of a Rust test or a ladder, `NAME ... skipped 'REASON'`
@@ -36,38 +84,13 @@ fn skip_in(line: &str) -> Option<String> {
 }
 
 /// Runs all steps, also after a failed one, and sums up. False if any failed.
-pub(crate) fn run(root: &Path) -> bool {
-    let mut run = Run { root: root.to_path_buf(), steps: Vec::new(), skips: RefCell::default(), all_skips: Vec::new() };
+pub(crate) fn run(root: &Path, long: bool) -> bool {
+    let mut run = Run { root: root.to_path_buf(), target: target_folder(root), steps: Vec::new() };
     let missing = packages::install();
-    let target = target_folder(root);
-
-    run.step("format", |r| r.component("fmt", &["fmt", "--all", "--check"]));
-    run.step("build", |r| r.cargo(&["build", "--release"]));
-    run.step("lint", |r| {
-        r.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
-    });
-    run.step("generated files", |r| r.generated());
-    // The libraries that tests preload into other programs are not dependencies of the tests: build them first.
-    run.step("tests", |r| match r.cargo(&["build", "--workspace"]) {
-        Verdict::Passed => r.with_hip_runtime(&target, || r.cargo(&["test", "--workspace", "--no-fail-fast"])),
-        other => other,
-    });
-    for (name, script) in [
-        ("OpenCL ladder's tests", "testing/opencl/test_ladder.py"),
-        ("CUDA ladder's tests", "testing/cuda/test_ladder.py"),
-        ("co-location's tests", "benches/cuda/test_coloc.py"),
-        ("benchmarks' tests", "benches/cuda/test_conduct.py"),
-        ("HIP benchmark's tests", "benches/hip/test_bench.py"),
-        ("AMD kit's tests", "testing/hip/kit/test_kit.py"),
-    ] {
-        run.step(name, |r| r.python(&["-m", "unittest", "-v", script].map(Into::into)));
+    run.all_once();
+    if long {
+        run.more_of_all();
     }
-    run.step("programs side by side", |r| {
-        let built = target.join("debug").into_os_string();
-        r.python(&["testing/side_by_side.py".into(), "--trials".into(), "6".into(), "--bin".into(), built])
-    });
-    run.step("OpenCL ladder", |r| r.ladder(&target));
-    run.step("HIP ladder", |r| r.hip_ladder(&target));
     run.sum_up(&missing)
 }
 
@@ -78,19 +101,165 @@ pub(crate) fn target_folder(root: &Path) -> PathBuf {
 }
 
 impl Run {
-    fn step(&mut self, name: &'static str, body: impl FnOnce(&Run) -> Verdict) {
+    fn all_once(&mut self) {
+        self.step("format", |s| s.component("fmt", &["fmt", "--all", "--check"]));
+        self.step("build", |s| match s.cargo(&hip_runtime::BUILD) {
+            Verdict::Passed => s.hip_runtime(),
+            other => other,
+        });
+        self.step("lint", |s| {
+            s.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        });
+        self.step("generated files", |s| s.generated());
+        // The libraries that tests preload into other programs are not dependencies of the tests: build them first. All at
+        // once, or some would be built a second time for the tests, which ask for more of what both depend on.
+        self.step("tests", |s| match s.cargo(&["build", "--workspace", "--all-targets"]) {
+            Verdict::Passed => s.cargo(&["test", "--workspace", "--no-fail-fast"]),
+            other => other,
+        });
+        // They wait more than they compute, and none of them holds a time against a bound: two at a time, the longest first.
+        let scripts = [
+            ("benchmarks' tests", "benches/cuda/test_conduct.py"),
+            ("AMD kit's tests", "testing/hip/kit/test_kit.py"),
+            ("co-location's tests", "benches/cuda/test_coloc.py"),
+            ("HIP benchmark's tests", "benches/hip/test_bench.py"),
+            ("CUDA ladder's tests", "testing/cuda/test_ladder.py"),
+            ("OpenCL ladder's tests", "testing/opencl/test_ladder.py"),
+        ];
+        let body =
+            |script| Box::new(move |s: &Step| s.python(&["-m", "unittest", "-v", script].map(Into::into))) as Body;
+        self.two_at_a_time(scripts.map(|(name, script)| (name, body(script))));
+        self.step("programs side by side", |s| s.side_by_side("debug", &["--trials", "6"]));
+        self.step("OpenCL ladder", |s| s.ladder(&[]));
+        self.step("HIP ladder", |s| s.hip_ladder(&[]));
+    }
+
+    fn more_of_all(&mut self) {
+        for seed in MORE_SEEDS {
+            self.step(&format!("policies, seed {seed}"), |s| {
+                let mut command = s.cargo_command();
+                command.args(["test", "-p", "xsched-policy", "--test", "invariants"]);
+                s.verdict(command.env("PROPTEST_RNG_SEED", seed).env("PROPTEST_CASES", "4000"), &[])
+            });
+        }
+        self.step("side by side, seed 2", |s| s.side_by_side("release", &["--trials", "100", "--seed", "2"]));
+        self.step("OpenCL ladder, full", |s| s.ladder(&["--full"]));
+        for seed in MORE_SEEDS {
+            self.step(&format!("OpenCL ladder, seed {seed}"), |s| s.ladder(&["--rungs", "chaos", "--seed", seed]));
+            self.step(&format!("HIP ladder, seed {seed}"), |s| {
+                s.hip_ladder(&["--modes", "chaos-1,chaos-2", "--seed", seed])
+            });
+        }
+        for time in 1..=REPETITIONS {
+            self.step(&format!("end to end, quiet, {time}"), |s| s.end_to_end(&HOLD_WHEN_QUIET));
+            self.step(&format!("end to end, busy, {time}"), |s| {
+                let _busy = Busy::everywhere();
+                s.end_to_end(&HOLD_WHEN_BUSY)
+            });
+        }
+    }
+
+    /// Runs a step, whose output is shown as it comes.
+    fn step(&mut self, name: &str, body: impl FnOnce(&Step) -> Verdict) {
         println!("\n== {name}");
+        let ended = self.started(None).run(name, body);
+        self.steps.push(ended);
+    }
+
+    /// Runs steps on two threads; what each says is shown when it has ended.
+    fn two_at_a_time<'a>(&mut self, steps: impl IntoIterator<Item = (&'a str, Body<'a>)>) {
+        let (left, ended) = (Mutex::new(VecDeque::from_iter(steps)), Mutex::new(Vec::new()));
+        let work = || {
+            while let Some((name, body)) = { locked(&left).pop_front() } {
+                let step = self.started(Some(Mutex::default()));
+                let done = step.run(name, body);
+                // Held while it is shown, so that two do not mix.
+                let mut ended = locked(&ended);
+                println!("\n== {name}");
+                let _ = std::io::stdout().write_all(&step.kept.map(|kept| locked(&kept).clone()).unwrap_or_default());
+                ended.push(done);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(work);
+            work();
+        });
+        self.steps.append(&mut locked(&ended));
+    }
+
+    fn started(&self, kept: Option<Mutex<Vec<u8>>>) -> Step<'_> {
+        Step { root: &self.root, target: &self.target, skips: Mutex::default(), kept }
+    }
+
+    fn sum_up(&self, missing: &[String]) -> bool {
+        println!("\n== summary");
+        for line in missing {
+            println!("missing  {line}");
+        }
+        let mut passed = true;
+        for Ended { name, verdict, seconds, .. } in &self.steps {
+            let (word, why) = match verdict {
+                Verdict::Passed => ("passed ", String::new()),
+                Verdict::Failed => ("FAILED ", String::new()),
+                Verdict::Skipped(why) => ("skipped", format!("  {why}")),
+            };
+            passed &= !matches!(verdict, Verdict::Failed);
+            println!("{word}  {name:22} {seconds:6.1} s{why}");
+        }
+        let skips: Vec<_> = self.steps.iter().flat_map(|s| s.skips.iter().map(move |why| (&s.name, why))).collect();
+        println!("{} skipped within these steps", skips.len());
+        for (step, reason) in skips {
+            println!("skipped  {step}: {reason}");
+        }
+        passed
+    }
+}
+
+/// Programs that keep every processor busy, until it is dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn everywhere() -> Busy {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let start = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok();
+        Busy((0..processors).filter_map(start).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Step<'_> {
+    fn run(&self, name: &str, body: impl FnOnce(&Step) -> Verdict) -> Ended {
         let begin = Instant::now();
         let verdict = body(self);
-        self.steps.push((name, verdict, begin.elapsed().as_secs_f64()));
-        let skips = self.skips.take().into_iter();
-        self.all_skips.extend(skips.map(|reason| (name, reason)));
+        let (seconds, skips) = (begin.elapsed().as_secs_f64(), std::mem::take(&mut *locked(&self.skips)));
+        Ended { name: name.to_owned(), verdict, seconds, skips }
+    }
+
+    /// Says a line.
+    fn say(&self, line: &str) {
+        match &self.kept {
+            Some(kept) => locked(kept).extend_from_slice(format!("{line}\n").as_bytes()),
+            None => println!("{line}"),
+        }
+    }
+
+    fn failed(&self, why: &str) -> Verdict {
+        self.say(why);
+        Verdict::Failed
     }
 
     /// The cargo that runs us, in the root.
     fn cargo_command(&self) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(&self.root);
+        command.current_dir(self.root);
         command
     }
 
@@ -106,108 +275,126 @@ impl Run {
         }
     }
 
-    /// Lays out the software HIP runtime where tests look for it, and goes on.
-    fn with_hip_runtime(&self, target: &Path, then: impl FnOnce() -> Verdict) -> Verdict {
-        match hip_runtime::run(&self.root, &target.join("hip-runtime")) {
-            Ok(()) => then(),
-            Err(error) => {
-                println!("{error}");
-                Verdict::Failed
-            }
+    /// Files of the end-to-end tests.
+    fn end_to_end(&self, files: &[&str]) -> Verdict {
+        let files = files.iter().flat_map(|file| ["--test", file]);
+        self.cargo(&["test", "-p", "xsched-e2e", "--no-fail-fast"].into_iter().chain(files).collect::<Vec<_>>())
+    }
+
+    /// Lays out the software HIP runtime where tests look for it.
+    fn hip_runtime(&self) -> Verdict {
+        match hip_runtime::run(self.root, &self.target.join("hip-runtime")) {
+            Ok(()) => Verdict::Passed,
+            Err(error) => self.failed(&error),
         }
     }
 
     /// Skipped only as far as headers are missing, and then with the reason; a stale file fails whatever else is missing.
     fn generated(&self) -> Verdict {
-        match generate::check(&self.root) {
+        match generate::check(self.root) {
             Ok(skipped) if skipped.is_empty() => Verdict::Passed,
             Ok(skipped) => Verdict::Skipped(skipped.join("; ")),
-            Err(error) => {
-                println!("{error}");
-                Verdict::Failed
-            }
+            Err(error) => self.failed(&error),
         }
     }
 
     fn python(&self, args: &[std::ffi::OsString]) -> Verdict {
         let mut command = Command::new("python3");
-        command.args(args).current_dir(&self.root).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUNBUFFERED", "1");
-        let target = target_folder(&self.root);
-        command.env("XSCHED_BIN", target.join("release")).env("HIP_RUNTIME", target.join("hip-runtime"));
+        command.args(args).current_dir(self.root).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUNBUFFERED", "1");
+        command.env("XSCHED_BIN", self.target.join("release")).env("HIP_RUNTIME", self.target.join("hip-runtime"));
         // Exit code 3 of our scripts: nothing could run here; they have said why.
         self.verdict(&mut command, &[3])
     }
 
-    fn ladder(&self, target: &Path) -> Verdict {
-        let work = target.join("ladder");
+    /// With what was built so.
+    fn side_by_side(&self, built: &str, options: &[&str]) -> Verdict {
+        let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
+        args.extend(options.iter().map(Into::into));
+        self.python(&args)
+    }
+
+    fn ladder(&self, options: &[&str]) -> Verdict {
+        let work = self.target.join("ladder");
         if let Err(error) = std::fs::create_dir_all(&work) {
-            println!("{}: {error}", work.display());
-            return Verdict::Failed;
+            return self.failed(&format!("{}: {error}", work.display()));
         }
         let mut args = vec!["testing/opencl/ladder.py".into(), "--work".into(), work.clone().into_os_string()];
-        args.extend(["--bin".into(), target.join("release").into_os_string()]);
+        args.extend(["--bin".into(), self.target.join("release").into_os_string()]);
         args.extend(["--json".into(), work.join("results.json").into_os_string()]);
         if let Some(examples) = packages::pyopencl_examples(&work) {
             args.extend(["--examples".into(), examples.into_os_string()]);
         }
+        args.extend(options.iter().map(Into::into));
         self.python(&args)
     }
 
-    /// On the software runtime that the step "tests" has laid out.
-    fn hip_ladder(&self, target: &Path) -> Verdict {
-        let (work, runtime) = (target.join("hip-ladder"), target.join("hip-runtime"));
+    /// On the software runtime that the step "build" has laid out.
+    fn hip_ladder(&self, options: &[&str]) -> Verdict {
+        let (work, runtime) = (self.target.join("hip-ladder"), self.target.join("hip-runtime"));
         if !runtime.join("libamdhip64.so.7").exists() {
             return Verdict::Skipped("the software HIP runtime was not laid out, see above".into());
         }
-        let mut args = vec!["testing/hip/ladder.py".into(), "--bin".into(), target.join("release").into_os_string()];
+        let mut args =
+            vec!["testing/hip/ladder.py".into(), "--bin".into(), self.target.join("release").into_os_string()];
         args.extend(["--runtime".into(), runtime.into_os_string()]);
         args.extend(["--json".into(), work.join("results.json").into_os_string()]);
         args.extend(["--work".into(), work.into_os_string()]);
+        args.extend(options.iter().map(Into::into));
         self.python(&args)
     }
 
     /// Runs a command; the exit codes in `skip_codes` mean that it could not do its work here.
     fn verdict(&self, command: &mut Command, skip_codes: &[i32]) -> Verdict {
         let program = command.get_program().to_string_lossy().into_owned();
-        match watched(command) {
-            Ok((status, skips)) => {
-                self.skips.borrow_mut().extend(skips);
-                match status.code() {
-                    Some(0) => Verdict::Passed,
-                    Some(code) if skip_codes.contains(&code) => Verdict::Skipped("see its output above".into()),
-                    _ => Verdict::Failed,
-                }
-            }
+        match self.watched(command) {
+            Ok(status) => match status.code() {
+                Some(0) => Verdict::Passed,
+                Some(code) if skip_codes.contains(&code) => Verdict::Skipped("see its output above".into()),
+                _ => Verdict::Failed,
+            },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Verdict::Skipped(format!("{program} is missing"))
             }
-            Err(error) => {
-                println!("{program}: {error}");
-                Verdict::Failed
-            }
+            Err(error) => self.failed(&format!("{program}: {error}")),
         }
     }
 
-    fn sum_up(&self, missing: &[String]) -> bool {
-        println!("\n== summary");
-        for line in missing {
-            println!("missing  {line}");
-        }
-        let mut passed = true;
-        for (name, verdict, seconds) in &self.steps {
-            let (word, why) = match verdict {
-                Verdict::Passed => ("passed ", String::new()),
-                Verdict::Failed => ("FAILED ", String::new()),
-                Verdict::Skipped(why) => ("skipped", format!("  {why}")),
-            };
-            passed &= !matches!(verdict, Verdict::Failed);
-            println!("{word}  {name:20} {seconds:6.1} s{why}");
-        }
-        println!("{} skipped within these steps", self.all_skips.len());
-        for (step, reason) in &self.all_skips {
-            println!("skipped  {step}: {reason}");
-        }
-        passed
+    /// Runs a command with its output shown or kept, notes what it skipped, and returns how it ended.
+    fn watched(&self, command: &mut Command) -> std::io::Result<ExitStatus> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        std::thread::scope(|scope| {
+            if let Some(err) = err {
+                scope.spawn(|| self.pass_on(err, std::io::stderr()));
+            }
+            if let Some(out) = out {
+                self.pass_on(out, std::io::stdout());
+            }
+        });
+        child.wait()
+    }
+
+    /// Copies what a program says to where it belongs, and notes what was skipped.
+    fn pass_on(&self, from: impl Read, to: impl Write) {
+        let skips = match &self.kept {
+            Some(kept) => shown(from, Kept(kept)),
+            None => shown(from, to),
+        };
+        locked(&self.skips).extend(skips);
+    }
+}
+
+/// A program's output, kept line by line.
+struct Kept<'a>(&'a Mutex<Vec<u8>>);
+
+impl Write for Kept<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        locked(self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -221,16 +408,6 @@ fn shown(from: impl Read, mut to: impl Write) -> Vec<String> {
         line.clear();
     }
     skips
-}
-
-/// Runs a command with its output shown, and returns how it ended and what it skipped.
-fn watched(command: &mut Command) -> std::io::Result<(ExitStatus, Vec<String>)> {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let errors = std::thread::spawn(move || err.map(|err| shown(err, std::io::stderr())).unwrap_or_default());
-    let mut skips = out.map(|out| shown(out, std::io::stdout())).unwrap_or_default();
-    skips.extend(errors.join().unwrap_or_default());
-    Ok((child.wait()?, skips))
 }
 
 #[cfg(test)]
@@ -248,6 +425,26 @@ mod tests {
             Some("test_it (t.Tests.test_it): isn't there")
         );
         assert_eq!(of("test it ... ok\n"), None);
+    }
+
+    #[test]
+    fn steps_two_at_a_time_all_run_and_keep_what_they_say() {
+        let mut run = Run { root: ".".into(), target: "target".into(), steps: Vec::new() };
+        let both_run = std::sync::Barrier::new(2);
+        let body = |verdict| {
+            let both_run = &both_run;
+            let body = move |step: &Step| {
+                both_run.wait();
+                let said = step.verdict(Command::new("echo").arg("SKIPPED: a part"), &[]);
+                assert!(matches!(said, Verdict::Passed) && step.kept.as_ref().is_some_and(|k| !locked(k).is_empty()));
+                verdict
+            };
+            Box::new(body) as Body<'_>
+        };
+        run.two_at_a_time([("one", body(Verdict::Passed)), ("two", body(Verdict::Failed))]);
+        let skips: Vec<_> = run.steps.iter().flat_map(|step| &step.skips).collect();
+        assert_eq!(skips, ["a part", "a part"]);
+        assert!(!run.sum_up(&[]), "one of them failed");
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn look(rt: &Runtime) {
 }
 
 #[test]
-fn those_inside_commands_open_when_the_process_has_several_groups_though_nothing_is_launched_any_more() {
+fn gates_inside_commands_open_when_the_process_has_several_groups_though_nothing_is_launched_any_more() {
     let rt = at_level(2);
     rt.groups().next().expect("a group").hold_inside(rt);
     look(rt);
@@ -42,7 +42,7 @@ fn those_inside_commands_open_when_the_process_has_several_groups_though_nothing
 }
 
 #[test]
-fn those_inside_commands_follow_the_level() {
+fn gates_inside_commands_follow_the_level() {
     let rt = at_level(1);
     let group = rt.groups().next().expect("a group");
     group.hold_inside(rt);
@@ -103,7 +103,7 @@ fn look_at(rt: &Runtime, now: u64) {
 }
 
 #[test]
-fn they_open_while_code_is_loaded() {
+fn gates_open_while_code_is_loaded() {
     let rt = in_company();
     assert!(launch(rt, 16, KERNEL).device_gate && !is_loose(rt));
     rt.begin_load();
@@ -122,19 +122,15 @@ fn what_loads_code_is_not_given_while_the_gate_is_closed() {
     close(rt);
     assert!(launch(rt, 16, KERNEL).prequeued);
     let loads = std::thread::spawn(move || launch(rt, 16, Work { loads: true, ..KERNEL }));
-    let deadline = xsched_core::now_ns() + 20_000_000_000;
-    while rt.gate_waits() == 0 {
-        assert!(xsched_core::now_ns() < deadline, "it comes to the gate");
-        assert!(!loads.is_finished(), "it waits at the gate");
-        std::thread::yield_now();
-    }
+    xsched_testkit::until("it comes to the gate", || rt.gate_waits() > 0 || loads.is_finished());
+    assert!(!loads.is_finished(), "it waits at the gate");
     open(rt);
     let admission = loads.join().expect("it goes on");
     assert!(admission.loads && !admission.prequeued);
 }
 
 #[test]
-fn they_open_for_queues_that_wait_for_each_other_and_no_more_are_placed() {
+fn gates_open_for_queues_that_wait_for_each_other_and_no_more_are_placed() {
     let rt = in_company();
     assert!(launch(rt, 16, KERNEL).device_gate);
     rt.note_cross_stream();

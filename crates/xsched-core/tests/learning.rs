@@ -110,13 +110,17 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
         queue.commit(rt, &admission, true, counter).map(|fence| fence.number)
     };
     let look = || assert!(!queue.is_held_on_device(rt));
-    let until = |at: Instant| while Instant::now() < at {};
+    // Without sleeping, which takes longer than what these commands take.
+    let busy = |time: Duration| {
+        let begin = Instant::now();
+        while begin.elapsed() < time {}
+    };
     // Seen complete by themselves, some time ago: 50 µs.
     let deadline = Instant::now() + Duration::from_secs(20);
     while rt.expected_ns(31).is_none_or(|ns| ns > 70_000) {
         assert!(Instant::now() < deadline, "{:?} ns", rt.expected_ns(31));
         let number = give(31);
-        until(Instant::now() + Duration::from_micros(50));
+        busy(Duration::from_micros(50));
         queue.slot(rt).completed_word.store(number.unwrap_or(0), SeqCst);
         look();
     }
@@ -126,7 +130,7 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
         while fences.len() < 8 {
             fences.push_back(give(31));
         }
-        until(Instant::now() + Duration::from_micros(250));
+        busy(Duration::from_micros(250));
         let passed = fences.pop_front().flatten();
         passed.inspect(|number| queue.slot(rt).completed_word.store(*number, SeqCst));
         look();

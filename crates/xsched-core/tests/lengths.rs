@@ -21,7 +21,7 @@ fn launch(rt: &'static Runtime, key: u64, us: u64) {
 }
 
 #[test]
-fn the_commands_that_take_most_of_the_time_decide() {
+fn the_length_is_that_of_the_commands_that_take_most_of_the_time() {
     let rt = nothing::runtime();
     // One that tells of completions: each is seen at once.
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { platform: 1, ..s })).expect("a queue");

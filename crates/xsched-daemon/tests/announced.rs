@@ -5,9 +5,10 @@ mod support;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use support::{Daemon, receive, until};
+use support::{Daemon, receive};
 use xsched_proto::Error;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, MpsWish, Platform, Request, Share};
+use xsched_testkit::until;
 
 fn announce(daemon: &Daemon, job: &str, mps: Option<MpsWish>) -> Result<Option<String>, Error> {
     let answer = daemon.ask(Request::Announce { job: job.into(), program: "p".into(), mps })?;

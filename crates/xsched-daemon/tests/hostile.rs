@@ -11,11 +11,12 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, receive, seals, send, send_raw, until};
+use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, receive, seals, send, send_raw};
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{
     ClientMsg, DaemonMsg, Described, Levels, MAX_PACKET, Platform, ProgramOptions, Request, encode,
 };
+use xsched_testkit::until;
 
 /// A daemon with a good client, and what the rest of a test does to it.
 fn beside_a_good_client(dropped: u64, nonsense: impl FnOnce(&Daemon)) {

@@ -6,14 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Client, Daemon, PATIENCE, connect, options, receive, send, until};
+use support::{Client, Daemon, connect, options, receive, send};
 use xsched_daemon::{Options, run};
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Request};
+use xsched_testkit::{TIMEOUT, until};
 
 #[test]
-fn it_ends_when_told_and_leaves_nothing_behind_and_opens_every_gate() {
+fn a_daemon_that_is_told_to_end_leaves_nothing_behind_and_opens_every_gate() {
     let mut daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
     for client in [&low, &high] {
@@ -35,7 +36,7 @@ fn it_ends_when_told_and_leaves_nothing_behind_and_opens_every_gate() {
 }
 
 #[test]
-fn without_clients_it_ends_after_a_while_and_not_before() {
+fn a_daemon_without_clients_ends_after_a_while_and_not_before() {
     let mut daemon = Daemon::start_with(|o| o.idle_exit = Some(Duration::from_millis(200)));
     let client = daemon.attach(0);
     client.group(0, "sim:0");
@@ -218,7 +219,7 @@ fn a_killed_program_leaves_the_device_at_once_even_if_a_child_keeps_its_connecti
     let start = std::time::Instant::now();
     program.kill().unwrap();
     low.until_open(0);
-    assert!(start.elapsed() < PATIENCE / 4);
+    assert!(start.elapsed() < TIMEOUT / 4);
     assert_eq!(daemon.ps().1.len(), 1);
     program.wait().unwrap();
     drop(stdin);

@@ -7,9 +7,10 @@ use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Client, PATIENCE, options, try_connect, until};
+use support::{Client, options, try_connect};
 use xsched_daemon::run;
 use xsched_proto::wire::ProgramOptions;
+use xsched_testkit::{TIMEOUT, until};
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
 
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
         a_signal_ends_it_cleanly(signal);
     }
     a_killed_daemon_leaves_a_socket_that_the_next_one_replaces();
-    it_does_nothing_while_nothing_changes();
+    a_daemon_does_nothing_while_nothing_changes();
     println!("process: 4 tests passed");
     ExitCode::SUCCESS
 }
@@ -97,7 +98,7 @@ fn a_killed_daemon_leaves_a_socket_that_the_next_one_replaces() {
     next.attach(0).group(0, "sim:0");
 }
 
-fn it_does_nothing_while_nothing_changes() {
+fn a_daemon_does_nothing_while_nothing_changes() {
     let daemon = Daemon::start(tempfile::tempdir().unwrap());
     let (low, high) = (daemon.attach(0), daemon.attach(128));
     for client in [&low, &high] {
@@ -113,7 +114,7 @@ fn it_does_nothing_while_nothing_changes() {
         until("some time has passed", || std::time::Instant::now() > end);
         daemon.work() == before
     };
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + TIMEOUT;
     while !quiet(Duration::from_millis(300)) {
         assert!(std::time::Instant::now() < end, "it never comes to rest");
     }

@@ -5,10 +5,11 @@ mod support;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use support::{Client, Daemon, receive, until};
+use support::{Client, Daemon, receive};
 use xsched_proto::Error;
 use xsched_proto::segment::{device_place, gate, length, state};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Target};
+use xsched_testkit::until;
 
 #[test]
 fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {

@@ -430,3 +430,36 @@ fn programs_that_never_drain_share_by_weight_under_either_fair_policy() {
         gpu.end(heavy);
     }
 }
+
+/// Each program numbers the devices that it sees by itself: the first of one is the second of another.
+#[test]
+fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same() {
+    let gpu = Gpu::with_devices(2);
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let program = gpu.program("steady");
+    let start = |visible: &str, class: &str| {
+        let mut command = gpu.place.run_command(&["--priority", class], &program, &["200", "64"]);
+        command.env("CUDA_VISIBLE_DEVICES", visible);
+        let mut process = gpu.with_driver(command);
+        process.expect("ready");
+        process.progress_after(0);
+        process
+    };
+    let mut low = start("1", "low");
+    let mut elsewhere = start("0,1", "low");
+    let high = start("1,0", "high");
+    let device = |process: &Process| gpu.place.group(process.pid()).expect("a group")["device"].clone();
+    assert_eq!(device(&low), device(&high));
+    assert_ne!(device(&low), device(&elsewhere));
+    // The urgent program is never idle: it holds the one on its device, and no other.
+    gpu.place.await_state(low.pid(), "ready");
+    let given = low.count().0;
+    for _ in 0..3 {
+        elsewhere.progress_after(now_ns());
+    }
+    assert_eq!(low.count().0, given, "it gives nothing more");
+    gpu.end(high);
+    low.progress_after(now_ns());
+    gpu.end(low);
+    gpu.end(elsewhere);
+}

@@ -101,15 +101,7 @@ fn all_programs_of_a_killed_daemon_go_on() {
     least_of(TRIES, HANG_UP, "daemon killed: the program held for another's sake went on after", || {
         let place = Place::new();
         let daemon = place.daemon(&["--policy", "hpf"]);
-        let steady = place.sim_program("steady");
-        let mut low = place.run(&["--priority", "low"], &steady, &[]);
-        low.expect("ready");
-        low.progress_after(0);
-        let mut high = place.run(&["--priority", "high"], &steady, &[]);
-        high.expect("ready");
-        high.progress_after(0);
-        place.await_state(low.pid(), "ready");
-        low.skip_lines();
+        let (mut low, mut high) = place.low_held_by_high();
         let when = now_ns();
         signal(daemon.pid(), Signal::KILL);
         let after = low.progress_after(when);

@@ -66,7 +66,7 @@ fn blocking_streams_do_not_wait_for_each_other_by_way_of_the_default_stream() {
 }
 
 #[test]
-fn nor_do_those_of_hip_by_way_of_the_null_stream() {
+fn blocking_streams_of_hip_do_not_wait_for_each_other_by_way_of_the_null_stream() {
     let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let mut program = gpu.run(&["--level", "1"], &gpu.program("late_marks", 7), &[]);

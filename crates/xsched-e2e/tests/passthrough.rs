@@ -92,7 +92,7 @@ fn what_passes_is_not_held_and_what_does_not_is() {
 }
 
 #[test]
-fn the_same_holds_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_up() {
+fn what_passes_on_the_cuda_driver_through_a_runtime_that_looks_its_functions_up_is_counted_apart() {
     let chain = Chain::over_cuda();
     let _daemon = chain.place.daemon(&[]);
     for (environment, passing) in [

@@ -11,21 +11,6 @@ const GOES_ON: Duration = Duration::from_millis(50);
 /// Tries at that, see [`least_of`].
 const TRIES: u32 = 5;
 
-/// A low program, held back by a high one.
-fn pair(place: &Place) -> (Process, Process) {
-    let steady = place.sim_program("steady");
-    let mut low = place.run(&["--priority", "low"], &steady, &[]);
-    low.expect("ready");
-    low.progress_after(0);
-    let mut high = place.run(&["--priority", "high"], &steady, &[]);
-    high.expect("ready");
-    high.progress_after(0);
-    place.await_state(low.pid(), "ready");
-    low.skip_lines();
-    high.skip_lines();
-    (low, high)
-}
-
 fn end(mut program: Process) {
     program.tell("end");
     assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
@@ -36,7 +21,7 @@ fn the_other_goes_on_when_the_one_with_the_device_is_killed() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
     least_of(TRIES, GOES_ON, "high killed: low's next batch was done after", || {
-        let (mut low, high) = pair(&place);
+        let (mut low, high) = place.low_held_by_high();
         let when = now_ns();
         signal(high.pid(), Signal::KILL);
         let after = low.progress_after(when);
@@ -54,7 +39,7 @@ fn the_other_goes_on_when_the_one_with_the_device_is_killed() {
 fn the_other_goes_on_when_the_one_with_the_device_is_stopped() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
-    let (mut low, mut high) = pair(&place);
+    let (mut low, mut high) = place.low_held_by_high();
     least_of(
         TRIES,
         GOES_ON,
@@ -82,7 +67,7 @@ fn the_other_goes_on_when_the_one_with_the_device_is_stopped() {
 fn a_held_program_that_is_stopped_or_killed_disturbs_nobody() {
     let place = Place::new();
     let _daemon = place.daemon(&["--policy", "hpf"]);
-    let (low, mut high) = pair(&place);
+    let (low, mut high) = place.low_held_by_high();
     signal(low.pid(), Signal::STOP);
     let mut last = now_ns();
     let begin = last;

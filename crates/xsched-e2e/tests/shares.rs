@@ -40,7 +40,8 @@ fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
 #[test]
 fn weights_of_75_and_25_share_the_device_time_so() {
     let [time, _] = shares_of_75_to_25("5000");
-    assert!((time - 75.0).abs() <= 2.0, "{time}");
+    // Two points are promised. Half of that, so that a drift is found before it breaks the promise.
+    assert!((time - 75.0).abs() <= 1.0, "{time}");
 }
 
 /// In turns long enough that their beginnings do not count.

@@ -17,7 +17,7 @@ fn streams_of_three_priorities_that_wait_for_each_other_finish() {
 }
 
 #[test]
-fn they_finish_beside_a_program_of_higher_priority_too() {
+fn streams_that_wait_for_each_other_finish_beside_a_program_of_higher_priority() {
     let place = Place::new();
     let (program, steady) = (place.sim_program("streams"), place.sim_program("steady"));
     let _daemon = place.daemon(&["--policy", "hpf"]);
@@ -34,7 +34,7 @@ fn they_finish_beside_a_program_of_higher_priority_too() {
 }
 
 #[test]
-fn they_finish_under_other_policies_inside_the_process_and_out() {
+fn streams_that_wait_for_each_other_finish_under_every_policy_inside_the_process_and_out() {
     let place = Place::new();
     let program = place.sim_program("streams");
     for policy in ["hpf", "up", "pup", "chaos"] {
@@ -58,7 +58,7 @@ fn they_finish_under_other_policies_inside_the_process_and_out() {
 /// its kernels are done, although nobody waits for the last of them. That is counted, lest the machine's own speed matter;
 /// turns are too long to end by themselves.
 #[test]
-fn they_finish_soon_under_a_fair_share() {
+fn streams_that_wait_for_each_other_finish_soon_under_a_fair_share() {
     let place = Place::new();
     let program = place.sim_program("streams");
     let ends = |options: &[&str]| {

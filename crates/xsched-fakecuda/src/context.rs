@@ -1,7 +1,7 @@
 //! Contexts: each is a context of the simulated device.
 
 use crate::edge::{In, Out};
-use crate::process::{device, driver, known};
+use crate::process::{device, driver, known, of_the_machine};
 use crate::result::{Error, Result};
 use crate::rm::Group;
 use crate::stats::{COUNTERS, Counters};
@@ -85,7 +85,7 @@ fn note_fds(fds: [RawFd; 2]) {
 
 impl Ctx {
     fn new(device: usize, primary: bool, flags: c_uint) -> Result<Arc<Self>> {
-        let number = u8::try_from(device).map_err(|_| Error::INVALID_DEVICE)?;
+        let number = u8::try_from(of_the_machine(device)).map_err(|_| Error::INVALID_DEVICE)?;
         let sim = client::Context::new(number, Ordering::Barrier)?;
         let group = Group::new(sim)?;
         note_fds(sim.fds());

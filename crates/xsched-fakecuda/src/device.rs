@@ -1,7 +1,7 @@
 //! What can be asked of a device. The answers are those of an H200 as far as they do not promise what is not there.
 
 use crate::edge::{In, Out};
-use crate::process::{device, driver};
+use crate::process::{device, driver, of_the_machine};
 use crate::result::{Error, Result, describe};
 use std::ffi::{c_char, c_int, c_void};
 use xsched_sim::layout::DEVICE_BYTES;
@@ -36,8 +36,9 @@ pub(crate) fn name(out: Out<c_char>, room: c_int, number: c_int) -> Result<()> {
 /// Bus of the first device; the others follow.
 const FIRST_BUS: usize = 0x0a;
 
-fn address(index: usize) -> String {
-    format!("0000:{:02X}:00.0", FIRST_BUS + index)
+/// Of a device by the number that this process knows it by.
+fn address(number: usize) -> String {
+    format!("0000:{:02X}:00.0", FIRST_BUS + of_the_machine(number))
 }
 
 pub(crate) fn pci_bus_id(out: Out<c_char>, room: c_int, number: c_int) -> Result<()> {
@@ -52,7 +53,7 @@ pub(crate) fn by_pci_bus_id(out: Out<c_int>, text: crate::edge::Text) -> Result<
 
 pub(crate) fn uuid(out: Out<[u8; 16]>, number: c_int) -> Result<()> {
     let mut uuid = *b"simulated cuda  ";
-    uuid[15] = device(number)? as u8;
+    uuid[15] = of_the_machine(device(number)?) as u8;
     out.put(uuid)
 }
 

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_a_text() {
+    fn the_entries_of_a_text_are_found() {
         let text = ".version 6.0\n.visible .entry axpy(\n.param .u32 n)\n{ ret; }\n.entry  spin ( .param .u64 ns ) {}";
         assert_eq!(entries(text).collect::<Vec<_>>(), ["axpy", "spin"]);
         assert_eq!(entries("no code").count(), 0);

@@ -20,6 +20,8 @@ use xsched_sim::client;
 /// All there is behind handles.
 pub(crate) struct Driver {
     pub(crate) devices: usize,
+    /// Which those are of the machine's: `CUDA_VISIBLE_DEVICES`, by numbers.
+    visible: Vec<usize>,
     pub(crate) primaries: Vec<Mutex<Primary>>,
     pub(crate) contexts: Slab<Ctx>,
     pub(crate) streams: Slab<Stream>,
@@ -50,7 +52,10 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    let devices = usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?;
+    let there = usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?;
+    let chosen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let visible = visible(there, chosen.as_deref());
+    let devices = visible.len();
     if devices == 0 {
         return Err(Error::NO_DEVICE);
     }
@@ -62,6 +67,7 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
         }
         Driver {
             devices,
+            visible,
             primaries: (0..devices).map(|_| Mutex::default()).collect(),
             contexts: Slab::new(0x51),
             streams: Slab::new(0x52),
@@ -115,6 +121,24 @@ pub(crate) fn device(number: i32) -> Result<usize> {
     usize::try_from(number).ok().filter(|&n| driver().is_ok_and(|d| n < d.devices)).ok_or(Error::INVALID_DEVICE)
 }
 
+/// Which of the machine's devices it is that this process knows by a number.
+pub(crate) fn of_the_machine(number: usize) -> usize {
+    driver().ok().and_then(|driver| driver.visible.get(number).copied()).unwrap_or(number)
+}
+
+/// The devices of so many that a process sees, in its order: up to the first that is not there, or is there twice.
+fn visible(there: usize, chosen: Option<&str>) -> Vec<usize> {
+    let Some(chosen) = chosen else { return (0..there).collect() };
+    let mut visible = Vec::new();
+    for word in chosen.split(',') {
+        match word.trim().parse() {
+            Ok(number) if number < there && !visible.contains(&number) => visible.push(number),
+            _ => break,
+        }
+    }
+    visible
+}
+
 /// An object that is gone, or never was, is no use of a correct program.
 pub(crate) fn known<T>(what: &str, handle: usize, found: Option<T>) -> Result<T> {
     found.ok_or_else(|| {
@@ -123,4 +147,18 @@ pub(crate) fn known<T>(what: &str, handle: usize, found: Option<T>) -> Result<T>
         }
         Error::INVALID_HANDLE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn visible_devices_are_those_named_in_their_order_up_to_a_wrong_one() {
+        assert_eq!(visible(3, None), [0, 1, 2]);
+        assert_eq!(visible(3, Some("2, 0")), [2, 0]);
+        assert_eq!(visible(3, Some("1,7,0")), [1]);
+        assert_eq!(visible(3, Some("1,1,0")), [1]);
+        assert!(visible(3, Some("")).is_empty() && visible(3, Some("-1")).is_empty());
+    }
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use xsched_testkit::finish;
+use xsched_testkit::{finish, so_within};
 
 /// Longer than any program takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -76,10 +76,7 @@ impl Bench {
 impl Drop for Bench {
     /// The device ends by itself after its last client; the folder stays until then.
     fn drop(&mut self) {
-        let start = Instant::now();
-        while self.path("simdev.sock").exists() && start.elapsed() < LIMIT {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        so_within(LIMIT, || !self.path("simdev.sock").exists());
     }
 }
 

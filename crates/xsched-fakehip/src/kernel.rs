@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn kernels_are_found_by_plain_and_mangled_names() {
         assert_eq!(Kernel::find("axpy"), Some(Kernel::Axpy));
         assert_eq!(Kernel::find("_Z4axpyjfPfS_"), Some(Kernel::Axpy));
         assert_eq!(Kernel::find("_Z4axpyd"), Some(Kernel::Axpy));
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn layouts() {
+    fn arguments_lie_where_a_compiler_puts_them() {
         assert_eq!(Kernel::Axpy.offsets().collect::<Vec<_>>(), [0, 4, 8, 16]);
         assert_eq!(Kernel::Gemm.offsets().collect::<Vec<_>>(), [0, 4, 8, 16, 24, 32]);
         assert_eq!((Kernel::Gemm.packed_bytes(), Kernel::Empty.packed_bytes()), (40, 0));
     }
 
     #[test]
-    fn the_ptx_has_them_all() {
+    fn the_ptx_has_all_kernels() {
         for kernel in Kernel::ALL {
             assert!(PTX.contains(&format!(".entry {}(", kernel.name())), "{kernel:?}");
         }

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn a_shape_beyond_the_limits_is_refused() {
         assert_eq!(shape(dim(4, 2, 1), dim(8, 8, 4)), Ok((8, 256)));
         assert_eq!(shape(dim(1 << 22, 1, 1), dim(1024, 1, 1)), Err(Error::INVALID_CONFIGURATION), "over 2^32 - 1");
         assert_eq!(shape(dim(1, 1, 1), dim(1025, 1, 1)), Err(Error::INVALID_CONFIGURATION));

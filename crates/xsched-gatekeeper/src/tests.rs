@@ -1,9 +1,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::AtomicI32;
 
 use xsched_policy::{LOOK_US, ProgramId};
+use xsched_testkit::{is_asleep, until};
 
 use super::*;
 
@@ -336,19 +336,19 @@ fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
         keeper.add(0, spec(LOW, -128, 5_000), low.clone());
         keeper.event(0, Event::Hold(ProgramId(LOW.0)));
         while keeper.carry_out(0).is_some() {}
-        let (word, waits) = (low.gate.load(SeqCst), AtomicBool::new(false));
+        let (word, waiter_id) = (low.gate.load(SeqCst), AtomicI32::new(0));
         assert_eq!(word & gate::GRANTED, 0);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let patience = futex::Timespec { tv_sec: 60, tv_nsec: 0 };
-                waits.store(true, SeqCst);
+                waiter_id.store(rustix::thread::gettid().as_raw_nonzero().get(), SeqCst);
                 futex::wait(&low.gate, futex::Flags::empty(), word, Some(&patience))
             });
-            while !waits.load(SeqCst) {
-                std::thread::yield_now();
-            }
-            // So that it sleeps; else it finds another word, which is right as well.
-            std::thread::sleep(Duration::from_millis(20));
+            // It sleeps nowhere else.
+            until("it waits", || match waiter_id.load(SeqCst) {
+                0 => false,
+                id => is_asleep(std::process::id(), id as u32),
+            });
             if remove {
                 keeper.remove(1, LOW);
             } else {

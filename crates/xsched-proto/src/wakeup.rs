@@ -37,7 +37,7 @@ pub fn run_promptly() {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_changes_neither_policy_nor_nice_value() {
+    fn a_thread_that_runs_promptly_keeps_its_policy_and_nice_value() {
         let nice = || rustix::process::nice(0).ok();
         let before = nice();
         super::run_promptly();

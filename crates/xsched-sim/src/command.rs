@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions() {
+    fn conditions_compare_as_cuda_does() {
         let holds =
             |condition: Condition, word: u32, value: u32| condition.holds(Width::Word, word.into(), value.into());
         assert!(holds(Condition::Geq, 5, 5) && holds(Condition::Geq, 1, u32::MAX) && !holds(Condition::Geq, 4, 5));

@@ -12,6 +12,7 @@ use xsched_sim::command::{Action, Command, Condition, KernelOp, Place, Width};
 use xsched_sim::layout::{ARENA_BYTES, RING, STREAM_DEPTH, STREAMS, Shared};
 use xsched_sim::memory::{Mapping, now_ns, sealed_memfd};
 use xsched_sim::wire::{self, Request, status};
+use xsched_testkit::until;
 
 struct Server {
     folder: tempfile::TempDir,
@@ -27,10 +28,8 @@ impl Server {
             move || xsched_sim::server::run(&socket, Some(Duration::from_millis(100)))
         });
         // The socket's file is there before anybody listens.
-        while connect(&socket).is_err() {
-            assert!(!thread.is_finished(), "the server does not come up");
-            std::thread::yield_now();
-        }
+        until("the server answers", || connect(&socket).is_ok() || thread.is_finished());
+        assert!(!thread.is_finished(), "the server does not come up");
         Self { folder, thread: Some(thread) }
     }
 
@@ -51,10 +50,7 @@ impl Server {
     fn works(&self) {
         let client = self.client();
         client.give(Action::Kernel { op: KernelOp::Fill, count: 4, duration_ns: 1000, x: 0, y: 64, a: 2.5 });
-        while client.shared().streams[0].completed.load(Acquire) == 0 {
-            assert!(!self.thread.as_ref().unwrap().is_finished());
-            std::thread::yield_now();
-        }
+        client.await_completed(1);
         // SAFETY: inside the arena, which is mapped.
         let result = unsafe { client.arena.base().add(64).cast::<[f32; 5]>().read_volatile() };
         assert_eq!(result, [2.5, 2.5, 2.5, 2.5, 0.0]);
@@ -82,6 +78,12 @@ impl Client {
     fn shared(&self) -> &Shared {
         // SAFETY: this size, page-aligned, all atomics.
         unsafe { &*self.shared.base().cast() }
+    }
+
+    /// Waits until its first stream has completed so many commands.
+    #[track_caller]
+    fn await_completed(&self, commands: u64) {
+        until("the commands are complete", || self.shared().streams[0].completed.load(Acquire) >= commands);
     }
 
     fn give(&self, action: Action) {
@@ -119,7 +121,7 @@ fn ask(socket: &OwnedFd, request: Request, fds: &[&OwnedFd]) -> io::Result<(wire
 }
 
 #[test]
-fn greetings() {
+fn first_requests_are_answered_and_strangers_dropped() {
     let server = Server::new();
     assert_eq!(ask(&server.connect(), Request::Count, &[]).unwrap().0[..2], [status::OK, 1]);
     assert_eq!(ask(&server.connect(), Request::Context { device: 1 }, &[]).unwrap().0[0], status::NO_DEVICE);
@@ -206,10 +208,7 @@ fn stamps_and_strays_do_no_harm() {
         client.shared().client.head.store(head + 1, Release);
         client.ring();
     }
-    while client.shared().streams[0].completed.load(Acquire) < 2 {
-        assert!(!server.thread.as_ref().unwrap().is_finished());
-        std::thread::yield_now();
-    }
+    client.await_completed(2);
     // SAFETY: inside the arena, which is mapped.
     assert_eq!(unsafe { client.arena.base().read_volatile() }, 2);
     server.works();
@@ -247,9 +246,7 @@ fn registered_memory_must_be_what_it_says() {
     assert_eq!(client.shared().streams[0].completed.load(Acquire), 0);
     // SAFETY: the first word of the arena, which is mapped.
     unsafe { client.arena.base().cast::<u32>().write_volatile(9) };
-    while client.shared().streams[0].completed.load(Acquire) < 2 {
-        std::thread::yield_now();
-    }
+    client.await_completed(2);
     // SAFETY: inside the mapping.
     assert_eq!(unsafe { words.base().add(4096 + 8).cast::<u32>().read_volatile() }, 77);
     drop(client);
@@ -278,9 +275,7 @@ fn memory_is_shared_with_whoever_was_told() {
     let fill = |client: &Client, y, a| {
         let before = client.shared().streams[0].completed.load(Acquire);
         client.give(Action::Kernel { op: KernelOp::Fill, count: 1, duration_ns: 1000, x: 0, y, a });
-        while client.shared().streams[0].completed.load(Acquire) == before {
-            std::thread::yield_now();
-        }
+        client.await_completed(before + 1);
     };
     // SAFETY: inside the arena, which is mapped.
     let at = |client: &Client, y: usize| unsafe { client.arena.base().add(y).cast::<f32>().read_volatile() };

@@ -6,6 +6,7 @@
 
 mod gpu;
 mod hip;
+mod kept;
 mod place;
 mod process;
 mod wait;
@@ -14,7 +15,7 @@ pub use gpu::Gpu;
 pub use hip::HipGpu;
 pub use place::{Place, beside};
 pub use process::{Process, finish, now_ns};
-pub use wait::{TIMEOUT, is_alive, is_asleep, least_of, until};
+pub use wait::{TIMEOUT, is_alive, is_asleep, least_of, so_within, until};
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;

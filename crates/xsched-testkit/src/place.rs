@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::process::{Process, now_ns};
-use crate::until;
+use crate::{kept, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -28,7 +28,7 @@ pub fn beside(name: &str) -> PathBuf {
 }
 
 /// A file or folder of the source tree.
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
@@ -59,7 +59,8 @@ impl Place {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let bytes = name.as_encoded_bytes();
-            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || name == "LD_PRELOAD" {
+            let chooses = ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES"].iter().any(|other| name == *other);
+            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || chooses {
                 command.env_remove(&name);
             }
         }
@@ -68,6 +69,8 @@ impl Place {
         }
         command.env("SIMDEV_SOCKET", self.join("sim.sock")).env("XSCHED_SOCKET", self.socket());
         command.env("XSCHED_STATS", self.join("stats"));
+        // What PoCL compiles lies below the home otherwise: each test would wait for its compiler again.
+        command.env("POCL_CACHE_DIR", kept::folder().join("pocl"));
         command.args(args).stdin(Stdio::null());
         command
     }
@@ -92,11 +95,10 @@ impl Place {
         let mut rpath = std::ffi::OsString::from("-Wl,-rpath,");
         rpath.push(&libraries);
         let mut cc = Command::new("cc");
-        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output);
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]);
         cc.arg(source("testing").join(file)).arg("-I").arg(source("crates/xsched-simdev/include"));
         cc.arg("-L").arg(&libraries).arg(rpath).args(flags);
-        let done = cc.output().expect("a C compiler");
-        assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+        kept::made(cc, &kept::folder().join("programs"), &output);
         output
     }
 
@@ -189,6 +191,23 @@ impl Place {
         until("the first gets on", || self.launches(first) >= before[0] + n);
         let made = [self.launches(first) - before[0], self.launches(second) - before[1]];
         assert!(made[1] * 4 < made[0], "{made:?} launches");
+    }
+
+    /// A low program of the simulated device, held back by a high one that goes on and on; there must be a daemon.
+    #[track_caller]
+    pub fn low_held_by_high(&self) -> (Process, Process) {
+        let steady = self.sim_program("steady");
+        let start = |class| {
+            let mut program = self.run(&["--priority", class], &steady, &[]);
+            program.expect("ready");
+            program.progress_after(0);
+            program
+        };
+        let (mut low, mut high) = (start("low"), start("high"));
+        self.await_state(low.pid(), "ready");
+        low.skip_lines();
+        high.skip_lines();
+        (low, high)
     }
 
     /// Waits until a program, suspended by hand or for another's sake (`state` tells), launches nothing any more.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::TIMEOUT;
+use crate::wait::so_within;
 
 /// CLOCK_MONOTONIC in ns, the clock that the programs report.
 pub fn now_ns() -> u64 {
@@ -30,18 +31,14 @@ pub fn finish(mut child: Child, limit: Duration) -> Output {
         })
     }
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
-    let deadline = Instant::now() + limit;
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            break Some(status);
-        }
-        if Instant::now() > deadline {
-            child.kill().expect("a child");
-            child.wait().expect("a child");
-            break None;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let mut status = None;
+    if !so_within(limit, || {
+        status = child.try_wait().expect("a child");
+        status.is_some()
+    }) {
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+    }
     let (stdout, stderr) = (out.join().expect("a reader"), err.join().expect("a reader"));
     let said = || [&stdout, &stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
     let status = status.unwrap_or_else(|| panic!("hangs\n{}", said()));
@@ -170,14 +167,14 @@ impl Process {
     #[track_caller]
     pub fn wait(mut self) -> (i32, Vec<String>, String) {
         self.stdin = None;
-        let deadline = Instant::now() + 2 * TIMEOUT;
-        let status = loop {
-            if let Some(status) = self.has_ended() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "it does not end: {}", self.errors());
-            std::thread::sleep(Duration::from_millis(2));
-        };
+        let mut ended = None;
+        if !so_within(2 * TIMEOUT, || {
+            ended = self.has_ended();
+            ended.is_some()
+        }) {
+            panic!("it does not end: {}", self.errors());
+        }
+        let status = ended.expect("it has ended");
         if let Some(reader) = self.error_reader.take() {
             let _ = reader.join();
         }

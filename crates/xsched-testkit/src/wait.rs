@@ -5,15 +5,26 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Waits until something is so, looking every 2 ms, and returns how long that took.
+/// Waits until something is so, and returns how long that took.
 #[track_caller]
-pub fn until(what: &str, mut so: impl FnMut() -> bool) -> Duration {
+pub fn until(what: &str, so: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < TIMEOUT, "waited {TIMEOUT:?}: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(so_within(TIMEOUT, so), "waited {TIMEOUT:?}: {what}");
     begin.elapsed()
+}
+
+/// Whether something is so before a time is over. It looks often at first, for what is there at once, and every 2 ms later: a
+/// wait that never sleeps takes a processor from what it waits for.
+pub fn so_within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
+    let (begin, mut pause) = (Instant::now(), Duration::from_micros(50));
+    while !so() {
+        if begin.elapsed() >= limit {
+            return false;
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(2));
+    }
+    true
 }
 
 /// Checks that something can be done within a time. Other work on the machine only lengthens what is measured, so that the

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -27,9 +26,7 @@ use xsched_proto::wire::{
     ClientMsg, DaemonInfo, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, decode,
     encode,
 };
-
-/// Nothing in these tests takes this long unless it is broken.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use xsched_testkit::{TIMEOUT, until};
 
 pub struct Daemon {
     pub folder: TempDir,
@@ -107,15 +104,6 @@ impl Drop for Daemon {
     }
 }
 
-/// Waits until something is so.
-pub fn until(what: &str, is: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
-        std::thread::yield_now();
-    }
-}
-
 pub fn try_connect(path: &Path) -> Option<OwnedFd> {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -143,7 +131,7 @@ pub fn send(socket: &OwnedFd, message: &ClientMsg, fds: &[BorrowedFd<'_>]) {
 /// The next message; none = hung up.
 pub fn receive(socket: &OwnedFd) -> Option<(DaemonMsg, Vec<OwnedFd>)> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     assert_ne!(poll(&mut fds, Some(&timeout)).unwrap(), 0, "no answer");
     let mut buffer = vec![0; MAX_PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_the_reports_is_read() {
+    fn a_file_of_passthrough_rules_is_read_and_its_mistakes_are_told() {
         let text = r#"{
             // what does not go through the scheduler
             "passthrough": {

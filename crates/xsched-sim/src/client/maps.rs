@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_maps() {
+    fn lines_of_maps_are_read() {
         let line = "7f12a000-7f12c000 rw-s 00001000 00:01 1036                   /memfd:seg (deleted)";
         let area = Area { range: 0x7f12a000..0x7f12c000, shared: true, offset: 0x1000, device: (0, 1), inode: 1036 };
         assert_eq!(parse(line), Some(area));

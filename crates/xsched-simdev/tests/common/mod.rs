@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use xsched_testkit::{so_within, until};
 
 /// Longer than any test takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,11 +66,7 @@ impl Bench {
         let mut command = Command::new(self.server());
         command.args(["sim-device", "--socket"]).arg(self.socket()).envs(self.env.iter().cloned());
         let child = command.stdout(Stdio::null()).spawn().unwrap();
-        let start = Instant::now();
-        while !self.socket().exists() {
-            assert!(start.elapsed() < LIMIT, "the server does not come up");
-            std::thread::yield_now();
-        }
+        until("the server comes up", || self.socket().exists());
         child
     }
 }
@@ -76,10 +74,7 @@ impl Bench {
 impl Drop for Bench {
     /// Servers end by themselves after their last client; the folder stays until then.
     fn drop(&mut self) {
-        let start = Instant::now();
-        while self.socket().exists() && start.elapsed() < LIMIT {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        so_within(LIMIT, || !self.socket().exists());
     }
 }
 

@@ -231,7 +231,7 @@ impl World {
     pub(crate) fn add(&mut self, priority: i32, weight: u32, plans: &[&[Do]]) -> usize {
         let at = self.programs.len();
         let words = Rc::new(GroupSlot::default());
-        words.lent_priority.store(i32::MIN, SeqCst);
+        words.inherited_priority.store(i32::MIN, SeqCst);
         words.gate.store(gate::MUST_ANNOUNCE, SeqCst);
         let spec = GroupSpec {
             id: GroupId(at as u64),

@@ -50,7 +50,7 @@ fn launch(rt: &'static Runtime, key: usize) {
 }
 
 #[test]
-fn only_what_the_thread_itself_used_and_no_default_stream() {
+fn a_thread_at_a_gate_flushes_only_what_it_used_itself_and_no_default_stream() {
     let rt = nothing::runtime_over(&[&Flushes]);
     assert!(RUNTIME.set(rt).is_ok());
     rt.attach(std::ptr::null_mut());

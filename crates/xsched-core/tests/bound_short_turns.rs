@@ -20,7 +20,7 @@ fn launch(rt: &'static Runtime) {
 /// Commands may wait for what the program does only after it was let launch more. It once had to wait for all of its patience
 /// within one turn, and turns beside a busy program are shorter.
 #[test]
-fn what_was_waited_in_one_turn_counts_in_the_next() {
+fn the_bound_counts_what_was_waited_in_one_turn_in_the_next() {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
     rt.attach(std::ptr::null_mut());

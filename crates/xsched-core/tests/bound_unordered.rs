@@ -16,7 +16,7 @@ fn launch(rt: &'static Runtime) -> CompletionFence {
 
 /// What is complete no longer counts: the bound once took all that such a queue had ever been given for in flight.
 #[test]
-fn the_bound_leaves_room_for_several_commands_however_many_came_before() {
+fn the_bound_leaves_room_on_an_unordered_queue_however_many_commands_came_before() {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { in_order: false, platform: 1, ..s })).expect("a queue");
     rt.attach(std::ptr::null_mut());
