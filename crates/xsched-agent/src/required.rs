@@ -6,10 +6,10 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
+use xsched_flow::tuning::REQUIRED_NS;
+
 use crate::say;
 
-/// A daemon that has not taken the program after this long, in ns, will not.
-const PATIENCE_NS: u64 = 3_000_000_000;
 /// The environment's fault, as for the command.
 const ENVIRONMENT: i32 = 3;
 
@@ -31,7 +31,7 @@ pub(crate) fn note(why: &impl Display, is_final: bool) {
 }
 
 fn unscheduled(waited_ns: u64) {
-    if FINAL.load(Acquire) || waited_ns >= PATIENCE_NS {
+    if FINAL.load(Acquire) || waited_ns >= REQUIRED_NS {
         // SAFETY: only ever set to leaked boxes.
         let why = unsafe { WHY.load(Acquire).as_ref() };
         refuse(&why.map_or("the daemon did not take the program within 3 s", |why| why));

@@ -8,7 +8,10 @@ use xsched_core::{Group, Registration, Runtime, journal, now_ns};
 use xsched_flow::activity::Looks;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::Evidence;
-use xsched_flow::tuning::{LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_NS};
+use xsched_flow::tuning::{
+    AGENT_STACK_BYTES, DESCRIPTION_LINES, GREETING_NS, LEASE_LOOK_NS, LOOK_NS, RARE_LOOK_LEAST_NS, RARE_LOOK_NS,
+    RETRY_NS,
+};
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::gate;
@@ -19,14 +22,6 @@ use crate::local::Local;
 use crate::memory::{Shared, map_heartbeat};
 use crate::settings::{Log, Mode, Settings};
 use crate::{Host, required, say, say_once};
-
-const MS: u64 = 1_000_000;
-/// A daemon that does not answer the greeting for this long is no daemon.
-const GREETING_NS: u64 = 1000 * MS;
-/// Waits between attempts to find a daemon again.
-const RETRY_NS: (u64, u64) = (100 * MS, 2000 * MS);
-/// Description lines in one packet.
-const LINES: usize = 150;
 
 /// What decides, as far as it is known now.
 enum Master {
@@ -103,16 +98,17 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
     }
-    let started = std::thread::Builder::new().name("xsched-agent".into()).stack_size(256 * 1024).spawn(move || {
-        let rt = worker.rt;
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run())).is_err() {
-            // Nothing is left that could open a gate: open them all, for good, and let go on what was interrupted.
-            rt.detach();
-            for (device, platform) in rt.groups().filter_map(|group| rt.device_of(group.index())) {
-                platform.interrupt(&device, false);
+    let started =
+        std::thread::Builder::new().name("xsched-agent".into()).stack_size(AGENT_STACK_BYTES).spawn(move || {
+            let rt = worker.rt;
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run())).is_err() {
+                // Nothing is left that could open a gate: open them all, for good, and let go on what was interrupted.
+                rt.detach();
+                for (device, platform) in rt.groups().filter_map(|group| rt.device_of(group.index())) {
+                    platform.interrupt(&device, false);
+                }
             }
-        }
-    });
+        });
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
     started.map(drop).map_err(|e| Error::environment(format!("cannot start the agent thread: {e}")))
@@ -414,8 +410,8 @@ impl Worker {
             slot: q.index(),
             group: q.group(self.rt).index(),
         }));
-        while lines.len() > LINES {
-            let rest = lines.split_off(LINES);
+        while lines.len() > DESCRIPTION_LINES {
+            let rest = lines.split_off(DESCRIPTION_LINES);
             connection.send(&ClientMsg::Description { token, more: true, lines })?;
             lines = rest;
         }
@@ -532,7 +528,7 @@ impl Worker {
             if coarse {
                 self.coarse_at = now + RARE_LOOK_NS;
             }
-            sooner(self.coarse_at.saturating_sub(now).max(MS));
+            sooner(self.coarse_at.saturating_sub(now).max(RARE_LOOK_LEAST_NS));
         }
         due
     }

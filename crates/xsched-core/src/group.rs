@@ -7,7 +7,7 @@ use xsched_proto::segment::{GroupSlot, gate, length, state};
 
 use xsched_flow::activity::{Activity, Step, View, next_grace_ns};
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::{FIRST_GRACE_NS, GATE_LOOK_NS, LENGTHS_NS};
+use xsched_flow::tuning::{FIRST_GRACE_NS, GATE_LOOK_NS, LENGTHS_NS, LONG_PARTS};
 
 use crate::runtime::Runtime;
 use crate::thread;
@@ -271,7 +271,7 @@ impl Group {
         if all_ns >= LENGTHS_NS {
             let long_ns = self.bounded_long_ns.swap(0, Relaxed);
             self.bounded_ns.store(0, Relaxed);
-            slot.lengths.store(if long_ns * 4 <= all_ns { length::SHORT } else { length::LONG }, Relaxed);
+            slot.lengths.store(if long_ns * LONG_PARTS <= all_ns { length::SHORT } else { length::LONG }, Relaxed);
         }
     }
 

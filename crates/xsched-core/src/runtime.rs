@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use rustix::thread::{MembarrierCommand, membarrier};
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::Evidence;
-use xsched_flow::tuning::{ATTACH_NS, FILLED_LOOK_NS};
+use xsched_flow::tuning::{ATTACH_NS, FILLED_LOOK_NS, REQUIRED_LOOK_NS};
 use xsched_flow::watchdog::is_silent;
 use xsched_proto::class::queue_priority;
 use xsched_proto::segment::{
@@ -63,8 +63,6 @@ struct Tables {
 pub type Unscheduled = fn(u64);
 
 static UNSCHEDULED: OnceLock<Unscheduled> = OnceLock::new();
-
-const INSIST_STEP: core::time::Duration = core::time::Duration::from_millis(1);
 
 /// From now on no launch goes on unscheduled before a group of the process was registered once. The first one stays.
 pub fn require_registration(unscheduled: Unscheduled) {
@@ -557,7 +555,7 @@ impl Runtime {
         let began = now_ns();
         while !self.was_registered() && !self.is_over() {
             unscheduled(now_ns() - began);
-            std::thread::sleep(INSIST_STEP);
+            std::thread::sleep(core::time::Duration::from_nanos(REQUIRED_LOOK_NS));
         }
     }
 

@@ -12,9 +12,7 @@ use crate::Error;
 use crate::config::Config;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
-
-/// Longest device key or job name, in bytes.
-pub(crate) const NAME_MAX_BYTES: usize = 256;
+use crate::tuning::NAME_MAX_BYTES;
 
 /// An attached process.
 pub(crate) struct Client {

@@ -20,15 +20,8 @@ use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, Send
 
 use crate::server::now_ns;
 use crate::socket::MAX_FDS;
+use crate::tuning::{LOST_MAX, LOST_NS, NUDGE_NS, QUEUED_MAX};
 
-/// A release that takes longer is nudged, this often.
-const NUDGE_NS: u64 = 5_000_000;
-/// A thread that one release keeps for this long is given up.
-const LOST_NS: u64 = 1_000_000_000;
-/// Threads given up at the same time.
-const LOST_MAX: usize = 4;
-/// Descriptors that wait to be closed, before no more are received and no more connections accepted.
-pub(crate) const QUEUED_MAX: usize = 256;
 /// The signal that nudges. Ignored by default, so that a late one does no harm.
 const NUDGE: libc::c_int = libc::SIGURG;
 

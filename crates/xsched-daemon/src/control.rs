@@ -16,9 +16,7 @@ use crate::client::{Client, check_hint};
 use crate::scheduler;
 use crate::server::{Role, Server};
 use crate::timeslices::is_short;
-
-/// A client answers a question within this time.
-const ANSWER_NS: u64 = 1_000_000_000;
+use crate::tuning::ANSWER_NS;
 
 /// A question passed on to a client.
 pub(crate) struct Question {

@@ -7,8 +7,8 @@ use xsched_policy::{Event, GroupId};
 use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
-use crate::long_kernels;
 use crate::server::Server;
+use crate::tuning::LONG_US;
 
 impl Server {
     /// Reads the words of a client and acts on what changed.
@@ -27,8 +27,7 @@ impl Server {
     /// Programs whose kernels turn out to be too long to run side by side share the time from then on.
     fn find_too_long(&mut self, now_us: u64) {
         for (&id, group) in &mut self.groups {
-            let found =
-                group.side_by_side && !group.too_long && group.words.longest_us.load(Relaxed) > long_kernels::LONG_US;
+            let found = group.side_by_side && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US;
             if found {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));

@@ -7,7 +7,7 @@
 //!   `long_kernels`: those that it does not suit.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside.
-//! - `timeslices`: what the hardware's own scheduler is told.
+//! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
 //!   container a cgroup is.
 
@@ -27,6 +27,7 @@ mod server;
 mod session;
 mod socket;
 mod timeslices;
+mod tuning;
 
 pub use config::MpsConfig;
 pub use xsched_proto::Error;

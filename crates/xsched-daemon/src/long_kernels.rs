@@ -11,13 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-
-/// Longer than this is too long, in µs.
-pub(crate) const LONG_US: u64 = 2_000;
-/// Programs remembered; more are not worth a list.
-const PROGRAMS_MAX: usize = 1_000;
-/// Longest name of a program, in bytes.
-const NAME_MAX_BYTES: usize = 1_024;
+use crate::tuning::{LONG_US, PROGRAM_MAX_BYTES, PROGRAMS_MAX};
 
 const HEAD: &str = "\
 # Programs whose kernels are too long to share a GPU by MPS (user id and program: longest kernel, µs).
@@ -39,7 +33,7 @@ struct Known {
 /// The name under which a program is remembered: users do not speak for each other.
 pub(crate) fn key(uid: u32, program: &str) -> String {
     let mut key = format!("{uid} {}", program.replace(char::is_control, "?"));
-    let at = (0..=key.len().min(NAME_MAX_BYTES)).rev().find(|&at| key.is_char_boundary(at)).unwrap_or(0);
+    let at = (0..=key.len().min(PROGRAM_MAX_BYTES)).rev().find(|&at| key.is_char_boundary(at)).unwrap_or(0);
     key.truncate(at);
     key
 }
@@ -118,7 +112,7 @@ mod tests {
     #[test]
     fn names_are_one_line_and_not_endless() {
         assert_eq!(key(0, "a\nb"), "0 a?b");
-        assert!(key(0, &"ä".repeat(5_000)).len() <= NAME_MAX_BYTES);
+        assert!(key(0, &"ä".repeat(5_000)).len() <= PROGRAM_MAX_BYTES);
     }
 
     #[test]

@@ -14,13 +14,8 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 
 use crate::Error;
 use crate::server::Server;
+use crate::tuning::{AGAIN_US, DEADLINE_NS, LOAD_S};
 
-/// An answer that takes longer than this is none, in ns.
-const DEADLINE_NS: u64 = 100_000_000;
-/// A library that takes longer than this to load has failed, in s.
-const LOAD_S: i64 = 5;
-/// It is asked again no sooner and no later than this, in µs, whatever it says.
-const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
 /// Whether it is found out by asking or by hearing.
 const ENDED: &str = "it ended";
 /// The policy that asks.

@@ -12,12 +12,12 @@ use rustix::time::{
     timerfd_settime,
 };
 use xsched_gatekeeper::Gatekeeper;
-use xsched_policy::{Arbiter, Event, GroupId, LOOK_US};
+use xsched_policy::{Arbiter, Event, GroupId};
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
 
 use crate::client::{Client, Group};
-use crate::closer::{self, Closer};
+use crate::closer::Closer;
 use crate::config::Config;
 use crate::control::Question;
 use crate::expected::Expected;
@@ -26,20 +26,11 @@ use crate::memory::{GroupWords, HeartbeatPage};
 use crate::mps::Private;
 use crate::scheduler::{self, Host};
 use crate::socket::{self, Listener, Passed, Received};
+use crate::tuning::{
+    BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, LOG_NS, LOOK_NS, OWN_FDS, PACKETS_PER_WAKE,
+    QUEUED_MAX,
+};
 use crate::{Error, Options};
-
-/// Packets taken from one connection before others get their turn.
-const PACKETS_PER_WAKE: usize = 16;
-/// Bytes kept for a command that does not read its answer yet.
-const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
-/// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
-const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
-/// What a kept message takes besides its own bytes.
-const KEPT_BYTES: usize = 56;
-/// While a group waits, the progress of those that run is looked at this often.
-const LOOK_NS: u64 = LOOK_US * 1000;
-/// While a gate is closed, the heartbeat page is written this often.
-const BEAT_NS: u64 = 50_000_000;
 
 /// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
 pub(crate) mod kind {
@@ -512,7 +503,7 @@ impl Server {
 
     /// Tells the operator, at most once a second.
     pub(crate) fn log(&mut self, line: &str) {
-        if self.last_log_ns == 0 || self.now_ns.saturating_sub(self.last_log_ns) >= 1_000_000_000 {
+        if self.last_log_ns == 0 || self.now_ns.saturating_sub(self.last_log_ns) >= LOG_NS {
             self.last_log_ns = self.now_ns;
             self.say(line);
         }
@@ -539,7 +530,7 @@ pub(crate) fn is_own(uid: u32) -> bool {
 /// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more
 /// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
 fn max_conns(descriptors: usize) -> usize {
-    let besides = 32 + socket::MAX_FDS + closer::QUEUED_MAX;
+    let besides = OWN_FDS + socket::MAX_FDS + QUEUED_MAX;
     descriptors.saturating_sub(besides.min(descriptors / 2)) / 5
 }
 

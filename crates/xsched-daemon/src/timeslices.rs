@@ -14,12 +14,7 @@ use xsched_proto::wire::DaemonMsg;
 use crate::client::Group;
 use crate::server::Server;
 use crate::socket::unread_bytes;
-
-/// A client with so much unread is not told the same again.
-const UNREAD_BYTES: usize = 16 << 10;
-
-/// A slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.
-const REASSERT_NS: u64 = 2_000_000;
+use crate::tuning::{REASSERT_NS, UNREAD_BYTES};
 
 impl Server {
     /// After a change on a device: tells every client there whose slice is another now.

@@ -60,6 +60,16 @@ impl Budget {
     }
 }
 
+/// How much device time may lie between two gates inside a graph that is made ready now, in ns: the budget of its group, in µs, or
+/// the default where it has none now. `forced`: the level was asked for by number, and each kernel gets a gate.
+pub fn inside_ns(budget_us: u32, forced: bool) -> u64 {
+    match (forced, budget_us) {
+        (true, _) => 0,
+        (false, 0) => INSIDE_NS,
+        (false, us) => u64::from(us) * 1000,
+    }
+}
+
 /// What is in flight, of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InFlight {

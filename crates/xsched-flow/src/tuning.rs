@@ -27,8 +27,12 @@ pub const EXACT_NS: u64 = 10_000;
 pub const EXACT_PART: u64 = 8;
 /// The pace of a queue is judged by at least so long without a pause, in ns.
 pub const PACE_NS: u64 = 2_000_000;
-/// Expected device time by which it is judged whether a program's commands are short, in ns.
+/// Expected device time by which it is judged whether a program's commands are short, in ns …
 pub const LENGTHS_NS: u64 = 100_000_000;
+/// … which they are where long ones take no more than 1 part of so many.
+pub const LONG_PARTS: u64 = 4;
+/// The same as [`UNKNOWN_NS`] inside a graph, in ns: what is recorded into graphs is mostly short.
+pub const UNKNOWN_INSIDE_NS: u64 = 50_000;
 
 // ---- Completion fences ---------------------------------------------------------------------------------------------------
 
@@ -67,6 +71,9 @@ pub const LEAD_NS: u64 = 50_000;
 pub const LONG_COMMAND_NS: u64 = 150_000;
 /// Where the device has gates, so many budgets may be in flight: all but the running command can still be held.
 pub const GATED_BUDGETS: u64 = 8;
+/// Between two gates inside a graph lies so much device time where no budget is in force when it is made ready, in ns: the default
+/// budget. A graph is made ready once, and a rival may come later.
+pub const INSIDE_NS: u64 = 500_000;
 /// So many commands are pre-queued behind a closed gate at most: the driver's own queues must not fill up (CUDA's take 1,024 a
 /// stream, fences and gates included).
 pub const PREQUEUED_COMMANDS: u64 = 512;
@@ -99,6 +106,8 @@ pub const UNFENCED_NS: u64 = 1_000_000;
 /// A group without rivals is looked at this often, in ns. Deciding after each of its waits cost a program 0.06 to 0.14 ms per
 /// wait (notebook).
 pub const RARE_LOOK_NS: u64 = 100_000_000;
+/// No sooner than this after another look, in ns, where that one came a little early.
+pub const RARE_LOOK_LEAST_NS: u64 = 1_000_000;
 /// Completions that only memory tells of are looked at this often, in ns, …
 pub const LOOK_NS: u64 = 2_000_000;
 /// … and this often while the daemon waits for a group to drain.
@@ -134,3 +143,18 @@ pub const GATE_LOOK_NS: u64 = 1_000_000_000;
 /// How long the first launch of a group waits for the daemon's answer, in ns. Where twenty programs start at once it takes more
 /// than 100 ms.
 pub const ATTACH_NS: u64 = 500_000_000;
+
+// ---- Agent ---------------------------------------------------------------------------------------------------------------
+
+/// A daemon that does not answer the greeting for so long is none, in ns: its one thread is never away for that long.
+pub const GREETING_NS: u64 = 1_000_000_000;
+/// First and longest wait between attempts to find a daemon again, in ns: soon after a restart, and cheap where there is none.
+pub const RETRY_NS: (u64, u64) = (100_000_000, 2_000_000_000);
+/// A program that must be scheduled ends if it is not within so long, in ns.
+pub const REQUIRED_NS: u64 = 3_000_000_000;
+/// How often a launch of such a program looks whether it is, in ns.
+pub const REQUIRED_LOOK_NS: u64 = 1_000_000;
+/// Lines of a description in one packet, which a socket's buffer must take.
+pub const DESCRIPTION_LINES: usize = 150;
+/// Stack of the agent thread, in bytes.
+pub const AGENT_STACK_BYTES: usize = 256 << 10;

@@ -109,3 +109,10 @@ fn patience_ends_and_a_daemon_that_need_not_beat_is_not_silent() {
     assert!(is_silent(second, second, second + LEASE_NS + 1));
     assert!(!is_silent(0, 100 * second, 100 * second + MS), "it beats only while a gate is closed");
 }
+
+#[test]
+fn gates_inside_a_graph_follow_the_budget_of_its_group() {
+    assert_eq!(admission::inside_ns(400, false), 400 * US);
+    assert_eq!(admission::inside_ns(0, false), INSIDE_NS, "a rival may come");
+    assert_eq!(admission::inside_ns(400, true), 0, "each kernel");
+}

@@ -14,9 +14,11 @@ mod arbiter;
 mod policies;
 mod progress;
 pub mod registry;
+mod tuning;
 
 pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
-pub use progress::{LOOK_US, Progress};
+pub use progress::Progress;
+pub use tuning::LOOK_US;
 
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;

@@ -1,9 +1,7 @@
 //! Whether a group gets anywhere, from looks at its counters.
 
+use crate::tuning::LOOK_US;
 use crate::{Event, GroupId, Micros};
-
-/// Groups whose progress is of interest are looked at this often; one without progress for so long is told as stalled. In µs.
-pub const LOOK_US: Micros = 20_000;
 
 /// What was last seen of a group's counters.
 #[derive(Debug, Default)]

@@ -3,10 +3,8 @@
 
 use super::ClassRule;
 use super::device::{Member, may_run};
+use crate::tuning::CLAIM_QUANTA;
 use crate::{GroupId, Micros, Verdict};
-
-/// A claim is kept for this many quanta, and so far may one get ahead of it.
-const CLAIM_QUANTA: f64 = 4.0;
 
 /// One class on one device.
 struct Standing {

@@ -2,15 +2,8 @@
 
 use super::classes::{Claims, Fairness};
 use super::{Action, GroupSpec};
+use crate::tuning::{DOUBT_US, STARVATION_US, WAITS_US};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
-
-/// A group that has the device, wants it, and shows no progress for this long lets those that wait run for a while.
-const STARVATION_US: u64 = 1_000_000;
-/// A group that was closed while it counted as idle though it said it was ready is believed again after this long.
-const DOUBT_US: u64 = 100_000;
-/// A group of a job on several devices that is closed and has still something on the device after this long waits there
-/// for the rest of its job, which is closed, too: it is charged no more, or it might never be its turn again.
-const WAITS_US: u64 = 20_000;
 
 pub(super) struct Member {
     /// What the policy sees, but for `ready`: see [`Member::wants`].

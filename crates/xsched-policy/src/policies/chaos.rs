@@ -4,12 +4,8 @@
 //! longer than the longest phase. The same seed and the same events give the same decisions.
 
 use crate::registry::Params;
+use crate::tuning::{PHASE_MAX_US, PHASE_MIN_US};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
-
-/// Shortest phase, µs.
-const PHASE_MIN_US: u64 = 100;
-/// Longest phase, µs.
-const PHASE_MAX_US: u64 = 20_000;
 
 struct Phase {
     group: GroupId,

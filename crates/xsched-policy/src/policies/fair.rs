@@ -6,15 +6,8 @@
 //! turns whatever a switch costs. A contender that wants nothing is passed over at once.
 
 use crate::registry::Params;
+use crate::tuning::{SHORT_IDLE_US, TURN_MAX, TURN_MIN_US};
 use crate::{Group, Micros, Policy, Verdict};
-
-/// Longest turn, in timeslices.
-const TURN_MAX: f64 = 4.0;
-/// Shortest turn, µs: shorter ones would mostly be spent on switching.
-const TURN_MIN_US: u64 = 500;
-/// A contender that was idle for no longer than this still has its claim: programs that synchronise after each step
-/// go idle for a moment many times in a turn.
-const SHORT_IDLE_US: u64 = 3_000;
 
 struct Contender {
     key: u64,

@@ -6,11 +6,8 @@
 //! for long gets it only once those above have left it for a while.
 
 use crate::registry::Params;
+use crate::tuning::REST_US;
 use crate::{Group, Micros, Policy, Verdict};
-
-/// A pause of a more urgent group that is shorter than this may be within one request, in µs. What then follows would
-/// be held up, each time, by a command that takes far longer.
-const REST_US: Micros = 2_000;
 
 struct Hpf;
 

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
+use xsched_flow::tuning::UNKNOWN_INSIDE_NS;
 use xsched_proto::segment::gate;
 
 use super::types::*;
@@ -21,8 +22,6 @@ const DEVICE_UPDATABLE: c_uint = 13;
 const ATTRIBUTE_WORDS: usize = 16;
 /// CU_STREAM_MEM_OP_WAIT_VALUE_32.
 const WAIT_VALUE_32: u32 = 1;
-/// Taken for a kernel of unknown length, in ns.
-const UNKNOWN_NS: u64 = 50_000;
 
 /// CUstreamBatchMemOpParams, for a wait.
 #[repr(C)]
@@ -169,7 +168,7 @@ impl Functions {
         // SAFETY: a kernel node; pointer to a local.
         check(unsafe { (self.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
         let function = if found.function.is_null() { found.kernel } else { found.function };
-        Ok(Some(expected_ns(kernel_key(function, &found.shape)).unwrap_or(UNKNOWN_NS)))
+        Ok(Some(expected_ns(kernel_key(function, &found.shape)).unwrap_or(UNKNOWN_INSIDE_NS)))
     }
 
     fn found_in(&self, node: CUgraphNode, clone: &GraphClone) -> Result<CUgraphNode, Refusal> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use xsched_core::{Runtime, thread};
+use xsched_flow::admission::inside_ns;
 use xsched_proto::class::Class;
 use xsched_proto::wire;
 
@@ -27,8 +28,6 @@ use crate::process;
 
 /// CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.
 const DEVICE_LAUNCH: u64 = 4;
-/// A gate comes for so many ns of kernels, unless a level is asked for by number: the default of the bound.
-const LIMIT_NS: u64 = 500_000;
 /// CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, …_NODE_TYPE_CHANGED, …_NOT_SUPPORTED.
 const OTHER_SHAPE: [c_int; 3] = [2, 3, 6];
 
@@ -87,7 +86,7 @@ fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
         return None;
     }
     let address = api.seen(rt, slot.gate.as_ptr() as usize)?;
-    Some((Gate { address, context: context as usize }, if forced { 0 } else { LIMIT_NS }))
+    Some((Gate { address, context: context as usize }, inside_ns(slot.budget_us.load(Relaxed), forced)))
 }
 
 fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Gated>, Refusal> {

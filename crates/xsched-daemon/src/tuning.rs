@@ -1,0 +1,57 @@
+//! The daemon's times and limits: name, unit, reason. A name ends in its unit; counts have none.
+
+use xsched_policy::LOOK_US;
+
+// ---- Programs ------------------------------------------------------------------------------------------------------------
+
+/// While some group waits, the progress of those that run is looked at this often, in ns.
+pub(crate) const LOOK_NS: u64 = LOOK_US * 1000;
+/// While a gate is closed, the heartbeat page is written this often, in ns: sixteen times within the lease of the programs
+/// (`xsched_flow::tuning::LEASE_NS`), so that a busy machine may miss some.
+pub(crate) const BEAT_NS: u64 = 50_000_000;
+/// A slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.
+pub(crate) const REASSERT_NS: u64 = 2_000_000;
+/// A client with so many bytes to read is not told the same again.
+pub(crate) const UNREAD_BYTES: usize = 16 << 10;
+/// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
+pub(crate) const LONG_US: u64 = 2_000;
+/// Programs with such commands that are remembered; more are not worth a list.
+pub(crate) const PROGRAMS_MAX: usize = 1_000;
+/// Longest name of one in the list, in bytes.
+pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
+
+// ---- Connections ---------------------------------------------------------------------------------------------------------
+
+/// Packets taken from one connection before others get their turn.
+pub(crate) const PACKETS_PER_WAKE: usize = 16;
+/// Bytes kept for a command that does not read its answer yet.
+pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
+/// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
+pub(crate) const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
+/// What a kept message takes besides its own bytes.
+pub(crate) const KEPT_BYTES: usize = 56;
+/// Descriptors that are neither connections nor closed for them: sockets, timers, files that are open for a moment.
+pub(crate) const OWN_FDS: usize = 32;
+/// Complaints are written to the log no more often than this, in ns: what strangers do must not fill it.
+pub(crate) const LOG_NS: u64 = 1_000_000_000;
+/// A client answers a question within this time, in ns.
+pub(crate) const ANSWER_NS: u64 = 1_000_000_000;
+/// Longest device key or job name, in bytes.
+pub(crate) const NAME_MAX_BYTES: usize = 256;
+/// A release of a stranger's descriptor that takes longer than this, in ns, is nudged, and again each time.
+pub(crate) const NUDGE_NS: u64 = 5_000_000;
+/// A thread that one release keeps for so long, in ns, is given up.
+pub(crate) const LOST_NS: u64 = 1_000_000_000;
+/// Threads given up at the same time.
+pub(crate) const LOST_MAX: usize = 4;
+/// Descriptors that wait to be closed, before no more are received and no more connections accepted.
+pub(crate) const QUEUED_MAX: usize = 256;
+
+// ---- An operator's own scheduler -----------------------------------------------------------------------------------------
+
+/// An answer that takes longer than this is none, in ns.
+pub(crate) const DEADLINE_NS: u64 = 100_000_000;
+/// A library that takes longer than this to load has failed, in s.
+pub(crate) const LOAD_S: i64 = 5;
+/// It is asked again no sooner and no later than this, in µs, whatever it says.
+pub(crate) const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
