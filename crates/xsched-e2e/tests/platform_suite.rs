@@ -272,7 +272,7 @@ macro_rules! suite {
             $(
                 #[test]
                 fn $property() {
-                    super::on(stringify!($platform), super::$property);
+                    super::on(stringify!($platform), stringify!($property), super::$property);
                 }
             )*
         }
@@ -300,11 +300,11 @@ macro_rules! on_each {
 on_each! { sim opencl cuda hip }
 
 /// Runs a property where a platform's device is.
-fn on(name: &str, property: fn(&Device)) {
+fn on(name: &str, what: &str, property: fn(&Device)) {
     let platform: &Platform = PLATFORMS.iter().find(|p| p.name == name).expect("a platform of the table");
     match Device::new(platform) {
         Ok(device) => property(&device),
-        Err(missing) => xsched_e2e::skipped(&format!("platform suite on {name}: {missing}")),
+        Err(missing) => xsched_e2e::skipped(&format!("{what} on {name}: {missing}")),
     }
 }
 
