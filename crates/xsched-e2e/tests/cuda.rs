@@ -68,17 +68,6 @@ fn names_looked_up_under_the_scheduler_are_the_drivers_or_stand_for_them() {
     assert!(lines.len() >= 5 && lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
 }
 
-#[test]
-fn a_closed_gate_holds_a_program_alone() {
-    let gpu = Gpu::new();
-    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let steady = gpu.program("steady");
-    let mut program = gpu.run(&["--level", "1"], &steady, &["200", "4"]);
-    program.expect("ready");
-    gpu.place.assert_held_while_suspended(&mut program);
-    gpu.end(program);
-}
-
 /// Suspends a program beside a rival many times. Returns how often commands that the driver had already were held.
 fn held_on_the_device(level: &str) -> usize {
     let gpu = Gpu::new();

@@ -50,28 +50,6 @@ fn assert_scheduled_again(place: &Place, program: &mut Process) -> Duration {
     took
 }
 
-#[test]
-fn a_held_program_goes_on_when_the_daemon_is_killed_and_finds_the_next_one() {
-    let place = Place::new();
-    let daemon = place.daemon(&[]);
-    let mut program = held(&place);
-    let when = now_ns();
-    signal(daemon.pid(), Signal::KILL);
-    let after = program.progress_after(when);
-    assert!(after < Duration::from_secs(1), "{after:?}");
-    assert_eq!(daemon.wait().0, -9);
-    program.skip_lines();
-    program.progress_after(now_ns());
-    let _next = place.daemon(&[]);
-    let took = assert_scheduled_again(&place, &mut program);
-    println!("next daemon: attached {took:?} after it answered");
-    program.tell("end");
-    let (code, lines, errors) = program.wait();
-    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
-    assert_eq!(errors.lines().count(), 1, "one line says so: {errors}");
-    assert!(errors.starts_with("xsched: runs unscheduled until a daemon answers: "), "{errors}");
-}
-
 /// How long after a signal to the daemon a program that an operator holds has done another batch.
 fn time_until_a_held_program_goes_on(sent: Signal) -> Duration {
     let place = Place::new();

@@ -124,17 +124,6 @@ fn programs_print_the_same_beside_a_rival() {
 }
 
 #[test]
-fn a_closed_gate_holds_a_program_alone() {
-    let gpu = HipGpu::new();
-    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let steady = gpu.program("steady", 7);
-    let mut program = gpu.run(&["--level", "1"], &steady, &["200", "4"]);
-    program.expect("ready");
-    gpu.place.assert_held_while_suspended(&mut program);
-    gpu.end(program);
-}
-
-#[test]
 fn progress_is_told_by_the_device_while_somebody_shares_it() {
     let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 
-use crate::process::{Process, now_ns};
+use crate::process::Process;
 use crate::{kept, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -218,26 +218,6 @@ impl Place {
             let now = (group["state"] == state).then(|| group["launches"].as_u64());
             now.is_some() && std::mem::replace(&mut before, now) == now
         });
-    }
-
-    /// Suspends a program `steady` of CUDA or HIP and lets it go on, a few times: what it gave is done, and nothing more
-    /// is given meanwhile.
-    #[track_caller]
-    pub fn assert_held_while_suspended(&self, program: &mut Process) {
-        program.progress_after(0);
-        let pid = program.pid();
-        for _ in 0..5 {
-            self.ask(&["suspend", "--pid", &pid.to_string()]);
-            self.await_state(pid, "suspended");
-            let mut held = program.count();
-            until("what it gave is done", || {
-                held = program.count();
-                held.0 == held.1
-            });
-            assert_eq!(program.count(), held, "held");
-            self.ask(&["resume", "--pid", &pid.to_string()]);
-            program.progress_after(now_ns());
-        }
     }
 
     /// The lines that processes left at their end, by process id.

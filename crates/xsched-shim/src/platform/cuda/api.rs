@@ -383,7 +383,7 @@ impl Driver for Api {
         self.device_key(self.device()?)
     }
 
-    fn describe(&self, handle: Handle) -> Option<QueueSpec> {
+    fn describe(&self, _rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
         let device = self.device_key(self.device()?)?;
         let mut priority = 0;
         if handle.which == StreamKind::Own {

@@ -389,7 +389,7 @@ impl Driver for Api {
         stream::handle(self, stream, mode)
     }
 
-    fn describe(&self, handle: Handle) -> Option<QueueSpec> {
+    fn describe(&self, _rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
         let mut priority = 0;
         if handle.which == StreamKind::Own {
             // ROCm 5.2 looks into whatever it is given there, but not without a check here.

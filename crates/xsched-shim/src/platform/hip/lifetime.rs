@@ -29,7 +29,7 @@ fn tell(real: *mut c_void) {
         let api = Api::beside(real).filter(|api| !api.is_called_by_itself())?;
         let handle = stream::handle(api, std::ptr::null_mut(), StreamKind::Legacy)?;
         let rt = process::runtime()?;
-        rt.queue(handle.key, || api.describe(handle))?;
+        rt.queue(handle.key, || api.describe(rt, handle))?;
         // Now rather than at the first command that has a rival, which would be late by it.
         api.reach_segment(rt);
         api.set_announced();

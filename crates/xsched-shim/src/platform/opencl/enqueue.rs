@@ -40,15 +40,7 @@ macro_rules! regular {
                 let function = unsafe { std::mem::transmute::<*mut c_void, sig::$name>(real) };
                 // SAFETY: the caller's own arguments.
                 let enter = move |event| unsafe { function(queue, $($arg,)* count, list, event) };
-                enqueue(queue, event, enter, || Call {
-                    real,
-                    queue,
-                    key: key(real as usize, &[$bytes]),
-                    blocking: $blocking,
-                    waits: (count, list),
-                    event,
-                    gives_event: true,
-                })
+                enqueue(queue, event, enter, || Call::new(real, key(real as usize, &[$bytes]), $blocking, (count, list)))
             }
         )*
         hooks! { OPENCL, $list: $class; $($name)* }
@@ -154,15 +146,7 @@ macro_rules! kernels {
                         // SAFETY: `work_dim` sizes, which the driver reads too.
                         unsafe { std::slice::from_raw_parts(size, work_dim as usize) }
                     };
-                    Call {
-                        real,
-                        queue,
-                        key: key(kernel as usize, extent),
-                        blocking: false,
-                        waits: (count, list),
-                        event,
-                        gives_event: true,
-                    }
+                    Call::new(real, key(kernel as usize, extent), false, (count, list))
                 })
             }
         )*
@@ -185,7 +169,7 @@ unsafe extern "C-unwind" fn clEnqueueTask(
     let enter = move |event| unsafe { function(queue, kernel, count, list, event) };
     enqueue(queue, event, enter, || {
         let key = key(kernel as usize, &[1]);
-        Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true }
+        Call::new(real, key, false, (count, list))
     })
 }
 
@@ -222,15 +206,7 @@ macro_rules! maps {
                     });
                     rc
                 };
-                let rc = enqueue(queue, event, enter, || Call {
-                    real,
-                    queue,
-                    key: key(real as usize, &[]),
-                    blocking: $blocking != 0,
-                    waits: (count, list),
-                    event,
-                    gives_event: true,
-                });
+                let rc = enqueue(queue, event, enter, || Call::new(real, key(real as usize, &[]), $blocking != 0, (count, list)));
                 if !error.is_null() {
                     // SAFETY: the caller's own place for an error.
                     unsafe { *error = rc };
@@ -253,7 +229,7 @@ unsafe extern "C-unwind" fn clEnqueueMarker(queue: cl_command_queue, event: *mut
     let function = unsafe { std::mem::transmute::<*mut c_void, sig::clEnqueueMarker>(real) };
     // SAFETY: the caller's own arguments.
     let enter = move |event| unsafe { function(queue, event) };
-    enqueue(queue, event, enter, || ordering(real, queue, (0, std::ptr::null()), event))
+    enqueue(queue, event, enter, || ordering(real, (0, std::ptr::null())))
 }
 
 unsafe extern "C-unwind" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
@@ -263,7 +239,7 @@ unsafe extern "C-unwind" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int 
     // SAFETY: the caller's own argument.
     let enter = move |_| unsafe { function(queue) };
     let none = std::ptr::null_mut();
-    enqueue(queue, none, enter, || Call { gives_event: false, ..ordering(real, queue, (0, std::ptr::null()), none) })
+    enqueue(queue, none, enter, || ordering(real, (0, std::ptr::null())).without_event())
 }
 
 unsafe extern "C-unwind" fn clEnqueueWaitForEvents(
@@ -277,7 +253,7 @@ unsafe extern "C-unwind" fn clEnqueueWaitForEvents(
     // SAFETY: the caller's own arguments.
     let enter = move |_| unsafe { function(queue, count, list) };
     let none = std::ptr::null_mut();
-    enqueue(queue, none, enter, || Call { gives_event: false, ..ordering(real, queue, (count, list), none) })
+    enqueue(queue, none, enter, || ordering(real, (count, list)).without_event())
 }
 
 hooks! { OPENCL, ORDERS: Order; clEnqueueMarker clEnqueueBarrier clEnqueueWaitForEvents }
@@ -303,17 +279,12 @@ unsafe extern "C-unwind" fn clEnqueueCommandBufferKHR(
     let enter = move |event| unsafe { function(queue_count, queues, buffer, count, list, event) };
     enqueue(queue, event, enter, || {
         let key = key(buffer as usize, &[]);
-        Call { real, queue, key, blocking: false, waits: (count, list), event, gives_event: true }
+        Call::new(real, key, false, (count, list))
     })
 }
 
 hooks! { OPENCL, LAUNCHES: Launch; clEnqueueTask clEnqueueCommandBufferKHR }
 
-fn ordering(
-    real: *mut c_void,
-    queue: cl_command_queue,
-    waits: (cl_uint, *const cl_event),
-    event: *mut cl_event,
-) -> Call {
-    Call { real, queue, key: key(real as usize, &[]), blocking: false, waits, event, gives_event: true }
+fn ordering(real: *mut c_void, waits: (cl_uint, *const cl_event)) -> Call {
+    Call::new(real, key(real as usize, &[]), false, waits)
 }

@@ -5,13 +5,14 @@ use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::sync::MutexGuard;
 
-use xsched_core::{Waiting, XQueue};
+use xsched_core::{Runtime, XQueue};
 
 use super::api::{self, Api};
 use super::types::*;
 use super::{path, queue, sig};
 use crate::interpose::{hooks, resolve};
 use crate::lock::Lock;
+use crate::platform::shared::waits;
 use crate::platform::{self, OPENCL};
 use crate::process;
 
@@ -37,36 +38,27 @@ macro_rules! real {
 
 unsafe extern "C-unwind" fn clFinish(queue: cl_command_queue) -> cl_int {
     let (_, function) = real!(clFinish of queue, CL_INVALID_OPERATION);
-    let waiting = process::guarded("before clFinish", || {
-        let rt = process::running()?;
-        let xqueue = rt.find(queue as usize)?;
-        Some((rt, xqueue, xqueue.sync_begin(rt)))
-    });
-    // No clean-up while the driver runs, see `path::enqueue`.
-    let waiting = ManuallyDrop::new(waiting);
+    // No clean-up while the driver runs, see `pipeline::enqueue`.
+    let awaited = ManuallyDrop::new(waits::begin_for(|rt| rt.find(queue as usize)));
     // SAFETY: the caller's own argument.
     let rc = unsafe { function(queue) };
-    if let Some(Some((rt, xqueue, waiting))) = ManuallyDrop::into_inner(waiting) {
-        process::guarded("after clFinish", || xqueue.sync_end(rt, waiting, rc == CL_SUCCESS));
-    }
+    waits::end(ManuallyDrop::into_inner(awaited), rc == CL_SUCCESS);
     rc
 }
 
 unsafe extern "C-unwind" fn clWaitForEvents(count: cl_uint, list: *const cl_event) -> cl_int {
     let (real, function) = real!(clWaitForEvents, CL_INVALID_OPERATION);
-    let waiting = process::guarded("before clWaitForEvents", || awaited(real, count, list)).unwrap_or_default();
-    let waiting = ManuallyDrop::new(waiting);
+    let awaited = ManuallyDrop::new(waits::begin_for(|rt| queues_of(rt, real, count, list)));
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(count, list) };
-    let waiting = ManuallyDrop::into_inner(waiting);
-    if !waiting.is_empty() {
+    let awaited = ManuallyDrop::into_inner(awaited);
+    let queues: Vec<&XQueue> = awaited.iter().map(|(xqueue, _)| *xqueue).collect();
+    // Later commands of the queues may still be in flight.
+    waits::end(awaited, false);
+    if !queues.is_empty() {
         process::guarded("after clWaitForEvents", || {
             let Some(rt) = process::running() else { return };
-            for (xqueue, waiting) in waiting {
-                // Later commands of the queue may still be in flight.
-                xqueue.sync_end(rt, waiting, false);
-                path::follow_tail(rt, xqueue);
-            }
+            queues.into_iter().for_each(|xqueue| path::follow_tail(rt, xqueue));
         });
     }
     rc
@@ -74,20 +66,19 @@ unsafe extern "C-unwind" fn clWaitForEvents(count: cl_uint, list: *const cl_even
 
 hooks! { OPENCL, WAITS: Sync; clFinish clWaitForEvents }
 
-/// The queues behind events, where it matters that somebody waits for them.
-fn awaited(real: *mut c_void, count: cl_uint, list: *const cl_event) -> Vec<(&'static XQueue, Waiting)> {
-    let Some(rt) = process::running() else { return Vec::new() };
+/// The queues behind events, where it matters that a thread waits for them.
+fn queues_of(rt: &'static Runtime, real: *mut c_void, count: cl_uint, list: *const cl_event) -> Vec<&'static XQueue> {
     if !rt.is_contended() || list.is_null() {
         return Vec::new();
     }
     let Some(api) = Api::beside(real) else { return Vec::new() };
-    let mut found: Vec<(&'static XQueue, Waiting)> = Vec::new();
+    let mut found: Vec<&XQueue> = Vec::new();
     // SAFETY: the caller's list, which the driver reads too.
     for event in unsafe { std::slice::from_raw_parts(list, count as usize) } {
         if let Some(xqueue) = path::queue_of(rt, api, *event)
-            && !found.iter().any(|(q, _)| std::ptr::eq(*q, xqueue))
+            && !found.iter().any(|q| std::ptr::eq(*q, xqueue))
         {
-            found.push((xqueue, xqueue.sync_begin(rt)));
+            found.push(xqueue);
         }
     }
     found

@@ -1,19 +1,18 @@
-//! The way of every enqueue into the driver.
+//! OpenCL's part in the way of every command: events tell of completion, and a command may wait for others by its list.
 
+use std::cell::Cell;
 use std::collections::HashSet;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use xsched_core::thread::{self, Entered, Held, Inside, Place};
-use xsched_core::{Admission, CompletionFence, Inheritance, Runtime, Work, XQueue};
-use xsched_proto::segment::{Counter, QUEUES};
+use xsched_core::{CompletionFence, Inheritance, Runtime, Work, XQueue};
+use xsched_proto::segment::QUEUES;
 
 use super::api::{self, Api};
 use super::queue::{self, info};
 use super::types::*;
-use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::OPENCL;
+use crate::platform::shared::pipeline::{self, Pipeline};
 use crate::{process, stats};
 
 /// User events that the application made and has not completed yet.
@@ -23,137 +22,122 @@ static OPEN_USER_EVENTS: AtomicU32 = AtomicU32::new(0);
 static HELD: [AtomicBool; QUEUES] = [const { AtomicBool::new(false) }; QUEUES];
 
 /// What an enqueue function says about its call.
-#[derive(Clone, Copy)]
 pub(super) struct Call {
     /// The real function, as any pointer.
-    pub(super) real: *mut c_void,
-    /// The queue.
-    pub(super) queue: cl_command_queue,
+    real: *mut c_void,
     /// Tells commands of different length apart; 0 = unknown.
-    pub(super) key: u64,
+    key: u64,
     /// Returns when the command is complete.
-    pub(super) blocking: bool,
+    blocking: bool,
     /// Events the command waits for.
-    pub(super) waits: (cl_uint, *const cl_event),
-    /// Where the application wants its event; may be null.
-    pub(super) event: *mut cl_event,
+    waits: (cl_uint, *const cl_event),
     /// Whether the function can give an event at all.
-    pub(super) gives_event: bool,
+    gives_event: bool,
+    /// An event of ours, where the application wants none.
+    own: Cell<cl_event>,
+}
+
+impl Call {
+    /// Of a function that can give an event.
+    pub(super) fn new(real: *mut c_void, key: u64, blocking: bool, waits: (cl_uint, *const cl_event)) -> Call {
+        Call { real, key, blocking, waits, gives_event: true, own: Cell::new(std::ptr::null_mut()) }
+    }
+
+    /// Of one that gives none.
+    pub(super) fn without_event(self) -> Call {
+        Call { gives_event: false, ..self }
+    }
+}
+
+/// OpenCL's part in the way of a command: what follows one is its event.
+struct Queues;
+
+impl Pipeline for Queues {
+    const PLATFORM: u8 = OPENCL;
+    const MAY_THROW: bool = true;
+
+    type Call = cl_command_queue;
+    /// Asked of the queue, when it is first met.
+    type Library = ();
+    type Target = cl_command_queue;
+    type Command = Call;
+    /// Where the command's event goes; may be null.
+    type Receipt = *mut cl_event;
+
+    #[inline(always)]
+    fn library(_: cl_command_queue) -> Option<()> {
+        Some(())
+    }
+
+    #[inline(always)]
+    fn target((): (), queue: cl_command_queue) -> Option<cl_command_queue> {
+        Some(queue)
+    }
+
+    #[inline(always)]
+    fn key(queue: cl_command_queue) -> usize {
+        queue as usize
+    }
+
+    fn is_scheduled(queue: cl_command_queue) -> bool {
+        !queue.is_null()
+    }
+
+    fn first_use(rt: &'static Runtime, queue: cl_command_queue, call: &Call) -> Option<&'static XQueue> {
+        let key = queue as usize;
+        // The call may have come through another library that wraps the function: the queue knows better.
+        let known = rt.find(key).and_then(api::of);
+        let api = known.or_else(|| Some(Api::beside(call.real)?.for_object(queue)))?;
+        let xqueue = rt.remember(key, || queue::describe(queue, api))?;
+        api::set(xqueue, api);
+        Some(xqueue)
+    }
+
+    fn work(_: cl_command_queue, xqueue: &XQueue, call: &Call) -> Work {
+        let unbounded = waits_on_user_event(xqueue, call.waits);
+        Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() }
+    }
+
+    fn can_follow(xqueue: &XQueue) -> bool {
+        api::of(xqueue).is_some_and(Api::reports_completion)
+    }
+
+    fn receipt(call: &Call, asked: *mut cl_event) -> *mut cl_event {
+        if asked.is_null() && call.gives_event { call.own.as_ptr() } else { asked }
+    }
+
+    fn place_fence(
+        _: cl_command_queue,
+        rt: &'static Runtime,
+        xqueue: &XQueue,
+        fence: &CompletionFence,
+        call: &Call,
+        event: *mut cl_event,
+    ) -> bool {
+        if event.is_null() {
+            return place_marker(rt, xqueue, fence);
+        }
+        // SAFETY: the driver stored an event there, since it accepted the command.
+        follow(rt, xqueue, fence, unsafe { *event }, !call.own.get().is_null())
+    }
+
+    fn accepted(rt: &'static Runtime, xqueue: &XQueue, call: &Call) {
+        if !rt.has_one_group() {
+            lend_to_awaited(rt, xqueue, call.waits);
+        }
+    }
 }
 
 /// Takes a call into the driver. `enter` calls the real function with the event pointer it is given; `describe` says
 /// more of the call where that is needed.
 #[inline(always)]
-pub(super) fn enqueue<F>(
+pub(super) fn enqueue(
     queue: cl_command_queue,
     event: *mut cl_event,
-    enter: F,
-    describe: impl FnOnce() -> Call + Copy,
-) -> cl_int
-where
-    // Copied on the slow path only, so that arguments stay in registers on the fast one. Nothing that is copied
-    // needs clean-up either.
-    F: Fn(*mut cl_event) -> cl_int + Copy,
-{
-    // Inside a vendor call already: not the application's command.
-    //
-    // Nothing waits to be dropped while the driver runs, for a callback of the application's may throw through this
-    // frame: a frame without clean-up is passed by any unwinder, while ours, which is linked in, cannot be mixed with
-    // the application's. A fence left behind is recognised, as after longjmp.
-    let place = Place::new();
-    let Some(inside) = Inside::enter(&place, resolve::same_object).map(ManuallyDrop::new) else { return enter(event) };
-    let rc = match thread::pass(queue as usize) {
-        Ok(counted) => {
-            let rc = enter(event);
-            counted.done(rc == CL_SUCCESS);
-            rc
-        }
-        Err(held) => {
-            // Copies: only they have their addresses taken.
-            #[allow(clippy::redundant_locals)]
-            let (enter, describe) = (enter, describe);
-            rest(held, queue as usize, event, &describe, &enter)
-        }
-    };
-    drop(ManuallyDrop::into_inner(inside));
-    rc
-}
-
-/// Whatever needs a closer look.
-#[cold]
-#[inline(never)]
-fn rest(
-    held: Held,
-    key: usize,
-    event: *mut cl_event,
-    describe: &(impl FnOnce() -> Call + Copy),
-    enter: &dyn Fn(*mut cl_event) -> cl_int,
+    enter: impl Fn(*mut cl_event) -> cl_int + Copy,
+    describe: impl Fn() -> Call + Copy,
 ) -> cl_int {
-    match held.look(key) {
-        Entered::Fast(counted) => {
-            let rc = enter(event);
-            counted.done(rc == CL_SUCCESS);
-            rc
-        }
-        entered => slow_path(entered, &describe(), enter),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn slow_path(entered: Entered, call: &Call, enter: &dyn Fn(*mut cl_event) -> cl_int) -> cl_int {
-    let Some((rt, xqueue, counter)) = (match entered {
-        Entered::Slow(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
-        _ => process::guarded("before a queue's first OpenCL command", || first_use(call)).flatten(),
-    }) else {
-        return enter(call.event);
-    };
-    let mut admission = Admission::default();
-    let admitted = process::guarded("before an OpenCL command", || {
-        let unbounded = waits_on_user_event(xqueue, call.waits);
-        let work = Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() };
-        xqueue.admit(rt, work, counter, &mut admission);
-        admission.fenced &= api::of(xqueue).is_some_and(Api::reports_completion);
-    });
-    if admitted.is_none() {
-        return enter(call.event);
-    }
-    let mut own: cl_event = std::ptr::null_mut();
-    let event = if admission.fenced && call.gives_event && call.event.is_null() { &raw mut own } else { call.event };
-    let rc = enter(event);
-    process::guarded("after an OpenCL command", || {
-        let fence = xqueue.commit(rt, &admission, rc == CL_SUCCESS, counter);
-        if let Some(fence) = fence {
-            if event.is_null() {
-                place_marker(xqueue, fence);
-            } else {
-                // SAFETY: the driver stored an event there, since it accepted the command.
-                follow(xqueue, fence, unsafe { *event }, !own.is_null());
-            }
-        }
-        if rc == CL_SUCCESS && !rt.has_one_group() {
-            lend_to_awaited(rt, xqueue, call.waits);
-        }
-    });
-    rc
-}
-
-/// The queue of a thread that has not used it lately, counted.
-fn first_use(call: &Call) -> Option<(&'static Runtime, &'static XQueue, &'static Counter)> {
-    if call.queue.is_null() || !process::platform_enabled(OPENCL) {
-        return None;
-    }
-    let rt = process::runtime()?;
-    let key = call.queue as usize;
-    // The call may have come through another library that wraps the function: the queue knows better.
-    let known = rt.find(key).and_then(api::of);
-    let api = known.or_else(|| Some(Api::beside(call.real)?.for_object(call.queue)))?;
-    process::watch_thread();
-    let xqueue = rt.remember(key, || queue::describe(call.queue, api))?;
-    api::set(xqueue, api);
-    let counter = rt.counter(xqueue);
-    counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
-    Some((rt, xqueue, counter))
+    pipeline::enqueue::<Queues>(queue, event, describe, enter)
 }
 
 /// A completion to be reported, and what to clean up with it.
@@ -163,24 +147,24 @@ struct Note {
     release: Option<(super::sig::clReleaseEvent, usize)>,
 }
 
-/// Follows a command by its event. `owned`: the event is ours to release.
-fn follow(xqueue: &XQueue, fence: CompletionFence, event: cl_event, owned: bool) {
-    let (Some(api), Some(rt)) = (api::of(xqueue), process::running()) else { return };
+/// Follows a command by its event. `owned`: the event is ours to release. False: the driver refused.
+fn follow(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence, event: cl_event, owned: bool) -> bool {
     // Marks are for queues with both functions only.
-    let (Some(set_event_callback), Some(release_event)) = (api.set_event_callback, api.release_event) else { return };
+    let functions = api::of(xqueue).and_then(|api| api.set_event_callback.zip(api.release_event));
+    let Some((set_event_callback, release_event)) = functions else { return false };
     let release = owned.then_some((release_event, event as usize));
-    let note = Box::into_raw(Box::new(Note { rt, fence, release }));
+    let note = Box::into_raw(Box::new(Note { rt, fence: *fence, release }));
     // SAFETY: the event is alive: either ours, or just given to the application, which has not got it yet.
     let rc = unsafe { set_event_callback(event, CL_COMPLETE, Some(completed), note.cast()) };
     if rc != CL_SUCCESS {
         // SAFETY: not taken by the driver, so still ours.
         drop(unsafe { Box::from_raw(note) });
-        xqueue.withdraw(&fence);
         if owned {
             // SAFETY: our own event, released once.
             unsafe { release_event(event) };
         }
     }
+    rc == CL_SUCCESS
 }
 
 unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_void) {
@@ -193,34 +177,26 @@ unsafe extern "C" fn completed(_event: cl_event, _status: cl_int, note: *mut c_v
     }
 }
 
-/// Follows what was enqueued so far by a marker of our own.
-fn place_marker(xqueue: &XQueue, fence: CompletionFence) {
-    let Some(api) = api::of(xqueue) else { return };
+/// Follows what was enqueued so far by a marker of our own. False: the driver refused.
+fn place_marker(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence) -> bool {
+    let Some(marker) = api::of(xqueue).and_then(|api| api.marker) else { return false };
     let mut event: cl_event = std::ptr::null_mut();
-    let rc = match api.marker {
-        // SAFETY: a living queue, no wait list, a local for the event.
-        Some(marker) => unsafe { marker(xqueue.handle() as cl_command_queue, 0, std::ptr::null(), &mut event) },
-        None => CL_INVALID_OPERATION,
-    };
-    if rc == CL_SUCCESS {
-        stats::ADDED_MARKERS.fetch_add(1, Relaxed);
-        follow(xqueue, fence, event, true);
-    } else {
-        xqueue.withdraw(&fence);
+    // SAFETY: a living queue, no wait list, a local for the event.
+    if unsafe { marker(xqueue.handle() as cl_command_queue, 0, std::ptr::null(), &mut event) } != CL_SUCCESS {
+        return false;
     }
+    stats::ADDED_MARKERS.fetch_add(1, Relaxed);
+    follow(rt, xqueue, fence, event, true)
 }
 
 /// After a wait for single events: follows commands whose completion nothing else would report.
-pub(super) fn follow_tail(rt: &Runtime, xqueue: &XQueue) {
-    if !api::of(xqueue).is_some_and(Api::reports_completion) {
-        return;
-    }
-    let Some(fence) = xqueue.fence_suffix(rt) else { return };
-    // The queue may be released by another thread meanwhile.
-    let pinned = api::of(xqueue).and_then(|api| rt.while_alive(xqueue, || api.pin(xqueue)).flatten());
-    if pinned.is_some() {
-        place_marker(xqueue, fence);
-    }
+pub(super) fn follow_tail(rt: &'static Runtime, xqueue: &XQueue) {
+    let Some(api) = api::of(xqueue).filter(|api| api.reports_completion()) else { return };
+    pipeline::fence_suffix(rt, xqueue, |fence| {
+        // The queue may be released by another thread meanwhile: its fences go with it.
+        let Some(pinned) = rt.while_alive(xqueue, || api.pin(xqueue)) else { return true };
+        pinned.is_some() && place_marker(rt, xqueue, fence)
+    });
 }
 
 /// The XQueue of the command behind an event, if it has one that is known.

@@ -1,11 +1,12 @@
-//! What platforms share; no platform imports another. Most of it is CUDA's and HIP's, whose interfaces are alike: commands
-//! enter streams, default streams come in two modes, captures record, and a word of memory that the device writes tells
-//! of completion.
+//! What platforms share; no platform imports another.
 //!
-//! - [`path`]: the way of every command; [`waits`]: calls that wait; [`late`]: fences put by threads that wait for their
-//!   turn; [`loads`]: code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams
-//!   that come and go; [`lookup`]: functions that hand out functions.
-//! - [`Driver`] is what these ask of one copy of a vendor's library.
+//! - [`pipeline`]: the way of every command of every platform, whose part in it is a [`pipeline::Pipeline`];
+//!   [`waits`]: calls that wait.
+//! - The rest is for platforms whose interface is like CUDA's: commands enter streams, default streams come in two modes,
+//!   captures record, and a word of memory that the device writes tells of completion. [`Driver`] is what is asked of one
+//!   copy of such a library. [`path`]: its commands; [`late`]: fences put by threads that wait for their turn; [`loads`]:
+//!   code that is used for the first time; [`capture`]: streams that only record; [`lifetime`]: streams that come and go;
+//!   [`lookup`]: functions that hand out functions.
 //! - [`amd`]: AMD's compute driver, below HIP and HSA.
 
 pub(super) mod amd;
@@ -16,6 +17,7 @@ pub(super) mod lifetime;
 pub(super) mod loads;
 pub(super) mod lookup;
 pub(super) mod path;
+pub(super) mod pipeline;
 pub(super) mod waits;
 
 use std::ffi::{c_int, c_void};
@@ -89,7 +91,7 @@ pub(super) trait Driver: Sized + 'static {
     fn handle(&self, stream: Stream, mode: DefaultStreamMode) -> Option<Handle>;
 
     /// Describes a stream to the core.
-    fn describe(&self, handle: Handle) -> Option<QueueSpec>;
+    fn describe(&self, rt: &Runtime, handle: Handle) -> Option<QueueSpec>;
 
     /// Lets the device write a fence's number when it gets there. False: refused.
     fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool;

@@ -1,13 +1,13 @@
-//! The way of every command into a stream.
+//! Commands that enter streams: their part in the way of every command, and what orders them.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering::*;
+use std::marker::PhantomData;
 
-use xsched_core::thread::{self, Entered, Inside, Place};
-use xsched_core::{Admission, Runtime, Work, XQueue};
-use xsched_proto::segment::Counter;
+use xsched_core::thread::{self, Inside, Place};
+use xsched_core::{CompletionFence, Runtime, Work, XQueue};
 
-use super::{DefaultStreamMode, Driver, Handle, SUCCESS, Stream, late, loads};
+use super::pipeline::{self, Pipeline};
+use super::{DefaultStreamMode, Driver, Handle, Stream, late, loads};
 use crate::interpose::resolve;
 use crate::process;
 
@@ -54,6 +54,68 @@ pub(crate) fn blocking_transfer(size: usize) -> Work {
     Work { blocking: true, ..transfer(size) }
 }
 
+/// Commands of a platform with streams: a fence is a command of its own, behind the one that it follows.
+struct Streams<D>(PhantomData<D>);
+
+impl<D: Driver> Pipeline for Streams<D> {
+    const PLATFORM: u8 = D::PLATFORM;
+    const MAY_THROW: bool = false;
+
+    /// The real function's address, the stream, and what null means.
+    type Call = (*mut c_void, Stream, DefaultStreamMode);
+    type Library = &'static D;
+    type Target = (&'static D, Handle);
+    type Command = Work;
+    type Receipt = ();
+
+    #[inline(always)]
+    fn library((real, ..): Self::Call) -> Option<&'static D> {
+        D::beside(real).filter(|api| !api.is_inner(thread::current().caller.get()))
+    }
+
+    #[inline(always)]
+    fn target(api: &'static D, (_, stream, mode): Self::Call) -> Option<Self::Target> {
+        if api.is_recording(stream, mode) {
+            return None;
+        }
+        Some((api, api.handle(stream, mode)?))
+    }
+
+    #[inline(always)]
+    fn key((_, handle): Self::Target) -> usize {
+        handle.key
+    }
+
+    fn is_scheduled(_: Self::Target) -> bool {
+        !D::is_below_another(thread::current().caller.get())
+    }
+
+    fn first_use(rt: &'static Runtime, (api, handle): Self::Target, _: &Work) -> Option<&'static XQueue> {
+        late::note(handle.which);
+        rt.remember(handle.key, || api.describe(rt, handle))
+    }
+
+    fn work((api, _): Self::Target, _: &XQueue, work: &Work) -> Work {
+        // Where nothing tells of completions, nothing can be bounded by them.
+        Work { unbounded: work.unbounded || api.has_no_fences(), ..*work }
+    }
+
+    fn gate((api, _): Self::Target, rt: &Runtime, queue: &XQueue) -> bool {
+        api.gate(rt, queue)
+    }
+
+    fn place_fence(
+        (api, _): Self::Target,
+        rt: &'static Runtime,
+        queue: &XQueue,
+        fence: &CompletionFence,
+        _: &Work,
+        (): (),
+    ) -> bool {
+        api.place_fence(rt, queue, fence)
+    }
+}
+
 /// Takes a command into the driver. `enter` calls the real function, whose address is `real`; `work` says more of the
 /// command where that is needed.
 #[inline(always)]
@@ -64,102 +126,7 @@ pub(crate) fn enqueue<D: Driver>(
     work: impl Fn() -> Work + Copy,
     enter: impl Fn() -> c_int + Copy,
 ) -> c_int {
-    let place = Place::new();
-    let Some(api) = D::beside(real) else { return enter() };
-    if api.is_inner(thread::current().caller.get()) {
-        return enter();
-    }
-    // Inside a driver call already: not the application's command.
-    let Some(_inside) = Inside::enter(&place, resolve::same_object) else { return enter() };
-    if api.is_recording(stream, mode) {
-        return enter();
-    }
-    let Some(handle) = api.handle(stream, mode) else { return enter() };
-    match thread::pass(handle.key) {
-        Ok(counted) => {
-            let rc = enter();
-            counted.done(rc == SUCCESS);
-            rc
-        }
-        Err(held) => {
-            // Copies: only they have their addresses taken, so that the way above keeps its arguments in registers.
-            #[allow(clippy::redundant_locals)]
-            let (work, enter) = (work, enter);
-            rest(api, held, handle, &work, &enter)
-        }
-    }
-}
-
-/// Whatever needs a closer look, out of the way of what does not.
-#[cold]
-#[inline(never)]
-fn rest<D: Driver>(
-    api: &D,
-    held: thread::Held,
-    handle: Handle,
-    work: &impl Fn() -> Work,
-    enter: &impl Fn() -> c_int,
-) -> c_int {
-    match held.look(handle.key) {
-        Entered::Fast(counted) => {
-            let rc = enter();
-            counted.done(rc == SUCCESS);
-            rc
-        }
-        entered => slow_path(entered, api, handle, work(), enter),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn slow_path<D: Driver>(entered: Entered, api: &D, handle: Handle, work: Work, enter: &dyn Fn() -> c_int) -> c_int {
-    let Some((rt, xqueue, counter)) = (match entered {
-        Entered::Slow(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
-        _ => process::guarded("before a queue's first command", || first_use(api, handle)).flatten(),
-    }) else {
-        return enter();
-    };
-    let mut admission = Admission::default();
-    let admitted = process::guarded("before a command", || {
-        // Where nothing tells of completions, nothing can be bounded by them.
-        let unbounded = work.unbounded || api.has_no_fences();
-        xqueue.admit(rt, Work { unbounded, ..work }, counter, &mut admission);
-        if admission.device_gate && !api.gate(rt, xqueue) && admission.prequeued {
-            xqueue.wait_turn(rt);
-        }
-        if admission.loads {
-            rt.begin_load();
-        }
-    });
-    if admitted.is_none() {
-        return enter();
-    }
-    let rc = if work.blocking { rt.wait_for_some(enter) } else { enter() };
-    process::guarded("after a command", || {
-        if admission.loads {
-            rt.end_load();
-        }
-        if let Some(fence) = xqueue.commit(rt, &admission, rc == SUCCESS, counter)
-            && !api.place_fence(rt, xqueue, &fence)
-        {
-            xqueue.withdraw(&fence);
-        }
-    });
-    rc
-}
-
-/// The queue of a thread that has not used it lately, counted.
-fn first_use<D: Driver>(api: &D, handle: Handle) -> Option<(&'static Runtime, &'static XQueue, &'static Counter)> {
-    if !process::platform_enabled(D::PLATFORM) || D::is_below_another(thread::current().caller.get()) {
-        return None;
-    }
-    let rt = process::runtime()?;
-    process::watch_thread();
-    late::note(handle.which);
-    let xqueue = rt.remember(handle.key, || api.describe(handle))?;
-    let counter = rt.counter(xqueue);
-    counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
-    Some((rt, xqueue, counter))
+    pipeline::enqueue::<Streams<D>>((real, stream, mode), (), work, move |()| enter())
 }
 
 /// Takes something into the driver that orders commands: an event, a host function, a wait. It is not held: what must
@@ -195,11 +162,7 @@ pub(crate) fn join<D: Driver>(
 }
 
 pub(super) fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'static XQueue) {
-    if let Some(fence) = xqueue.fence_suffix(rt)
-        && !api.place_fence(rt, xqueue, &fence)
-    {
-        xqueue.withdraw(&fence);
-    }
+    pipeline::fence_suffix(rt, xqueue, |fence| api.place_fence(rt, xqueue, fence));
 }
 
 #[cold]

@@ -10,8 +10,8 @@ use crate::process;
 /// The XQueues that a synchronising call waits for.
 pub(crate) type Awaited = Vec<(&'static XQueue, Waiting)>;
 
-/// Before a call that waits for one queue. Whatever that one waits for on the device may be held there.
-fn begin_one(which: impl FnOnce(&'static Runtime) -> Option<&'static XQueue>) -> Awaited {
+/// Before a call that waits for these queues by name. Whatever they wait for on the device may be held there.
+pub(crate) fn begin_for<Q: IntoIterator<Item = &'static XQueue>>(which: impl FnOnce(&'static Runtime) -> Q) -> Awaited {
     let begun = process::guarded("before a wait", || {
         let Some(rt) = process::running() else { return Vec::new() };
         let mut awaited: Awaited = which(rt).into_iter().map(|q| (q, q.sync_begin(rt))).collect();
@@ -39,7 +39,7 @@ fn sleep_until_turn(awaited: &Awaited) {
     });
 }
 
-/// Before a call that waits for several.
+/// Before a call that waits for all of them at once.
 pub(crate) fn begin(which: impl FnOnce(&'static Runtime) -> Vec<&'static XQueue>) -> Awaited {
     let begun = process::guarded("before a wait", || {
         let Some(rt) = process::running() else { return Vec::new() };
@@ -99,7 +99,7 @@ fn with_stream<D: Driver>(
         let handle = outside::<D>(real).and_then(|api| api.handle(stream, mode));
         handle.and_then(|h| rt.find(h.key))
     };
-    let awaited = begin_one(queue);
+    let awaited = begin_for(queue);
     if waits {
         sleep_until_turn(&awaited);
     }
@@ -138,7 +138,7 @@ pub(crate) fn event_call<D: Driver>(real: *mut c_void, call: impl FnOnce() -> c_
     if !rt.is_contended() {
         return rt.wait_for_some(call);
     }
-    let awaited = if rt.has_one_group() { begin(|rt| of_context::<D>(rt, real)) } else { begin_one(|_| None) };
+    let awaited = if rt.has_one_group() { begin(|rt| of_context::<D>(rt, real)) } else { begin_for(|_| None) };
     let rc = call();
     end(awaited, false);
     process::guarded("after a wait for an event", || rt.update_idle_states());
@@ -151,7 +151,7 @@ pub(crate) fn lending_call<D: Driver, T>(real: *mut c_void, call: impl FnOnce() 
     if !several || outside::<D>(real).is_none() {
         return call();
     }
-    let awaited = begin_one(|_| None);
+    let awaited = begin_for(|_| None);
     let rc = call();
     end(awaited, false);
     rc

@@ -10,6 +10,7 @@ use xsched_proto::wire::Platform;
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::SIM;
+use crate::platform::shared::{DefaultStreamMode, Driver, Handle, Stream, StreamKind};
 
 /// simWaitAnd of simdev.h.
 const WAIT_AND: c_uint = 2;
@@ -29,17 +30,16 @@ static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
 static REGISTERED: Lock<Vec<c_int>> = Lock::new();
 
 impl Api {
-    /// The functions beside `real`. There is one such library; the first copy seen serves.
-    pub(super) fn beside(real: *mut c_void) -> Option<&'static Api> {
-        let known = API.load(Acquire);
-        if known.is_null() {
-            let api = Box::into_raw(Box::new(Api::load(real as usize)?));
-            API.store(api, Release);
-        }
+    #[cold]
+    #[inline(never)]
+    fn first(real: *mut c_void) -> Option<&'static Api> {
+        let api = Box::into_raw(Box::new(Api::load(real as usize)?));
+        API.store(api, Release);
         Api::known()
     }
 
     /// The functions, once some were found.
+    #[inline(always)]
     pub(super) fn known() -> Option<&'static Api> {
         // SAFETY: leaked above, never freed.
         unsafe { API.load(Acquire).as_ref() }
@@ -84,9 +84,49 @@ impl Api {
         // SAFETY: pointer to a local.
         (unsafe { (self.get_device)(&mut device) } == 0).then_some(device)
     }
+}
 
-    /// Describes a stream to the core, and lets its context reach the segment.
-    pub(super) fn describe(&self, rt: &Runtime, stream: *mut c_void) -> Option<QueueSpec> {
+/// Key of a device.
+pub(super) fn key_of(device: c_int) -> String {
+    format!("{}:{device}", Platform::Sim.name())
+}
+
+impl Driver for Api {
+    const PLATFORM: u8 = SIM;
+
+    /// There is one such library; the first copy seen serves.
+    #[inline(always)]
+    fn beside(real: *mut c_void) -> Option<&'static Api> {
+        Api::known().or_else(|| Api::first(real))
+    }
+
+    #[inline(always)]
+    fn which(_: Stream, mode: DefaultStreamMode) -> StreamKind {
+        mode
+    }
+
+    fn is_blocking(&self, _: Handle) -> bool {
+        false
+    }
+
+    fn some_capture(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn is_recording(&self, _: Stream, _: DefaultStreamMode) -> bool {
+        false
+    }
+
+    /// The key is the handle, or tells the device for the default stream: no handle is so small.
+    #[inline(always)]
+    fn handle(&self, stream: Stream, which: DefaultStreamMode) -> Option<Handle> {
+        let key = if stream.is_null() { 1 + self.device()? as usize } else { stream as usize };
+        Some(Handle { stream, which, key })
+    }
+
+    /// Also lets the device's context reach the segment.
+    fn describe(&self, rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
         let device = self.device()?;
         let mut registered = REGISTERED.lock();
         if !registered.contains(&device) {
@@ -99,31 +139,37 @@ impl Api {
         }
         let mut priority = 0;
         // SAFETY: the application's stream; pointer to a local.
-        if unsafe { (self.stream_priority)(stream, &mut priority) } != 0 {
+        if unsafe { (self.stream_priority)(handle.stream, &mut priority) } != 0 {
             return None;
         }
         Some(QueueSpec {
-            handle: stream as usize,
+            handle: handle.stream as usize,
             platform: SIM,
-            device: format!("{}:{device}", Platform::Sim.name()),
+            device: key_of(device),
             priority_steps: priority,
             in_order: true,
         })
     }
 
-    /// Lets the device write a fence's number when it gets there. False: refused.
-    pub(super) fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
+    fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr().cast();
         // SAFETY: a word of the registered segment.
         unsafe { (self.write_value)(queue.handle() as *mut c_void, word, fence.number) == 0 }
     }
 
-    /// Lets the device wait at the group's gate.
-    pub(super) fn gate(&self, rt: &Runtime, queue: &XQueue) {
+    fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr().cast();
-        // SAFETY: a word of the registered segment. A refusal leaves the host gate, which has let this command pass.
-        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, gate::DEVICE_OPEN_MASK, WAIT_AND) };
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate.
+        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, gate::DEVICE_OPEN_MASK, WAIT_AND) == 0 }
+    }
+
+    fn has_no_fences(&self) -> bool {
+        false
+    }
+
+    fn current_device_key(&self) -> Option<String> {
+        self.device().map(key_of)
     }
 }
 

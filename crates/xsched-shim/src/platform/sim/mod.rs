@@ -1,5 +1,6 @@
 //! The simulated device (`libsimdev.so`), scheduled like any vendor's: its interface is modelled on CUDA's, so this
-//! folder shows what a platform with streams, device gates and an interrupt needs.
+//! folder shows what a platform with streams, device gates and an interrupt needs. Its [`api`] is a
+//! [`super::shared::Driver`]; the way of a command is the shared one.
 //!
 //! Completion is told by the device itself: after a command whose completion matters, the stream writes the command's
 //! number into a word of the shared segment (a completion fence).
@@ -12,14 +13,16 @@ use xsched_core::XQueue;
 use xsched_proto::wire::{self, Levels};
 
 use super::Group;
+use super::shared::late::fence_suffix_of;
+use api::Api;
 
 pub(crate) use api::forget_all_registrations;
 
 /// Every hooked function, in its class.
 pub static HOOKS: &[&Group] = &[
-    &hooks::FREES,
     &hooks::LAUNCHES,
     &hooks::COPIES,
+    &hooks::ORDERS,
     &hooks::WAITS,
     &hooks::CREATES,
     &hooks::DESTROYS,
@@ -41,7 +44,7 @@ impl xsched_core::Platform for Sim {
     /// Commands begin when they are given; but what came last may not be followed to its end yet.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let key = queue.key();
-        Some(Box::new(move || hooks::fence_suffix_of(key)))
+        Some(Box::new(move || fence_suffix_of(key, Api::known)))
     }
 
     fn reports_completion(&self) -> bool {

@@ -1,0 +1,153 @@
+//! The platforms of the suite, and a device of each.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use xsched_e2e::{Gpu, HipGpu, Place, Process, beside};
+
+/// A platform as the suite sees it.
+pub(crate) struct Platform {
+    /// Its header in `testing/suite`, and its tests' module.
+    pub(crate) name: &'static str,
+    /// The levels that it can do here.
+    pub(crate) levels: &'static [&'static str],
+    /// A device of its own, or why there is none.
+    pub(crate) open: fn() -> Result<Kind, String>,
+    /// What its workload is linked with.
+    pub(crate) libraries: &'static [&'static str],
+}
+
+/// Where its programs run: in a place with what their libraries need.
+pub(crate) enum Kind {
+    /// Whatever the library needs is installed, or the place's own.
+    Plain(Place),
+    /// CUDA on the software driver.
+    Cuda(Gpu),
+    /// HIP on the software runtime.
+    Hip(HipGpu),
+}
+
+/// Every platform.
+pub(crate) const PLATFORMS: &[Platform] = &[
+    Platform { name: "sim", levels: &["1", "2", "3"], open: sim, libraries: &["-lsimdev"] },
+    Platform { name: "opencl", levels: &["1"], open: opencl, libraries: &["-lOpenCL"] },
+    Platform { name: "cuda", levels: &["1", "2", "3"], open: || Ok(Kind::Cuda(Gpu::new())), libraries: &["-ldl"] },
+    Platform { name: "hip", levels: &["1"], open: hip, libraries: &["-ldl"] },
+];
+
+fn sim() -> Result<Kind, String> {
+    let place = Place::new();
+    place.device();
+    Ok(Kind::Plain(place))
+}
+
+fn opencl() -> Result<Kind, String> {
+    let place = Place::new();
+    let probe = place.join("probe");
+    std::fs::write(
+        place.join("probe.c"),
+        "#define CL_TARGET_OPENCL_VERSION 120\n#include <CL/cl.h>\nint main(void) { cl_uint n = 0; return \
+         clGetPlatformIDs(0, 0, &n) || !n; }\n",
+    )
+    .expect("a writable place");
+    let built = Command::new("cc").arg(place.join("probe.c")).arg("-o").arg(&probe).arg("-lOpenCL").output();
+    if !built.is_ok_and(|done| done.status.success()) {
+        return Err("no OpenCL headers or loader".into());
+    }
+    match place.command(&probe, &[]).status() {
+        Ok(status) if status.success() => Ok(Kind::Plain(place)),
+        _ => Err("no OpenCL platform".into()),
+    }
+}
+
+fn hip() -> Result<Kind, String> {
+    let target = beside("libxsched.so").ancestors().nth(2).expect("a target folder").to_owned();
+    let runtime = target.join("hip-runtime");
+    if runtime.join("libamdhip64.so.6").is_file() {
+        Ok(Kind::Hip(HipGpu::new()))
+    } else {
+        Err(format!("no {0}: `cargo xtask hip-runtime {0}` lays it out", runtime.display()))
+    }
+}
+
+/// A platform's device, and the workload built for it.
+pub(crate) struct Device {
+    kind: Kind,
+    levels: &'static [&'static str],
+    program: PathBuf,
+}
+
+impl Device {
+    /// `Err`: why there is none.
+    pub(crate) fn new(platform: &Platform) -> Result<Device, String> {
+        let kind = (platform.open)()?;
+        let header = format!("-DPLATFORM=\"{}.h\"", platform.name);
+        let runtime = match &kind {
+            Kind::Hip(gpu) => vec![gpu.library(6).to_str().expect("text").to_owned()],
+            _ => vec![],
+        };
+        let mut flags = vec![header.as_str(), "-lpthread", "-lm"];
+        flags.extend(platform.libraries);
+        flags.extend(runtime.iter().map(String::as_str));
+        let program = place_of(&kind).compile("suite/work.c", &flags);
+        Ok(Device { kind, levels: platform.levels, program })
+    }
+
+    /// Where the daemon is.
+    pub(crate) fn place(&self) -> &Place {
+        place_of(&self.kind)
+    }
+
+    /// The levels to test at.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &'static str> {
+        self.levels.iter().copied()
+    }
+
+    fn start(&self, command: Command) -> Process {
+        match &self.kind {
+            Kind::Plain(_) => Process::start(command),
+            Kind::Cuda(gpu) => gpu.with_driver(command),
+            Kind::Hip(gpu) => gpu.with_runtime(command),
+        }
+    }
+
+    /// Starts the workload without xsched.
+    pub(crate) fn bare(&self, args: &[&str]) -> Process {
+        self.start(self.place().command(&self.program, args))
+    }
+
+    /// Starts it under `xsched run`.
+    pub(crate) fn run(&self, options: &[&str], args: &[&str]) -> Process {
+        self.start(self.place().run_command(options, &self.program, args))
+    }
+
+    /// Starts it with the library alone, and such variables.
+    pub(crate) fn preloaded(&self, variables: &[(&str, &str)], args: &[&str]) -> Process {
+        let mut command = self.place().command("env", &[]);
+        command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        command.arg(format!("LD_PRELOAD={}", beside("libxsched.so").display()));
+        command.arg(&self.program).args(args);
+        self.start(command)
+    }
+
+    /// The scheduler's count of a program's launches is the program's own, and the driver's where that counts; and all of
+    /// them were scheduled.
+    #[track_caller]
+    pub(crate) fn assert_counts(&self, lines: &[String]) {
+        self.place().assert_counts(lines);
+        let pid = super::pid_of(lines);
+        match &self.kind {
+            Kind::Plain(_) => {}
+            Kind::Cuda(gpu) => gpu.assert_counts(pid),
+            Kind::Hip(gpu) => gpu.assert_counts(pid),
+        }
+    }
+}
+
+fn place_of(kind: &Kind) -> &Place {
+    match kind {
+        Kind::Plain(place) => place,
+        Kind::Cuda(gpu) => &gpu.place,
+        Kind::Hip(gpu) => &gpu.place,
+    }
+}
