@@ -22,7 +22,7 @@ impl Platform for Flushes {
     fn levels(&self, _device: &str) -> xsched_proto::wire::Levels {
         xsched_proto::wire::Levels::ONE
     }
-    /// The thread is about to wait: whoever decides lets it go on.
+    /// The thread is about to wait: the daemon lets it go on.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
         let handle = queue.handle();
         Some(Box::new(move || {

@@ -72,7 +72,7 @@ fn waits_beside_a_rival_lead_to_a_decision() {
     assert!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()).is_some());
 }
 
-/// The agent once ran without pause, waiting for a decision that it had nobody left to make for.
+/// The agent once ran without pause, waiting for a decision though no program was left.
 #[test]
 fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
     let (rt, queue) = granted(gate::CONTENDED);
@@ -120,7 +120,7 @@ fn who_is_not_held_is_followed_now_and_then() {
     assert_eq!(rt.groups().next().expect("its group").launches(rt), 256 + 1280);
 }
 
-/// Nobody who is bounded goes by uncounted.
+/// No launch under a budget goes by uncounted.
 #[test]
 fn who_is_held_is_followed_command_by_command() {
     let (rt, _) = granted(gate::CONTENDED);
@@ -226,7 +226,7 @@ impl Platform for IdleBeforeTheWait {
 }
 
 /// The launch of a thread that waits at the gate is counted nowhere: if the group was declared idle a moment before, the
-/// thread must say that it is not, or nobody ever lets it go on.
+/// thread must say that it is not, or it never goes on.
 #[test]
 fn who_begins_to_wait_is_not_overlooked() {
     let rt = nothing::runtime_over(&[&IdleBeforeTheWait]);

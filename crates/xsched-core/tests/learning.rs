@@ -30,7 +30,7 @@ fn launch(rt: &'static Runtime, key: u64) {
     }
 }
 
-/// What nobody saw complete by itself stayed unknown for long: it counted as 100 µs each time, however long it was, and had
+/// A command that was not seen complete by itself stayed unknown for long: it counted as 100 µs each time, however long it was, and had
 /// a fence of its own each time.
 #[test]
 fn a_command_that_completes_together_with_others_is_known_at_once() {
@@ -86,7 +86,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
         give(21);
         let last = give(22);
         let begun = Instant::now();
-        // Somebody looks often.
+        // Looks are frequent.
         while begun.elapsed() < Duration::from_millis(20) {
             assert!(!queue.is_held_on_device(rt));
         }
@@ -124,7 +124,7 @@ fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_co
         queue.slot(rt).completed_word.store(number.unwrap_or(0), SeqCst);
         look();
     }
-    // They take 250 µs, eight are in flight, and somebody looks as often.
+    // They take 250 µs, eight are in flight, and looks are as frequent.
     let mut fences = std::collections::VecDeque::new();
     for _ in 0..500 {
         while fences.len() < 8 {

@@ -380,7 +380,7 @@ fn programs_held_to_a_bound_are_told_apart_by_how_long_their_commands_are() {
         process
     };
     let steady = gpu.program("steady");
-    // Both at once, so that nobody's commands are ever measured alone.
+    // Both at once, so that no commands are ever measured alone.
     let mut short = gpu.run(&["--priority", "low"], &steady, &["50", "8"]);
     let mut long = gpu.run(&["--priority", "low"], &steady, &["3000", "4"]);
     short.expect("ready");

@@ -1,5 +1,5 @@
 //! Streams of different priority in one CUDA program, on the software driver: the less urgent are held for the more
-//! urgent, whoever waits lends its priority, and nobody waits for ever.
+//! urgent, a thread that waits lends its priority, and no wait is endless.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -244,7 +244,7 @@ fn nobody_is_stuck_in_calls_that_free_or_load_while_a_group_is_held() {
     this.finish();
 }
 
-/// Nobody but the program knows who waits for its locks. So the lock comes as soon as its holder's group may run: when
+/// Only the program knows what waits for its locks. So the lock comes as soon as its holder's group may run: when
 /// the urgent thread's own work is done, unless others go before the holder.
 #[test]
 fn a_lock_that_a_held_thread_has_comes_when_its_group_may_run() {
@@ -300,7 +300,7 @@ fn ranks_of_a_job_are_held_all_or_none() {
     let ranks = [0, 1].map(|_| program.line().strip_prefix("pid ").unwrap().parse::<u32>().unwrap());
     program.find("a line of a rank", |line| line.starts_with("rank ").then_some(()));
     let mut rival = steady(&gpu, &["--priority", "high"]);
-    // Nobody competes for the second device, yet what runs there would wait for the first.
+    // No program competes for the second device, yet what runs there would wait for the first.
     until("both are held", || {
         rival.progress_after(now_ns());
         let given = |pid: &u32| gpu.place.group(*pid).unwrap()["launches"].as_u64();

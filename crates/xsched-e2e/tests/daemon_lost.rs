@@ -103,7 +103,7 @@ fn agent_ticks(pid: u32) -> u64 {
     fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// Agents once waited without pause for a decision that nobody was left to ask for.
+/// Agents once waited without pause for a decision though no program was left.
 #[test]
 fn agents_of_a_killed_daemon_sleep() {
     let place = Place::new();

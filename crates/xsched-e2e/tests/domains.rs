@@ -95,7 +95,7 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert_eq!(stats["domains"], json!({"system": 42, "application": 30 + 30 + 2}), "{stats}");
     assert_eq!(stats["libraries"], json!({"chain": 62, "libhipblaslt-1a2b3c4d.so.0": 42}), "{stats}");
     assert_eq!(stats["unscheduled"]["passthrough"], 0);
-    // Nobody looks unless asked to.
+    // Launches are not looked at unless asked for.
     let mut program = chain.run(&[]);
     step(&mut program, "vendor 3 10");
     assert_eq!(chain.place.group(program.pid()).unwrap()["system_launches"], Value::Null);
@@ -103,7 +103,7 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert!(stats.get("domains").is_none(), "{stats}");
 }
 
-/// Gives the vendor's stream 80 ms of work (nobody waits for it, so that after 100 ms it would count as done), then launches one kernel in the program's own: how long all of that takes.
+/// Gives the vendor's stream 80 ms of work (no thread waits for it, so that after 100 ms it would count as done), then launches one kernel in the program's own: how long all of that takes.
 fn own_behind_vendor(program: &mut Process) -> Duration {
     step(program, "vendor_stream");
     let begin = Instant::now();
@@ -125,7 +125,7 @@ fn streams_made_under_explicit_system_go_before_their_programs_own() {
     println!("behind 80 ms of a system stream: {waited:?}");
     assert!(waited > Duration::from_millis(78), "{waited:?}");
     end(&chain, program);
-    // Only detected, it goes before nobody.
+    // Only detected, it goes before no other.
     let mut program = chain.run(&[REPORT]);
     let waited = own_behind_vendor(&mut program);
     assert_eq!(chain.place.program(program.pid()).unwrap()["groups"].as_array().unwrap().len(), 1);

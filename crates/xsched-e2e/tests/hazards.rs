@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, is_asleep, now_ns, signal, until};
 
-/// A daemon that gives nobody peace, and a program that shares the device.
+/// A daemon that suspends at random, and a program that shares the device.
 fn unrest(place: &Place) -> (Process, Process) {
     let steady = place.sim_program("steady");
     let daemon = place.daemon(&["--policy", "chaos"]);

@@ -184,7 +184,7 @@ fn streams_of_each_priority_are_groups_of_their_own() {
 fn a_group_whose_last_stream_is_destroyed_while_it_works_becomes_idle() {
     let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    // Company, or nobody would look at what is in flight.
+    // A rival, or what is in flight is not looked at.
     let mut neighbour = gpu.run(&[], &gpu.program("priorities", 7), &[]);
     neighbour.expect("ready");
     let mut program = gpu.run(&["--priority", "high"], &gpu.program("destroys", 7), &[]);

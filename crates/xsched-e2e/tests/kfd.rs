@@ -296,7 +296,7 @@ fn what_the_runtime_asks_for_meanwhile_neither_resumes_nor_is_lost() {
     amd.resume(&program);
     program.progress_after(now_ns());
     assert!(amd.updates(pid)[before..].contains(&(0, 100, 0)), "with the priority it asked for");
-    // And the other way round: what the runtime suspended, nobody else resumes.
+    // And the other way round: what the runtime suspended, nothing else resumes.
     do_and_await(&mut program, "suspend", "done");
     let told = amd.updates(pid).len();
     amd.suspend(&program);
@@ -547,7 +547,7 @@ fn a_program_that_closes_all_descriptors_goes_on() {
     let (mut program, mut rival) = suspended(&amd, &[]);
     let pid = program.pid();
     do_and_await(&mut program, "closeall", "closed");
-    // Nobody can tell it anything any more: it was let go, through the runtime's own descriptor.
+    // It cannot be told anything any more: it was let go, through the runtime's own descriptor.
     program.progress_after(now_ns());
     assert_eq!(amd.updates(pid).last(), Some(&(0, 100, 7)));
     rival.progress_after(now_ns());

@@ -61,7 +61,7 @@ impl Held {
 #[test]
 fn blocking_streams_do_not_wait_for_each_other_by_way_of_the_default_stream() {
     let without = Held::new("default").finish();
-    // What a program has in the default stream is followed to its end where that harms nobody: PyTorch lives there.
+    // What a program has in the default stream is followed to its end where that is harmless: PyTorch lives there.
     assert_eq!(Held::new("alone").finish(), without + 1);
 }
 
@@ -85,7 +85,7 @@ fn the_end_of_a_blocking_stream_does_not_wait_for_what_the_default_stream_was_gi
     this.finish();
 }
 
-/// Nobody tells of the last commands of such a program's turns.
+/// Nothing tells of the last commands of such a program's turns.
 #[test]
 fn a_program_that_uses_both_kinds_of_streams_has_its_share_under_either_fair_policy() {
     for policy in ["up", "pup"] {

@@ -175,7 +175,7 @@ fn what_passes_on_opencl_while_its_program_is_suspended_runs_and_what_follows_wa
     assert_eq!(program.finish(), ["ok"]);
 }
 
-/// Nobody bounds or holds it, but that it wants the device and when it is done is known.
+/// It is neither budgeted nor held, but that it wants the device and when it is done is known.
 #[test]
 fn an_opencl_program_of_which_all_passes_is_seen_to_work_and_to_be_idle() {
     let place = Place::new();

@@ -172,7 +172,7 @@ fn a_domain_that_a_hip_library_sets_is_its_own() {
         assert_eq!(lines[7], "vendor_domain 2");
         assert_eq!(stats["domains"], json!({"system": 5, "application": 10 + COPIES}), "{stats}");
     }
-    // What is pushed holds for all of the thread, whoever launches.
+    // What is pushed holds for all of the thread, whatever launches.
     let (_, stats) = chain_of(&gpu, &["push=1", "vendor=5", "own=2", "push=0", "own=3", "vendor=4", "pop", "pop"]);
     assert_eq!(stats["domains"], json!({"system": 7, "application": 7 + COPIES}), "{stats}");
 }

@@ -102,7 +102,7 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     assert!((18.0..22.0).contains(&promised), "{promised}");
 }
 
-/// Nobody follows what a program is given while it is alone, and once it waits for that it launches nothing. It was taken for
+/// What a program is given while it is alone is not followed, and once it waits for that it launches nothing. It was taken for
 /// idle then, and as the rival never is, it stayed so for ever: but what is interrupted does not end.
 #[test]
 fn who_waits_for_what_was_given_alone_has_its_part_too() {

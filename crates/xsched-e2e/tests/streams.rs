@@ -1,4 +1,4 @@
-//! Queues of different priority in one process: they wait for each other and nobody for ever.
+//! Queues of different priority in one process: they wait for each other, and not for ever.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn streams_that_wait_for_each_other_finish_under_every_policy_inside_the_process
 }
 
 /// Kernels too short to be followed each by itself, on streams that take turns: a group gives the device back as soon as
-/// its kernels are done, although nobody waits for the last of them. That is counted, lest the machine's own speed matter;
+/// its kernels are done, although no thread waits for the last of them. That is counted, lest the machine's own speed matter;
 /// turns are too long to end by themselves.
 #[test]
 fn streams_that_wait_for_each_other_finish_soon_under_a_fair_share() {

@@ -310,7 +310,7 @@ impl Api {
 
     fn register(&self, segment: usize) -> Option<CUdeviceptr> {
         let at = segment as *mut c_void;
-        // Registering during somebody's global-mode capture would invalidate it.
+        // Registering during a global-mode capture would invalidate it.
         let mut mode = CAPTURE_RELAXED;
         let mut base = 0;
         // SAFETY: the whole segment, mapped until the process ends; pointers to locals.
@@ -356,7 +356,7 @@ impl Driver for Api {
         let mut flags = 0;
         // Where it is not known, it may be one.
         handle.which != StreamKind::Own
-            // SAFETY: a stream that nobody can destroy meanwhile; pointer to a local.
+            // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
             || unsafe { (self.stream_flags)(handle.stream, &mut flags) } != SUCCESS
             || flags & STREAM_NON_BLOCKING == 0
     }

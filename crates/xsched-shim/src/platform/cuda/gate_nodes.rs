@@ -109,7 +109,7 @@ impl Functions {
     pub(super) fn of(address: usize) -> Result<&'static Functions, Refusal> {
         static FOUND: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
         if FOUND.load(Acquire).is_null() {
-            // Nobody waits for whoever asks the loader; two may ask.
+            // No thread waits for another's question to the loader; two may ask.
             let found = Functions::load(address).ok_or("the driver is older than CUDA 12.0")?;
             FOUND.store(Box::into_raw(Box::new(found)), Release);
         }
@@ -212,7 +212,7 @@ impl GraphClone {
 
 impl Drop for GraphClone {
     fn drop(&mut self) {
-        // SAFETY: made by us, and used by nobody else.
+        // SAFETY: made by us, and not used elsewhere.
         unsafe { (self.functions.destroy)(self.graph()) };
     }
 }

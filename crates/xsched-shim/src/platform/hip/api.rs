@@ -220,7 +220,7 @@ impl Api {
         rc == SUCCESS
     }
 
-    /// The calling thread's device. Where there is but one, nobody need be asked.
+    /// The calling thread's device. Where there is but one, no call is made.
     #[inline(always)]
     pub(super) fn device(&self) -> Option<c_int> {
         if self.devices.load(Relaxed) == 1 { Some(0) } else { self.asked_device() }
@@ -309,7 +309,7 @@ impl Api {
         };
         let at = segment as *mut c_void;
         let mut base = std::ptr::null_mut();
-        // Registering during somebody's global-mode capture would invalidate it.
+        // Registering during a global-mode capture would invalidate it.
         let mut mode = CAPTURE_RELAXED;
         let mut exchange = || {
             let Some(exchange) = self.exchange_capture_mode else { return false };
@@ -369,7 +369,7 @@ impl Driver for Api {
         let mut flags = 0;
         // Where it is not known, it may be one.
         let asks = |ask: unsafe extern "C" fn(hipStream_t, *mut c_uint) -> hipError_t| {
-            // SAFETY: a stream that nobody can destroy meanwhile; pointer to a local.
+            // SAFETY: a stream that cannot be destroyed meanwhile; pointer to a local.
             self.quietly(|| unsafe { ask(handle.stream, &mut flags) })
         };
         handle.which != StreamKind::Own || !self.stream_flags.is_some_and(asks) || flags & STREAM_NON_BLOCKING == 0

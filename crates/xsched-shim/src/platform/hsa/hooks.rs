@@ -144,7 +144,7 @@ fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     });
 }
 
-/// They cannot be suspended any more: nobody shall think that they are.
+/// They cannot be suspended any more: they must not count as such.
 pub(super) fn forget_queues() {
     let Some(rt) = process::running() else { return };
     let keys: Vec<usize> = rt.queues().filter(|q| filled_by_program(rt, q)).map(XQueue::key).collect();

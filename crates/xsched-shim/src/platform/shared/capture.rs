@@ -16,7 +16,7 @@ pub(crate) struct Captures {
     active: AtomicUsize,
     /// Streams on which a capture began and has not ended.
     origins: Lock<Vec<usize>>,
-    /// An attempt to end one failed, and nobody has asked since whether it goes on.
+    /// An attempt to end one failed, and it was not asked since whether it goes on.
     doubt: AtomicBool,
 }
 

@@ -3,7 +3,7 @@
 //! another thread gives meanwhile, without knowing of the command, might as well have come before it.)
 //!
 //! The program knows nothing of such a fence, and other threads go on meanwhile. So there is none
-//! - on a stream that somebody destroys, or whose context somebody ends;
+//! - on a stream that is being destroyed, or whose context is being ended;
 //! - while something is captured, which it would become part of, or invalidate;
 //! - where it could make commands wait that would not without it: what enters the default stream waits for all that
 //!   blocking streams were given before, and they for it ("Stream synchronization behavior" in NVIDIA's reference).
@@ -27,14 +27,14 @@ use crate::process;
 
 /// Contexts that are being ended. Held while a fence is placed.
 static ENDING: Lock<usize> = Lock::new();
-/// Who holds it; 0 = nobody. A library may call itself, or one that is hooked too.
+/// The thread that holds it; 0 = none. A library may call itself, or one that is hooked too.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 /// The process has given something to a default stream.
 static DEFAULT: AtomicBool = AtomicBool::new(false);
 /// It has made a stream that the default stream waits for, or used one.
 static BLOCKING: AtomicBool = AtomicBool::new(false);
 
-/// In a forked child nobody places fences, and nothing was given to any stream.
+/// In a forked child no thread places fences, and nothing was given to any stream.
 pub(crate) fn forget_all() {
     ENDING.forget();
     HOLDER.store(0, Relaxed);
@@ -58,7 +58,7 @@ pub(crate) fn note(which: StreamKind) {
 #[cold]
 #[inline(never)]
 fn note_first(kind: &AtomicBool) {
-    // Whoever finds it noted may go on at once, so not before the fence under way is placed.
+    // A thread that finds it noted may go on at once, so not before the fence under way is placed.
     alone(|| kind.store(true, Release));
 }
 

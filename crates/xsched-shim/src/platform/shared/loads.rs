@@ -1,7 +1,7 @@
 //! Which functions and graphs were used before, and how: a driver loads the code of what it has not met when it first does, and
 //! does more of that for a launch than for a question.
 //!
-//! Only those used beside other programs are noted, so that nobody pays for this alone. What is wrongly taken for new waits
+//! Only those used beside other programs are noted, so that a program alone does not pay for this. What is wrongly taken for new waits
 //! once for its program's turn.
 
 use std::ffi::c_void;

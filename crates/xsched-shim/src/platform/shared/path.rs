@@ -130,7 +130,7 @@ pub(crate) fn enqueue<D: Driver>(
 }
 
 /// Takes something into the driver that orders commands: an event, a host function, a wait. It is not held: what must
-/// stay behind it does. But somebody may wait for it to be reached, so what came before it gets a fence first.
+/// stay behind it does. But a thread may wait for it to be reached, so what came before it gets a fence first.
 #[inline(always)]
 pub(crate) fn order<D: Driver>(
     real: *mut c_void,

@@ -60,7 +60,7 @@ static REFUSED: AtomicI32 = AtomicI32::new(0);
 static CANNOT_SAVE: AtomicBool = AtomicBool::new(false);
 /// The program ends: everything goes on and nothing is suspended any more.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// The program's priority as whoever decides last said, plus [`PRIORITY`]; 0 = nobody did.
+/// The program's priority as the daemon or the local gatekeeper said last, plus [`PRIORITY`]; 0 = not yet.
 static TOLD: AtomicI32 = AtomicI32::new(0);
 const PRIORITY: i32 = 1000;
 
@@ -222,7 +222,7 @@ impl Device {
         if fd < 0 {
             return None;
         }
-        // SAFETY: opened just now, owned by nobody else.
+        // SAFETY: opened just now, not owned elsewhere.
         let fresh = Device::new(fd);
         // SAFETY: as above; the clone stays.
         unsafe { libc::close(fd) };
@@ -304,7 +304,7 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         let class = class_for(rt, if told != 0 { told - PRIORITY } else { rt.own_priority() });
         let mut state = state();
         if state.queues.class() != class {
-            // Those made before whoever decides was heard of.
+            // Those made before the first word of the daemon.
             let State { queues, device } = &mut *state;
             let _ = queues.set_class(class, &mut |request| carry(device.as_mut(), request));
         }

@@ -13,7 +13,7 @@ fn sysfs() -> PathBuf {
 
 /// The kernel's numbers of a device; none if it does not drive it.
 pub(super) fn gpus_of(device: &str) -> Vec<u32> {
-    // Not worth a wait; and in a forked child nobody might be left to end it.
+    // Not worth a wait; and in a forked child no thread might be left to end it.
     let mut found = FOUND.try_lock().ok();
     if let Some((_, gpus)) = found.iter().flat_map(|f| f.iter()).find(|(key, _)| key == device) {
         return gpus.clone();
