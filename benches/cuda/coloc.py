@@ -12,7 +12,8 @@ Latency-critical roles serve requests at a fixed rate, best-effort roles run fla
   xsched-spatial   xsched run --share spatial
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
-(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up).
+(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), or another build in
+turns with this one (bin:DIR).
 
 All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
 measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a window of

@@ -58,15 +58,17 @@ def mps_control():
 
 class Variant:
     """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@budget_us=300` (daemon's
-    configuration), `policy:up`."""
+    configuration), `policy:up`, `bin:DIR` (another build)."""
 
     def __init__(self, text=""):
-        self.options, self.env, self.config, self.policy = [], {}, [], "hpf"
+        self.options, self.env, self.config, self.policy, self.bin = [], {}, [], "hpf", None
         for word in shlex.split(text):
             if word.startswith("@"):
                 self.config.append(word[1:].replace("=", " = ", 1))
             elif word.startswith("policy:"):
                 self.policy = word[len("policy:") :]
+            elif word.startswith("bin:"):
+                self.bin = Path(word[len("bin:") :]).resolve()
             elif "=" in word and not word.startswith("-") and not self.options:
                 name, value = word.split("=", 1)
                 self.env[name] = value
@@ -134,19 +136,24 @@ class Site:
         (self.work / "no-mps").mkdir(parents=True, exist_ok=True)
         self.alone_env = dict(self.env, CUDA_MPS_PIPE_DIRECTORY=str(self.work / "no-mps"))
 
+    def command_of(self, variant):
+        """The xsched of a variant's build."""
+        return variant.bin / "xsched" if variant.bin else self.xsched
+
     def daemon(self, system):
         """The private daemon of a system, started at first use. Each has its own, so that idle programs of one are no
         rivals to those of another."""
         if system not in self.daemons:
-            if not self.xsched.exists():
-                raise Trouble(f"{self.xsched} is missing: cargo build --release, or give --bin")
             variant, folder = self.variants[system], self.work / f"d{len(self.daemons)}"
+            xsched = self.command_of(variant)
+            if not xsched.exists():
+                raise Trouble(f"{xsched} is missing: cargo build --release, or give --bin")
             folder.mkdir()
             options = []
             if variant.config:
                 (folder / "config.toml").write_text("\n".join(variant.config) + "\n")
                 options = ["--config", folder / "config.toml"]
-            self.daemons[system] = Daemon(self.xsched, folder, variant.policy, *options)
+            self.daemons[system] = Daemon(xsched, folder, variant.policy, *options)
         return self.daemons[system]
 
     def mps_dirs(self):
@@ -175,7 +182,7 @@ class Site:
         daemon = self.daemon(system)
         priority = CLASSES.get(kind, kind)
         words = [
-            self.xsched,
+            self.command_of(variant),
             "run",
             "--require",
             "--socket",

@@ -137,7 +137,8 @@ class Systems(unittest.TestCase):
     def test_a_variant_is_read_from_words(self):
         variant = systems.Variant("XSCHED_LOG=debug @budget_us=300 policy:up --level 1 --threshold=4")
         self.assertEqual(variant.env, {"XSCHED_LOG": "debug"})
-        self.assertEqual((variant.config, variant.policy), (["budget_us = 300"], "up"))
+        self.assertEqual((variant.config, variant.policy, variant.bin), (["budget_us = 300"], "up", None))
+        self.assertEqual(systems.Variant("bin:/opt/before").bin, Path("/opt/before"))
         self.assertEqual(variant.options, ["--level", "1", "--threshold=4"])
 
     def test_native_programs_find_no_mps_and_nothing_of_ours(self):
