@@ -1,7 +1,7 @@
 //! Where a launch comes from: asked of the preload library for each launch, once something needs to know it.
 //!
 //! Off by default, and then it costs nothing: what a launch looks at anyway, its gate word, says so
-//! ([`xsched_proto::segment::gate::INSPECT`]).
+//! ([`xsched_proto::gate::Gate::INSPECT`]).
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_policy::{Event, GroupId, registry};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::Class;
-use xsched_proto::segment::{gate, state};
+use xsched_proto::segment::state;
 use xsched_proto::wire::{
     ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueDomain,
     QueueInfo, Request, Target, Unscheduled,
@@ -291,7 +291,7 @@ impl Server {
         let words = &group.words;
         let state = if status.held {
             GroupState::Suspended
-        } else if words.gate.load(Relaxed) & gate::DETACHED != 0 {
+        } else if words.gate.peek().is_detached() {
             GroupState::Detached
         } else if words.state.load(Relaxed) == state::IDLE {
             GroupState::Idle
@@ -301,7 +301,7 @@ impl Server {
             GroupState::Ready
         };
         let queues = client.queues.iter().filter(|(_, q)| q.group == group.slot);
-        let inspected = words.gate.load(Relaxed) & gate::INSPECT != 0;
+        let inspected = words.gate.peek().is_inspected();
         let system_launches = inspected.then(|| {
             let living = queues.clone().map(|(slot, _)| client.segment.queue_system_launches(*slot));
             living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)
