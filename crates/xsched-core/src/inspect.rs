@@ -7,7 +7,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use xsched_proto::segment::{Counter, GroupSlot};
 
-use crate::runtime::Runtime;
 use crate::thread::{self, Thread};
 
 /// Whose work a launch is.
@@ -51,12 +50,9 @@ pub fn install(inspector: &'static Inspector) {
     INSPECTOR.store(core::ptr::from_ref(inspector).cast_mut(), Release);
 }
 
-/// Begins to look at launches, those on the queues of `rt` included.
-pub fn start(rt: Option<&Runtime>) {
+/// Begins to look at launches. Those of a runtime that is there already only after [`crate::Runtime::inspect_launches`].
+pub fn start() {
     ON.store(true, SeqCst);
-    if let Some(rt) = rt {
-        rt.inspect_launches();
-    }
 }
 
 /// Whether launches are looked at.

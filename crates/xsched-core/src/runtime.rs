@@ -641,6 +641,11 @@ impl Runtime {
         Some((key.device.clone(), self.platforms[usize::from(key.platform)]))
     }
 
+    /// Expected device time of a kind of command (see [`crate::Work::key`]) in ns, if it was ever measured.
+    pub fn expected_ns(&self, key: u64) -> Option<u64> {
+        self.estimates.get(key)
+    }
+
     /// The preemption level that this program insists on.
     pub fn forced_level(&self) -> Option<u8> {
         self.forced_level

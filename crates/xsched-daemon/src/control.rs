@@ -12,22 +12,11 @@ use xsched_proto::wire::{
 };
 
 use crate::Error;
-use crate::client::{Client, check_hint};
-use crate::scheduler;
+use crate::client::{Client, Question, check_hint};
+use crate::host;
 use crate::server::{Role, Server};
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
-
-/// A question passed on to a client.
-pub(crate) struct Question {
-    token: u64,
-    /// Connection of the command that asked.
-    pub(crate) asker: u64,
-    /// Connection of the client that was asked.
-    asked: u64,
-    pid: u32,
-    pub(crate) until_ns: u64,
-}
 
 /// What a hint changes.
 #[derive(Clone, Copy)]
@@ -66,7 +55,7 @@ impl Server {
             Request::PolicyList => self.policies(id),
             Request::PolicySet { name } => {
                 self.operators_only(uid, "change the policy")?;
-                let asks = registry::find(&name).is_ok_and(|entry| entry.name == scheduler::POLICY);
+                let asks = registry::find(&name).is_ok_and(|entry| entry.name == host::POLICY);
                 if asks && self.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
