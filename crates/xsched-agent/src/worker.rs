@@ -14,7 +14,7 @@ use xsched_flow::tuning::{
 };
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::segment::gate;
+use xsched_proto::gate::Gate;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
@@ -225,7 +225,7 @@ impl Worker {
             Master::Unscheduled => {
                 self.rt.take_outbox();
                 for group in self.rt.groups() {
-                    if self.rt.segment().groups[usize::from(group.index())].gate.load(Acquire) & gate::DETACHED == 0 {
+                    if !self.rt.segment().groups[usize::from(group.index())].gate.load().is_detached() {
                         group.set_registration(self.rt, Registration::Detached);
                     }
                 }
@@ -469,8 +469,8 @@ impl Worker {
                 continue;
             }
             let index = usize::from(group.index());
-            let word = rt.segment().groups[index].gate.load(Acquire);
-            if word & (gate::MUST_ANNOUNCE | gate::DETACHED) != 0 {
+            let gate = rt.segment().groups[index].gate.load();
+            if gate.has(Gate::MUST_ANNOUNCE | Gate::DETACHED) {
                 continue;
             }
             let held_inside = group.is_held_inside(rt);
@@ -490,7 +490,7 @@ impl Worker {
             }
             // Without rivals, or where the device tells of fenced commands only and perhaps of none: a group that launched
             // nothing for a while is idle.
-            if word & gate::CONTENDED == 0 || group.is_polled(rt) {
+            if !gate.is_contended() || group.is_polled(rt) {
                 any_coarse = true;
                 if coarse {
                     let launches = Some(group.launches(rt));
@@ -500,7 +500,7 @@ impl Worker {
                     }
                 }
             }
-            if word & gate::CONTENDED == 0 {
+            if !gate.is_contended() {
                 continue;
             }
             any_coarse = true;

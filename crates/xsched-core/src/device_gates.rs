@@ -15,7 +15,6 @@ use core::sync::atomic::Ordering::*;
 
 use xsched_flow::journal::Record;
 use xsched_flow::watchdog::{Bypass, bypasses, epoch, releases};
-use xsched_proto::segment::gate;
 
 use crate::group::Group;
 use crate::queue::XQueue;
@@ -33,17 +32,17 @@ impl Group {
 
     /// Whether gates inside recorded commands hold them now, if there are such commands.
     pub fn is_held_inside(&self, rt: &Runtime) -> bool {
-        self.holds_inside.load(Acquire) && self.slot(rt).gate.load(Acquire) & gate::DEVICE_OPEN_MASK == 0
+        self.holds_inside.load(Acquire) && !self.slot(rt).gate.load().is_open_on_device()
     }
 
     /// Opens the gates that this group's commands have on the device, whatever it may do, or lets them follow its turns. The
     /// agent looks too: something may be held by them already when what they are for ends.
     pub fn set_device_gates(&self, rt: &Runtime) {
         let slot = self.slot(rt);
-        let mut word = slot.gate.load(SeqCst);
+        let mut gate = slot.gate.load_in_order();
         loop {
             let ask = Bypass {
-                word,
+                word: gate.bits(),
                 gates_inside: self.holds_inside.load(Acquire),
                 fits_inside: rt.has_one_group() && slot.level.load(Relaxed) >= 2,
                 released: self.released_epoch.load(Acquire) == epoch(slot.grants.load(Acquire)),
@@ -52,13 +51,12 @@ impl Group {
             };
             let bypassed = bypasses(&ask);
             journal::record(|| Record::Bypasses(ask, bypassed));
-            if bypassed == (word & gate::DEVICE_GATES_BYPASSED != 0) {
+            if bypassed == gate.is_bypassed() {
                 return;
             }
             // Looked at again when that is done: another thread may have begun to load meanwhile, and found them open.
-            word = match slot.gate.compare_exchange(word, word ^ gate::DEVICE_GATES_BYPASSED, SeqCst, SeqCst) {
-                Ok(before) => before ^ gate::DEVICE_GATES_BYPASSED,
-                Err(now) => now,
+            gate = match slot.gate.bypass(gate, bypassed) {
+                Ok(now) | Err(now) => now,
             };
         }
     }

@@ -8,7 +8,6 @@ use xsched_flow::tuning::{ESTIMATE_PROBES, ESTIMATES};
 use xsched_proto::segment::GroupSlot;
 
 use crate::journal;
-use crate::runtime::Runtime;
 
 /// Lock-free: two threads that learn of the same kind at once may lose a sample. A full table forgets nothing and learns nothing
 /// new: the default then stands in.
@@ -89,13 +88,6 @@ impl Estimates {
                 });
             }
         }
-    }
-}
-
-impl Runtime {
-    /// Expected device time of a kind of command (see [`crate::Work::key`]) in ns, if it was ever measured.
-    pub fn expected_ns(&self, key: u64) -> Option<u64> {
-        self.estimates.get(key)
     }
 }
 

@@ -3,34 +3,20 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use xsched_proto::class::SHORT_US;
-use xsched_proto::segment::{GroupSlot, gate, length, state};
+use xsched_proto::gate::Gate;
+use xsched_proto::memory::Hardware;
+use xsched_proto::segment::{GroupSlot, length, state};
 
 use xsched_flow::activity::{Activity, Step, View, next_grace_ns};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FIRST_GRACE_NS, GATE_LOOK_NS, LENGTHS_NS, LONG_PARTS};
 
+use crate::protocol::idle::Readiness;
+use crate::protocol::park::{self, Left, Progress};
+use crate::protocol::registration::{Answered, Holding, Registration, wait_registered};
 use crate::runtime::Runtime;
 use crate::thread;
 use crate::{journal, now_ns};
-
-/// Where a group stands with the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Registration {
-    /// The daemon has been asked.
-    Pending = 0,
-    /// The daemon holds its gate.
-    Attached = 1,
-    /// There is no daemon; the gate stands open.
-    Detached = 2,
-}
-
-/// Why a thread left the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    Open,
-    Signal,
-}
 
 /// All XQueues of a process on a device that have the same priority. Suspended together, so that a queue can never
 /// be held by another queue that is not.
@@ -44,9 +30,8 @@ pub struct Group {
     pub(crate) waiting: AtomicU32,
     /// Threads inside a call that waits for the device.
     pub(crate) syncing: AtomicU32,
-    /// Counts completions, a futex for threads that wait for the budget.
-    pub(crate) progress: AtomicU32,
-    pub(crate) progress_waiters: AtomicU32,
+    /// For threads that wait for the budget.
+    pub(crate) progress: Progress<Hardware>,
     /// How often in a row the bound had to let commands through, and how many more it lets through without a wait.
     pub(crate) overrides_in_a_row: AtomicU32,
     pub(crate) override_credit: AtomicU32,
@@ -80,8 +65,7 @@ impl Group {
             attach_deadline: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             syncing: AtomicU32::new(0),
-            progress: AtomicU32::new(0),
-            progress_waiters: AtomicU32::new(0),
+            progress: Progress::new(),
             overrides_in_a_row: AtomicU32::new(0),
             override_credit: AtomicU32::new(0),
             grace_since: AtomicU64::new(0),
@@ -107,6 +91,16 @@ impl Group {
         &rt.segment.groups[usize::from(self.index)]
     }
 
+    /// Its words that say whether it wants the device.
+    pub(crate) fn readiness<'a>(&'a self, rt: &'a Runtime) -> Readiness<'a, Hardware> {
+        let slot = self.slot(rt);
+        Readiness { gate: &slot.gate, state: &slot.state, waiting: &self.waiting }
+    }
+
+    fn holding<'a>(&'a self, rt: &'a Runtime) -> Holding<'a, Hardware> {
+        Holding { readiness: self.readiness(rt), registration: &self.registration }
+    }
+
     /// Launches of its queues.
     pub fn launches(&self, rt: &Runtime) -> u64 {
         rt.launches_of(self)
@@ -122,20 +116,17 @@ impl Group {
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
     /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
-        let slot = self.slot(rt);
-        if slot.gate.fetch_and(!gate::MUST_ANNOUNCE, AcqRel) & gate::MUST_ANNOUNCE == 0 {
-            return;
+        let ready = || self.slot(rt).ready_at_ns.store(now_ns(), Relaxed);
+        if self.readiness(rt).announce(ready) {
+            rt.notify_daemon();
+            rt.poke_due.store(true, Release);
         }
-        slot.ready_at_ns.store(now_ns(), Relaxed);
-        slot.state.store(state::READY, Release);
-        rt.notify_daemon();
-        rt.poke_due.store(true, Release);
     }
 
     /// Tells the daemon that a group which it takes for idle for want of progress has launched something.
     #[cold]
     pub(crate) fn go_on(&self, rt: &Runtime) {
-        if self.slot(rt).gate.fetch_and(!gate::STALLED, AcqRel) & gate::STALLED != 0 {
+        if self.slot(rt).gate.go_on() {
             rt.notify_daemon();
         }
     }
@@ -167,9 +158,9 @@ impl Group {
     /// The same, rivals or not.
     pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
         // The gate first: behind a closed one nothing new is given while the queues are looked at.
-        let word = self.slot(rt).gate.load(Acquire);
-        let complete = word & gate::MUST_ANNOUNCE != 0 || rt.is_quiet(self);
-        let view = self.view(rt, word, complete, now_ns());
+        let gate = self.slot(rt).gate.load();
+        let complete = gate.must_announce() || rt.is_quiet(self);
+        let view = self.view(rt, gate, complete, now_ns());
         journal::record(|| Record::activity(view));
         match Activity::of(&view).step() {
             Step::Nothing => {}
@@ -183,9 +174,9 @@ impl Group {
     }
 
     /// What [`Activity`] goes by; `complete` = all of its commands are known to be.
-    fn view(&self, rt: &Runtime, word: u32, complete: bool, now_ns: u64) -> View {
+    fn view(&self, rt: &Runtime, gate: Gate, complete: bool, now_ns: u64) -> View {
         View {
-            word,
+            word: gate.bits(),
             told: self.slot(rt).state.load(Acquire),
             complete,
             waiters: self.waiting.load(Acquire),
@@ -198,8 +189,8 @@ impl Group {
 
     /// The same without a look at its queues: while the grace time runs they are complete.
     fn known(&self, rt: &Runtime, now: u64) -> View {
-        let word = self.slot(rt).gate.load(Acquire);
-        self.view(rt, word, self.grace_since.load(Relaxed) != 0, now)
+        let gate = self.slot(rt).gate.load();
+        self.view(rt, gate, self.grace_since.load(Relaxed) != 0, now)
     }
 
     /// Where the group stands as far as is known without a look at its queues.
@@ -210,7 +201,7 @@ impl Group {
     }
 
     fn report_drained(&self, rt: &Runtime) {
-        if self.slot(rt).state.swap(state::DRAINED, AcqRel) != state::DRAINED {
+        if self.readiness(rt).drained() {
             rt.notify_daemon();
         }
     }
@@ -218,7 +209,7 @@ impl Group {
     /// Whether another group shares the device, according to a daemon that is present: the word of one that is gone does not
     /// count.
     pub fn is_contended(&self, rt: &Runtime) -> bool {
-        xsched_flow::activity::is_contended(self.slot(rt).gate.load(Acquire))
+        xsched_flow::activity::is_contended(self.slot(rt).gate.load().bits())
     }
 
     /// Time left until it is to be decided whether the group is idle, in ns; `None` if its grace time does not run, or the daemon
@@ -230,7 +221,6 @@ impl Group {
     /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
     /// Returns the number of launches after which it is idle.
     pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
-        let slot = self.slot(rt);
         let before = rt.launches_of(self);
         let busy = || match exact {
             true => !rt.is_quiet(self),
@@ -240,22 +230,14 @@ impl Group {
             self.grace_since.store(0, Relaxed);
             return None;
         }
-        slot.gate.fetch_or(gate::MUST_ANNOUNCE, AcqRel);
-        // A launch counts itself before it looks at the gate. After this barrier either its count is visible here,
-        // or it sees MUST_ANNOUNCE and announces itself.
-        rt.barrier();
-        if rt.launches_of(self) != before || (exact && !rt.is_quiet(self)) || self.waiting.load(Acquire) > 0 {
-            slot.gate.fetch_and(!gate::MUST_ANNOUNCE, AcqRel);
+        let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
+        let idle = self.readiness(rt).call_idle(came);
+        if !idle {
             self.grace_since.store(0, Relaxed);
             return None;
         }
         // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
-        slot.state.store(state::IDLE, Release);
         rt.idles.fetch_add(exact.into(), Relaxed);
-        // The launch that saw MUST_ANNOUNCE may have announced READY just before this store: put it back.
-        if slot.gate.load(Acquire) & gate::MUST_ANNOUNCE == 0 {
-            slot.state.store(state::READY, Release);
-        }
         rt.notify_daemon();
         Some(before)
     }
@@ -278,7 +260,7 @@ impl Group {
     /// Waits at the closed gate, as long as the queue it concerns `stays` in this group.
     pub(crate) fn wait_open(&self, rt: &Runtime, flush: impl FnOnce(), stays: impl Fn() -> bool) -> Left {
         let slot = self.slot(rt);
-        if slot.gate.load(Acquire) & gate::OPEN_MASK != 0 {
+        if slot.gate.load().is_open() {
             return Left::Open;
         }
         rt.poke_if_due();
@@ -294,31 +276,18 @@ impl Group {
             self.waits_since.store(began, Relaxed);
             rt.poke_agent();
         }
-        let left = loop {
-            let word = slot.gate.load(Acquire);
-            if word & gate::OPEN_MASK != 0 || !stays() {
-                break Left::Open;
-            }
+        let left = park::at_gate(&slot.gate, GATE_LOOK_NS, || {
             if rt.daemon_is_silent(now_ns(), began) {
                 rt.detach();
-                continue;
             }
-            let timeout = rustix::time::Timespec {
-                tv_sec: (GATE_LOOK_NS / 1_000_000_000) as _,
-                tv_nsec: (GATE_LOOK_NS % 1_000_000_000) as _,
-            };
-            use rustix::thread::futex;
-            match futex::wait(&slot.gate, futex::Flags::empty(), word, Some(&timeout)) {
-                // A handler ran on this thread: let the interpreter above us see it.
-                Err(rustix::io::Errno::INTR) => {
-                    slot.signal_overrides.fetch_add(1, Relaxed);
-                    break Left::Signal;
-                }
-                _ => continue,
-            }
-        };
+            !stays()
+        });
+        if left == Left::Signal {
+            // A handler ran on this thread: let the interpreter above us see it.
+            slot.signal_overrides.fetch_add(1, Relaxed);
+        }
         thread::stop_waiting(rt);
-        let _ = slot.state.compare_exchange(state::DRAINED, state::READY, AcqRel, Relaxed);
+        self.readiness(rt).undrained();
         let waited_ns = now_ns() - began;
         slot.wait_ns.fetch_add(waited_ns, Relaxed);
         rt.at_gate_ns.fetch_add(waited_ns, Relaxed);
@@ -327,31 +296,15 @@ impl Group {
 
     /// Waits for the daemon's answer to the registration until `deadline_ns`.
     pub(crate) fn wait_registered(&self, deadline_ns: u64) -> Registration {
-        loop {
-            match self.registration.load(Acquire) {
-                1 => return Registration::Attached,
-                2 => return Registration::Detached,
-                _ => {}
-            }
-            let left = deadline_ns.saturating_sub(now_ns());
-            if left == 0 {
-                return Registration::Pending;
-            }
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: left.min(999_999_999) as _ };
-            use rustix::thread::futex;
-            if let Err(rustix::io::Errno::INTR) =
-                futex::wait(&self.registration, futex::Flags::PRIVATE, 0, Some(&timeout))
-            {
-                return Registration::Pending;
-            }
-        }
+        wait_registered::<Hardware>(&self.registration, || deadline_ns.saturating_sub(now_ns()))
     }
 
     /// The last queue moved away. What it left behind gates on the device would wait for a gate that is never opened
     /// again: it stands open from now on, and the group is idle.
     pub(crate) fn abandon(&self, rt: &Runtime) {
         let slot = self.slot(rt);
-        slot.gate.fetch_or(gate::DETACHED | gate::MUST_ANNOUNCE, AcqRel);
+        slot.gate.call_idle();
+        slot.gate.detach();
         slot.state.store(state::IDLE, Release);
         self.grace_since.store(0, Relaxed);
         rt.notify_daemon();
@@ -360,43 +313,23 @@ impl Group {
     /// The counterpart of [`Group::abandon`]: a queue is about to move here.
     pub(crate) fn expect(&self, rt: &Runtime) {
         if self.registration.load(Acquire) == Registration::Attached as u32 {
-            self.slot(rt).gate.fetch_and(!gate::DETACHED, AcqRel);
+            self.slot(rt).gate.let_hold();
         }
     }
 
     /// Agent: the daemon answered, or there is none.
     pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
-        let slot = self.slot(rt);
         match registration {
             Registration::Attached => {
-                // Told as idle to the new daemon; the next launch announces itself.
-                slot.state.store(state::IDLE, Release);
-                slot.gate.fetch_or(gate::MUST_ANNOUNCE, AcqRel);
-                slot.gate.fetch_and(!gate::DETACHED, AcqRel);
                 rt.registered.store(true, Release);
+                let answered = self.holding(rt).attach(|| !rt.is_quiet(self), || rt.is_detached());
                 // A thread may have launched meanwhile, and the group be busy: look soon.
                 self.grace_since.store(0, Relaxed);
+                if answered == Answered::Busy {
+                    self.announce(rt);
+                }
             }
-            Registration::Detached | Registration::Pending => {
-                slot.gate.fetch_or(gate::DETACHED, AcqRel);
-                wake_all(&slot.gate);
-            }
-        }
-        self.registration.store(registration as u32, Release);
-        wake_all_private(&self.registration);
-        if registration == Registration::Attached && !rt.is_quiet(self) {
-            self.announce(rt);
+            Registration::Detached | Registration::Pending => self.holding(rt).detach(),
         }
     }
-}
-
-/// Wakes every thread of this and other processes that waits on a word of the segment.
-pub fn wake_all(word: &AtomicU32) {
-    use rustix::thread::futex;
-    let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
-}
-
-pub(crate) fn wake_all_private(word: &AtomicU32) {
-    use rustix::thread::futex;
-    let _ = futex::wake(word, futex::Flags::PRIVATE, u32::MAX >> 1);
 }

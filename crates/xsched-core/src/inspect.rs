@@ -1,13 +1,12 @@
 //! Where a launch comes from: asked of the preload library for each launch, once something needs to know it.
 //!
 //! Off by default, and then it costs nothing: what a launch looks at anyway, its gate word, says so
-//! ([`xsched_proto::segment::gate::INSPECT`]).
+//! ([`xsched_proto::gate::Gate::INSPECT`]).
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use xsched_proto::segment::{Counter, GroupSlot};
 
-use crate::runtime::Runtime;
 use crate::thread::{self, Thread};
 
 /// Whose work a launch is.
@@ -51,12 +50,9 @@ pub fn install(inspector: &'static Inspector) {
     INSPECTOR.store(core::ptr::from_ref(inspector).cast_mut(), Release);
 }
 
-/// Begins to look at launches, those on the queues of `rt` included.
-pub fn start(rt: Option<&Runtime>) {
+/// Begins to look at launches. Those of a runtime that is there already only after [`crate::Runtime::inspect_launches`].
+pub fn start() {
     ON.store(true, SeqCst);
-    if let Some(rt) = rt {
-        rt.inspect_launches();
-    }
 }
 
 /// Whether launches are looked at.

@@ -19,6 +19,7 @@ mod group;
 mod inherit;
 pub mod inspect;
 pub mod journal;
+mod protocol;
 mod queue;
 mod runtime;
 pub mod thread;
@@ -26,8 +27,9 @@ mod timeline;
 
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
-pub use group::{Group, Registration, wake_all};
+pub use group::Group;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
+pub use protocol::registration::Registration;
 pub use queue::{Admission, CompletionFence, Waiting, Work, XQueue};
 pub use runtime::{QueueSpec, Runtime, Unscheduled, require_registration};
 

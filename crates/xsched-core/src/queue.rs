@@ -8,9 +8,9 @@ use xsched_flow::estimate::Fence;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::{Evidence, Point, Presumed, presumes};
 use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
-use xsched_proto::segment::{QueueSlot, gate};
+use xsched_proto::segment::QueueSlot;
 
-use crate::group::{Group, wake_all_private};
+use crate::group::Group;
 use crate::inherit::Inheritance;
 use crate::runtime::Runtime;
 use crate::timeline::Timeline;
@@ -239,10 +239,7 @@ impl XQueue {
         };
         let group = &rt.groups[usize::from(fence.group)];
         group.slot(rt).completed.fetch_add(commands, Relaxed);
-        group.progress.fetch_add(1, AcqRel);
-        if group.progress_waiters.load(Acquire) != 0 {
-            wake_all_private(&group.progress);
-        }
+        group.progress.advance();
     }
 
     /// Looks at the word the device writes, where completion is reported that way.
@@ -283,7 +280,7 @@ impl XQueue {
 
     /// Whether a gate on the device holds some of its commands now, as far as is known.
     pub fn waits_for_turn(&self, rt: &Runtime) -> bool {
-        self.group(rt).slot(rt).gate.load(Acquire) & gate::DEVICE_OPEN_MASK == 0 && self.is_held_on_device(rt)
+        !self.group(rt).slot(rt).gate.load().is_open_on_device() && self.is_held_on_device(rt)
     }
 
     /// Whether the completion of some of its commands will be told.

@@ -11,14 +11,16 @@ use xsched_flow::timeline::Evidence;
 use xsched_flow::tuning::{ATTACH_NS, FILLED_LOOK_NS, REQUIRED_LOOK_NS};
 use xsched_flow::watchdog::is_silent;
 use xsched_proto::class::queue_priority;
+use xsched_proto::memory::{Hardware, Memory, Sleepers};
 use xsched_proto::segment::{
-    COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, device_place, gate, state,
+    COUNTERS, Counter, CounterSlot, GROUPS, Heartbeat, MAGIC, QUEUES, Segment, device_place, state,
 };
 use xsched_proto::wire::ClientMsg;
 
 use crate::descriptor::Descriptor;
 use crate::estimate::Estimates;
-use crate::group::{Group, Registration, wake_all};
+use crate::group::Group;
+use crate::protocol::registration::Registration;
 use crate::queue::XQueue;
 use crate::{Platform, inspect, journal, now_ns, thread};
 
@@ -226,8 +228,7 @@ impl Runtime {
         let index = tables.groups.len();
         let group = self.groups.get(index)?;
         let slot = group.slot(self);
-        let inspect = if inspect::is_on() { gate::INSPECT } else { 0 };
-        slot.gate.store(gate::DETACHED | gate::MUST_ANNOUNCE | inspect, Relaxed);
+        slot.gate.begin(inspect::is_on());
         slot.system.store(u32::from(key.system), Relaxed);
         slot.inherited_priority.store(i32::MIN, Relaxed);
         slot.state.store(state::IDLE, Relaxed);
@@ -311,8 +312,8 @@ impl Runtime {
             old.abandon(self);
         }
         // A thread that waits at the old gate now belongs to the new one.
-        wake_all(&old.slot(self).gate);
-        if new.slot(self).gate.load(Acquire) & gate::DETACHED == 0 && !queue.is_quiet(self) {
+        old.slot(self).gate.wake();
+        if !new.slot(self).gate.load().is_detached() && !queue.is_quiet(self) {
             new.announce(self);
         }
         self.poke_agent();
@@ -446,8 +447,8 @@ impl Runtime {
         let busy = looks.reduce(|one, other| one | other);
         drop(tables);
         let busy = busy?;
-        let word = group.slot(self).gate.load(Acquire);
-        if word & gate::DETACHED != 0 {
+        let gate = group.slot(self).gate.load();
+        if gate.is_detached() {
             return Some(FILLED_LOOK_NS.1);
         }
         if busy {
@@ -459,7 +460,7 @@ impl Runtime {
                 group.try_idle(self, true);
             }
         }
-        let often = if word & gate::CONTENDED != 0 { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
+        let often = if gate.is_contended() { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
         Some(group.activity(self, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
     }
 
@@ -533,10 +534,6 @@ impl Runtime {
         let result = alive.then(pin);
         drop(tables);
         result
-    }
-
-    pub(crate) fn barrier(&self) {
-        let _ = membarrier(MembarrierCommand::PrivateExpedited);
     }
 
     /// Waits a moment for the daemon's word on a group, if that is still to come.
@@ -644,6 +641,11 @@ impl Runtime {
         Some((key.device.clone(), self.platforms[usize::from(key.platform)]))
     }
 
+    /// Expected device time of a kind of command (see [`crate::Work::key`]) in ns, if it was ever measured.
+    pub fn expected_ns(&self, key: u64) -> Option<u64> {
+        self.estimates.get(key)
+    }
+
     /// The preemption level that this program insists on.
     pub fn forced_level(&self) -> Option<u8> {
         self.forced_level
@@ -662,9 +664,7 @@ impl Runtime {
             if left == 0 {
                 break;
             }
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: left as _ };
-            use rustix::thread::futex;
-            let _ = futex::wait(&self.welcomed, futex::Flags::PRIVATE, 0, Some(&timeout));
+            let _ = Hardware::sleep(&self.welcomed, 0, Sleepers::Own, left);
         }
         self.base_priority.load(Relaxed)
     }
@@ -677,7 +677,7 @@ impl Runtime {
 
     fn welcome(&self) {
         self.welcomed.store(1, Release);
-        crate::group::wake_all_private(&self.welcomed);
+        Hardware::wake(&self.welcomed, Sleepers::Own);
     }
 
     /// Agent: a daemon holds the gates from now on; `heartbeat` is its page (null for a scheduler in this process).
@@ -742,7 +742,7 @@ impl Runtime {
 
     /// Whether some gate of this process is closed.
     pub fn some_gate_is_closed(&self) -> bool {
-        self.groups().any(|g| g.slot(self).gate.load(Acquire) & gate::OPEN_MASK == 0)
+        self.groups().any(|g| !g.slot(self).gate.load().is_open())
     }
 
     /// Times a thread had to wait at a closed gate.
@@ -766,7 +766,7 @@ impl Runtime {
     pub fn inspect_launches(&self) {
         let _tables = self.tables();
         for group in self.groups() {
-            group.slot(self).gate.fetch_or(gate::INSPECT, AcqRel);
+            group.slot(self).gate.inspect();
         }
     }
 

@@ -1,13 +1,16 @@
 //! What a thread remembers: the XQueues it used last, and whether it is inside a vendor call already.
 
 use core::cell::Cell;
-use core::sync::atomic::{Ordering::*, compiler_fence};
+use core::sync::atomic::Ordering::*;
 
 use xsched_flow::admission;
-use xsched_proto::segment::{Counter, GroupSlot, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::memory::Hardware;
+use xsched_proto::segment::{Counter, GroupSlot};
 
 use crate::group::Group;
 use crate::inspect;
+use crate::protocol::idle;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
 
@@ -206,8 +209,7 @@ impl Counted {
     #[inline(always)]
     pub fn done(self, accepted: bool) {
         if !accepted {
-            let launches = &self.0.launches;
-            launches.store(launches.load(Relaxed).wrapping_sub(1), Release);
+            idle::uncount::<Hardware>(&self.0.launches);
         }
     }
 }
@@ -230,13 +232,8 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
     if entry.key != key || known.counter.stamp.load(Relaxed) != entry.stamp {
         return Err(Held::Unknown);
     }
-    // Count, then look: a thread that sets MUST_ANNOUNCE and issues a barrier either sees the count or is seen (see
-    // `Group::try_idle`). The barrier orders the processor; this orders the compiler.
-    let launches = &known.counter.launches;
-    launches.store(launches.load(Relaxed).wrapping_add(1), Relaxed);
-    compiler_fence(SeqCst);
-    let word = known.slot.gate.load(Relaxed);
-    if word == gate::GRANTED || word & gate::INSPECT != 0 && inspected(word, known.slot, known.counter) {
+    let gate = idle::count(&known.counter.launches, &known.slot.gate);
+    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, known.slot, known.counter) {
         Ok(Counted(known.counter))
     } else {
         Err(Held::Counted)
@@ -270,17 +267,17 @@ pub fn enter(key: usize) -> Entered {
 /// Whether a gate stands open for as much as anybody launches, beside rivals or not.
 fn is_open_unbounded(slot: &GroupSlot) -> bool {
     // A group that is not contended has no budget. Where call sites are inspected, that was done.
-    let word = slot.gate.load(Relaxed) & !(gate::EXCLUSIVE | gate::DEVICE_GATES_BYPASSED | gate::INSPECT);
-    word == gate::GRANTED
-        || word == gate::GRANTED | gate::CONTENDED
+    let gate = slot.gate.peek().without(Gate::EXCLUSIVE | Gate::DEVICE_GATES_BYPASSED | Gate::INSPECT);
+    gate.is_plainly_open()
+        || gate == Gate::GRANTED | Gate::CONTENDED
             && slot.budget_us.load(Relaxed) == 0
             && slot.budget_commands.load(Relaxed) == 0
 }
 
 /// Where call sites are looked at: whether the launch goes on at once.
 #[inline(never)]
-fn inspected(word: u32, slot: &GroupSlot, counter: &Counter) -> bool {
-    let goes_on = inspect::launch(slot, counter) || word & !gate::INSPECT == gate::GRANTED;
+fn inspected(gate: Gate, slot: &GroupSlot, counter: &Counter) -> bool {
+    let goes_on = inspect::launch(slot, counter) || gate.without(Gate::INSPECT).is_plainly_open();
     current().inspected.set(!goes_on);
     goes_on
 }
@@ -360,12 +357,10 @@ fn forget_queues(thread: &Thread) {
 /// The calling thread waits on behalf of a group, which is not idle meanwhile.
 pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
     stop_waiting(rt);
-    group.waiting.fetch_add(1, SeqCst);
+    let must_announce = group.readiness(rt).begin_wait();
     current().waits.set(u32::from(group.index) + 1);
-    // Its launch is counted nowhere until it may go on, so the agent may have called the group idle just now, and the
-    // daemon would let it wait for ever. The agent looks at waiting threads after it set MUST_ANNOUNCE; a thread looks at
-    // MUST_ANNOUNCE after it is counted as waiting.
-    if group.slot(rt).gate.load(SeqCst) & gate::MUST_ANNOUNCE != 0 {
+    // The agent may have called the group idle just now, and the daemon would let it wait for ever.
+    if must_announce {
         group.announce(rt);
         rt.poke_if_due();
     }
@@ -386,7 +381,7 @@ pub(crate) fn stop_waiting(rt: &Runtime) {
     if priority != 0 {
         crate::inherit::take_back(rt, group, priority - PRIORITY_BIAS);
     }
-    group.waiting.fetch_sub(1, AcqRel);
+    group.readiness(rt).end_wait();
 }
 
 /// In a forked child: the segment is not mapped here, so nothing remembered may be used.

@@ -4,6 +4,9 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use xsched_flow::admission::InFlight;
 use xsched_flow::timeline::{Evidence, Point};
+use xsched_proto::memory::Hardware;
+
+use crate::protocol::idle;
 
 /// The counts of one queue. Launches that find the gate plainly open are only counted, elsewhere and thread by thread; the others
 /// are numbered here, and their expected device time is summed up.
@@ -38,7 +41,7 @@ impl Timeline {
     /// Numbers a command. Returns its number and the summed time up to and including it.
     #[inline]
     pub(crate) fn issue(&self, estimate_ns: u64) -> (u64, u64) {
-        let seq = self.issued.fetch_add(1, SeqCst) + 1;
+        let seq = idle::number::<Hardware>(&self.issued);
         (seq, self.issued_ns.fetch_add(estimate_ns, Relaxed) + estimate_ns)
     }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Registration, Runtime, Work, wake_all};
-use xsched_proto::segment::gate;
+use xsched_core::{Registration, Runtime, Work};
+use xsched_proto::gate::Gate;
 
 mod nothing;
 
@@ -27,17 +27,17 @@ fn the_bound_counts_what_was_waited_in_one_turn_in_the_next() {
     let words = &rt.segment().groups[0];
     // Room for ten commands of which nothing is known: 100 µs each.
     words.budget_us.store(1000, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
+    words.gate.mark(Gate::CONTENDED, true);
+    words.gate.grant();
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     let others = std::thread::spawn(move || (0..40).for_each(|_| launch(rt)));
     let end = Instant::now() + Duration::from_secs(60);
     while !others.is_finished() {
         assert!(Instant::now() < end, "{} escapes", words.liveness_overrides.load(SeqCst));
-        words.gate.fetch_or(gate::GRANTED, SeqCst);
-        wake_all(&words.gate);
+        words.gate.grant();
         // Shorter than the 5 ms after which one more command goes through.
         std::thread::sleep(Duration::from_millis(1));
-        words.gate.fetch_and(!gate::GRANTED, SeqCst);
+        words.gate.close();
         std::thread::sleep(Duration::from_micros(100));
     }
     others.join().expect("it launches all");

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered};
 use xsched_core::{CompletionFence, QueueSpec, Registration, Runtime, Work, XQueue};
-use xsched_proto::segment::gate;
+use xsched_proto::gate::Gate;
 
 mod nothing;
 
@@ -23,7 +23,8 @@ fn the_bound_leaves_room_on_an_unordered_queue_however_many_commands_came_before
     let words = &rt.segment().groups[0];
     // Room for ten commands of which nothing is known: 100 us each.
     words.budget_us.store(1000, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
+    words.gate.mark(Gate::CONTENDED, true);
+    words.gate.grant();
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");
     for _ in 0..20 {

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Admission, Registration, Runtime, Work, wake_all};
-use xsched_proto::segment::gate;
+use xsched_core::{Admission, Registration, Runtime, Work};
+use xsched_proto::gate::Gate;
 
 mod nothing;
 
@@ -21,7 +21,7 @@ fn at_level(level: u32) -> &'static Runtime {
 }
 
 fn is_loose(rt: &Runtime) -> bool {
-    rt.segment().groups[0].gate.load(SeqCst) & gate::DEVICE_GATES_BYPASSED != 0
+    rt.segment().groups[0].gate.load().is_bypassed()
 }
 
 /// What the agent does each time that it is woken, as by a new group.
@@ -38,7 +38,7 @@ fn gates_inside_commands_open_when_the_process_has_several_groups_though_nothing
     with_queue(rt, 32, 1);
     look(rt);
     assert!(is_loose(rt));
-    assert_eq!(rt.segment().groups[1].gate.load(SeqCst) & gate::DEVICE_GATES_BYPASSED, 0, "nothing waits for its word");
+    assert!(!rt.segment().groups[1].gate.load().is_bypassed(), "nothing waits for its word");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn in_company() -> &'static Runtime {
     rt.attach(std::ptr::null_mut());
     rt.segment().groups[0].budget_us.store(50, SeqCst);
     rt.groups().next().expect("a group").set_registration(rt, Registration::Attached);
-    rt.segment().groups[0].gate.fetch_or(gate::CONTENDED, SeqCst);
+    rt.segment().groups[0].gate.mark(Gate::CONTENDED, true);
     open(rt);
     rt
 }
@@ -79,12 +79,11 @@ fn in_company() -> &'static Runtime {
 fn open(rt: &Runtime) {
     let words = &rt.segment().groups[0];
     words.grants.fetch_add(1, SeqCst);
-    words.gate.fetch_or(gate::GRANTED, SeqCst);
-    wake_all(&words.gate);
+    words.gate.grant();
 }
 
 fn close(rt: &Runtime) {
-    rt.segment().groups[0].gate.fetch_and(!gate::GRANTED, SeqCst);
+    rt.segment().groups[0].gate.close();
 }
 
 const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, may_prequeue: true, loads: false };

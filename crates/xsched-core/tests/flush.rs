@@ -1,11 +1,10 @@
 //! A thread that is about to wait at a closed gate has what it gave to other groups begin and followed to its end.
 
-use std::sync::atomic::Ordering::*;
 use std::sync::{Mutex, OnceLock};
 
 use xsched_core::thread::{self, Entered};
 use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue};
-use xsched_proto::segment::gate;
+use xsched_proto::gate::{Gate, GateWord};
 
 mod nothing;
 
@@ -29,7 +28,7 @@ impl Platform for Flushes {
             FLUSHED.lock().unwrap().push(handle);
             let rt = RUNTIME.get().unwrap();
             for group in rt.groups() {
-                words(rt, group.index()).fetch_or(gate::GRANTED, SeqCst);
+                words(rt, group.index()).grant();
             }
         }))
     }
@@ -38,7 +37,7 @@ impl Platform for Flushes {
     }
 }
 
-fn words(rt: &'static Runtime, group: u16) -> &'static std::sync::atomic::AtomicU32 {
+fn words(rt: &'static Runtime, group: u16) -> &'static GateWord {
     &rt.segment().groups[usize::from(group)].gate
 }
 
@@ -60,14 +59,15 @@ fn a_thread_at_a_gate_flushes_only_what_it_used_itself_and_no_default_stream() {
     }
     for group in rt.groups() {
         group.set_registration(rt, Registration::Attached);
-        words(rt, group.index()).fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
+        words(rt, group.index()).mark(Gate::CONTENDED, true);
+        words(rt, group.index()).grant();
     }
     for key in [16, 48] {
         launch(rt, key);
     }
     assert!(FLUSHED.lock().unwrap().is_empty(), "nobody waits yet");
     let held = rt.queue(80, || None).expect("a queue").group(rt).index();
-    words(rt, held).fetch_and(!gate::GRANTED, SeqCst);
+    words(rt, held).close();
     launch(rt, 80);
     assert_eq!(*FLUSHED.lock().unwrap(), [80, 16]);
 }

@@ -5,19 +5,21 @@ use std::sync::{OnceLock, mpsc};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue, wake_all};
-use xsched_proto::segment::{gate, state};
+use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::state;
 
 mod nothing;
 
 use nothing::runtime;
 
 /// A runtime whose daemon lets its only group go, with these bits of the gate besides.
-fn granted(bits: u32) -> (&'static Runtime, &'static XQueue) {
+fn granted(bits: Gate) -> (&'static Runtime, &'static XQueue) {
     let rt = runtime();
     let queue = rt.queue(16, spec).expect("a queue");
     rt.attach(std::ptr::null_mut());
-    rt.segment().groups[0].gate.fetch_or(gate::GRANTED | bits, SeqCst);
+    rt.segment().groups[0].gate.mark(bits, true);
+    rt.segment().groups[0].gate.grant();
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, spec).expect("a queue");
     (rt, queue)
@@ -59,7 +61,7 @@ fn work(rt: &'static Runtime, queue: &'static XQueue, times: u32) -> u64 {
 /// Waiting must cost a program that has the device to itself nothing: its agent once woke at each wait and then ran on.
 #[test]
 fn waits_of_a_program_that_is_alone_wake_nobody() {
-    let (rt, queue) = granted(0);
+    let (rt, queue) = granted(Gate::default());
     assert_eq!(work(rt, queue, 100), 0);
     assert_eq!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()), None);
 }
@@ -67,7 +69,7 @@ fn waits_of_a_program_that_is_alone_wake_nobody() {
 /// With a rival it must be known soon that the device is free.
 #[test]
 fn waits_beside_a_rival_lead_to_a_decision() {
-    let (rt, queue) = granted(gate::CONTENDED);
+    let (rt, queue) = granted(Gate::CONTENDED);
     assert!(work(rt, queue, 1) > 0);
     assert!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()).is_some());
 }
@@ -75,15 +77,15 @@ fn waits_beside_a_rival_lead_to_a_decision() {
 /// The agent once ran without pause, waiting for a decision though no program was left.
 #[test]
 fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
-    let (rt, queue) = granted(gate::CONTENDED);
+    let (rt, queue) = granted(Gate::CONTENDED);
     let group = rt.groups().next().expect("its group");
     let due = || group.idle_due_ns(rt, xsched_core::now_ns());
     assert!(work(rt, queue, 1) > 0);
     assert!(due().is_some());
     // As when another thread's wait ends just when the agent has decided.
-    rt.segment().groups[0].gate.fetch_or(gate::MUST_ANNOUNCE, SeqCst);
+    rt.segment().groups[0].gate.call_idle();
     assert_eq!(due(), None);
-    rt.segment().groups[0].gate.fetch_and(!gate::MUST_ANNOUNCE, SeqCst);
+    rt.segment().groups[0].gate.announce();
     assert!(due().is_some());
     rt.detach();
     assert_eq!(due(), None);
@@ -99,7 +101,7 @@ fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {
 /// Gaps at whose end the group was idle already once counted for nothing, and the grace time of a slow program stayed as it was.
 #[test]
 fn the_grace_time_follows_gaps_that_outlast_it() {
-    let (rt, queue) = granted(gate::CONTENDED);
+    let (rt, queue) = granted(Gate::CONTENDED);
     let group = rt.groups().next().expect("its group");
     for _ in 0..40 {
         work(rt, queue, 1);
@@ -114,7 +116,7 @@ fn the_grace_time_follows_gaps_that_outlast_it() {
 /// After its beginning, a program that nothing bounds is followed by one command in 32 and one more in 128.
 #[test]
 fn who_is_not_held_is_followed_now_and_then() {
-    let (rt, _) = granted(gate::CONTENDED);
+    let (rt, _) = granted(Gate::CONTENDED);
     assert!((0..256).all(|_| is_slow(rt)));
     assert_eq!((0..1280).filter(|_| is_slow(rt)).count(), 40 + 10);
     assert_eq!(rt.groups().next().expect("its group").launches(rt), 256 + 1280);
@@ -123,7 +125,7 @@ fn who_is_not_held_is_followed_now_and_then() {
 /// No launch under a budget goes by uncounted.
 #[test]
 fn who_is_held_is_followed_command_by_command() {
-    let (rt, _) = granted(gate::CONTENDED);
+    let (rt, _) = granted(Gate::CONTENDED);
     rt.segment().groups[0].budget_commands.store(1 << 20, SeqCst);
     assert!((0..1000).all(|_| is_slow(rt)));
 }
@@ -132,7 +134,7 @@ fn who_is_held_is_followed_command_by_command() {
 /// not announce itself, and a rival keep the device until the daemon looks again.
 #[test]
 fn a_launch_after_a_stall_tells_the_daemon_once() {
-    let (rt, _) = granted(gate::CONTENDED);
+    let (rt, _) = granted(Gate::CONTENDED);
     (0..300).for_each(|_| _ = is_slow(rt));
     let told = || {
         let mut count = [0; 8];
@@ -141,9 +143,10 @@ fn a_launch_after_a_stall_tells_the_daemon_once() {
     };
     told();
     let word = &rt.segment().groups[0].gate;
-    assert_eq!(word.fetch_or(gate::STALLED, SeqCst) & gate::MUST_ANNOUNCE, 0, "it never said that it is idle");
+    word.mark(Gate::STALLED, true);
+    assert!(!word.load().must_announce(), "it never said that it is idle");
     assert!(is_slow(rt));
-    assert_eq!((told(), word.load(SeqCst) & gate::STALLED), (1, 0));
+    assert_eq!((told(), word.load().is_stalled()), (1, false));
     (0..300).for_each(|_| _ = is_slow(rt));
     assert_eq!(told(), 0);
 }
@@ -163,13 +166,13 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
     let group = rt.groups().next().expect("its group");
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
-    words.gate.fetch_or(gate::GRANTED, SeqCst);
+    words.gate.grant();
     group.set_registration(rt, Registration::Attached);
     let (decisions, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let launches = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Relaxed) {
-                if words.gate.load(Relaxed) & gate::MUST_ANNOUNCE == 0 && group.try_idle(rt, false).is_some() {
+                if !words.gate.load().must_announce() && group.try_idle(rt, false).is_some() {
                     decisions.fetch_add(1, Relaxed);
                 }
             }
@@ -188,8 +191,8 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
                 Entered::Unknown => panic!("the queue was remembered"),
             }
             // The other thread puts right within a few instructions what it sees too late: a state that stays is wrong.
-            let slipped = (0..10_000_000)
-                .all(|_| words.state.load(SeqCst) == state::IDLE && words.gate.load(SeqCst) & gate::MUST_ANNOUNCE == 0);
+            let slipped =
+                (0..10_000_000).all(|_| words.state.load(SeqCst) == state::IDLE && !words.gate.load().must_announce());
             if slipped {
                 over.store(true, Relaxed);
                 panic!("launch {launches} slipped by after {} decisions", decisions.load(Relaxed));
@@ -249,10 +252,9 @@ fn who_begins_to_wait_is_not_overlooked() {
         }
         let _ = rustix::io::read(event, &mut [0; 8]);
     }
-    let (known, word) = (words.state.load(SeqCst), words.gate.load(SeqCst));
-    words.gate.fetch_or(gate::GRANTED, SeqCst);
-    wake_all(&words.gate);
+    let (known, word) = (words.state.load(SeqCst), words.gate.load());
+    words.gate.grant();
     launching.join().expect("it goes on");
     assert_ne!(known, state::IDLE);
-    assert_eq!(word & gate::MUST_ANNOUNCE, 0);
+    assert!(!word.must_announce());
 }

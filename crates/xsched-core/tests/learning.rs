@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 
 use xsched_core::thread::{self, Entered};
 use xsched_core::{Registration, Runtime, Work, XQueue};
-use xsched_proto::segment::{GroupSlot, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::GroupSlot;
 
 mod nothing;
 
 /// A queue whose gate stands open beside rivals, with a bound in µs (0 = none) and further bits of the gate.
-fn contended(budget_us: u32, bits: u32) -> (&'static Runtime, &'static GroupSlot, &'static XQueue) {
+fn contended(budget_us: u32, bits: Gate) -> (&'static Runtime, &'static GroupSlot, &'static XQueue) {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
     words.budget_us.store(budget_us, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED | bits, SeqCst);
+    words.gate.mark(Gate::CONTENDED | bits, true);
+    words.gate.grant();
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     (rt, words, rt.remember(16, || None).expect("a queue"))
 }
@@ -34,7 +36,7 @@ fn launch(rt: &'static Runtime, key: u64) {
 /// a fence of its own each time.
 #[test]
 fn a_command_that_completes_together_with_others_is_known_at_once() {
-    let (rt, _, queue) = contended(1_000_000, 0);
+    let (rt, _, queue) = contended(1_000_000, Gate::default());
     let look = || assert!(!queue.is_held_on_device(rt));
     let known = [11, 12, 13, 14];
     for _ in 0..50 {
@@ -67,7 +69,7 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
 /// Such a program held up all others for long, under MPS, before it was found out.
 #[test]
 fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
-    let (rt, words, queue) = contended(0, 0);
+    let (rt, words, queue) = contended(0, Gate::default());
     let give = |key| {
         let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is followed") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
@@ -103,7 +105,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
 /// too short stayed so, and much more than the bound was in flight.
 #[test]
 fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_complete() {
-    let (rt, _, queue) = contended(1_000_000, gate::EXCLUSIVE);
+    let (rt, _, queue) = contended(1_000_000, Gate::EXCLUSIVE);
     let give = |key| {
         let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);

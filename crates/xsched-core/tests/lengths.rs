@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use xsched_core::thread::{self, Entered};
 use xsched_core::{QueueSpec, Registration, Runtime, Work, XQueue};
-use xsched_proto::segment::{gate, length};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::length;
 
 mod nothing;
 
@@ -28,7 +29,8 @@ fn the_length_is_that_of_the_commands_that_take_most_of_the_time() {
     rt.attach(std::ptr::null_mut());
     let words = &rt.segment().groups[0];
     words.budget_us.store(100_000, SeqCst);
-    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
+    words.gate.mark(Gate::CONTENDED, true);
+    words.gate.grant();
     rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
     rt.remember(16, || None).expect("a queue");
     let until = |wanted: u32, launches: usize, one: &dyn Fn()| {

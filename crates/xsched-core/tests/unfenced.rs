@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{CompletionFence, Registration, Runtime, Work, now_ns, wake_all};
-use xsched_proto::segment::{gate, state};
+use xsched_core::{CompletionFence, Registration, Runtime, Work, now_ns};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::state;
 use xsched_testkit::until;
 
 mod nothing;
@@ -23,7 +24,8 @@ fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
     let (group, words) = (queue.group(rt), &rt.segment().groups[0]);
     rt.attach(std::ptr::null_mut());
     group.set_registration(rt, Registration::Attached);
-    words.gate.fetch_or(gate::GRANTED | gate::CONTENDED, SeqCst);
+    words.gate.mark(Gate::CONTENDED, true);
+    words.gate.grant();
     // The first ones have a fence each.
     let mut last = launch(rt).expect("a fence");
     while let Some(fence) = {
@@ -35,7 +37,7 @@ fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
     }
     // That was a tail without one.
     let began = now_ns();
-    words.gate.fetch_and(!gate::GRANTED, SeqCst);
+    words.gate.close();
     let waiting = std::thread::spawn(move || launch(rt).is_some());
     // At some time of the second to come it is late, if it waits now.
     let is_late = || (0..1000).any(|ms| group.activity(rt, began + ms * 1_000_000).is_late());
@@ -48,7 +50,6 @@ fn unfenced_commands_are_taken_for_complete_when_all_that_is_followed_is() {
     assert!(!gives_up(), "the device is at work still, as far as is known");
     queue.slot(rt).completed_word.store(last.number, SeqCst);
     assert!(gives_up());
-    words.gate.fetch_or(gate::GRANTED, SeqCst);
-    wake_all(&words.gate);
+    words.gate.grant();
     waiting.join().expect("it goes on");
 }

@@ -208,3 +208,29 @@ pub(crate) fn check_name(name: &str, what: &str) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// A question passed on to a client.
+pub(crate) struct Question {
+    pub(crate) token: u64,
+    /// Connection of the command that asked.
+    pub(crate) asker: u64,
+    /// Connection of the client that was asked.
+    pub(crate) asked: u64,
+    pub(crate) pid: u32,
+    pub(crate) until_ns: u64,
+}
+
+/// A program that was announced.
+pub(crate) struct Expected {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    /// As clients have it.
+    pub(crate) job: String,
+    pub(crate) pidfd: OwnedFd,
+    /// The process has ended; others of its job are attached.
+    pub(crate) ended: bool,
+    /// What is learned of it is kept under this name.
+    pub(crate) program: String,
+    /// Pipe directory of the MPS daemon that it uses.
+    pub(crate) mps: Option<String>,
+}

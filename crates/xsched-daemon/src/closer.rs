@@ -18,9 +18,12 @@ use std::thread::JoinHandle;
 
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType};
 
-use crate::server::now_ns;
-use crate::socket::MAX_FDS;
+use crate::clock::now_ns;
 use crate::tuning::{LOST_MAX, LOST_NS, NUDGE_NS, QUEUED_MAX};
+
+/// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
+/// none the kernel releases on the receiving thread.
+pub(crate) const MAX_FDS: usize = 253;
 
 /// The signal that nudges. Ignored by default, so that a late one does no harm.
 const NUDGE: libc::c_int = libc::SIGURG;

@@ -1,6 +1,6 @@
 //! Which container a process is in, as its cgroup's path tells.
 
-use crate::config::glob;
+use crate::glob::glob;
 
 /// Digits of a container's id that are enough to name it.
 const SHORT_ID: usize = 12;

@@ -5,29 +5,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_policy::{Event, GroupId, registry};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::Class;
-use xsched_proto::segment::{gate, state};
+use xsched_proto::segment::state;
 use xsched_proto::wire::{
     ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueDomain,
     QueueInfo, Request, Target, Unscheduled,
 };
 
 use crate::Error;
-use crate::client::{Client, check_hint};
-use crate::scheduler;
+use crate::client::{Client, Question, check_hint};
+use crate::host;
 use crate::server::{Role, Server};
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
-
-/// A question passed on to a client.
-pub(crate) struct Question {
-    token: u64,
-    /// Connection of the command that asked.
-    pub(crate) asker: u64,
-    /// Connection of the client that was asked.
-    asked: u64,
-    pid: u32,
-    pub(crate) until_ns: u64,
-}
 
 /// What a hint changes.
 #[derive(Clone, Copy)]
@@ -66,7 +55,7 @@ impl Server {
             Request::PolicyList => self.policies(id),
             Request::PolicySet { name } => {
                 self.operators_only(uid, "change the policy")?;
-                let asks = registry::find(&name).is_ok_and(|entry| entry.name == scheduler::POLICY);
+                let asks = registry::find(&name).is_ok_and(|entry| entry.name == host::POLICY);
                 if asks && self.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
@@ -291,7 +280,7 @@ impl Server {
         let words = &group.words;
         let state = if status.held {
             GroupState::Suspended
-        } else if words.gate.load(Relaxed) & gate::DETACHED != 0 {
+        } else if words.gate.peek().is_detached() {
             GroupState::Detached
         } else if words.state.load(Relaxed) == state::IDLE {
             GroupState::Idle
@@ -301,7 +290,7 @@ impl Server {
             GroupState::Ready
         };
         let queues = client.queues.iter().filter(|(_, q)| q.group == group.slot);
-        let inspected = words.gate.load(Relaxed) & gate::INSPECT != 0;
+        let inspected = words.gate.peek().is_inspected();
         let system_launches = inspected.then(|| {
             let living = queues.clone().map(|(slot, _)| client.segment.queue_system_launches(*slot));
             living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)

@@ -1,7 +1,6 @@
 //! Programs that `xsched run` announced: they attach at their first device call, which may be minutes away, and may
 //! share their GPU by MPS.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
@@ -9,25 +8,10 @@ use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::wire::{DaemonMsg, MpsWish, Platform, Share};
 
 use crate::Error;
-use crate::client::{Client, check_name};
+use crate::client::{Client, Expected, check_name};
 use crate::long_kernels;
 use crate::mps::Private;
 use crate::server::{EXPECTED, Server, kind};
-
-/// A program that was announced.
-pub(crate) struct Expected {
-    pid: u32,
-    uid: u32,
-    /// As clients have it.
-    job: String,
-    pidfd: OwnedFd,
-    /// The process has ended; others of its job are attached.
-    ended: bool,
-    /// What is learned of it is kept under this name.
-    program: String,
-    /// Pipe directory of the MPS daemon that it uses.
-    mps: Option<String>,
-}
 
 impl Server {
     /// Takes the process that asks for a program from now on.

@@ -6,18 +6,25 @@
 //! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
 //!   `long_kernels`: those that it does not suit.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
-//! - `scheduler`: an operator's own, in a process beside.
+//! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
-//!   container a cgroup is.
+//!   container a cgroup is; `glob`: patterns.
+//!
+//! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
+//! `control`, `expected`, `gates`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! named below them.
 
 mod client;
+mod clock;
 mod closer;
 mod config;
 mod container;
 mod control;
 mod expected;
 mod gates;
+mod glob;
+mod host;
 mod long_kernels;
 mod memory;
 pub mod mps;

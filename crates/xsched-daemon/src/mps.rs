@@ -69,7 +69,7 @@ impl Private {
         let all = PathBuf::from(all);
         clear(&all);
         let fail = |what: &str, e: &dyn std::fmt::Display| Error::environment(format!("cannot {what}: {e}"));
-        let folder = all.join(format!("{}-{}", std::process::id(), crate::server::now_ns()));
+        let folder = all.join(format!("{}-{}", std::process::id(), crate::clock::now_ns()));
         let (pipe, log) = (folder.join("pipe"), folder.join("log"));
         for folder in [&pipe, &log] {
             let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);

@@ -1,91 +1,18 @@
 //! An operator's own scheduler: a process beside the daemon that is asked and answers, and whose end costs only itself.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::os::fd::AsFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::SendFlags;
 use xsched_policy::{Answer, Event, GroupId, Question, registry};
 use xsched_proto::host::{self, FromHost};
-use xsched_proto::wire::{MAX_PACKET, decode, encode};
+use xsched_proto::wire::encode;
 
 use crate::Error;
+use crate::host::{ENDED, Host, POLICY};
 use crate::server::Server;
-use crate::tuning::{AGAIN_US, DEADLINE_NS, LOAD_S};
-
-/// Whether it is found out by asking or by hearing.
-const ENDED: &str = "it ended";
-/// The policy that asks.
-pub(crate) const POLICY: &str = "external";
-
-/// The process.
-pub(crate) struct Host {
-    library: PathBuf,
-    child: Option<Child>,
-    pub(crate) socket: OwnedFd,
-    /// Questions without an answer, and since when the oldest one waits.
-    open: u32,
-    asked_ns: u64,
-}
-
-impl Host {
-    /// Starts it and waits until the library has registered its scheduler.
-    pub(crate) fn start(library: &Path) -> Result<Host, Error> {
-        let shown = library.display();
-        let failed = |e: &dyn std::fmt::Display| Error::Environment(format!("cannot start the scheduler {shown}: {e}"));
-        let (socket, other) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(|e| failed(&e))?;
-        let exe = std::env::current_exe().map_err(|e| failed(&e))?;
-        let child = Command::new(exe)
-            .arg("scheduler-host")
-            .arg(library)
-            .env("XSCHED_DISABLE", "1")
-            .stdin(Stdio::from(other))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|e| failed(&e))?;
-        let host = Host { library: library.to_owned(), child: Some(child), socket, open: 0, asked_ns: 0 };
-        let mut fds = [PollFd::new(&host.socket, PollFlags::IN)];
-        let patience = Timespec { tv_sec: LOAD_S, tv_nsec: 0 };
-        if rustix::event::poll(&mut fds, Some(&patience)).map_err(|e| failed(&e))? == 0 {
-            return Err(Error::Input(format!("the scheduler {shown} does not register itself within {LOAD_S} s")));
-        }
-        match host.receive() {
-            Ok(Some(FromHost::Loaded)) => Ok(host),
-            Ok(Some(FromHost::Failed(why))) => Err(Error::Input(format!("the scheduler {shown}: {why}"))),
-            _ => Err(Error::Input(format!("the scheduler {shown} ended while it was loaded"))),
-        }
-    }
-
-    /// One message; none = nothing there. An error = it is gone, or speaks nonsense.
-    fn receive(&self) -> Result<Option<FromHost>, Error> {
-        let mut buffer = vec![0; MAX_PACKET];
-        match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => Err(Error::environment(ENDED)),
-            Ok((_, length)) => decode(&buffer[..length]).map(Some),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(_) => Err(Error::environment(ENDED)),
-        }
-    }
-
-    /// When an answer is overdue, in ns.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        (self.open > 0).then_some(self.asked_ns + DEADLINE_NS)
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        let _ = child.kill();
-        // One that crashed may be busy leaving a core file: the daemon does not wait for that.
-        std::thread::spawn(move || child.wait());
-    }
-}
+use crate::tuning::{AGAIN_US, DEADLINE_NS};
 
 impl Server {
     /// Passes the policy's questions on.

@@ -8,23 +8,21 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::{Arbiter, Event, GroupId};
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
 
-use crate::client::{Client, Group};
-use crate::closer::Closer;
+use crate::client::{Client, Expected, Group, Question};
+use crate::clock::now_ns;
+use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
-use crate::control::Question;
-use crate::expected::Expected;
+use crate::host::{self, Host};
 use crate::long_kernels::LongKernels;
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::mps::Private;
-use crate::scheduler::{self, Host};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::tuning::{
     BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, LOG_NS, LOOK_NS, OWN_FDS, PACKETS_PER_WAKE,
@@ -133,9 +131,9 @@ impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
         let config = Config::read(&options.config)?;
         let policy = options.policy.as_deref().or(config.policy.as_deref());
-        let without = if options.scheduler.is_some() { scheduler::POLICY } else { xsched_policy::registry::DEFAULT };
+        let without = if options.scheduler.is_some() { host::POLICY } else { xsched_policy::registry::DEFAULT };
         let policy = policy.unwrap_or(without);
-        if policy == scheduler::POLICY && options.scheduler.is_none() {
+        if policy == host::POLICY && options.scheduler.is_none() {
             return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
         }
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
@@ -516,12 +514,6 @@ impl Server {
     }
 }
 
-/// CLOCK_MONOTONIC, ns.
-pub(crate) fn now_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
 /// Whether a user is root or the daemon's own.
 pub(crate) fn is_own(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
@@ -530,7 +522,7 @@ pub(crate) fn is_own(uid: u32) -> bool {
 /// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more
 /// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
 fn max_conns(descriptors: usize) -> usize {
-    let besides = OWN_FDS + socket::MAX_FDS + QUEUED_MAX;
+    let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
     descriptors.saturating_sub(besides.min(descriptors / 2)) / 5
 }
 

@@ -17,11 +17,7 @@ use xsched_proto::paths::SYSTEM_SOCKET;
 use xsched_proto::wire::MAX_PACKET;
 
 use crate::Error;
-use crate::closer::Closer;
-
-/// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
-/// none the kernel releases on the receiving thread.
-pub(crate) const MAX_FDS: usize = 253;
+use crate::closer::{Closer, MAX_FDS};
 
 /// A socket that is listened on; its file goes with it.
 pub(crate) struct Listener {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use support::{Client, Daemon, receive};
 use xsched_proto::Error;
-use xsched_proto::segment::{device_place, gate, length, state};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::{device_place, length, state};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Target};
 use xsched_testkit::until;
 
@@ -16,18 +17,18 @@ fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(-128), daemon.attach(128));
     low.group(0, "sim:0");
-    assert_eq!(low.gate(0), gate::GRANTED, "the answer comes after the gate; alone, nothing else is set");
+    assert_eq!(low.gate(0), Gate::GRANTED, "the answer comes after the gate; alone, nothing else is set");
     assert_eq!(low.words(0).budget_us.load(SeqCst), 0);
     high.group(5, "sim:0");
-    assert_eq!(high.gate(5), gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE);
+    assert_eq!(high.gate(5), Gate::GRANTED | Gate::CONTENDED | Gate::EXCLUSIVE);
     assert_eq!(
         low.gate(0),
-        gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE,
+        Gate::GRANTED | Gate::CONTENDED | Gate::EXCLUSIVE,
         "watched as soon as the other registers"
     );
     assert_eq!((low.words(0).budget_us.load(SeqCst), high.words(5).budget_us.load(SeqCst)), (500, 0));
     low.ready(0);
-    until("the other is not alone", || high.gate(5) & gate::EXCLUSIVE == 0);
+    until("the other is not alone", || !high.gate(5).is_exclusive());
     for _ in 0..50 {
         high.ready(5);
         low.until_closed(0);
@@ -67,13 +68,11 @@ fn whoever_waits_on_a_gate_is_woken() {
     low.until_closed(0);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            use rustix::thread::futex;
             let start = Instant::now();
             while !low.open(0) {
                 let word = low.gate(0);
-                if word & gate::GRANTED == 0 {
-                    let timeout = rustix::thread::futex::Timespec { tv_sec: 10, tv_nsec: 0 };
-                    let _ = futex::wait(&low.words(0).gate, futex::Flags::empty(), word, Some(&timeout));
+                if !word.is_granted() {
+                    low.words(0).gate.sleep(word, 10_000_000_000);
                 }
             }
             start.elapsed()
@@ -97,7 +96,7 @@ fn a_program_that_hangs_up_leaves_the_device_at_once() {
     drop(high.socket);
     low.until_open(0);
     assert!(start.elapsed() < Duration::from_secs(5));
-    until("it is no longer watched", || low.gate(0) == gate::GRANTED);
+    until("it is no longer watched", || low.gate(0) == Gate::GRANTED);
     assert_eq!(daemon.ps().1.len(), 1);
 }
 
@@ -319,7 +318,7 @@ fn a_program_that_does_not_notice_its_turn_counts_as_off_the_device_when_it_ends
     slow.wake();
     slow.until_open(0);
     slow.until_closed(0);
-    until("only the busy one is on the device", || busy.gate(0) & gate::EXCLUSIVE != 0);
+    until("only the busy one is on the device", || busy.gate(0).is_exclusive());
 }
 
 #[test]
@@ -420,9 +419,9 @@ fn ps_tells_what_there_is() {
     high.ready(0);
     low.until_closed(3);
     assert_eq!(of(GroupState::Ready).suspensions, 1);
-    words.gate.fetch_or(gate::DETACHED, SeqCst);
+    words.gate.detach();
     of(GroupState::Detached);
-    words.gate.fetch_and(!gate::DETACHED, SeqCst);
+    words.gate.let_hold();
     low.set_state(3, state::DRAINED);
     of(GroupState::Ready);
 }
@@ -439,10 +438,10 @@ fn a_launch_after_a_stall_closes_the_gate_of_the_rival_at_once() {
     low.ready(0);
     low.until_closed(0);
     low.set_state(0, state::DRAINED);
-    until("the silent one counts as idle", || high.gate(0) & gate::STALLED != 0 && low.open(0));
+    until("the silent one counts as idle", || high.gate(0).is_stalled() && low.open(0));
     low.ready(0);
     let launched = Instant::now();
-    high.words(0).gate.fetch_and(!gate::STALLED, SeqCst);
+    high.words(0).gate.go_on();
     high.wake();
     low.until_closed(0);
     assert!(high.open(0));

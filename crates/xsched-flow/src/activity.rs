@@ -11,7 +11,8 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
-use xsched_proto::segment::{gate, state};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::state;
 
 use crate::tuning::*;
 
@@ -39,7 +40,7 @@ pub struct View {
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
-    /// Nothing in flight, and the daemon knows. The gate word says [`gate::MUST_ANNOUNCE`]; the next launch announces itself.
+    /// Nothing in flight, and the daemon knows. The gate word says [`Gate::MUST_ANNOUNCE`]; the next launch announces itself.
     Idle,
     /// Wants the device, or still uses it.
     Ready,
@@ -73,9 +74,10 @@ impl Activity {
     /// Of a group that looks like this.
     #[inline]
     pub fn of(view: &View) -> Activity {
-        let closed = view.word & gate::OPEN_MASK == 0;
+        let gate = Gate::from_bits(view.word);
+        let closed = !gate.is_open();
         let for_ns = view.now_ns.saturating_sub(view.waits_since_ns);
-        if view.word & gate::MUST_ANNOUNCE != 0 {
+        if gate.must_announce() {
             Activity::Idle
         } else if view.complete && closed && view.waiters > 0 {
             Activity::Drained
@@ -125,7 +127,8 @@ impl Activity {
 /// Whether a group has rivals, as a daemon says that is there: without any, no question above is urgent.
 #[inline]
 pub fn is_contended(word: u32) -> bool {
-    word & (gate::CONTENDED | gate::DETACHED) == gate::CONTENDED
+    let gate = Gate::from_bits(word);
+    gate.is_contended() && !gate.is_detached()
 }
 
 /// The grace time after a gap of `gap_ns` between draining and the next launch, in ns. It follows the program's own gaps.

@@ -4,7 +4,7 @@
 //! what is placed with it ([`place`]). The core asks the first two again whenever a wait ends.
 
 use serde::{Deserialize, Serialize};
-use xsched_proto::segment::gate;
+use xsched_proto::gate::Gate;
 
 use crate::tuning::*;
 
@@ -32,7 +32,7 @@ pub fn at_gate(ask: &AtGate, issued: impl FnOnce() -> u64) -> bool {
         && !ask.loads
         && ask.has_gates
         && ask.budgeted
-        && ask.word & gate::DEVICE_GATES_BYPASSED == 0
+        && !Gate::from_bits(ask.word).is_bypassed()
         && issued() < PREQUEUED_COMMANDS
 }
 

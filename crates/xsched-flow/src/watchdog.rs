@@ -1,7 +1,7 @@
 //! What must not last for ever: a wait for the budget without progress, commands held on the device, a daemon's silence.
 
 use serde::{Deserialize, Serialize};
-use xsched_proto::segment::gate;
+use xsched_proto::gate::Gate;
 
 use crate::tuning::*;
 
@@ -40,7 +40,7 @@ pub struct Bypass {
 #[inline]
 pub fn bypasses(ask: &Bypass) -> bool {
     let unfit = ask.gates_inside && !ask.fits_inside;
-    let released = ask.word & gate::OPEN_MASK == 0 && ask.released;
+    let released = !Gate::from_bits(ask.word).is_open() && ask.released;
     unfit || released || ask.loading || ask.cross_stream
 }
 

@@ -5,7 +5,8 @@ use xsched_flow::admission::{self, AtGate, Place, Placed};
 use xsched_flow::timeline::{Evidence, Presumed, presumes};
 use xsched_flow::tuning::*;
 use xsched_flow::watchdog::{Bypass, bypasses, is_silent, patience_ns};
-use xsched_proto::segment::{gate, state};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::state;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -13,9 +14,9 @@ const MS: u64 = 1_000_000;
 #[test]
 fn each_of_the_five_states_follows_from_its_view() {
     let of = |view: View| Activity::of(&View { told: state::READY, now_ns: 2 * MS, ..view });
-    let (open, closed) = (gate::CONTENDED | gate::GRANTED, gate::CONTENDED);
+    let (open, closed) = (Gate::CONTENDED.bits() | Gate::GRANTED.bits(), Gate::CONTENDED.bits());
     let complete = View { complete: true, grace_ns: 200 * US, ..View::default() };
-    assert_eq!(of(View { word: closed | gate::MUST_ANNOUNCE, ..complete }), Activity::Idle);
+    assert_eq!(of(View { word: closed | Gate::MUST_ANNOUNCE.bits(), ..complete }), Activity::Idle);
     assert_eq!(of(View { word: open, ..View::default() }), Activity::Ready);
     let draining = View { word: closed, waiters: 1, waits_since_ns: MS, ..View::default() };
     assert_eq!(of(draining), Activity::Draining { for_ns: MS });
@@ -46,7 +47,8 @@ fn only_what_nothing_tells_of_is_presumed_complete() {
 
 #[test]
 fn commands_are_prequeued_only_behind_gates_that_hold() {
-    let ask = AtGate { word: gate::CONTENDED, can_prequeue: true, loads: false, has_gates: true, budgeted: true };
+    let ask =
+        AtGate { word: Gate::CONTENDED.bits(), can_prequeue: true, loads: false, has_gates: true, budgeted: true };
     assert!(admission::at_gate(&ask, || PREQUEUED_COMMANDS - 1));
     assert!(!admission::at_gate(&ask, || PREQUEUED_COMMANDS));
     for other in [
@@ -54,7 +56,7 @@ fn commands_are_prequeued_only_behind_gates_that_hold() {
         AtGate { loads: true, ..ask },
         AtGate { has_gates: false, ..ask },
         AtGate { budgeted: false, ..ask },
-        AtGate { word: gate::CONTENDED | gate::DEVICE_GATES_BYPASSED, ..ask },
+        AtGate { word: Gate::CONTENDED.bits() | Gate::DEVICE_GATES_BYPASSED.bits(), ..ask },
     ] {
         assert!(!admission::at_gate(&other, || 0), "{other:?}");
     }
@@ -63,7 +65,7 @@ fn commands_are_prequeued_only_behind_gates_that_hold() {
 #[test]
 fn device_gates_are_bypassed_for_each_cause() {
     let none = Bypass {
-        word: gate::CONTENDED,
+        word: Gate::CONTENDED.bits(),
         gates_inside: false,
         fits_inside: true,
         released: false,
@@ -79,7 +81,7 @@ fn device_gates_are_bypassed_for_each_cause() {
     ] {
         assert!(bypasses(&one), "{one:?}");
     }
-    let open = Bypass { word: gate::CONTENDED | gate::GRANTED, released: true, ..none };
+    let open = Bypass { word: Gate::CONTENDED.bits() | Gate::GRANTED.bits(), released: true, ..none };
     assert!(!bypasses(&open), "the next grant ends a release");
 }
 

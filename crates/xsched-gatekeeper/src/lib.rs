@@ -12,13 +12,12 @@ mod tests;
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use rustix::thread::futex;
 use xsched_policy::registry::UnknownPolicy;
 use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, Micros, Progress, Question};
-use xsched_proto::segment::{GroupSlot, gate, state};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::{GroupSlot, state};
 
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
@@ -26,9 +25,6 @@ pub const BUDGET_DEFAULT_US: u32 = 500;
 /// The least that several groups get each when they share the in-flight budget, in µs: with less in flight a device that
 /// switches between their contexts does little else.
 const BUDGET_LEAST_US: u32 = 400;
-
-/// The bits of a gate word that belong to the gatekeeper.
-const OWN_BITS: u32 = gate::GRANTED | gate::CONTENDED | gate::EXCLUSIVE | gate::STALLED;
 
 /// A gate that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +85,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Takes a group on, idle and with its gate closed.
     pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
-        words.gate.fetch_and(!OWN_BITS, SeqCst);
+        words.gate.take_over();
         words.budget_us.store(0, Relaxed);
         let group = Group {
             words,
@@ -106,10 +102,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Gives a group up: its gate is left open.
     pub fn remove(&mut self, now: Micros, id: GroupId) {
         let Some(group) = self.groups.remove(&id) else { return };
-        let word = &group.words.gate;
-        word.fetch_and(!(OWN_BITS & !gate::GRANTED), SeqCst);
-        word.fetch_or(gate::GRANTED, SeqCst);
-        wake(word);
+        group.words.gate.give_up();
         self.event(now, Event::Remove(id));
     }
 
@@ -156,7 +149,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.event(now, Event::Inherit { group: id, priority }, &mut self.actions);
         }
         // A launch has cleared the bit: the group goes on.
-        if group.stalled && group.words.gate.load(Acquire) & gate::STALLED == 0 {
+        if group.stalled && !group.words.gate.load().is_stalled() {
             group.stalled = false;
             group.progress.forget();
             self.arbiter.event(now, Event::Progress(id), &mut self.actions);
@@ -233,22 +226,19 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 let budget_us = part_of_budget(self.budget_us, sharers);
                 self.groups.get(&id)?.words.budget_us.store(budget_us, Release);
             }
-            Action::Contended(id, on) => self.mark(id, gate::CONTENDED, on),
-            Action::Exclusive(id, on) => self.mark(id, gate::EXCLUSIVE, on),
+            Action::Contended(id, on) => self.mark(id, Gate::CONTENDED, on),
+            Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),
             Action::Stalled(id, on) => {
                 self.groups.get_mut(&id)?.stalled = on;
-                self.mark(id, gate::STALLED, on);
+                self.mark(id, Gate::STALLED, on);
             }
         }
         None
     }
 
-    fn mark(&self, id: GroupId, bit: u32, on: bool) {
-        let Some(group) = self.groups.get(&id) else { return };
-        if on {
-            group.words.gate.fetch_or(bit, SeqCst);
-        } else {
-            group.words.gate.fetch_and(!bit, SeqCst);
+    fn mark(&self, id: GroupId, bit: Gate, on: bool) {
+        if let Some(group) = self.groups.get(&id) {
+            group.words.gate.mark(bit, on);
         }
     }
 
@@ -261,8 +251,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.state = state::READY;
         }
         group.words.grants.fetch_add(1, SeqCst);
-        group.words.gate.fetch_or(gate::GRANTED, SeqCst);
-        wake(&group.words.gate);
+        group.words.gate.grant();
         Some(Change::Opened(id))
     }
 
@@ -270,7 +259,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let group = self.groups.get_mut(&id)?;
         group.granted = false;
         group.progress.forget();
-        group.words.gate.fetch_and(!gate::GRANTED, SeqCst);
+        group.words.gate.close();
         // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
         // and must not be charged for what others do.
         if group.words.state.load(SeqCst) == state::DRAINED {
@@ -284,10 +273,4 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 /// What one of several groups that share a budget may have in flight, in µs. A group that shares with none has no limit: 0.
 fn part_of_budget(budget_us: u32, sharers: u32) -> u32 {
     budget_us.checked_div(sharers).map_or(0, |part| part.max(budget_us.min(BUDGET_LEAST_US)))
-}
-
-/// Wakes all threads that wait on a gate word, in any process.
-fn wake(word: &AtomicU32) {
-    // The only failure is a bad address.
-    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod arbiter;
+mod params;
 mod policies;
 mod progress;
 pub mod registry;

@@ -1,14 +1,8 @@
 //! The policies by name. A new policy is a file in `policies/` and an entry of [`POLICIES`].
 
 use crate::Policy;
+pub use crate::params::Params;
 use crate::policies::{chaos, external, fair, hpf};
-
-/// What a policy may be made with.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Params {
-    /// Seed of whatever it does at random; the same seed gives the same decisions.
-    pub seed: u64,
-}
 
 /// One policy.
 #[derive(Debug)]

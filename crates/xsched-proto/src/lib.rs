@@ -3,6 +3,8 @@
 //!
 //! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
+//! - [`gate`]: the gate word, its bits, and who stores what.
+//! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`error`]: what an operator is told.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
@@ -12,7 +14,9 @@
 
 pub mod class;
 pub mod error;
+pub mod gate;
 pub mod host;
+pub mod memory;
 pub mod paths;
 pub mod segment;
 pub mod trust;

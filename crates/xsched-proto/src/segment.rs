@@ -13,6 +13,8 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::gate::GateWord;
+
 /// First word of a segment.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"XSG1");
 /// Groups of one process.
@@ -21,32 +23,6 @@ pub const GROUPS: usize = 64;
 pub const QUEUES: usize = 1024;
 /// Pairs of thread and queue counted without sharing; further ones share their queue's counter.
 pub const COUNTERS: usize = 4096;
-
-/// Bits of a gate word. Open = [`gate::GRANTED`] or [`gate::DETACHED`] set. A word equal to [`gate::GRANTED`]
-/// alone is the state of a launch that needs no look at anything else.
-pub mod gate {
-    /// Byte 0, the daemon's: this group may use the device.
-    pub const GRANTED: u32 = 0x0000_0001;
-    /// Byte 1, the client's: no daemon holds this gate.
-    pub const DETACHED: u32 = 0x0000_0100;
-    /// Byte 2, the daemon's: another group shares the device; track completions, obey the bound.
-    pub const CONTENDED: u32 = 0x0001_0000;
-    /// Byte 2, the daemon's: right now no other group uses the device, so times measured are this group's own.
-    pub const EXCLUSIVE: u32 = 0x0002_0000;
-    /// Byte 2, the daemon's, cleared by the client: counts as idle for want of progress though it is not [`MUST_ANNOUNCE`]; the
-    /// next launch must say that it goes on.
-    pub const STALLED: u32 = 0x0004_0000;
-    /// Byte 3, the client's: idle as far as the daemon knows; the next launch must announce itself.
-    pub const MUST_ANNOUNCE: u32 = 0x0100_0000;
-    /// Byte 3, the client's: who makes a launch is looked at, for pass-through rules or reports by domain.
-    pub const INSPECT: u32 = 0x0200_0000;
-    /// Byte 3, the client's: gates on the device stand open, whatever this group may do.
-    pub const DEVICE_GATES_BYPASSED: u32 = 0x0400_0000;
-    /// What opens the gate on the host.
-    pub const OPEN_MASK: u32 = GRANTED | DETACHED;
-    /// What a gate on the device waits for with an AND comparison.
-    pub const DEVICE_OPEN_MASK: u32 = OPEN_MASK | DEVICE_GATES_BYPASSED;
-}
 
 /// Values of [`GroupSlot::state`], stored by the client.
 pub mod state {
@@ -83,11 +59,11 @@ pub struct Header {
 #[derive(Default)]
 #[repr(C, align(256))]
 pub struct GroupSlot {
-    /// See [`gate`]. Changed by read-modify-write only, since both sides own bytes of it. Also a futex.
-    pub gate: AtomicU32,
-    /// Device time allowed in flight while [`gate::CONTENDED`], in µs; 0 = no bound.
+    /// Whether launches go on. Both sides own bytes of it.
+    pub gate: GateWord,
+    /// Device time allowed in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no bound.
     pub budget_us: AtomicU32,
-    /// Commands allowed in flight while [`gate::CONTENDED`]; 0 = no bound.
+    /// Commands allowed in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no bound.
     pub budget_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,
@@ -147,7 +123,7 @@ pub struct Counter {
     pub launches: AtomicU64,
     /// Launches that were looked at more closely, because the device is shared.
     pub tracked: AtomicU64,
-    /// How many of both are of the system domain; counted only under [`gate::INSPECT`].
+    /// How many of both are of the system domain; counted only under [`crate::gate::Gate::INSPECT`].
     pub system: AtomicU64,
     /// The client's own: changes whenever what a thread remembers of the queue is outdated. It lies here since this line of
     /// the cache is needed anyway.

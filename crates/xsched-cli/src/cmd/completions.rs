@@ -1,6 +1,5 @@
 //! `xsched completions`.
 
-use crate::cli;
 use crate::failure::{Error, Result, print};
 
 /// Print a completion script for a shell
@@ -13,9 +12,9 @@ pub(crate) struct Args {
 }
 
 /// Prints it.
-pub(crate) fn main(args: Args) -> Result {
+pub(crate) fn main(args: Args, mut command: clap::Command) -> Result {
     let mut out = Vec::new();
-    clap_complete::generate(args.shell, &mut cli::command(), "xsched", &mut out);
+    clap_complete::generate(args.shell, &mut command, "xsched", &mut out);
     let text = String::from_utf8(out).map_err(|e| Error::environment(format!("cannot make the script: {e}")))?;
     print(&text)
 }

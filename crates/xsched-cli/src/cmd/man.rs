@@ -2,17 +2,15 @@
 
 use clap_mangen::Man;
 
-use crate::cli;
 use crate::failure::{Error, Result, print};
 
 /// Prints the manual page: the overview, then every subcommand.
-pub(crate) fn main() -> Result {
-    let page = page().map_err(|e| Error::environment(format!("cannot make the manual page: {e}")))?;
+pub(crate) fn main(command: clap::Command) -> Result {
+    let page = page(command).map_err(|e| Error::environment(format!("cannot make the manual page: {e}")))?;
     print(&page)
 }
 
-fn page() -> std::io::Result<String> {
-    let mut command = cli::command();
+fn page(mut command: clap::Command) -> std::io::Result<String> {
     command.build();
     let mut out = Vec::new();
     let man = Man::new(command.clone());

@@ -7,10 +7,13 @@ use xsched_flow::estimate::Fence;
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FEW_FENCES, UNKNOWN_NS};
 use xsched_flow::watchdog::epoch;
-use xsched_proto::segment::{Counter, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::memory::Hardware;
+use xsched_proto::segment::Counter;
 
 use super::{CompletionFence, XQueue};
-use crate::group::{Group, Left};
+use crate::group::Group;
+use crate::protocol::{idle, park::Left};
 use crate::runtime::Runtime;
 use crate::{inspect, journal, thread};
 
@@ -64,7 +67,7 @@ impl XQueue {
     #[inline(never)]
     pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter, admission: &mut Admission) {
         let slot = self.group(rt).slot(rt);
-        if slot.gate.load(Relaxed) & gate::INSPECT != 0 && !thread::take_inspected() && inspect::launch(slot, counter) {
+        if slot.gate.peek().is_inspected() && !thread::take_inspected() && inspect::launch(slot, counter) {
             return admission.set_counted(self.group(rt), &work);
         }
         thread::stop_waiting(rt);
@@ -72,12 +75,12 @@ impl XQueue {
             let group = self.group(rt);
             if !self.is_contended(rt, group) {
                 // Detached for good is unscheduled; detached because the queue moved to another group is not.
-                if group.slot(rt).gate.load(Acquire) & gate::DETACHED != 0 && !self.is_of(group) {
+                if group.slot(rt).gate.load().is_detached() && !self.is_of(group) {
                     continue;
                 }
                 return admission.set_counted(group, &work);
             }
-            counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
+            idle::uncount::<Hardware>(&counter.launches);
             if self.enter(rt, group, &work, counter, admission) {
                 return;
             }
@@ -95,25 +98,25 @@ impl XQueue {
     /// or has no rivals.
     fn is_contended(&self, rt: &'static Runtime, group: &Group) -> bool {
         let slot = group.slot(rt);
-        let mut word = slot.gate.load(Acquire);
-        if word & gate::DETACHED != 0 {
+        let mut gate = slot.gate.load();
+        if gate.is_detached() {
             rt.await_registration(group);
-            word = slot.gate.load(Acquire);
-            if word & gate::DETACHED != 0 {
+            gate = slot.gate.load();
+            if gate.is_detached() {
                 slot.unscheduled_attach.fetch_add(self.is_of(group).into(), Relaxed);
                 return false;
             }
         }
-        if word & gate::MUST_ANNOUNCE != 0 {
+        if gate.must_announce() {
             group.announce(rt);
         }
-        if word & gate::STALLED != 0 {
+        if gate.is_stalled() {
             group.go_on(rt);
         }
         group.end_grace();
-        word = slot.gate.load(Acquire);
-        let contended = word & gate::CONTENDED != 0 || word & gate::OPEN_MASK == 0;
-        if contended && word & gate::DEVICE_GATES_BYPASSED != 0 {
+        gate = slot.gate.load();
+        let contended = gate.is_contended() || !gate.is_open();
+        if contended && gate.is_bypassed() {
             // What that was for may be over.
             group.set_device_gates(rt);
         }
@@ -142,9 +145,9 @@ impl XQueue {
         loop {
             // Read the epoch before the gate. If it advances in between, one device gate too many is placed, never too few.
             let grants = slot.grants.load(Acquire);
-            let word = slot.gate.load(Acquire);
-            if word & gate::OPEN_MASK == 0 {
-                if self.prequeues(rt, group, work, word, has_gates) {
+            let gate = slot.gate.load();
+            if !gate.is_open() {
+                if self.prequeues(rt, group, work, gate, has_gates) {
                     prequeued = Some(epoch(grants));
                     break;
                 }
@@ -192,9 +195,8 @@ impl XQueue {
             self.gated_ns.store(ask.issued_ns, Relaxed);
             self.gated.store(seq, Relaxed);
         }
-        // The agent may have called the group idle while this launch was counted nowhere. It looks at the count after it set
-        // MUST_ANNOUNCE, this looks at MUST_ANNOUNCE after the count.
-        if slot.gate.load(SeqCst) & gate::MUST_ANNOUNCE != 0 {
+        // The agent may have called the group idle while this launch was counted nowhere.
+        if group.readiness(rt).numbered() {
             group.announce(rt);
         }
         admission.fenced = placed.fence;
@@ -211,9 +213,9 @@ impl XQueue {
     }
 
     /// Whether a command may be given while the gate is closed, to wait behind a gate on the device.
-    fn prequeues(&self, rt: &Runtime, group: &Group, work: &Work, word: u32, has_gates: bool) -> bool {
+    fn prequeues(&self, rt: &Runtime, group: &Group, work: &Work, gate: Gate, has_gates: bool) -> bool {
         let budgeted = group.slot(rt).budget_us.load(Relaxed) != 0;
-        let ask = AtGate { word, can_prequeue: work.may_prequeue, loads: work.loads, has_gates, budgeted };
+        let ask = AtGate { word: gate.bits(), can_prequeue: work.may_prequeue, loads: work.loads, has_gates, budgeted };
         let mut issued = 0;
         let prequeues = admission::at_gate(&ask, || {
             rt.refresh(group);
@@ -240,7 +242,7 @@ impl XQueue {
         rt.poke_if_due();
         if !admission.numbered {
             if !accepted {
-                counter.launches.store(counter.launches.load(Relaxed).wrapping_sub(1), Release);
+                idle::uncount::<Hardware>(&counter.launches);
             }
             return None;
         }

@@ -2,12 +2,11 @@
 
 use core::sync::atomic::Ordering::*;
 
-use rustix::thread::futex;
 use xsched_flow::admission::{self, Budget, InFlight, Pause};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{BUDGET_SLEEP_NS, TIMER_SLACK_NS, UNKNOWN_NS};
 use xsched_flow::watchdog::{override_commands, patience_ns};
-use xsched_proto::segment::gate;
+use xsched_proto::memory::Woken;
 
 use super::XQueue;
 use crate::group::Group;
@@ -72,7 +71,7 @@ impl XQueue {
         let began = now_ns();
         let mut since = began;
         thread::start_waiting(rt, group);
-        group.progress_waiters.fetch_add(1, AcqRel);
+        group.progress.begin_wait();
         // Grants may be shorter than the patience: what was waited in one counts in the next.
         let waited_before = |seen| match self.waited_since.load(Relaxed) == seen {
             true => self.waited_ns.load(Relaxed),
@@ -81,8 +80,8 @@ impl XQueue {
         let slack = rustix::thread::current_timer_slack();
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(TIMER_SLACK_NS));
         let ok = loop {
-            let seen = group.progress.load(Acquire);
-            if slot.gate.load(Acquire) & gate::OPEN_MASK == 0 || self.group.load(Relaxed) != group.index {
+            let seen = group.progress.seen();
+            if !slot.gate.load().is_open() || self.group.load(Relaxed) != group.index {
                 self.waited_ns.store(waited_before(seen) + now_ns().saturating_sub(since), Relaxed);
                 self.waited_since.store(seen, Relaxed);
                 break false;
@@ -118,21 +117,18 @@ impl XQueue {
             } else {
                 patience - waited
             };
-            let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: limit.min(BUDGET_SLEEP_NS) as _ };
-            if let Err(rustix::io::Errno::INTR) =
-                futex::wait(&group.progress, futex::Flags::PRIVATE, seen, Some(&timeout))
-            {
+            if group.progress.sleep(seen, limit.min(BUDGET_SLEEP_NS)) == Woken::Signal {
                 slot.signal_overrides.fetch_add(1, Relaxed);
                 break true;
             }
-            if group.progress.load(Acquire) != seen {
+            if group.progress.seen() != seen {
                 since = now_ns();
             }
         };
         if let Ok(slack) = slack {
             let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
         }
-        group.progress_waiters.fetch_sub(1, Release);
+        group.progress.end_wait();
         thread::stop_waiting(rt);
         rt.at_bound_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);
         ok

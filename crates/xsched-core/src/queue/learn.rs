@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering::*;
 
 use xsched_flow::estimate::{self, Fence, Lesson, Pace, Seen};
 use xsched_flow::journal::Record;
-use xsched_proto::segment::gate;
 
 use super::{CompletionFence, XQueue};
 use crate::journal;
@@ -22,7 +21,7 @@ impl XQueue {
 
     /// With company on the device a time may hold another program's work, so that only a shorter one says something.
     fn is_alone(&self, rt: &Runtime) -> bool {
-        self.group(rt).slot(rt).gate.load(Relaxed) & gate::EXCLUSIVE != 0
+        self.group(rt).slot(rt).gate.peek().is_exclusive()
     }
 
     /// Learns from the fences that the device has reached when it is looked at `now`; none of them had been reached when it was

@@ -19,9 +19,8 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use tempfile::TempDir;
 use xsched_daemon::{Error, Options};
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::segment::{
-    COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, gate, state,
-};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::{COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, state};
 use xsched_proto::wire::{
     ClientMsg, DaemonInfo, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, decode,
     encode,
@@ -301,12 +300,12 @@ impl Client {
         self.set_state(slot, state::IDLE);
     }
 
-    pub fn gate(&self, slot: u16) -> u32 {
-        self.words(slot).gate.load(SeqCst)
+    pub fn gate(&self, slot: u16) -> Gate {
+        self.words(slot).gate.load()
     }
 
     pub fn open(&self, slot: u16) -> bool {
-        self.gate(slot) & gate::GRANTED != 0
+        self.gate(slot).is_granted()
     }
 
     pub fn until_open(&self, slot: u16) {

@@ -3,7 +3,7 @@
 //! Programs must give the same results under it. Open and closed phases alternate, so no gate is ever closed for
 //! longer than the longest phase. The same seed and the same events give the same decisions.
 
-use crate::registry::Params;
+use crate::params::Params;
 use crate::tuning::{PHASE_MAX_US, PHASE_MIN_US};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::registry::Params;
+use crate::params::Params;
 use crate::{Answer, Group, GroupId, Micros, Policy, Question, Verdict};
 
 /// What of a group makes a new question when it changes.

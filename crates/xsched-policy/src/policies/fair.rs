@@ -5,7 +5,7 @@
 //! timeslice, up to four times as long for heavier ones; what it really used, draining included, is charged, so shares come out right over a few
 //! turns whatever a switch costs. A contender that wants nothing is passed over at once.
 
-use crate::registry::Params;
+use crate::params::Params;
 use crate::tuning::{SHORT_IDLE_US, TURN_MAX, TURN_MIN_US};
 use crate::{Group, Micros, Policy, Verdict};
 

@@ -5,7 +5,7 @@
 //! do groups that the hardware runs at the same time by priorities of its own. A group that cannot be taken off the device
 //! for long gets it only once those above have left it for a while.
 
-use crate::registry::Params;
+use crate::params::Params;
 use crate::tuning::REST_US;
 use crate::{Group, Micros, Policy, Verdict};
 

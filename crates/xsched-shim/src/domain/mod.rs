@@ -56,7 +56,10 @@ fn look() {
     let mut looks = LOOKS.lock();
     if !std::mem::replace(&mut *looks, true) {
         inspect::install(&INSPECTOR);
-        inspect::start(process::running());
+        inspect::start();
+        if let Some(rt) = process::running() {
+            rt.inspect_launches();
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use xsched_flow::activity::{Activity, Step, View};
 use xsched_flow::timeline::{Evidence, Presumed, presumes};
 use xsched_flow::tuning::{LOOK_NS, RARE_LOOK_NS};
 use xsched_flow::watchdog::{Bypass, bypasses, epoch, is_cross_stream, is_silent, releases};
-use xsched_proto::segment::{gate, state};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::state;
 
 use super::{STEP_NS, World};
 use crate::Rule;
@@ -16,7 +17,7 @@ impl World {
     fn view(&self, p: usize, complete: bool) -> View {
         let program = &self.programs[p];
         View {
-            word: program.word(),
+            word: program.gate().bits(),
             told: program.words.state.load(SeqCst),
             complete,
             waiters: program.waiters(),
@@ -41,8 +42,8 @@ impl World {
     /// A look of the agent at its group, when one is due.
     pub(super) fn agent(&mut self, p: usize) {
         self.check_lease(p);
-        let word = self.programs[p].word();
-        if self.now < self.programs[p].look_at || word & (gate::MUST_ANNOUNCE | gate::DETACHED) != 0 {
+        let gate = self.programs[p].gate();
+        if self.now < self.programs[p].look_at || gate.has(Gate::MUST_ANNOUNCE | Gate::DETACHED) {
             return;
         }
         self.programs[p].look_at = self.now + LOOK_NS;
@@ -61,7 +62,7 @@ impl World {
                 return;
             }
         }
-        if word & gate::CONTENDED == 0 {
+        if !gate.is_contended() {
             return;
         }
         self.release_held(p);
@@ -121,7 +122,7 @@ impl World {
             program.grace_since_ns = 0;
             return false;
         }
-        program.words.gate.fetch_or(gate::MUST_ANNOUNCE, SeqCst);
+        program.words.gate.call_idle();
         program.words.state.store(state::IDLE, SeqCst);
         true
     }
@@ -150,7 +151,7 @@ impl World {
             program.closed_since = self.now;
         }
         if self.off != Rule::Lease && is_silent(self.beat_at, program.closed_since, self.now) {
-            program.words.gate.fetch_or(gate::DETACHED, SeqCst);
+            program.words.gate.detach();
         }
     }
 
@@ -158,7 +159,7 @@ impl World {
         let program = &self.programs[p];
         let known = self.off != Rule::Bypass;
         let ask = Bypass {
-            word: program.word(),
+            word: program.gate().bits(),
             gates_inside: false,
             fits_inside: true,
             released: program.released_epoch == epoch(program.words.grants.load(SeqCst)),
@@ -166,9 +167,9 @@ impl World {
             cross_stream: known && is_cross_stream(program.cross_at, self.now),
         };
         if program.has_gates && bypasses(&ask) {
-            program.words.gate.fetch_or(gate::DEVICE_GATES_BYPASSED, SeqCst);
+            let _ = program.words.gate.bypass(program.gate(), true);
         } else {
-            program.words.gate.fetch_and(!gate::DEVICE_GATES_BYPASSED, SeqCst);
+            let _ = program.words.gate.bypass(program.gate(), false);
         }
     }
 }

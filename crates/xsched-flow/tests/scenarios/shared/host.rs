@@ -6,7 +6,7 @@ use xsched_flow::activity::{is_contended, next_grace_ns};
 use xsched_flow::admission::{self, AtGate, Budget, InFlight, Place, Placed};
 use xsched_flow::timeline::{Evidence, Point};
 use xsched_flow::watchdog::{epoch, is_cross_stream};
-use xsched_proto::segment::{gate, state};
+use xsched_proto::segment::state;
 
 use super::{Command, Do, STREAM_COMMANDS, Stream, WAKES_NS, World};
 use crate::Rule;
@@ -14,7 +14,7 @@ use crate::Rule;
 impl World {
     pub(super) fn announce(&mut self, p: usize) {
         let program = &mut self.programs[p];
-        if program.words.gate.fetch_and(!gate::MUST_ANNOUNCE, SeqCst) & gate::MUST_ANNOUNCE != 0 {
+        if program.words.gate.announce() {
             program.words.state.store(state::READY, SeqCst);
             program.look_at = self.now;
             // The daemon answers before the launch goes on, as one at rest does.
@@ -136,26 +136,32 @@ impl World {
 
     /// Takes a launch through gate and budget. None: the thread waits.
     fn admit(&mut self, p: usize, t: usize, at: usize, ns: u64, waits_for_other: bool) -> Option<Placed> {
-        let word = self.programs[p].word();
-        if word != gate::GRANTED {
-            if word & gate::MUST_ANNOUNCE != 0 {
+        let gate = self.programs[p].gate();
+        if !gate.is_plainly_open() {
+            if gate.must_announce() {
                 self.announce(p);
             }
-            if self.programs[p].words.gate.fetch_and(!gate::STALLED, SeqCst) & gate::STALLED != 0 {
+            if self.programs[p].words.gate.go_on() {
                 self.daemon();
             }
             self.end_grace(p);
         }
-        let word = self.programs[p].word();
-        let closed = word & gate::OPEN_MASK == 0;
-        if !closed && !is_contended(word) {
+        let gate = self.programs[p].gate();
+        let closed = !gate.is_open();
+        if !closed && !is_contended(gate.bits()) {
             self.programs[p].streams[at].counted += 1;
             return Some(Placed::default());
         }
         let has_gates = self.has_gates(p);
         let program = &mut self.programs[p];
         let budget_us = program.words.budget_us.load(SeqCst);
-        let ask = AtGate { word, can_prequeue: !waits_for_other, loads: false, has_gates, budgeted: budget_us != 0 };
+        let ask = AtGate {
+            word: gate.bits(),
+            can_prequeue: !waits_for_other,
+            loads: false,
+            has_gates,
+            budgeted: budget_us != 0,
+        };
         let issued = program.streams.iter().map(|s| s.issued - s.done).sum();
         let prequeues = match self.off {
             // The first half of the rule: nothing is pre-queued.

@@ -17,7 +17,8 @@ use xsched_flow::timeline::{Evidence, Point};
 use xsched_flow::tuning::FIRST_GRACE_NS;
 use xsched_gatekeeper::{Change, Gatekeeper};
 use xsched_policy::{Arbiter, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
-use xsched_proto::segment::{GroupSlot, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::GroupSlot;
 
 use crate::{MS, Rule, US};
 
@@ -146,12 +147,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    fn word(&self) -> u32 {
-        self.words.gate.load(SeqCst)
+    fn gate(&self) -> Gate {
+        self.words.gate.load()
     }
 
     fn is_closed(&self) -> bool {
-        self.word() & gate::OPEN_MASK == 0
+        !self.gate().is_open()
     }
 
     fn is_complete(&self) -> bool {
@@ -167,13 +168,13 @@ impl Program {
     }
 
     fn holds(&self, stream: usize) -> bool {
-        let closed = self.word() & gate::DEVICE_OPEN_MASK == 0;
+        let closed = !self.gate().is_open_on_device();
         closed && self.streams[stream].queue.front().is_some_and(|c| c.gated && !c.begun)
     }
 
     fn waits_for_turn(&self, stream: usize) -> bool {
         let s = &self.streams[stream];
-        self.word() & gate::DEVICE_OPEN_MASK == 0 && s.gated > s.done
+        !self.gate().is_open_on_device() && s.gated > s.done
     }
 
     fn waits_for_other(&self, stream: usize) -> Option<usize> {
@@ -232,7 +233,7 @@ impl World {
         let at = self.programs.len();
         let words = Rc::new(GroupSlot::default());
         words.inherited_priority.store(i32::MIN, SeqCst);
-        words.gate.store(gate::MUST_ANNOUNCE, SeqCst);
+        words.gate.call_idle();
         let spec = GroupSpec {
             id: GroupId(at as u64),
             program: ProgramId(at as u64),

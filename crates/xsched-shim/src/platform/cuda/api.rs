@@ -6,7 +6,8 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
-use xsched_proto::segment::{SEGMENT_BYTES, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::Levels;
 
 use super::hot::hot;
@@ -421,6 +422,6 @@ impl Driver for Api {
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        unsafe { (self.wait_value)(queue.handle() as CUstream, at, gate::DEVICE_OPEN_MASK, WAIT_AND) == SUCCESS }
+        unsafe { (self.wait_value)(queue.handle() as CUstream, at, Gate::DEVICE_OPEN.bits(), WAIT_AND) == SUCCESS }
     }
 }

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_flow::tuning::UNKNOWN_INSIDE_NS;
-use xsched_proto::segment::gate;
 
 use super::types::*;
 use crate::interpose::resolve;
@@ -296,7 +295,7 @@ fn put(
         let mut wait = Wait {
             operation: WAIT_VALUE_32,
             address: gate.address,
-            value: gate::DEVICE_OPEN_MASK.into(),
+            value: xsched_proto::gate::Gate::DEVICE_OPEN.bits().into(),
             flags: WAIT_AND,
             alias: 0,
             rest: 0,

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*
 
 use xsched_agent::{Log, say_once};
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue, thread};
-use xsched_proto::segment::{SEGMENT_BYTES, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::SEGMENT_BYTES;
 
 use super::types::*;
 use super::{capture, stream};
@@ -429,7 +430,7 @@ impl Driver for Api {
         let stream = queue.handle() as hipStream_t;
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
         let taken =
-            self.quietly(|| unsafe { wait(stream, at, gate::DEVICE_OPEN_MASK, WAIT_AND, gate::DEVICE_OPEN_MASK) });
+            self.quietly(|| unsafe { wait(stream, at, Gate::DEVICE_OPEN.bits(), WAIT_AND, Gate::DEVICE_OPEN.bits()) });
         if !taken {
             say_once(
                 &SAID,

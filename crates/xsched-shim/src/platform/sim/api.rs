@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
-use xsched_proto::segment::{SEGMENT_BYTES, gate};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::Platform;
 
 use crate::interpose::resolve;
@@ -161,7 +162,7 @@ impl Driver for Api {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr().cast();
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, gate::DEVICE_OPEN_MASK, WAIT_AND) == 0 }
+        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, Gate::DEVICE_OPEN.bits(), WAIT_AND) == 0 }
     }
 
     fn has_no_fences(&self) -> bool {

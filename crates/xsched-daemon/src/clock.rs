@@ -1,0 +1,9 @@
+//! The clock that all of the daemon goes by.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// CLOCK_MONOTONIC, ns.
+pub(crate) fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
