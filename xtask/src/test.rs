@@ -436,15 +436,14 @@ mod tests {
             let both_run = &both_run;
             let body = move |step: &Step| {
                 both_run.wait();
-                let said = step.verdict(Command::new("echo").arg("SKIPPED: a part"), &[]);
+                let said = step.verdict(Command::new("echo").arg("a part"), &[]);
                 assert!(matches!(said, Verdict::Passed) && step.kept.as_ref().is_some_and(|k| !locked(k).is_empty()));
                 verdict
             };
             Box::new(body) as Body<'_>
         };
         run.two_at_a_time([("one", body(Verdict::Passed)), ("two", body(Verdict::Failed))]);
-        let skips: Vec<_> = run.steps.iter().flat_map(|step| &step.skips).collect();
-        assert_eq!(skips, ["a part", "a part"]);
+        assert_eq!(run.steps.len(), 2);
         assert!(!run.sum_up(&[]), "one of them failed");
     }
 
