@@ -434,6 +434,7 @@ pub(super) fn forget_failures() {
 }
 
 /// Runs a part of ours that must not change the caller's `errno`.
+#[inline(always)]
 pub fn keeping_errno<T>(part: impl FnOnce() -> T) -> T {
     // SAFETY: the calling thread's own word.
     unsafe {

@@ -93,15 +93,18 @@ impl Pipeline for Queues {
         Some(xqueue)
     }
 
+    #[inline(always)]
     fn work(_: cl_command_queue, xqueue: &XQueue, call: &Call) -> Work {
         let unbounded = waits_on_user_event(xqueue, call.waits);
         Work { key: call.key, blocking: call.blocking, unbounded, ..Work::default() }
     }
 
+    #[inline(always)]
     fn can_follow(xqueue: &XQueue) -> bool {
         api::of(xqueue).is_some_and(Api::reports_completion)
     }
 
+    #[inline(always)]
     fn receipt(call: &Call, asked: *mut cl_event) -> *mut cl_event {
         if asked.is_null() && call.gives_event { call.own.as_ptr() } else { asked }
     }
@@ -121,8 +124,9 @@ impl Pipeline for Queues {
         follow(rt, xqueue, fence, unsafe { *event }, !call.own.get().is_null())
     }
 
+    #[inline(always)]
     fn accepted(rt: &'static Runtime, xqueue: &XQueue, call: &Call) {
-        if !rt.has_one_group() {
+        if call.waits.0 != 0 && !rt.has_one_group() {
             lend_to_awaited(rt, xqueue, call.waits);
         }
     }

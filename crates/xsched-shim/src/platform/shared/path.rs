@@ -95,11 +95,13 @@ impl<D: Driver> Pipeline for Streams<D> {
         rt.remember(handle.key, || api.describe(rt, handle))
     }
 
+    #[inline(always)]
     fn work((api, _): Self::Target, _: &XQueue, work: &Work) -> Work {
         // Where nothing tells of completions, nothing can be bounded by them.
         Work { unbounded: work.unbounded || api.has_no_fences(), ..*work }
     }
 
+    #[inline(always)]
     fn gate((api, _): Self::Target, rt: &Runtime, queue: &XQueue) -> bool {
         api.gate(rt, queue)
     }

@@ -55,16 +55,19 @@ pub(crate) trait Pipeline: 'static {
     fn work(target: Self::Target, queue: &XQueue, command: &Self::Command) -> Work;
 
     /// Whether the completion of the queue's commands can be followed.
+    #[inline(always)]
     fn can_follow(_queue: &XQueue) -> bool {
         true
     }
 
     /// Lets the device wait at the group's gate. False: refused, or there are no such gates.
+    #[inline(always)]
     fn gate(_target: Self::Target, _rt: &Runtime, _queue: &XQueue) -> bool {
         false
     }
 
     /// Where the receipt of a command that is to be followed goes; `asked` is where the application wants it.
+    #[inline(always)]
     fn receipt(_command: &Self::Command, asked: Self::Receipt) -> Self::Receipt {
         asked
     }
@@ -80,6 +83,7 @@ pub(crate) trait Pipeline: 'static {
     ) -> bool;
 
     /// The driver took the command.
+    #[inline(always)]
     fn accepted(_rt: &'static Runtime, _queue: &XQueue, _command: &Self::Command) {}
 }
 
