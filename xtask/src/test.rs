@@ -107,9 +107,6 @@ impl Run {
             Verdict::Passed => s.hip_runtime(),
             other => other,
         });
-        self.step("lint", |s| {
-            s.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
-        });
         self.step("generated files", |s| s.generated());
         // The libraries that tests preload into other programs are not dependencies of the tests: build them first. All at
         // once, or some would be built a second time for the tests, which ask for more of what both depend on.
@@ -117,11 +114,16 @@ impl Run {
             Verdict::Passed => s.cargo(&["test", "--workspace", "--no-fail-fast"]),
             other => other,
         });
-        // They wait more than they compute, and what they compare is no time: two at a time, the longest first.
+        // They wait more than they compute (but for lint, which fills the gaps), and what they compare is no time: two at a
+        // time, the longest first.
         let script = |script: &'static str| -> Body<'static> {
             Box::new(move |s| s.python(&["-m", "unittest", "-v", script].map(Into::into)))
         };
+        let lint: Body<'static> = Box::new(|s| {
+            s.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        });
         self.two_at_a_time([
+            ("lint", lint),
             ("benchmarks' tests", script("benches/cuda/test_conduct.py")),
             ("AMD kit's tests", script("testing/hip/kit/test_kit.py")),
             ("HIP ladder", Box::new(|s| s.hip_ladder(&[]))),
