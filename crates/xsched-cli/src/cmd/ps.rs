@@ -23,12 +23,12 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-BY        who chose the class: a rule, an option (or the environment), a hint, nobody (default); `+` = asked for more
+BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
 SHARE     how it shares an NVIDIA GPU: by time, or spatially under MPS; - for a program not started by `xsched run`
 STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
-DEVICE    device time charged; WAITED: time its threads stood at the closed gate";
+GPU TIME  device time charged; WAITED: time its threads stood at the closed gate";
 
 /// The answer, as `--json` prints it.
 #[derive(Serialize)]
@@ -70,12 +70,12 @@ fn table(answer: &Answer) -> String {
         "PRIO",
         "WEIGHT",
         "SHARE",
-        "ON",
+        "DEVICE",
         "LEVEL",
         "STATE",
         "LAUNCHES",
         "UNSCHED",
-        "DEVICE",
+        "GPU TIME",
         "WAITED"
     );
     for program in &answer.programs {
