@@ -27,7 +27,7 @@ summary, and ends with 0 if all is well, 1 if something failed, 2 for a wrong ar
 const MORE_SEEDS: [&str; 3] = ["2", "3", "4"];
 /// Files of end-to-end tests that depend on time, and hold on a busy machine.
 const HOLD_WHEN_BUSY: [&str; 8] =
-    ["bound", "counts", "cuda_groups", "daemon_lost", "hazards", "late_marks", "programs_lost", "streams"];
+    ["bound", "counts", "cuda_groups", "daemon_lost", "hazards", "late_fences", "programs_lost", "streams"];
 /// Those that measure what a busy machine changes.
 const HOLD_WHEN_QUIET: [&str; 3] = ["levels", "rules", "shares"];
 /// How often those are repeated.

@@ -22,7 +22,7 @@ const AFTER_HELP: &str = "\
 Examples:
   xsched run --priority high -- python3 serve.py     runs first whenever it wants the device
   xsched run --priority low  -- python3 train.py     takes what is left
-  xsched ps                                          who runs, who waits, what got past
+  xsched ps                                          what runs, what waits, what was unscheduled
   xsched demo                                        shows what it is good for, on this machine
   xsched doctor                                      what works here, and what to do if not
 

@@ -153,7 +153,7 @@ struct Note {
 
 /// Follows a command by its event. `owned`: the event is ours to release. False: the driver refused.
 fn follow(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence, event: cl_event, owned: bool) -> bool {
-    // Marks are for queues with both functions only.
+    // Fences are for queues with both functions only.
     let functions = api::of(xqueue).and_then(|api| api.set_event_callback.zip(api.release_event));
     let Some((set_event_callback, release_event)) = functions else { return false };
     let release = owned.then_some((release_event, event as usize));

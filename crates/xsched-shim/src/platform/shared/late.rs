@@ -1,4 +1,4 @@
-//! Marks that come later than the commands they follow: a thread that is about to wait puts one after whatever the
+//! Fences that come later than the commands they follow: a thread that is about to wait puts one after whatever the
 //! queues of its group were given, also by other threads. (A fence under the same call as its command is harmless: what
 //! another thread gives meanwhile, without knowing of the command, might as well have come before it.)
 //!

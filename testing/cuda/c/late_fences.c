@@ -1,4 +1,4 @@
-/* What a scheduler adds to streams while a thread of the program waits for its turn: late_marks default | alone |
+/* What a scheduler adds to streams while a thread of the program waits for its turn: late_fences default | alone |
  * blocking | destroy | context. Each line on stdin is done by a thread of its own, which first prints "NAME TID" and in
  * the end "done NAME": launch (one kernel), synchronize or destroy (the first stream, or its context), release (what
  * the first stream waits for). "end" waits for them all, and for the device.
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
         OK(cuStreamCreate(&first, NON_BLOCKING));
         fill_up();
     } else if (!ending) {
-        fprintf(stderr, "late_marks default | alone | blocking | destroy | context\n");
+        fprintf(stderr, "late_fences default | alone | blocking | destroy | context\n");
         return 2;
     }
     told();

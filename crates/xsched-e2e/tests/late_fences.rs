@@ -42,7 +42,7 @@ impl Held {
     fn new(mode: &str) -> Held {
         let gpu = Gpu::new();
         let daemon = gpu.place.daemon(&["--policy", "hpf"]);
-        let mut program = gpu.run(&["--level", "1"], &gpu.program("late_marks"), &[mode]);
+        let mut program = gpu.run(&["--level", "1"], &gpu.program("late_fences"), &[mode]);
         hold(&gpu.place, &mut program);
         let pid = program.pid();
         Held { gpu, _daemon: daemon, program, pid }
@@ -69,7 +69,7 @@ fn blocking_streams_do_not_wait_for_each_other_by_way_of_the_default_stream() {
 fn blocking_streams_of_hip_do_not_wait_for_each_other_by_way_of_the_null_stream() {
     let gpu = HipGpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let mut program = gpu.run(&["--level", "1"], &gpu.program("late_marks", 7), &[]);
+    let mut program = gpu.run(&["--level", "1"], &gpu.program("late_fences", 7), &[]);
     let pid = program.pid();
     hold(&gpu.place, &mut program);
     finish(&gpu.place, program);
