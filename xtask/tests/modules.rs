@@ -24,7 +24,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("xsched-shim", &["domain", "interpose", "platform", "process", "python", "stats"]),
-    ("xsched-testkit", &["kept", "place"]),
 ];
 
 type Edges = BTreeMap<String, BTreeSet<String>>;

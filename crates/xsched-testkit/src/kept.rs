@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use crate::place::{beside, source};
+use crate::files::{beside, source};
 
 /// A folder beside what cargo built.
 pub(crate) fn folder() -> PathBuf {

@@ -4,6 +4,7 @@
 //! [`Process`]es: a daemon, and C programs of `testing/hazards`, to which it talks by lines.
 #![forbid(unsafe_code)]
 
+mod files;
 mod gpu;
 mod hip;
 mod kept;
@@ -11,9 +12,10 @@ mod place;
 mod process;
 mod wait;
 
+pub use files::beside;
 pub use gpu::Gpu;
 pub use hip::HipGpu;
-pub use place::{Place, beside};
+pub use place::Place;
 pub use process::{Process, finish, now_ns};
 pub use wait::{TIMEOUT, is_alive, is_asleep, least_of, so_within, until};
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 
+use crate::files::{beside, source};
 use crate::process::Process;
 use crate::{kept, until};
 
@@ -17,19 +18,6 @@ pub struct Place {
     dir: tempfile::TempDir,
     device: Mutex<Option<Process>>,
     _alone: MutexGuard<'static, ()>,
-}
-
-/// A file that a build puts beside these tests: the command and the libraries.
-pub fn beside(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("own path");
-    let path = test.parent().and_then(Path::parent).expect("target folder").join(name);
-    assert!(path.is_file(), "{} is missing: run `cargo build` first", path.display());
-    path
-}
-
-/// A file or folder of the source tree.
-pub(crate) fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
 impl Place {
