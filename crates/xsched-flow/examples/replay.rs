@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use xsched_flow::journal::{Replay, bless, replay};
 
+use xsched_proto::Error;
+
 fn main() -> ExitCode {
     let mut files: Vec<String> = std::env::args().skip(1).collect();
     let blesses = files.first().is_some_and(|word| word == "--bless");
@@ -36,27 +38,27 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(different > 0 && !blesses))
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let bytes = std::fs::read(file).map_err(|e| e.to_string())?;
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    let bytes = std::fs::read(file).map_err(Error::input)?;
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
     let mut plain = Vec::new();
-    flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut plain).map_err(|e| e.to_string())?;
+    flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut plain).map_err(Error::input)?;
     Ok(plain)
 }
 
 /// Writes a journal with today's answers.
-fn write(file: &Path, journal: &[u8]) -> Result<(), String> {
+fn write(file: &Path, journal: &[u8]) -> Result<(), Error> {
     let blessed = bless(journal)?;
-    let to = std::fs::File::create(file).map_err(|e| e.to_string())?;
+    let to = std::fs::File::create(file).map_err(Error::input)?;
     let done = if file.extension().is_some_and(|end| end == "gz") {
         let mut packed = flate2::write::GzEncoder::new(to, flate2::Compression::best());
         packed.write_all(&blessed).and_then(|()| packed.finish().map(drop))
     } else {
         (&to).write_all(&blessed)
     };
-    done.map_err(|e| e.to_string())
+    done.map_err(Error::input)
 }
 
 fn show(file: &str, found: &Replay) {

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use xsched_proto::Error;
+
 use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
@@ -199,7 +201,7 @@ impl Replay {
 ///
 /// # Errors
 /// When the bytes are no journal, or one of another version.
-pub fn replay(journal: &[u8]) -> Result<Replay, String> {
+pub fn replay(journal: &[u8]) -> Result<Replay, Error> {
     let mut found = Replay::default();
     found.cut_short = each(journal, |number, record| {
         let now = record.answered_now();
@@ -217,15 +219,15 @@ pub fn replay(journal: &[u8]) -> Result<Replay, String> {
 ///
 /// # Errors
 /// As for [`replay`].
-pub fn bless(journal: &[u8]) -> Result<Vec<u8>, String> {
+pub fn bless(journal: &[u8]) -> Result<Vec<u8>, Error> {
     let mut blessed = MAGIC.to_vec();
     each(journal, |_, record| encode(&record.answered_now(), &mut blessed))?;
     Ok(blessed)
 }
 
 /// Calls with the number of each record and itself. Says whether the file ends within one.
-fn each(journal: &[u8], mut take: impl FnMut(u64, Record)) -> Result<bool, String> {
-    let mut rest = journal.strip_prefix(&MAGIC).ok_or("this is no journal of this version")?;
+fn each(journal: &[u8], mut take: impl FnMut(u64, Record)) -> Result<bool, Error> {
+    let mut rest = journal.strip_prefix(&MAGIC).ok_or_else(|| Error::input("this is no journal of this version"))?;
     let mut number = 0;
     while !rest.is_empty() {
         number += 1;
@@ -235,7 +237,7 @@ fn each(journal: &[u8], mut take: impl FnMut(u64, Record)) -> Result<bool, Strin
                 take(number, record);
             }
             Err(postcard::Error::DeserializeUnexpectedEnd) => return Ok(true),
-            Err(e) => return Err(format!("record {number} makes no sense: {e}")),
+            Err(e) => return Err(Error::input(format!("record {number} makes no sense: {e}"))),
         }
     }
     Ok(false)

@@ -1,6 +1,8 @@
 //! JSON as people write it: with `//` and `/* */` comments and a comma too many. Only what a rules file needs, so that
 //! the preload library brings no parser of its own weight into every program.
 
+use xsched_proto::Error;
+
 /// Levels of nesting accepted.
 const DEPTH: usize = 16;
 
@@ -21,19 +23,19 @@ struct Reader<'a> {
 }
 
 /// Reads one value. An error tells the line.
-pub(super) fn read(text: &str) -> Result<Value, String> {
+pub(super) fn read(text: &str) -> Result<Value, Error> {
     let mut reader = Reader { text: text.as_bytes(), at: 0 };
     let result = reader.value(0).and_then(|value| match reader.peek()? {
         None => Ok(value),
-        Some(_) => Err("something follows the end".into()),
+        Some(_) => Err(Error::input("something follows the end")),
     });
     let line = 1 + reader.text[..reader.at.min(reader.text.len())].iter().filter(|b| **b == b'\n').count();
-    result.map_err(|why: String| format!("line {line}: {why}"))
+    result.map_err(|why: Error| why.within(format_args!("line {line}")))
 }
 
 impl Reader<'_> {
     /// The next byte that means something.
-    fn peek(&mut self) -> Result<Option<u8>, String> {
+    fn peek(&mut self) -> Result<Option<u8>, Error> {
         loop {
             let rest = &self.text[self.at..];
             match rest {
@@ -41,16 +43,16 @@ impl Reader<'_> {
                 [b'/', b'/', ..] => self.at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len()),
                 [b'/', b'*', ..] => match rest.windows(2).skip(2).position(|two| two == b"*/") {
                     Some(end) => self.at += end + 4,
-                    None => return Err("a comment does not end".into()),
+                    None => return Err(Error::input("a comment does not end")),
                 },
                 _ => return Ok(rest.first().copied()),
             }
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, String> {
+    fn value(&mut self, depth: usize) -> Result<Value, Error> {
         if depth > DEPTH {
-            return Err("nested too deeply".into());
+            return Err(Error::input("nested too deeply"));
         }
         match self.peek()? {
             Some(b'{') => self.map(depth),
@@ -65,20 +67,20 @@ impl Reader<'_> {
             }
             Some(b'"') => Ok(Value::Text(self.text()?)),
             Some(_) => self.word(),
-            None => Err("a value is missing".into()),
+            None => Err(Error::input("a value is missing")),
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Value, String> {
+    fn map(&mut self, depth: usize) -> Result<Value, Error> {
         let mut map = Vec::new();
         self.at += 1;
         while !self.ends(b'}')? {
             if self.peek()? != Some(b'"') {
-                return Err("a name in quotes is missing".into());
+                return Err(Error::input("a name in quotes is missing"));
             }
             let name = self.text()?;
             if self.peek()? != Some(b':') {
-                return Err(format!("a ':' is missing after \"{name}\""));
+                return Err(Error::input(format!("a ':' is missing after \"{name}\"")));
             }
             self.at += 1;
             map.push((name, self.value(depth + 1)?));
@@ -88,38 +90,38 @@ impl Reader<'_> {
     }
 
     /// Takes a closing bracket if it is next.
-    fn ends(&mut self, bracket: u8) -> Result<bool, String> {
+    fn ends(&mut self, bracket: u8) -> Result<bool, Error> {
         let ends = self.peek()? == Some(bracket);
         self.at += usize::from(ends);
         Ok(ends)
     }
 
-    fn comma(&mut self, bracket: u8) -> Result<(), String> {
+    fn comma(&mut self, bracket: u8) -> Result<(), Error> {
         match self.peek()? {
             Some(b',') => self.at += 1,
             Some(b) if b == bracket => {}
-            _ => return Err(format!("a ',' or '{}' is missing", char::from(bracket))),
+            _ => return Err(Error::input(format!("a ',' or '{}' is missing", char::from(bracket)))),
         }
         Ok(())
     }
 
-    fn text(&mut self) -> Result<String, String> {
+    fn text(&mut self) -> Result<String, Error> {
         let mut bytes = Vec::new();
         self.at += 1;
         loop {
-            let byte = *self.text.get(self.at).ok_or("a text does not end")?;
+            let byte = *self.text.get(self.at).ok_or_else(|| Error::input("a text does not end"))?;
             self.at += 1;
             match byte {
-                b'"' => return String::from_utf8(bytes).map_err(|_| "a text is not UTF-8".into()),
-                b'\n' => return Err("a text does not end".into()),
+                b'"' => return String::from_utf8(bytes).map_err(|_| Error::input("a text is not UTF-8")),
+                b'\n' => return Err(Error::input("a text does not end")),
                 b'\\' => self.escape(&mut bytes)?,
                 other => bytes.push(other),
             }
         }
     }
 
-    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
-        let byte = *self.text.get(self.at).ok_or("a text does not end")?;
+    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let byte = *self.text.get(self.at).ok_or_else(|| Error::input("a text does not end"))?;
         self.at += 1;
         let plain = match byte {
             b'n' => '\n',
@@ -132,15 +134,15 @@ impl Reader<'_> {
                 let digits = self.text.get(self.at..self.at + 4).and_then(|d| std::str::from_utf8(d).ok());
                 self.at += 4;
                 let code = digits.and_then(|d| u32::from_str_radix(d, 16).ok()).and_then(char::from_u32);
-                code.ok_or("a \\u needs four digits of a character")?
+                code.ok_or_else(|| Error::input("a \\u needs four digits of a character"))?
             }
-            other => return Err(format!("'\\{}' means nothing", char::from(other))),
+            other => return Err(Error::input(format!("'\\{}' means nothing", char::from(other)))),
         };
         bytes.extend(plain.encode_utf8(&mut [0; 4]).bytes());
         Ok(())
     }
 
-    fn word(&mut self) -> Result<Value, String> {
+    fn word(&mut self) -> Result<Value, Error> {
         let rest = &self.text[self.at..];
         let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
         let length = rest.iter().position(|b| !is_part(b)).unwrap_or(rest.len());
@@ -151,10 +153,10 @@ impl Reader<'_> {
             "null" => Value::Null,
             _ if word.parse::<f64>().is_ok() => Value::Number(word),
             _ => {
-                return Err(format!(
+                return Err(Error::input(format!(
                     "'{}' is no value",
                     String::from_utf8_lossy(&rest[..length.clamp(1, 20).min(rest.len())])
-                ));
+                )));
             }
         };
         self.at += length;
@@ -191,8 +193,8 @@ mod tests {
             ("é", "is no value"),
         ] {
             let e = read(text).unwrap_err();
-            assert!(e.contains(says), "{text}: {e}");
+            assert!(e.line().contains(says), "{text}: {e}");
         }
-        assert!(read(&"[".repeat(100)).unwrap_err().contains("nested too deeply"));
+        assert!(read(&"[".repeat(100)).unwrap_err().line().contains("nested too deeply"));
     }
 }

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use super::json::{self, Value};
+use xsched_proto::Error;
+
 use crate::interpose::{self, BINDINGS};
 use crate::lock::Lock;
 use crate::platform;
@@ -105,12 +107,14 @@ fn contents(file: &str) -> std::io::Result<String> {
 }
 
 /// What a file says, and what of it was not understood.
-fn rules_of(text: &str) -> Result<(Rules, Vec<String>), String> {
+fn rules_of(text: &str) -> Result<(Rules, Vec<String>), Error> {
     let (mut rules, mut unknown) = (Rules::default(), Vec::new());
     if text.trim().is_empty() {
         return Ok((rules, unknown));
     }
-    let Value::Map(mut map) = json::read(text)? else { return Err("line 1: an object { … } is missing".into()) };
+    let Value::Map(mut map) = json::read(text)? else {
+        return Err(Error::input("line 1: an object { … } is missing"));
+    };
     // The table may stand in one of several of a larger file.
     if let Some(at) = map.iter().position(|(name, value)| name == "passthrough" && matches!(value, Value::Map(_)))
         && let Value::Map(inner) = map.swap_remove(at).1
@@ -123,7 +127,7 @@ fn rules_of(text: &str) -> Result<(Rules, Vec<String>), String> {
                 rules.mode = match mode.to_ascii_lowercase().as_str() {
                     "whitelist" => Mode::Whitelist,
                     "blacklist" => Mode::Blacklist,
-                    other => return Err(format!("mode '{other}': use whitelist or blacklist")),
+                    other => return Err(Error::input(format!("mode '{other}': use whitelist or blacklist"))),
                 }
             }
             ("libraries" | "libs" | "user_libraries", Value::List(list)) => {
@@ -139,7 +143,7 @@ fn rules_of(text: &str) -> Result<(Rules, Vec<String>), String> {
                 }
             }
             (name @ ("mode" | "libraries" | "libs" | "user_libraries" | "apis"), _) => {
-                return Err(format!("\"{name}\" has a value of the wrong kind"));
+                return Err(Error::input(format!("\"{name}\" has a value of the wrong kind")));
             }
             (name, _) => unknown.push(format!("\"{name}\" ignored: use mode, libraries, user_libraries or apis")),
         }
@@ -147,10 +151,10 @@ fn rules_of(text: &str) -> Result<(Rules, Vec<String>), String> {
     Ok((rules, unknown))
 }
 
-fn texts(name: &str, list: Vec<Value>) -> Result<Vec<String>, String> {
+fn texts(name: &str, list: Vec<Value>) -> Result<Vec<String>, Error> {
     let text = |value| match value {
         Value::Text(text) if !text.is_empty() => Ok(text),
-        _ => Err(format!("\"{name}\" holds something that is no text")),
+        _ => Err(Error::input(format!("\"{name}\" holds something that is no text"))),
     };
     list.into_iter().map(text).collect()
 }
@@ -263,7 +267,7 @@ mod tests {
             ("[]", "an object"),
         ] {
             let e = rules_of(text).unwrap_err();
-            assert!(e.contains(says), "{text}: {e}");
+            assert!(e.line().contains(says), "{text}: {e}");
         }
     }
 
