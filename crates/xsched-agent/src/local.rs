@@ -142,7 +142,13 @@ mod tests {
         rt.attach(core::ptr::null_mut());
         // Two of the same priority, through two interfaces to the device; a third may want it before them.
         for (handle, platform, priority_steps) in [(16, 0, 0), (32, 1, 0), (48, 0, 1)] {
-            let spec = QueueSpec { handle, platform, device: "sim:0".into(), priority_steps, in_order: true };
+            let spec = QueueSpec {
+                handle: core::ptr::without_provenance_mut(handle),
+                platform,
+                device: "sim:0".into(),
+                priority_steps,
+                in_order: true,
+            };
             rt.queue(handle, || Some(spec)).expect("a queue");
         }
         rt.take_outbox().iter().for_each(|message| local.take(rt, message));
@@ -164,7 +170,13 @@ mod tests {
         let mut local = Local::new("up", &options).expect("a policy");
         rt.attach(core::ptr::null_mut());
         for (handle, priority_steps) in [(16, 0), (32, 1)] {
-            let spec = QueueSpec { handle, platform: 0, device: "sim:0".into(), priority_steps, in_order: true };
+            let spec = QueueSpec {
+                handle: core::ptr::without_provenance_mut(handle),
+                platform: 0,
+                device: "sim:0".into(),
+                priority_steps,
+                in_order: true,
+            };
             rt.queue(handle, || Some(spec)).expect("a queue");
         }
         rt.take_outbox().iter().for_each(|message| local.take(rt, message));

@@ -406,7 +406,7 @@ impl Worker {
     fn describe(&self, connection: &mut Connection, token: u64) -> Result<(), Error> {
         let mut lines = (self.host.describe)();
         lines.extend(self.rt.queues().map(|q| Described::Queue {
-            handle: q.handle() as u64,
+            handle: q.handle().addr() as u64,
             slot: q.index(),
             group: q.group(self.rt).index(),
         }));

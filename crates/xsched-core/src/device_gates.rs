@@ -18,7 +18,7 @@ use xsched_flow::watchdog::{Bypass, bypasses, epoch, releases};
 
 use crate::group::Group;
 use crate::queue::XQueue;
-use crate::runtime::{DEFAULT_HANDLES, Runtime};
+use crate::runtime::{Runtime, is_default};
 use crate::{journal, now_ns};
 
 impl Group {
@@ -118,7 +118,7 @@ impl XQueue {
     /// Whether what it is about to be given may wait for other queues that have work: default streams and others wait for each
     /// other, but for those made not to; which ones is not looked at.
     pub(crate) fn joins_others(&self, rt: &Runtime) -> bool {
-        let is_default = |q: &XQueue| q.handle() <= DEFAULT_HANDLES;
+        let is_default = |q: &XQueue| is_default(q.handle());
         let other = |q: &XQueue| q.index != self.index && (is_default(self) || is_default(q)) && q.timeline.open() > 0;
         rt.queues_of(self.group(rt)).any(other)
     }

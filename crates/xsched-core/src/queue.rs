@@ -1,6 +1,7 @@
 //! One hardware queue, and what is in flight on it.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
@@ -54,7 +55,7 @@ pub struct XQueue {
     /// Odd while in use; changes whenever what threads remember of this queue is outdated.
     pub(crate) generation: AtomicU32,
     pub(crate) key: AtomicUsize,
-    pub(crate) handle: AtomicUsize,
+    pub(crate) handle: AtomicPtr<c_void>,
     pub(crate) group: AtomicU16,
     pub(crate) platform: AtomicU8,
     pub(crate) in_order: AtomicBool,
@@ -93,7 +94,7 @@ impl XQueue {
             index,
             generation: AtomicU32::new(0),
             key: AtomicUsize::new(0),
-            handle: AtomicUsize::new(0),
+            handle: AtomicPtr::new(core::ptr::null_mut()),
             group: AtomicU16::new(0),
             platform: AtomicU8::new(0),
             in_order: AtomicBool::new(true),
@@ -142,7 +143,7 @@ impl XQueue {
     }
 
     /// The vendor's handle.
-    pub fn handle(&self) -> usize {
+    pub fn handle(&self) -> *mut c_void {
         self.handle.load(Relaxed)
     }
 

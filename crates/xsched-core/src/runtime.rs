@@ -1,5 +1,6 @@
 //! All XQueues and groups of this process, and the way to the agent thread and the daemon.
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -25,12 +26,17 @@ use crate::queue::XQueue;
 use crate::{Platform, inspect, journal, now_ns, thread};
 
 /// Vendors' own names of default streams are no greater than this; no handle is so small.
-pub(crate) const DEFAULT_HANDLES: usize = 2;
+const DEFAULT_HANDLES: usize = 2;
+
+/// Whether a handle is a name of a default stream.
+pub(crate) fn is_default(handle: *mut c_void) -> bool {
+    handle.addr() <= DEFAULT_HANDLES
+}
 
 /// Describes a hardware queue that is used for the first time.
 pub struct QueueSpec {
     /// The vendor's handle.
-    pub handle: usize,
+    pub handle: *mut c_void,
     /// Index into the platforms given to [`Runtime::new`].
     pub platform: u8,
     /// Device key.
@@ -184,7 +190,7 @@ impl Runtime {
         // The driver is asked without our lock held.
         let spec = describe()?;
         // Default streams belong to all threads.
-        let system = spec.handle > DEFAULT_HANDLES && inspect::makes_system_queues();
+        let system = !is_default(spec.handle) && inspect::makes_system_queues();
         let mut tables = self.tables();
         if let Some(at) = tables.queues.get(&key) {
             return Some(&self.queues[usize::from(*at)]);
@@ -514,7 +520,7 @@ impl Runtime {
     pub(crate) fn flush_elsewhere(&self, group: &Group) {
         if !self.has_one_group() {
             // What comes next on a default stream may wait for all others.
-            let elsewhere = |q: &&XQueue| q.group.load(Relaxed) != group.index && q.handle() > DEFAULT_HANDLES;
+            let elsewhere = |q: &&XQueue| q.group.load(Relaxed) != group.index && !is_default(q.handle());
             self.flush_queues(thread::used(self).filter(elsewhere));
         }
     }

@@ -23,7 +23,7 @@ impl Platform for Flushes {
     }
     /// The thread is about to wait: the daemon lets it go on.
     fn flusher(&self, queue: &XQueue) -> Option<Box<dyn FnOnce()>> {
-        let handle = queue.handle();
+        let handle = queue.handle().addr();
         Some(Box::new(move || {
             FLUSHED.lock().unwrap().push(handle);
             let rt = RUNTIME.get().unwrap();

@@ -40,7 +40,13 @@ pub(crate) fn runtime_over(platforms: &'static [&'static dyn Platform]) -> &'sta
 
 /// A queue of this handle and priority.
 pub(crate) fn spec(handle: usize, priority_steps: i32) -> Option<QueueSpec> {
-    Some(QueueSpec { handle, platform: 0, device: "sim:0".into(), priority_steps, in_order: true })
+    Some(QueueSpec {
+        handle: core::ptr::without_provenance_mut(handle),
+        platform: 0,
+        device: "sim:0".into(),
+        priority_steps,
+        in_order: true,
+    })
 }
 
 /// [`XQueue::admit`] of a queue's next command.

@@ -402,7 +402,7 @@ impl Driver for Api {
         note_queue(handle.key, context as usize);
         // The driver counts downwards: -1 is more urgent than 0.
         Some(QueueSpec {
-            handle: handle.stream as usize,
+            handle: handle.stream.cast(),
             platform: CUDA,
             device,
             priority_steps: -priority,
@@ -414,7 +414,7 @@ impl Driver for Api {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        unsafe { (self.write_value)(queue.handle() as CUstream, at, fence.number, 0) == SUCCESS }
+        unsafe { (self.write_value)(queue.handle().cast(), at, fence.number, 0) == SUCCESS }
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
@@ -422,6 +422,6 @@ impl Driver for Api {
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
         let Some(at) = self.seen(rt, word) else { return false };
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        unsafe { (self.wait_value)(queue.handle() as CUstream, at, Gate::DEVICE_OPEN.bits(), WAIT_AND) == SUCCESS }
+        unsafe { (self.wait_value)(queue.handle().cast(), at, Gate::DEVICE_OPEN.bits(), WAIT_AND) == SUCCESS }
     }
 }

@@ -39,7 +39,7 @@ fn makes(
             let context = unsafe { *place.cast::<CUcontext>() } as usize;
             let api = Api::beside(real)?;
             let spec = QueueSpec {
-                handle: STREAM_LEGACY,
+                handle: STREAM_LEGACY as *mut c_void,
                 platform: CUDA,
                 device: api.device_key(device)?,
                 priority_steps: 0,

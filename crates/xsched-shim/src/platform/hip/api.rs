@@ -407,7 +407,7 @@ impl Driver for Api {
         let device = self.device_key(self.device_of(handle)?)?;
         // The runtime counts downwards: -1 is more urgent than 0.
         Some(QueueSpec {
-            handle: handle.stream as usize,
+            handle: handle.stream.cast(),
             platform: HIP,
             device,
             priority_steps: -priority,
@@ -419,7 +419,7 @@ impl Driver for Api {
         let word = queue.slot(rt).completed_word.as_ptr() as usize;
         let (Some(at), Some(write)) = (self.seen(rt, word), self.write_value) else { return false };
         // SAFETY: a word of the registered segment; the stream is the one whose command was just taken.
-        self.quietly(|| unsafe { write(queue.handle() as hipStream_t, at, fence.number, 0) })
+        self.quietly(|| unsafe { write(queue.handle().cast(), at, fence.number, 0) })
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
@@ -427,7 +427,7 @@ impl Driver for Api {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
         let (Some(at), Some(wait)) = (self.seen(rt, word), self.wait_value) else { return false };
-        let stream = queue.handle() as hipStream_t;
+        let stream = queue.handle().cast();
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
         let taken =
             self.quietly(|| unsafe { wait(stream, at, Gate::DEVICE_OPEN.bits(), WAIT_AND, Gate::DEVICE_OPEN.bits()) });

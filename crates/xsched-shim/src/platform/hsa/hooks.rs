@@ -140,7 +140,7 @@ fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     rt.queue(queue as usize, || {
         // What it asks for as a queue's priority reaches the hardware, see `shared::amd`. All queues are suspended
         // together, so that level 3 stays possible.
-        Some(QueueSpec { handle: queue as usize, platform: HSA, device, priority_steps: 0, in_order: true })
+        Some(QueueSpec { handle: queue.cast(), platform: HSA, device, priority_steps: 0, in_order: true })
     });
 }
 
@@ -155,7 +155,7 @@ pub(super) fn forget_queues() {
 pub(super) fn filled(queue: &XQueue) -> Option<(u64, u64)> {
     // SAFETY: a queue that was registered above and, as the caller sees to, is not destroyed meanwhile; its memory is
     // shared with the device, hence atomics.
-    let queue = unsafe { (queue.handle() as *const AmdQueue).as_ref() }?;
+    let queue = unsafe { queue.handle().cast::<AmdQueue>().as_ref() }?;
     // What was taken is read first, so that it is never ahead of what was given.
     let taken = queue.read_dispatch_id.load(Acquire);
     Some((queue.write_dispatch_id.load(Acquire).max(taken), taken))
@@ -188,7 +188,13 @@ unsafe extern "C" fn hsa_shut_down() -> c_int {
         let Some(rt) = process::running() else { return };
         for (key, device) in queues {
             rt.queue(key, || {
-                Some(QueueSpec { handle: key, platform: HSA, device: device?, priority_steps: 0, in_order: true })
+                Some(QueueSpec {
+                    handle: key as *mut c_void,
+                    platform: HSA,
+                    device: device?,
+                    priority_steps: 0,
+                    in_order: true,
+                })
             });
         }
     });

@@ -181,16 +181,16 @@ pub(super) fn of(queue: &XQueue) -> Option<&'static Api> {
 pub(super) struct Pinned {
     flush: Option<sig::clFlush>,
     release: sig::clReleaseCommandQueue,
-    queue: usize,
+    queue: cl_command_queue,
 }
 
 impl Api {
     /// Keeps a living queue alive.
     pub(super) fn pin(&self, queue: &XQueue) -> Option<Pinned> {
-        let handle = queue.handle();
+        let handle: cl_command_queue = queue.handle().cast();
         let (retain, release) = (self.retain_queue?, self.release_queue?);
         // SAFETY: the caller knows that the queue is alive.
-        let rc = unsafe { retain(handle as cl_command_queue) };
+        let rc = unsafe { retain(handle) };
         (rc == CL_SUCCESS).then_some(Pinned { flush: self.flush, release, queue: handle })
     }
 }
@@ -200,7 +200,7 @@ impl Pinned {
     pub(super) fn flush(&self) {
         if let Some(flush) = self.flush {
             // SAFETY: kept alive by our reference.
-            unsafe { flush(self.queue as cl_command_queue) };
+            unsafe { flush(self.queue) };
         }
     }
 }
@@ -208,6 +208,6 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: our own reference, released once.
-        unsafe { (self.release)(self.queue as cl_command_queue) };
+        unsafe { (self.release)(self.queue) };
     }
 }

@@ -186,7 +186,7 @@ fn place_marker(rt: &'static Runtime, xqueue: &XQueue, fence: &CompletionFence) 
     let Some(marker) = api::of(xqueue).and_then(|api| api.marker) else { return false };
     let mut event: cl_event = std::ptr::null_mut();
     // SAFETY: a living queue, no wait list, a local for the event.
-    if unsafe { marker(xqueue.handle() as cl_command_queue, 0, std::ptr::null(), &mut event) } != CL_SUCCESS {
+    if unsafe { marker(xqueue.handle().cast(), 0, std::ptr::null(), &mut event) } != CL_SUCCESS {
         return false;
     }
     stats::ADDED_MARKERS.fetch_add(1, Relaxed);

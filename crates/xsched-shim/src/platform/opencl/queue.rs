@@ -14,13 +14,7 @@ pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<Qu
     let Some(queue_info) = api.queue_info else {
         // A platform that tells nothing of its queues: all of them share one name, and have host gates only.
         let device = "opencl:unknown".into();
-        return Some(QueueSpec {
-            handle: handle as usize,
-            platform: OPENCL,
-            device,
-            priority_steps: 0,
-            in_order: true,
-        });
+        return Some(QueueSpec { handle: handle.cast(), platform: OPENCL, device, priority_steps: 0, in_order: true });
     };
     let device: cl_device_id = info(|size, at, got| {
         // SAFETY: size and pointers are those of a local variable.
@@ -31,7 +25,7 @@ pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<Qu
         unsafe { queue_info(handle, CL_QUEUE_PROPERTIES, size, at, got) }
     })?;
     Some(QueueSpec {
-        handle: handle as usize,
+        handle: handle.cast(),
         platform: OPENCL,
         device: device_key(device, api.for_object(device)),
         priority_steps: priority_steps(handle, queue_info),

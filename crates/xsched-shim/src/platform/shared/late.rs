@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use xsched_core::thread;
 
 use super::path::place_tail;
-use super::{DefaultStreamMode, Driver, Stream, StreamKind};
+use super::{DefaultStreamMode, Driver, StreamKind};
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::process;
@@ -116,7 +116,7 @@ pub(crate) fn fence_suffix_of<D: Driver>(key: usize, api: impl FnOnce() -> Optio
         }
         let xqueue = rt.find(key)?;
         let reached =
-            api.handle(xqueue.handle() as Stream, DefaultStreamMode::Legacy).filter(|reached| reached.key == key)?;
+            api.handle(xqueue.handle().cast(), DefaultStreamMode::Legacy).filter(|reached| reached.key == key)?;
         let mixed = DEFAULT.load(Relaxed) && BLOCKING.load(Relaxed);
         if !(mixed && api.is_blocking(reached)) {
             place_tail(rt, api, xqueue);

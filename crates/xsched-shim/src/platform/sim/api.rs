@@ -144,7 +144,7 @@ impl Driver for Api {
             return None;
         }
         Some(QueueSpec {
-            handle: handle.stream as usize,
+            handle: handle.stream.cast(),
             platform: SIM,
             device: key_of(device),
             priority_steps: priority,
@@ -155,14 +155,14 @@ impl Driver for Api {
     fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
         let word = queue.slot(rt).completed_word.as_ptr().cast();
         // SAFETY: a word of the registered segment.
-        unsafe { (self.write_value)(queue.handle() as *mut c_void, word, fence.number) == 0 }
+        unsafe { (self.write_value)(queue.handle(), word, fence.number) == 0 }
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr().cast();
         // SAFETY: a word of the registered segment. A refusal leaves the host gate.
-        unsafe { (self.wait_value)(queue.handle() as *mut c_void, word, Gate::DEVICE_OPEN.bits(), WAIT_AND) == 0 }
+        unsafe { (self.wait_value)(queue.handle(), word, Gate::DEVICE_OPEN.bits(), WAIT_AND) == 0 }
     }
 
     fn has_no_fences(&self) -> bool {
