@@ -18,7 +18,7 @@ def main() -> None:
         for base, version, variant in re.findall(r"PFN_(cu\w+?)_v(\d+)(_pt[ds][sz])?\)", file.read()):
             versions[base, variant].add(int(version))
     with open(names_file, encoding="utf-8") as file:
-        for name in file.read().split():
+        for name in (line.strip() for line in file if not line.startswith("#")):
             base, number, variant = re.fullmatch(r"(cu\w+?)(?:_v(\d+))?(_pt[ds][sz])?", name).groups()
             symbols[base, variant or ""].append((int(number or 1), name))
     # The typedef of its per-thread variant is missing.

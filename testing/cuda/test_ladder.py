@@ -29,7 +29,7 @@ import ladder  # noqa: E402
 import plan  # noqa: E402
 
 NONE = {"attach": 0, "passthrough": 0, "error": 0}
-TABLE = HERE / "../../crates/xsched-shim/src/platform/cuda/table.rs"
+ROWS = HERE / "../../crates/xsched-shim/src/platform/cuda"
 
 
 def outcome(text, status=0, stderr="", timed_out=False):
@@ -122,12 +122,14 @@ class Counting(unittest.TestCase):
         text = (HERE / "count/functions.h").read_text()
         return dict(re.findall(r'^    \{"(\w+)", (LAUNCH|COPY), ', text, re.MULTILINE))
 
-    @unittest.skipUnless(TABLE.exists(), "the library's sources are not here")
+    @unittest.skipUnless(ROWS.exists(), "the library's sources are not here")
     def test_the_counter_and_the_library_count_the_same_functions(self):
-        table = {}
-        for kind, names in re.findall(r"Class::(\w+),\s*&\[(.*?)\]", TABLE.read_text(), re.DOTALL):
-            table |= {name: kind.upper() for name in re.findall(r'"(\w+)"', names)}
-        self.assertEqual(self.functions(), {name: kind for name, kind in table.items() if kind in ("LAUNCH", "COPY")})
+        # A macro's first line names its list and the class of its rows.
+        text = "\n".join(file.read_text() for file in ROWS.glob("*.rs"))
+        lists = re.findall(r"^\w+! \{\n    \w+: (Launch|Copy);\n(.*?)^\}", text, re.DOTALL | re.MULTILINE)
+        rows = {name: kind.upper() for kind, body in lists for name in re.findall(r"^    fn (cu\w+)", body, re.MULTILINE)}
+        self.assertGreater(len(rows), 100)
+        self.assertEqual(self.functions(), rows)
 
     def test_cupti_knows_the_functions_by_these_names(self):
         path = ladder.find_cupti()
