@@ -2,11 +2,12 @@
 //! another; and the library needs nothing that its host might lack.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use xsched::platform::{Group, cuda, hip, hooked_names, opencl, sim};
+use xsched::platform::{Group, cuda, hip, hook, hooked_names, opencl, sim};
 
 /// The functions that a platform hooks.
 fn hooked(groups: &[&Group]) -> BTreeSet<&'static str> {
@@ -45,6 +46,14 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
     let out = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program}: {e}"));
     assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
+}
+
+#[test]
+fn every_hook_is_found_by_its_name() {
+    for name in hooked_names() {
+        let c_name = CString::new(name).expect("an identifier");
+        assert!(hook(&c_name).is_some(), "{name}: `platform::hook` does not know how its platform's names begin");
+    }
 }
 
 #[test]
