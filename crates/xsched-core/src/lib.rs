@@ -4,7 +4,7 @@
 //! - [`XQueue`] stands over one hardware queue (a stream, a command queue). It counts launches, and while another
 //!   group shares the device it also follows completions and bounds the device time in flight.
 //! - [`Group`] is the unit of suspension: one gate word in shared memory for all its queues.
-//! - [`Runtime`] owns both and knows how to find the XQueue of a handle; [`thread::enter`] is the fast path to it.
+//! - [`Runtime`] owns both and knows how to find the XQueue of a handle; [`thread::pass`] is the fast path to it.
 //! - [`inspect`]: where a launch comes from, for pass-through rules and reports; off unless asked for.
 //! - [`Platform`] is the little that this crate must ask of a vendor interface.
 //!

@@ -255,7 +255,7 @@ impl Held {
     }
 }
 
-/// Both at once, for callers to which a few instructions do not matter.
+/// [`pass`] and [`Held::look`] at once, as tests of the core launch.
 #[inline(always)]
 pub fn enter(key: usize) -> Entered {
     match pass(key) {
@@ -264,7 +264,7 @@ pub fn enter(key: usize) -> Entered {
     }
 }
 
-/// Whether a gate stands open for as much as anybody launches, beside rivals or not.
+/// Whether a gate stands open for any number of launches, beside rivals or not.
 fn is_open_unbounded(slot: &GroupSlot) -> bool {
     // A group that is not contended has no budget. Where call sites are inspected, that was done.
     let gate = slot.gate.peek().without(Gate::EXCLUSIVE | Gate::DEVICE_GATES_BYPASSED | Gate::INSPECT);

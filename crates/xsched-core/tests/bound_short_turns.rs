@@ -4,8 +4,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{Registration, Runtime, Work};
-use xsched_proto::gate::Gate;
+use xsched_core::{Runtime, Work};
 
 mod nothing;
 
@@ -23,13 +22,7 @@ fn launch(rt: &'static Runtime) {
 fn the_bound_counts_what_was_waited_in_one_turn_in_the_next() {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0)).expect("a queue");
-    rt.attach(std::ptr::null_mut());
-    let words = &rt.segment().groups[0];
-    // Room for ten commands of which nothing is known: 100 µs each.
-    words.budget_us.store(1000, SeqCst);
-    words.gate.mark(Gate::CONTENDED, true);
-    words.gate.grant();
-    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let words = nothing::attach_with_room_for_ten(rt);
     let others = std::thread::spawn(move || (0..40).for_each(|_| launch(rt)));
     let end = Instant::now() + Duration::from_secs(60);
     while !others.is_finished() {

@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering::*;
 
 use xsched_core::thread::{self, Entered};
-use xsched_core::{CompletionFence, QueueSpec, Registration, Runtime, Work, XQueue};
-use xsched_proto::gate::Gate;
+use xsched_core::{CompletionFence, QueueSpec, Runtime, Work, XQueue};
 
 mod nothing;
 
@@ -19,13 +18,7 @@ fn launch(rt: &'static Runtime) -> CompletionFence {
 fn the_bound_leaves_room_on_an_unordered_queue_however_many_commands_came_before() {
     let rt = nothing::runtime();
     rt.queue(16, || nothing::spec(16, 0).map(|s| QueueSpec { in_order: false, platform: 1, ..s })).expect("a queue");
-    rt.attach(std::ptr::null_mut());
-    let words = &rt.segment().groups[0];
-    // Room for ten commands of which nothing is known: 100 us each.
-    words.budget_us.store(1000, SeqCst);
-    words.gate.mark(Gate::CONTENDED, true);
-    words.gate.grant();
-    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    let words = nothing::attach_with_room_for_ten(rt);
     rt.remember(16, || None).expect("a queue");
     for _ in 0..20 {
         let fences: Vec<CompletionFence> = (0..5).map(|_| launch(rt)).collect();

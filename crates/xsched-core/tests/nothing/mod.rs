@@ -1,8 +1,11 @@
 //! A runtime over a vendor interface that does nothing.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use rustix::event::{EventfdFlags, eventfd};
-use xsched_core::{Admission, Platform, QueueSpec, Runtime, Work, XQueue};
-use xsched_proto::segment::{Counter, Segment};
+use xsched_core::{Admission, Platform, QueueSpec, Registration, Runtime, Work, XQueue};
+use xsched_proto::gate::Gate;
+use xsched_proto::segment::{Counter, GroupSlot, Segment};
 
 /// Whether it tells of completions.
 struct Nothing(bool);
@@ -25,7 +28,7 @@ impl Platform for Nothing {
 /// The second one tells of completions.
 static PLATFORMS: &[&dyn Platform] = &[&Nothing(false), &Nothing(true)];
 
-#[allow(dead_code)] // Not by all who include this.
+#[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn runtime() -> &'static Runtime {
     runtime_over(PLATFORMS)
 }
@@ -50,9 +53,22 @@ pub(crate) fn spec(handle: usize, priority_steps: i32) -> Option<QueueSpec> {
 }
 
 /// [`XQueue::admit`] of a queue's next command.
-#[allow(dead_code)] // Not by all who include this.
+#[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn admit(rt: &'static Runtime, queue: &XQueue, work: Work, counter: &Counter) -> Admission {
     let mut admission = Admission::default();
     queue.admit(rt, work, counter, &mut admission);
     admission
+}
+
+/// Attaches to a daemon that grants the only group, beside a rival, a budget for ten commands of which nothing is known: 100 µs
+/// each. Returns the group's words.
+#[allow(dead_code)] // Not every test that includes this uses it.
+pub(crate) fn attach_with_room_for_ten(rt: &'static Runtime) -> &'static GroupSlot {
+    rt.attach(std::ptr::null_mut());
+    let words = &rt.segment().groups[0];
+    words.budget_us.store(1000, SeqCst);
+    words.gate.mark(Gate::CONTENDED, true);
+    words.gate.grant();
+    rt.groups().next().expect("its group").set_registration(rt, Registration::Attached);
+    words
 }
