@@ -16,10 +16,11 @@ use core::sync::atomic::Ordering::*;
 use xsched_flow::journal::Record;
 use xsched_flow::watchdog::{Bypass, bypasses, epoch, releases};
 
+use crate::clock::now_ns;
 use crate::group::Group;
-use crate::queue::XQueue;
-use crate::runtime::{Runtime, is_default};
-use crate::{journal, now_ns};
+use crate::journal;
+use crate::queue::{XQueue, is_default};
+use crate::runtime::Runtime;
 
 impl Group {
     /// Before a recorded command is launched in which gates wait for this group's word.

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use crate::group::Group;
 use crate::runtime::Runtime;
-use crate::thread;
+use crate::thread::current;
+use crate::used;
 
 /// A priority lent to a group, given back on drop.
 pub struct Inheritance<'a> {
@@ -29,7 +30,7 @@ impl<'a> Inheritance<'a> {
         if rt.has_one_group() {
             return None;
         }
-        Inheritance::new(rt, group, thread::priority(rt).unwrap_or_else(|| rt.highest_priority()))
+        Inheritance::new(rt, group, used::priority(rt).unwrap_or_else(|| rt.highest_priority()))
     }
 
     /// For a queue of group `waiter` whose next command waits for one of `group`.
@@ -63,7 +64,7 @@ pub fn ask_before_waiting(holds_all: HoldsAll) {
     let _ = HOLDS_ALL.set(holds_all);
 }
 
-/// For a thread that waits at the gate of `group` (see [`thread::start_waiting`]): what it launched to elsewhere
+/// For a thread that waits at the gate of `group` (see [`Group::wait_open`]): what it launched to elsewhere
 /// waits with it. With a lock in hand that all others need, so does whatever they launch to.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
     let highest = rt.highest_priority();
@@ -71,13 +72,14 @@ pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
         return;
     }
     let priority =
-        if HOLDS_ALL.get().is_some_and(|holds_all| holds_all()) { Some(highest) } else { thread::priority(rt) };
+        if HOLDS_ALL.get().is_some_and(|holds_all| holds_all()) { Some(highest) } else { used::priority(rt) };
     if let Some(priority) = priority.filter(|priority| pays(rt, group, *priority)) {
-        thread::lend_while_waiting(rt, group, priority);
+        lend(rt, group, priority);
+        current().lend(priority);
     }
 }
 
-pub(crate) fn lend(rt: &Runtime, group: &Group, priority: i32) {
+fn lend(rt: &Runtime, group: &Group, priority: i32) {
     let mut inherited = group.inherited.lock().unwrap_or_else(|e| e.into_inner());
     inherited.push(priority);
     publish(rt, group, &inherited);

@@ -4,34 +4,44 @@
 //! - [`XQueue`] stands over one hardware queue (a stream, a command queue). It counts launches, and while another
 //!   group shares the device it also follows completions and bounds the device time in flight.
 //! - [`Group`] is the unit of suspension: one gate word in shared memory for all its queues.
-//! - [`Runtime`] owns both and knows how to find the XQueue of a handle; [`thread::pass`] is the fast path to it.
+//! - [`Runtime`] owns both and finds the XQueue of a handle; [`fast_path::pass`] is the fast path to it.
 //! - [`inspect`]: where a launch comes from, for pass-through rules and reports; off unless asked for.
 //! - [`Platform`] is the little that this crate must ask of a vendor interface.
 //!
 //! No vendor function is called from here and nothing is reordered: the application's own call goes on into the
 //! driver as soon as [`XQueue::admit`] returns, and [`XQueue::commit`] tells what became of it.
 
+mod activity;
+mod admit;
 mod clock;
+mod completion;
 mod descriptor;
 mod device_gates;
 mod estimate;
+pub mod fast_path;
 mod group;
 mod inherit;
 pub mod inspect;
 pub mod journal;
+mod moves;
 mod protocol;
 mod queue;
 mod runtime;
+mod sync;
 pub mod thread;
 mod timeline;
+mod used;
+mod waiting;
 
+pub use admit::{Admission, Work};
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::Group;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
 pub use protocol::registration::Registration;
-pub use queue::{Admission, CompletionFence, Waiting, Work, XQueue};
+pub use queue::{CompletionFence, XQueue};
 pub use runtime::{QueueSpec, Runtime, Unscheduled, require_registration};
+pub use sync::Waiting;
 
 /// What the core asks of a vendor interface. One static per platform.
 pub trait Platform: Sync + Send + 'static {

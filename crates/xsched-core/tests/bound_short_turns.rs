@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{Runtime, Work};
 
 mod nothing;
@@ -11,7 +11,7 @@ mod nothing;
 /// A command that is never complete.
 fn launch(rt: &'static Runtime) {
     rt.remember(16, || None).expect("a queue");
-    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key: 1, ..Work::default() }, counter);
     queue.commit(rt, &admission, true, counter);
 }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering::*;
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{CompletionFence, QueueSpec, Runtime, Work, XQueue};
 
 mod nothing;
 
 fn launch(rt: &'static Runtime) -> CompletionFence {
-    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter).expect("each command is followed")
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{Admission, Registration, Runtime, Work};
 use xsched_proto::gate::Gate;
 
@@ -90,7 +90,7 @@ const KERNEL: Work = Work { key: 1, blocking: false, unbounded: false, may_prequ
 
 fn launch(rt: &'static Runtime, handle: usize, work: Work) -> Admission {
     rt.remember(handle, || None).expect("a queue");
-    let Entered::Slow(queue, counter) = thread::enter(handle) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(handle) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, work, counter);
     queue.commit(rt, &admission, true, counter);
     admission

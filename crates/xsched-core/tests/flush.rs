@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, OnceLock};
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue};
 use xsched_proto::gate::{Gate, GateWord};
 
@@ -43,7 +43,7 @@ fn words(rt: &'static Runtime, group: u16) -> &'static GateWord {
 
 fn launch(rt: &'static Runtime, key: usize) {
     rt.remember(key, || None).expect("a queue");
-    let Entered::Slow(queue, counter) = thread::enter(key) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(key) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter);
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{OnceLock, mpsc};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{Platform, QueueSpec, Registration, Runtime, Work, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::state;
@@ -27,7 +27,7 @@ fn granted(bits: Gate) -> (&'static Runtime, &'static XQueue) {
 
 /// Launches once. Gives whether it took the slow path.
 fn is_slow(rt: &'static Runtime) -> bool {
-    match thread::enter(16) {
+    match fast_path::enter(16) {
         Entered::Fast(counted) => {
             counted.done(true);
             false
@@ -181,7 +181,7 @@ fn no_launch_slips_by_a_group_that_was_declared_idle() {
         let mut launches = 0u64;
         while decisions.load(Relaxed) < DECISIONS {
             launches += 1;
-            match thread::enter(16) {
+            match fast_path::enter(16) {
                 Entered::Fast(counted) => counted.done(true),
                 Entered::Slow(queue, counter) => {
                     let admission = nothing::admit(rt, queue, Work::default(), counter);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{Registration, Runtime, Work, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::GroupSlot;
@@ -25,7 +25,7 @@ fn contended(budget_us: u32, bits: Gate) -> (&'static Runtime, &'static GroupSlo
 
 /// A command of this kind. If it is followed, the device has come there at once, and that is seen.
 fn launch(rt: &'static Runtime, key: u64) {
-    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(fence) = queue.commit(rt, &admission, true, counter) {
         queue.slot(rt).completed_word.store(fence.number, SeqCst);
@@ -71,7 +71,7 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
 fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     let (rt, words, queue) = contended(0, Gate::default());
     let give = |key| {
-        let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is followed") };
+        let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is followed") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
         queue.commit(rt, &admission, true, counter).expect("a fence").number
     };
@@ -107,7 +107,7 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
 fn commands_that_are_longer_than_expected_are_known_by_the_pace_at_which_they_complete() {
     let (rt, _, queue) = contended(1_000_000, Gate::EXCLUSIVE);
     let give = |key| {
-        let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+        let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
         queue.commit(rt, &admission, true, counter).map(|fence| fence.number)
     };

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{QueueSpec, Registration, Runtime, Work, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::length;
@@ -12,7 +12,7 @@ mod nothing;
 
 /// A command of this kind, complete after so many µs at least.
 fn launch(rt: &'static Runtime, key: u64, us: u64) {
-    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
     if let Some(fence) = queue.commit(rt, &admission, true, counter) {
         let issued = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use xsched_core::thread::{self, Entered};
+use xsched_core::fast_path::{self, Entered};
 use xsched_core::{CompletionFence, Registration, Runtime, Work, now_ns};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::state;
@@ -12,7 +12,7 @@ mod nothing;
 
 fn launch(rt: &'static Runtime) -> Option<CompletionFence> {
     rt.remember(16, || None).expect("a queue");
-    let Entered::Slow(queue, counter) = thread::enter(16) else { panic!("it is watched") };
+    let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is watched") };
     let admission = nothing::admit(rt, queue, Work::default(), counter);
     queue.commit(rt, &admission, true, counter)
 }

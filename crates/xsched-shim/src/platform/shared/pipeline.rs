@@ -8,7 +8,8 @@ use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::*;
 
-use xsched_core::thread::{self, Entered, Held, Inside, Place};
+use xsched_core::fast_path::{self, Entered, Held};
+use xsched_core::thread::{Inside, Place};
 use xsched_core::{Admission, CompletionFence, Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
@@ -109,7 +110,7 @@ pub(crate) fn enqueue<P: Pipeline>(
     };
     let rc = match P::target(library, call) {
         None => enter(receipt),
-        Some(target) => match thread::pass(P::key(target)) {
+        Some(target) => match fast_path::pass(P::key(target)) {
             Ok(counted) => {
                 let rc = enter(receipt);
                 counted.done(rc == SUCCESS);

@@ -11,11 +11,15 @@ use xsched_proto::gate::Gate;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::Counter;
 
-use super::{CompletionFence, XQueue};
+use crate::fast_path::take_inspected;
 use crate::group::Group;
 use crate::protocol::{idle, park::Left};
+use crate::queue::{CompletionFence, XQueue};
 use crate::runtime::Runtime;
-use crate::{inspect, journal, thread};
+use crate::waiting::stop_waiting;
+use crate::{inspect, journal};
+
+mod budget;
 
 /// What the core must know of one command before it is handed to the driver.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,10 +71,10 @@ impl XQueue {
     #[inline(never)]
     pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter, admission: &mut Admission) {
         let slot = self.group(rt).slot(rt);
-        if slot.gate.peek().is_inspected() && !thread::take_inspected() && inspect::launch(slot, counter) {
+        if slot.gate.peek().is_inspected() && !take_inspected() && inspect::launch(slot, counter) {
             return admission.set_counted(self.group(rt), &work);
         }
-        thread::stop_waiting(rt);
+        stop_waiting(rt);
         loop {
             let group = self.group(rt);
             if !self.is_contended(rt, group) {

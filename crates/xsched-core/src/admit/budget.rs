@@ -8,10 +8,12 @@ use xsched_flow::tuning::{BUDGET_SLEEP_NS, TIMER_SLACK_NS, UNKNOWN_NS};
 use xsched_flow::watchdog::{override_commands, patience_ns};
 use xsched_proto::memory::Woken;
 
-use super::XQueue;
+use crate::clock::now_ns;
 use crate::group::Group;
+use crate::journal;
+use crate::queue::XQueue;
 use crate::runtime::Runtime;
-use crate::{journal, now_ns, thread};
+use crate::waiting::{start_waiting, stop_waiting};
 
 impl XQueue {
     /// Waits until one more command of `estimate_ns` fits into the budget. False: the gate closed meanwhile.
@@ -54,10 +56,6 @@ impl XQueue {
         fits
     }
 
-    fn in_flight(&self) -> InFlight {
-        self.timeline.in_flight(self.in_order())
-    }
-
     /// See [`XQueue::within_budget`].
     fn wait_for_budget(&self, rt: &'static Runtime, group: &Group, budget: &Budget, fits: impl Fn() -> bool) -> bool {
         let slot = group.slot(rt);
@@ -70,7 +68,7 @@ impl XQueue {
         let polled = !self.calls_back();
         let began = now_ns();
         let mut since = began;
-        thread::start_waiting(rt, group);
+        start_waiting(rt, group);
         group.progress.begin_wait();
         // Grants may be shorter than the patience: what was waited in one counts in the next.
         let waited_before = |seen| match self.waited_since.load(Relaxed) == seen {
@@ -129,27 +127,14 @@ impl XQueue {
             let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
         }
         group.progress.end_wait();
-        thread::stop_waiting(rt);
+        stop_waiting(rt);
         rt.at_bound_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);
         ok
-    }
-
-    /// For a command that was to wait behind a gate on the device, which could not be placed, or a thread that waits for such
-    /// commands. A signal ends the wait.
-    pub fn wait_turn(&self, rt: &'static Runtime) {
-        let group = self.group(rt);
-        group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);
     }
 
     /// Whether its commands get gates on the device (level 2), more or less often.
     pub(super) fn has_gates(&self, rt: &Runtime, level: u32) -> bool {
         level >= 2 && rt.has_one_group() && !rt.is_cross_stream()
-    }
-
-    /// Other queues of the group that have work.
-    pub(super) fn busy_others(&self, rt: &Runtime) -> u64 {
-        let others = rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().commands > 0);
-        others.count() as u64
     }
 
     /// When the next fence should be reached, in ns from now; negative = that time has passed.

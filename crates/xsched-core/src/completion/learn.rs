@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering::*;
 use xsched_flow::estimate::{self, Fence, Lesson, Pace, Seen};
 use xsched_flow::journal::Record;
 
-use super::{CompletionFence, XQueue};
 use crate::journal;
+use crate::queue::{CompletionFence, XQueue};
 use crate::runtime::Runtime;
 
 impl XQueue {
     /// Learns from a completion that was told at once.
-    pub(super) fn learn(&self, rt: &Runtime, fence: &CompletionFence, now: u64) {
+    pub(crate) fn learn(&self, rt: &Runtime, fence: &CompletionFence, now: u64) {
         let before = self.last_done_at.swap(now, Relaxed);
         let fence = &fence.covers;
         if fence.commands == 1 && fence.key != 0 {

@@ -1,0 +1,201 @@
+//! Whether a group wants the device: it announces itself, is drained, and is called idle.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_flow::activity::{Activity, Step, View};
+use xsched_flow::journal::Record;
+use xsched_flow::tuning::FILLED_LOOK_NS;
+use xsched_proto::gate::Gate;
+
+use crate::clock::now_ns;
+use crate::group::Group;
+use crate::journal;
+use crate::protocol::registration::{Answered, Registration};
+use crate::queue::{CompletionFence, XQueue};
+use crate::runtime::Runtime;
+
+impl Group {
+    /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
+    /// has time until there is something to look for: see [`Runtime::poke_if_due`].
+    pub(crate) fn announce(&self, rt: &Runtime) {
+        let ready = || self.slot(rt).ready_at_ns.store(now_ns(), Relaxed);
+        if self.readiness(rt).announce(ready) {
+            rt.notify_daemon();
+            rt.poke_due.store(true, Release);
+        }
+    }
+
+    /// Tells the daemon that a group which it takes for idle for want of progress has launched something.
+    #[cold]
+    pub(crate) fn go_on(&self, rt: &Runtime) {
+        if self.slot(rt).gate.go_on() {
+            rt.notify_daemon();
+        }
+    }
+
+    /// Called when a completion or the end of a synchronising call may have emptied the group. Without rivals
+    /// this is not urgent: the agent's rare looks are enough, and cost the program nothing.
+    pub fn update_idle_state(&self, rt: &Runtime) {
+        if self.is_contended(rt) {
+            self.update_idle_state_always(rt);
+        }
+    }
+
+    /// The same, rivals or not.
+    pub(crate) fn update_idle_state_always(&self, rt: &Runtime) {
+        // The gate first: behind a closed one nothing new is given while the queues are looked at.
+        let gate = self.slot(rt).gate.load();
+        let complete = gate.must_announce() || rt.is_quiet(self);
+        let view = self.view(rt, gate, complete, now_ns());
+        journal::record(|| Record::activity(view));
+        match Activity::of(&view).step() {
+            Step::Nothing => {}
+            Step::TellDrained => self.report_drained(rt),
+            Step::BeginGrace => {
+                if self.grace_since.compare_exchange(0, view.now_ns, SeqCst, Relaxed).is_ok() {
+                    rt.agent_by(view.now_ns + view.grace_ns);
+                }
+            }
+        }
+    }
+
+    /// What [`Activity`] goes by; `complete` = all of its commands are known to be.
+    fn view(&self, rt: &Runtime, gate: Gate, complete: bool, now_ns: u64) -> View {
+        View {
+            word: gate.bits(),
+            told: self.slot(rt).state.load(Acquire),
+            complete,
+            waiters: self.waiting.load(Acquire),
+            waits_since_ns: self.waits_since.load(Relaxed),
+            grace_since_ns: self.grace_since.load(Relaxed),
+            grace_ns: self.grace_ns.load(Relaxed),
+            now_ns,
+        }
+    }
+
+    /// The same without a look at its queues: while the grace time runs they are complete.
+    fn known(&self, rt: &Runtime, now: u64) -> View {
+        let gate = self.slot(rt).gate.load();
+        self.view(rt, gate, self.grace_since.load(Relaxed) != 0, now)
+    }
+
+    /// Where the group stands as far as is known without a look at its queues.
+    pub fn activity(&self, rt: &Runtime, now: u64) -> Activity {
+        let view = self.known(rt, now);
+        journal::record(|| Record::activity(view));
+        Activity::of(&view)
+    }
+
+    pub(crate) fn report_drained(&self, rt: &Runtime) {
+        if self.readiness(rt).drained() {
+            rt.notify_daemon();
+        }
+    }
+
+    /// Whether another group shares the device, according to a daemon that is present: the word of one that is gone does not
+    /// count.
+    pub fn is_contended(&self, rt: &Runtime) -> bool {
+        xsched_flow::activity::is_contended(self.slot(rt).gate.load().bits())
+    }
+
+    /// Time left until it is to be decided whether the group is idle, in ns; `None` if its grace time does not run, or the daemon
+    /// does not ask. At the end of this time there is something to decide.
+    pub fn idle_due_ns(&self, rt: &Runtime, now: u64) -> Option<u64> {
+        self.is_contended(rt).then(|| Activity::of(&self.known(rt, now)).grace_left_ns()).flatten()
+    }
+
+    /// Agent: declares the group idle unless a launch came in between. `exact` also wants every launch complete.
+    /// Returns the number of launches after which it is idle.
+    pub fn try_idle(&self, rt: &Runtime, exact: bool) -> Option<u64> {
+        let before = rt.launches_of(self);
+        let busy = || match exact {
+            true => !rt.is_quiet(self),
+            false => rt.queues_of(self).any(|q| q.waits_for_turn(rt) || q.is_followed(rt)),
+        };
+        if self.waiting.load(Acquire) > 0 || rt.is_waited_for(self) || busy() {
+            self.grace_since.store(0, Relaxed);
+            return None;
+        }
+        let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
+        let idle = self.readiness(rt).call_idle(came);
+        if !idle {
+            self.grace_since.store(0, Relaxed);
+            return None;
+        }
+        // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
+        rt.idles.fetch_add(exact.into(), Relaxed);
+        rt.notify_daemon();
+        Some(before)
+    }
+
+    /// Agent: the daemon answered, or there is none.
+    pub fn set_registration(&self, rt: &Runtime, registration: Registration) {
+        match registration {
+            Registration::Attached => {
+                rt.registered.store(true, Release);
+                let answered = self.holding(rt).attach(|| !rt.is_quiet(self), || rt.is_detached());
+                // A thread may have launched meanwhile, and the group be busy: look soon.
+                self.grace_since.store(0, Relaxed);
+                if answered == Answered::Busy {
+                    self.announce(rt);
+                }
+            }
+            Registration::Detached | Registration::Pending => self.holding(rt).detach(),
+        }
+    }
+}
+
+impl XQueue {
+    /// The device has completed everything up to a fence (of an out-of-order queue: that one command).
+    /// May be called on any thread.
+    pub fn complete(rt: &'static Runtime, fence: &CompletionFence) {
+        let queue = &rt.queues[usize::from(fence.queue)];
+        if queue.generation.load(Acquire) == fence.generation {
+            queue.learn(rt, fence, now_ns());
+            queue.finish(rt, fence);
+            if queue.timeline.is_numbered_complete() {
+                queue.group(rt).update_idle_state(rt);
+            }
+        }
+    }
+}
+
+impl Runtime {
+    /// Looks whether some group has become idle.
+    pub fn update_idle_states(&self) {
+        self.groups().for_each(|group| group.update_idle_state(self));
+    }
+
+    /// Whether some group shares its device with another.
+    pub fn is_contended(&self) -> bool {
+        self.groups().any(|g| g.is_contended(self))
+    }
+
+    /// Agent: looks at those queues of a group that the program fills by itself, and tells of the group what launches and
+    /// completions tell of others. Returns in how many ns to look again; `None` = it has no such queues.
+    pub fn look_inside(&self, group: &Group) -> Option<u64> {
+        // A queue that is about to be destroyed is removed first.
+        let busy = self.keeping_queues(|| {
+            if self.is_over() {
+                return None;
+            }
+            let looks = self.queues_of(group).filter_map(|q| q.look_inside(self));
+            looks.reduce(|one, other| one | other)
+        })?;
+        let gate = group.slot(self).gate.load();
+        if gate.is_detached() {
+            return Some(FILLED_LOOK_NS.1);
+        }
+        if busy {
+            group.announce(self);
+            group.end_grace();
+        } else {
+            group.update_idle_state_always(self);
+            if group.activity(self, now_ns()).grace_left_ns() == Some(0) {
+                group.try_idle(self, true);
+            }
+        }
+        let often = if gate.is_contended() { FILLED_LOOK_NS.0 } else { FILLED_LOOK_NS.1 };
+        Some(group.activity(self, now_ns()).grace_left_ns().map_or(often, |ns| ns.min(often)))
+    }
+}

@@ -1,0 +1,184 @@
+//! What is complete of a queue, and the fences that tell.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_flow::estimate::Fence;
+use xsched_flow::journal::Record;
+use xsched_flow::timeline::{Evidence, Point, Presumed, presumes};
+use xsched_flow::tuning::FENCES;
+
+use crate::clock::now_ns;
+use crate::group::Group;
+use crate::journal;
+use crate::queue::{CompletionFence, XQueue};
+use crate::runtime::Runtime;
+
+mod learn;
+
+impl XQueue {
+    pub(crate) fn is_quiet(&self, rt: &Runtime) -> bool {
+        self.refresh(rt);
+        self.timeline.is_complete(self.counted(rt))
+    }
+
+    pub(crate) fn finish(&self, rt: &Runtime, fence: &CompletionFence) {
+        let commands = if self.in_order() {
+            let at = Point { seq: fence.covers.seq, ns: fence.covers.issued_ns, counted: fence.counted };
+            self.timeline.advance_to(at, Evidence::Fence, true)
+        } else {
+            self.timeline.complete_one(fence.covers.estimate_ns);
+            1
+        };
+        let group = &rt.groups[usize::from(fence.group)];
+        group.slot(rt).completed.fetch_add(commands, Relaxed);
+        group.progress.advance();
+    }
+
+    /// Looks at the word the device writes, where completion is reported that way.
+    pub(crate) fn refresh(&self, rt: &Runtime) {
+        if self.calls_back() {
+            return;
+        }
+        let Ok(mut fences) = self.fences.try_lock() else { return };
+        if fences.is_empty() {
+            return;
+        }
+        let word = self.slot(rt).completed_word.load(Acquire);
+        let now = now_ns();
+        let late_ns = now.saturating_sub(self.looked_at.swap(now, Relaxed));
+        let n = fences.iter().take_while(|fence| word.wrapping_sub(fence.number) as i32 >= 0).count();
+        if n == 0 {
+            return;
+        }
+        let mut reached = [CompletionFence::default(); FENCES];
+        let mut covered = [Fence::default(); FENCES];
+        for (at, fence) in fences.drain(..n).enumerate() {
+            (reached[at], covered[at]) = (fence, fence.covers);
+        }
+        let next = fences.front().map(|fence| fence.covers);
+        drop(fences);
+        self.learn_reached(rt, &covered[..n], next.as_ref(), now, late_ns);
+        for fence in &reached[..n] {
+            self.finish(rt, fence);
+        }
+    }
+
+    /// Whether commands that the driver has already may be held by a gate on the device. In a process of several groups
+    /// those only that date from before there were several.
+    pub fn is_held_on_device(&self, rt: &Runtime) -> bool {
+        self.refresh(rt);
+        self.gated.load(Relaxed) > self.timeline.done().seq
+    }
+
+    /// Whether a gate on the device holds some of its commands now, as far as is known.
+    pub fn waits_for_turn(&self, rt: &Runtime) -> bool {
+        !self.group(rt).slot(rt).gate.load().is_open_on_device() && self.is_held_on_device(rt)
+    }
+
+    /// Whether the completion of some of its commands will be told.
+    pub(crate) fn is_followed(&self, rt: &Runtime) -> bool {
+        self.refresh(rt);
+        self.timeline.is_fenced()
+    }
+
+    /// Agent: presumes the queue's commands complete, if the evidence allows it. [`Evidence::Silence`] is for the rare looks: a
+    /// program that uses a stream once and never waits for it would be busy for ever otherwise. [`Evidence::Overdue`] is for a
+    /// group that drains, see [`xsched_flow::activity::Activity::is_late`].
+    pub(crate) fn presume(&self, rt: &Runtime, evidence: Evidence) {
+        let fenced = self.is_followed(rt);
+        let end = self.timeline.end(self.counted(rt));
+        let launches = end.counted.wrapping_add(end.seq);
+        let silent = evidence == Evidence::Silence && self.seen_launches.swap(launches, Relaxed) == launches;
+        let ask = Presumed {
+            fenced,
+            held: self.waits_for_turn(rt),
+            in_order: self.in_order(),
+            counted_done: self.timeline.open_counted(end.counted) == 0,
+            silent,
+        };
+        let presumed = presumes(&ask, evidence);
+        journal::record(|| Record::Presumes(ask, evidence, presumed));
+        if presumed {
+            self.timeline.advance_to(end, evidence, ask.in_order);
+        }
+    }
+
+    /// Looks at a queue that the program fills by itself, which must not be destroyed meanwhile. `None` if it is no such
+    /// queue; else whether the device has something left to take.
+    pub(crate) fn look_inside(&self, rt: &Runtime) -> Option<bool> {
+        let (given, taken) = self.platform(rt).filled(self)?;
+        self.slot(rt).shared.launches.store(given, Release);
+        let at = Point { counted: taken, ..Point::default() };
+        let commands = self.timeline.advance_to(at, Evidence::Taken, true);
+        self.group(rt).slot(rt).completed.fetch_add(commands, Relaxed);
+        Some(given > taken)
+    }
+
+    /// A fence for the end of what was numbered so far, if no fence follows it yet. The caller places it, as a marker
+    /// command or the like, and completes it.
+    pub fn fence_suffix(&self, rt: &Runtime) -> Option<CompletionFence> {
+        if !self.in_order() || self.timeline.is_all_fenced(self.counted(rt)) || self.is_quiet(rt) {
+            return None;
+        }
+        let covers = || {
+            let end = self.timeline.end(0);
+            Fence { seq: end.seq, issued_ns: end.ns, ..Fence::default() }
+        };
+        self.new_fence(rt, covers, self.group.load(Relaxed), true)
+    }
+
+    /// A fence behind a command or, `apart`, behind all of them; none if too many are under way. It covers all up to it, and
+    /// is made with the fences locked, so that their order is that of their numbers.
+    pub(crate) fn new_fence(
+        &self,
+        rt: &Runtime,
+        covers: impl FnOnce() -> Fence,
+        group: u16,
+        apart: bool,
+    ) -> Option<CompletionFence> {
+        let told = self.calls_back();
+        let mut fences = (!told).then(|| self.fences());
+        if fences.as_ref().is_some_and(|fences| fences.len() >= FENCES) {
+            return None;
+        }
+        let fence = self.covering(covers(), group, self.counted(rt), apart);
+        if let Some(fences) = &mut fences {
+            fences.push_back(fence);
+        }
+        Some(fence)
+    }
+
+    /// Other queues of the group that have work.
+    pub(crate) fn busy_others(&self, rt: &Runtime) -> u64 {
+        let others = rt.queues_of(self.group(rt)).filter(|q| q.index != self.index && q.in_flight().commands > 0);
+        others.count() as u64
+    }
+}
+
+impl Group {
+    /// Whether the agent must look for its completions, or at the group itself since it has no queue left that could tell
+    /// of any.
+    pub fn is_polled(&self, rt: &Runtime) -> bool {
+        let mut queues = rt.queues_of(self).peekable();
+        queues.peek().is_none() || queues.any(|q| !q.calls_back())
+    }
+}
+
+impl Runtime {
+    /// Whether all that a group was given is known to be complete.
+    pub fn is_quiet(&self, group: &Group) -> bool {
+        self.queues_of(group).all(|q| q.is_quiet(self))
+    }
+
+    pub(crate) fn refresh(&self, group: &Group) {
+        self.queues_of(group).for_each(|q| q.refresh(self));
+    }
+
+    /// Agent: presumes complete what nothing tells of, as far as this evidence goes: see [`Evidence::Silence`],
+    /// [`Evidence::Overdue`]. Silence means nothing while a thread waits.
+    pub fn presume(&self, group: &Group, evidence: Evidence) {
+        if evidence != Evidence::Silence || !self.is_waited_for(group) {
+            self.queues_of(group).for_each(|q| q.presume(self, evidence));
+        }
+    }
+}

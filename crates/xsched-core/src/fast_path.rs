@@ -1,0 +1,109 @@
+//! The fast path of a launch: find its queue among those that the thread used last, count, look at the gate word.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_flow::admission;
+use xsched_proto::gate::Gate;
+use xsched_proto::memory::Hardware;
+use xsched_proto::segment::{Counter, GroupSlot};
+
+use crate::inspect;
+use crate::protocol::idle;
+use crate::queue::XQueue;
+use crate::thread::{Known, current, slot_of};
+
+/// How a launch goes on.
+pub enum Entered {
+    /// The gate stands plainly open and the launch is counted: call the driver, then [`Counted::done`].
+    Fast(Counted),
+    /// The queue is known, but the gate wants a closer look: [`XQueue::admit`].
+    Slow(&'static XQueue, &'static Counter),
+    /// This thread has not used the queue lately: [`crate::Runtime::remember`] it and enter again.
+    Unknown,
+}
+
+/// A launch counted by [`enter`].
+pub struct Counted(&'static Counter);
+
+impl Counted {
+    /// Takes the count back if the driver refused the launch.
+    #[inline(always)]
+    pub fn done(self, accepted: bool) {
+        if !accepted {
+            idle::uncount::<Hardware>(&self.0.launches);
+        }
+    }
+}
+
+/// Why a launch does not simply go on.
+#[derive(Clone, Copy)]
+pub enum Held {
+    /// This thread has not used the queue lately.
+    Unknown,
+    /// It is counted, but the gate does not stand plainly open.
+    Counted,
+}
+
+/// The fast path of a launch on the queue with this key: find it, count, one load of the gate word. Touches one line of the
+/// cache of the thread's own, one of its counter and one of the gate.
+#[inline(always)]
+pub fn pass(key: usize) -> Result<Counted, Held> {
+    let entry = current().entries[slot_of(key)].get();
+    let Some(known) = entry.known else { return Err(Held::Unknown) };
+    if entry.key != key || known.counter.stamp.load(Relaxed) != entry.stamp {
+        return Err(Held::Unknown);
+    }
+    let gate = idle::count(&known.counter.launches, &known.slot.gate);
+    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, known.slot, known.counter) {
+        Ok(Counted(known.counter))
+    } else {
+        Err(Held::Counted)
+    }
+}
+
+impl Held {
+    /// A closer look, right after [`pass`]: is there anything that this launch needs?
+    #[inline(never)]
+    pub fn look(self, key: usize) -> Entered {
+        let known = current().entries[slot_of(key)].get().known;
+        let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
+        // Counted already, see above.
+        if is_open_unbounded(slot) && queue.in_order() && !admission::is_followed(counter.total().wrapping_sub(1)) {
+            take_inspected();
+            return Entered::Fast(Counted(counter));
+        }
+        Entered::Slow(queue, counter)
+    }
+}
+
+/// [`pass`] and [`Held::look`] at once, as tests of the core launch.
+#[inline(always)]
+pub fn enter(key: usize) -> Entered {
+    match pass(key) {
+        Ok(counted) => Entered::Fast(counted),
+        Err(held) => held.look(key),
+    }
+}
+
+/// Whether a gate stands open for any number of launches, beside rivals or not.
+fn is_open_unbounded(slot: &GroupSlot) -> bool {
+    // A group that is not contended has no budget. Where call sites are inspected, that was done.
+    let gate = slot.gate.peek().without(Gate::EXCLUSIVE | Gate::DEVICE_GATES_BYPASSED | Gate::INSPECT);
+    gate.is_plainly_open()
+        || gate == Gate::GRANTED | Gate::CONTENDED
+            && slot.budget_us.load(Relaxed) == 0
+            && slot.budget_commands.load(Relaxed) == 0
+}
+
+/// Where call sites are looked at: whether the launch goes on at once.
+#[inline(never)]
+fn inspected(gate: Gate, slot: &GroupSlot, counter: &Counter) -> bool {
+    let goes_on = inspect::launch(slot, counter) || gate.without(Gate::INSPECT).is_plainly_open();
+    current().inspected.set(!goes_on);
+    goes_on
+}
+
+/// Whether the launch that goes the slow path was looked at already; asked once for each.
+pub(crate) fn take_inspected() -> bool {
+    current().inspected.replace(false)
+}

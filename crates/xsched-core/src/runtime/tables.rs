@@ -1,0 +1,269 @@
+//! Which queue and which group has which place, and what the daemon is still to be told of that.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering::*;
+use std::collections::HashMap;
+use std::sync::MutexGuard;
+
+use xsched_flow::tuning::ATTACH_NS;
+use xsched_proto::class::queue_priority;
+use xsched_proto::segment::{COUNTERS, QUEUES, state};
+use xsched_proto::wire::ClientMsg;
+
+use super::Runtime;
+use crate::clock::now_ns;
+use crate::group::Group;
+use crate::protocol::registration::Registration;
+use crate::queue::{XQueue, is_default};
+use crate::{Platform, inspect};
+
+/// Describes a hardware queue that is used for the first time.
+pub struct QueueSpec {
+    /// The vendor's handle.
+    pub handle: *mut c_void,
+    /// Index into the platforms given to [`Runtime::new`].
+    pub platform: u8,
+    /// Device key.
+    pub device: String,
+    /// Priority relative to the program's, in steps of ten; positive is more urgent.
+    pub priority_steps: i32,
+    /// Whether its commands complete in order.
+    pub in_order: bool,
+}
+
+#[derive(Clone, PartialEq)]
+struct GroupKey {
+    device: String,
+    platform: u8,
+    steps: i32,
+    fixed: Option<i32>,
+    /// Of the system domain, by an explicit call.
+    system: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Tables {
+    queues: HashMap<usize, u16>,
+    free_queues: Vec<u16>,
+    groups: Vec<GroupKey>,
+    free_counters: Vec<u16>,
+    outbox: Vec<ClientMsg>,
+}
+
+impl Tables {
+    /// Of a process that has used nothing yet.
+    pub(super) fn new() -> Tables {
+        Tables {
+            free_queues: (0..QUEUES as u16).rev().collect(),
+            free_counters: (0..COUNTERS as u16).rev().collect(),
+            ..Tables::default()
+        }
+    }
+
+    /// A counter's place that no queue has.
+    pub(super) fn take_counter(&mut self) -> Option<u16> {
+        self.free_counters.pop()
+    }
+}
+
+impl Runtime {
+    pub(super) fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The XQueue with this key, made if `describe` says what it is. `None` when it cannot be scheduled: too many
+    /// queues or groups, or `describe` found nothing to schedule.
+    pub fn queue(&'static self, key: usize, describe: impl FnOnce() -> Option<QueueSpec>) -> Option<&'static XQueue> {
+        if let Some(at) = self.tables().queues.get(&key) {
+            return Some(&self.queues[usize::from(*at)]);
+        }
+        // The driver is asked without our lock held.
+        let spec = describe()?;
+        // Default streams belong to all threads.
+        let system = !is_default(spec.handle) && inspect::makes_system_queues();
+        let mut tables = self.tables();
+        if let Some(at) = tables.queues.get(&key) {
+            return Some(&self.queues[usize::from(*at)]);
+        }
+        let group_key =
+            GroupKey { device: spec.device, platform: spec.platform, steps: spec.priority_steps, fixed: None, system };
+        let group = self.group_for(&mut tables, group_key)?;
+        let at = tables.free_queues.pop()?;
+        self.high_water.fetch_max(u32::from(at) + 1, AcqRel);
+        let queue = &self.queues[usize::from(at)];
+        queue.reset();
+        queue.key.store(key, Relaxed);
+        queue.handle.store(spec.handle, Relaxed);
+        queue.platform.store(spec.platform, Relaxed);
+        queue.in_order.store(spec.in_order, Relaxed);
+        queue.set_reports_completion(queue.platform(self).reports_completion());
+        queue.group.store(group, Relaxed);
+        let slot = queue.slot(self);
+        slot.shared.launches.store(0, Relaxed);
+        slot.shared.tracked.store(0, Relaxed);
+        slot.shared.system.store(0, Relaxed);
+        slot.group.store(u32::from(group) + 1, Release);
+        self.outdate(queue, 1);
+        tables.queues.insert(key, at);
+        tables.outbox.push(ClientMsg::QueueAdd { slot: at, group });
+        drop(tables);
+        self.poke_agent();
+        Some(queue)
+    }
+
+    /// The queue with this key, if it is known.
+    pub fn find(&'static self, key: usize) -> Option<&'static XQueue> {
+        let at = *self.tables().queues.get(&key)?;
+        Some(&self.queues[usize::from(at)])
+    }
+
+    /// Whatever threads remember of a queue is outdated.
+    fn outdate(&self, queue: &XQueue, by: u32) {
+        queue.generation.fetch_add(by, AcqRel);
+        self.counters_of(queue).for_each(|counter| _ = counter.stamp.fetch_add(1, AcqRel));
+    }
+
+    fn group_for(&self, tables: &mut Tables, key: GroupKey) -> Option<u16> {
+        if let Some(at) = tables.groups.iter().position(|g| *g == key) {
+            return Some(at as u16);
+        }
+        let index = tables.groups.len();
+        let group = self.groups.get(index)?;
+        let slot = group.slot(self);
+        slot.gate.begin(inspect::is_on());
+        slot.system.store(u32::from(key.system), Relaxed);
+        slot.inherited_priority.store(i32::MIN, Relaxed);
+        slot.state.store(state::IDLE, Relaxed);
+        let base = self.base_priority.load(Relaxed);
+        group.priority.store(key.fixed.unwrap_or_else(|| queue_priority(base, key.steps)), Relaxed);
+        if self.detached.load(Relaxed) {
+            group.registration.store(Registration::Detached as u32, Release);
+        }
+        // Each group of its own: a stream of another priority, or a moved queue, may come long after the first.
+        group.attach_deadline.store(now_ns() + ATTACH_NS, Relaxed);
+        group.used.store(1, Release);
+        tables.outbox.push(self.group_add(index as u16, &key));
+        tables.groups.push(key);
+        self.group_count.fetch_add(1, Release);
+        Some(index as u16)
+    }
+
+    fn group_add(&self, slot: u16, key: &GroupKey) -> ClientMsg {
+        let platform = self.platforms[usize::from(key.platform)];
+        ClientMsg::GroupAdd {
+            slot,
+            device: key.device.clone(),
+            platform: platform.kind(),
+            priority_steps: key.steps,
+            priority_fixed: key.fixed,
+            system: key.system,
+            levels: platform.levels(&key.device),
+            side_by_side: platform.is_side_by_side(&key.device),
+        }
+    }
+
+    /// Takes the queue with this key out of its place. Returns the group it was in.
+    pub(crate) fn take_out(&self, key: usize) -> Option<&Group> {
+        let mut tables = self.tables();
+        let at = tables.queues.remove(&key)?;
+        let queue = &self.queues[usize::from(at)];
+        self.outdate(queue, 1);
+        let launches = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.total()));
+        let system = self.counters_of(queue).fold(0u64, |n, c| n.wrapping_add(c.system.load(Relaxed)));
+        let group = queue.group(self);
+        group.slot(self).launches_retired.fetch_add(launches, Relaxed);
+        group.slot(self).system_retired.fetch_add(system, Relaxed);
+        let mut next = queue.counters.load(Acquire);
+        while let Some(index) = next.checked_sub(1) {
+            let at = index as usize;
+            self.segment.counters[at].queue.store(0, Release);
+            next = self.next_counter[at].load(Relaxed);
+            tables.free_counters.push(index as u16);
+        }
+        queue.slot(self).group.store(0, Release);
+        tables.free_queues.push(at);
+        tables.outbox.push(ClientMsg::QueueRemove { slot: at });
+        Some(group)
+    }
+
+    /// Puts a queue into the group of this absolute priority. Returns the queue, the group it was in and the new one; none if it
+    /// stays where it is.
+    pub(crate) fn regroup(&self, slot: u16, priority: i32) -> Option<(&XQueue, &Group, &Group)> {
+        let mut tables = self.tables();
+        let queue = self.queues.get(usize::from(slot))?;
+        if queue.slot(self).group.load(Relaxed) == 0 {
+            return None;
+        }
+        let old = queue.group.load(Relaxed);
+        let mut key = tables.groups[usize::from(old)].clone();
+        key.fixed = Some(priority);
+        let group = self.group_for(&mut tables, key)?;
+        if group == old {
+            return None;
+        }
+        let (old, new) = (&self.groups[usize::from(old)], &self.groups[usize::from(group)]);
+        new.expect(self);
+        queue.group.store(group, Release);
+        queue.slot(self).group.store(u32::from(group) + 1, Release);
+        self.outdate(queue, 2);
+        tables.outbox.push(ClientMsg::QueueRemove { slot });
+        tables.outbox.push(ClientMsg::QueueAdd { slot, group });
+        Some((queue, old, new))
+    }
+
+    /// Runs `look`; no queue is removed meanwhile, and so none destroyed.
+    pub(crate) fn keeping_queues<T>(&self, look: impl FnOnce() -> T) -> T {
+        let tables = self.tables();
+        let result = look();
+        drop(tables);
+        result
+    }
+
+    /// Runs `pin` if the queue is still in use, in which case it cannot be destroyed until `pin` returns.
+    pub fn while_alive<T>(&self, queue: &XQueue, pin: impl FnOnce() -> T) -> Option<T> {
+        let tables = self.tables();
+        let alive = tables.queues.get(&queue.key()) == Some(&queue.index);
+        let result = alive.then(pin);
+        drop(tables);
+        result
+    }
+
+    /// Returns when no thread looks into queues of the program any more; to be called after [`Runtime::detach_for_good`],
+    /// before they go.
+    pub fn end_looking(&self) {
+        drop(self.tables());
+    }
+
+    /// Agent: messages that wait to be sent.
+    pub fn take_outbox(&self) -> Vec<ClientMsg> {
+        core::mem::take(&mut self.tables().outbox)
+    }
+
+    /// Agent, after connecting: everything a new daemon must know. Empties the outbox.
+    pub fn introduce(&self) -> Vec<ClientMsg> {
+        let mut tables = self.tables();
+        tables.outbox.clear();
+        let groups = tables.groups.iter().enumerate().map(|(i, key)| self.group_add(i as u16, key));
+        let queues = self
+            .queues()
+            .map(|q| ClientMsg::QueueAdd { slot: q.index, group: q.group.load(Relaxed) })
+            .collect::<Vec<_>>();
+        groups.chain(queues).collect()
+    }
+
+    /// Device key and platform of a group.
+    pub fn device_of(&self, group: u16) -> Option<(String, &'static dyn Platform)> {
+        let tables = self.tables();
+        let key = tables.groups.get(usize::from(group))?;
+        Some((key.device.clone(), self.platforms[usize::from(key.platform)]))
+    }
+}
+
+impl Group {
+    /// The counterpart of [`Group::abandon`]: a queue is about to move here.
+    fn expect(&self, rt: &Runtime) {
+        if self.registration.load(Acquire) == Registration::Attached as u32 {
+            self.slot(rt).gate.let_hold();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Waits at the closed gate, and what is to be done before one.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_flow::tuning::GATE_LOOK_NS;
+
+use crate::clock::now_ns;
+use crate::group::Group;
+use crate::inherit;
+use crate::protocol::park::{self, Left};
+use crate::queue::{XQueue, is_default};
+use crate::runtime::Runtime;
+use crate::thread::current;
+use crate::used::used;
+
+/// The calling thread waits on behalf of a group, which is not idle meanwhile.
+pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
+    stop_waiting(rt);
+    let must_announce = group.readiness(rt).begin_wait();
+    current().begin_wait(group.index);
+    // The agent may have called the group idle just now, and the daemon would let it wait for ever.
+    if must_announce {
+        group.announce(rt);
+        rt.poke_if_due();
+    }
+}
+
+/// The end of [`start_waiting`], whether the wait returned or was left by `longjmp` some time ago.
+pub(crate) fn stop_waiting(rt: &Runtime) {
+    let thread = current();
+    let Some(at) = thread.end_wait() else { return };
+    let group = &rt.groups[at];
+    if let Some(priority) = thread.take_back() {
+        inherit::take_back(rt, group, priority);
+    }
+    group.readiness(rt).end_wait();
+}
+
+impl Group {
+    /// Waits at the closed gate, as long as the queue it concerns `stays` in this group.
+    pub(crate) fn wait_open(&self, rt: &Runtime, flush: impl FnOnce(), stays: impl Fn() -> bool) -> Left {
+        let slot = self.slot(rt);
+        if slot.gate.load().is_open() {
+            return Left::Open;
+        }
+        rt.poke_if_due();
+        flush();
+        rt.flush_elsewhere(self);
+        let began = now_ns();
+        rt.gate_waits.fetch_add(1, Relaxed);
+        start_waiting(rt, self);
+        inherit::lend_at_gate(rt, self);
+        if rt.is_quiet(self) {
+            self.report_drained(rt);
+        } else if self.is_polled(rt) {
+            self.waits_since.store(began, Relaxed);
+            rt.poke_agent();
+        }
+        let left = park::at_gate(&slot.gate, GATE_LOOK_NS, || {
+            if rt.daemon_is_silent(now_ns(), began) {
+                rt.detach();
+            }
+            !stays()
+        });
+        if left == Left::Signal {
+            // A handler ran on this thread: let the interpreter above us see it.
+            slot.signal_overrides.fetch_add(1, Relaxed);
+        }
+        stop_waiting(rt);
+        self.readiness(rt).undrained();
+        let waited_ns = now_ns() - began;
+        slot.wait_ns.fetch_add(waited_ns, Relaxed);
+        rt.at_gate_ns.fetch_add(waited_ns, Relaxed);
+        left
+    }
+}
+
+impl XQueue {
+    /// For a command that was to wait behind a gate on the device, which could not be placed, or a thread that waits for such
+    /// commands. A signal ends the wait.
+    pub fn wait_turn(&self, rt: &'static Runtime) {
+        let group = self.group(rt);
+        group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);
+    }
+}
+
+impl Runtime {
+    /// A thread ends: its counters go to the next thread that asks for some.
+    pub fn thread_exit(&self) {
+        stop_waiting(self);
+        self.leave_counters();
+    }
+
+    /// Makes what was enqueued on the group's queues begin.
+    pub(crate) fn flush(&self, group: &Group) {
+        self.flush_queues(self.queues_of(group));
+    }
+
+    /// The same, for a thread that is about to wait at the group's gate, with what it gave to other groups. No thread waits
+    /// for that now, so its end would be seen late, and such a group seem to want the device, and have it, until then.
+    pub(crate) fn flush_elsewhere(&self, group: &Group) {
+        if !self.has_one_group() {
+            // What comes next on a default stream may wait for all others.
+            let elsewhere = |q: &&XQueue| q.group.load(Relaxed) != group.index && !is_default(q.handle());
+            self.flush_queues(used(self).filter(elsewhere));
+        }
+    }
+
+    /// Their handles are pinned with our lock held, so that no queue is destroyed meanwhile; the driver flushes without it.
+    fn flush_queues<'a>(&self, queues: impl Iterator<Item = &'a XQueue>) {
+        let flushes: Vec<_> = self.keeping_queues(|| queues.filter_map(|q| q.platform(self).flusher(q)).collect());
+        flushes.into_iter().for_each(|flush| flush());
+    }
+}
