@@ -22,7 +22,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "volume",
         ],
     ),
-    ("xsched-shim", &["domain", "interpose", "platform", "process", "python", "stats"]),
 ];
 
 type Edges = BTreeMap<String, BTreeSet<String>>;

@@ -1,17 +1,22 @@
 //! `libxsched.so`, the preload library.
 //!
-//! - [`interpose`] stands between callers and vendor libraries: exported stubs, `dlsym`, and the search for the
-//!   function the caller would have got without us.
+//! - [`interpose`] stands between callers and vendor libraries: their stubs, and the search for the function the caller would
+//!   have got without us.
 //! - [`domain`] tells whose work a launch is, for pass-through rules and scheduling domains.
 //! - [`platform`] holds one folder per vendor interface: which functions enqueue, wait, create or destroy, and what
 //!   the core must be told about each.
-//! - [`process`] is the one runtime of this process: started at the first device call, forgotten after `fork`.
+//! - [`process`] has the one runtime of this process: started at the first device call (`platform/start.rs`), forgotten after
+//!   `fork` (`fork.rs`). [`enabled`]: which platforms are scheduled in it.
+//! - [`exports`]: `dlsym`, `dlclose`, `ioctl`, and the interface of scheduling domains.
 //!
 //! Until the first device call nothing happens here: no thread, no socket, no output. The one constructor tells the
 //! C library whom to call in a forked child.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod domain;
+pub mod enabled;
+pub mod exports;
+mod fork;
 pub mod interpose;
 mod lock;
 pub mod platform;

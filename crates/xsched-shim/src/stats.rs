@@ -3,10 +3,9 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::platform::cuda::{self, timeslice::Counts};
 use crate::{domain, process};
 
-/// Marker commands placed to follow completions, see the OpenCL platform.
+/// Marker commands placed to follow completions, as on OpenCL.
 pub(crate) static ADDED_MARKERS: AtomicU64 = AtomicU64::new(0);
 
 /// Vendor calls that the application did not make.
@@ -28,29 +27,8 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     )
 }
 
-/// CUDA graphs with gates inside, and those without that should have some, as another member; empty without any.
-fn graphs() -> String {
-    match cuda::graphs::counts() {
-        (0, 0, _) => String::new(),
-        (gated, plain, why) => {
-            let why = why.map(|why| format!(",\"why\":\"{why}\"")).unwrap_or_default();
-            format!(",\"graphs\":{{\"gated\":{gated},\"plain\":{plain}{why}}}")
-        }
-    }
-}
-
-/// What became of the hardware's time slices, as another member; empty where there are none.
-fn slices() -> String {
-    match cuda::timeslice::counts() {
-        Counts { groups: 0, .. } => String::new(),
-        Counts { groups, by_driver, by_daemon, us } => format!(
-            ",\"slices\":{{\"groups\":{groups},\"by_driver\":{by_driver},\"by_daemon\":{by_daemon},\"us\":{us}}}"
-        ),
-    }
-}
-
-/// At exit: appends one line of JSON to the file that `XSCHED_STATS` names.
-pub(crate) extern "C" fn write() {
+/// At exit: appends one line of JSON to the file that `XSCHED_STATS` names, with `more` members.
+pub(crate) fn write(more: fn() -> String) {
     let _ = std::panic::catch_unwind(|| {
         let (Some(path), Some(rt)) = (std::env::var_os("XSCHED_STATS"), process::running()) else { return };
         let (launches, [attach, passthrough, error]) = rt.totals();
@@ -61,13 +39,12 @@ pub(crate) extern "C" fn write() {
         let line = format!(
             "{{\"pid\":{},\"launches\":{launches},\"unscheduled\":{{\"attach\":{attach},\"passthrough\":{passthrough},\
              \"error\":{error}}},\"gate_waits\":{},\"at_gate_us\":{at_gate_us},\"at_budget_us\":{at_budget_us},\"idles\":{},\
-             \"liveness_overrides\":{liveness_overrides},\"signal_overrides\":{signal_overrides},\"added\":{{{}}}{domains}{}{}}}\n",
+             \"liveness_overrides\":{liveness_overrides},\"signal_overrides\":{signal_overrides},\"added\":{{{}}}{domains}{}}}\n",
             std::process::id(),
             rt.gate_waits(),
             rt.idles(),
             added.join(","),
-            graphs(),
-            slices()
+            more()
         );
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
             let _ = file.write_all(line.as_bytes());

@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use xsched::platform::{Group, cuda, hip, hook, hooked_names, opencl, sim};
+use xsched::interpose::Group;
+use xsched::platform::{cuda, hip, hook, hooked_names, opencl, sim};
 
 /// The functions that a platform hooks.
 fn hooked(groups: &[&Group]) -> BTreeSet<&'static str> {
@@ -152,7 +153,7 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     let exported: BTreeSet<&str> = listing.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     let mut wanted: BTreeSet<&str> = hooked_names().into_iter().collect();
     wanted.extend(["dlclose", "dlsym", "dlvsym", "ioctl"]);
-    wanted.extend(xsched::domain::NAMES);
+    wanted.extend(xsched::exports::domain::NAMES);
     wanted.extend(xsched::scheduler::NAMES);
     assert_same(&exported, &wanted, "exports and hooks");
 }

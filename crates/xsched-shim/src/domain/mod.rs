@@ -1,21 +1,18 @@
 //! Whose work a launch is: scheduling domains, call sites, and pass-through rules.
 //!
-//! - [`api`]: what programs and libraries may say themselves (`include/xsched/domain.h`).
+//! - [`crate::exports::domain`]: what programs and libraries may say themselves (`include/xsched/domain.h`).
 //! - [`rules`] (read by [`json`]): what an operator lets through unscheduled (`docs/guide/passthrough.md`).
 //! - [`sites`]: which library a call comes from, remembered by call site; [`objects`]: the loaded libraries by address;
 //!   [`names`]: which of them are vendors'; [`walk`]: the way up through a vendor's runtime.
 //!
 //! Nothing of this runs unless there is a rule, a report is asked for, or a program uses the interface.
 
-mod api;
 mod json;
 mod names;
 mod objects;
 mod rules;
-mod sites;
+pub(crate) mod sites;
 mod walk;
-
-pub use api::NAMES;
 
 use xsched_agent::say;
 use xsched_core::inspect::{self, Inspector};
@@ -25,17 +22,20 @@ use crate::process;
 
 static INSPECTOR: Inspector = Inspector { launch: sites::launch, maker: sites::maker };
 
+/// Names every hooked function.
+type HookedNames = fn() -> Vec<&'static str>;
+
 /// At the first device call: reads the rules, and begins to look at launches if that is wanted.
-pub(crate) fn start() {
-    read_rules();
+pub(crate) fn start(hooked: HookedNames) {
+    read_rules(hooked);
     let report = std::env::var("XSCHED_DOMAINS").unwrap_or_default();
     match report.as_str() {
-        "report" => look(),
+        "report" => look(hooked),
         "" | "0" | "off" => {}
         other => say(&format!("XSCHED_DOMAINS={other} ignored: use report or off")),
     }
     if rules::any() {
-        look();
+        look(hooked);
     }
 }
 
@@ -43,16 +43,16 @@ static ARE_READ: Lock<bool> = Lock::new();
 static LOOKS: Lock<bool> = Lock::new();
 
 /// Before anything is remembered of a library: that it was named is part of it.
-fn read_rules() {
+fn read_rules(hooked: HookedNames) {
     let mut are_read = ARE_READ.lock();
     if !std::mem::replace(&mut *are_read, true) {
-        rules::read().iter().for_each(|complaint| say(complaint));
+        rules::read(&hooked()).iter().for_each(|complaint| say(complaint));
     }
 }
 
 /// Begins to look at launches.
-fn look() {
-    read_rules();
+pub(crate) fn look(hooked: HookedNames) {
+    read_rules(hooked);
     let mut looks = LOOKS.lock();
     if !std::mem::replace(&mut *looks, true) {
         inspect::install(&INSPECTOR);

@@ -8,7 +8,6 @@ use xsched_proto::Error;
 
 use crate::interpose::{self, BINDINGS};
 use crate::lock::Lock;
-use crate::platform;
 
 /// Where rules lie unless `XSCHED_PASSTHROUGH_CONFIG` says otherwise.
 const FILE: &str = "/etc/xsched/passthrough.json";
@@ -68,8 +67,8 @@ pub(super) fn by_name() -> bool {
     BY_FUNCTION.load(Relaxed)
 }
 
-/// Reads the rules, once. Returns what was not understood, a line each.
-pub(super) fn read() -> Vec<String> {
+/// Reads the rules, once; `hooked` are the functions that they may name. Returns what was not understood, a line each.
+pub(super) fn read(hooked: &[&str]) -> Vec<String> {
     let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
     VERBOSE.store(var("XSCHED_VERBOSE").is_some_and(|v| v != "0"), Relaxed);
     let mut complaints = Vec::new();
@@ -77,7 +76,7 @@ pub(super) fn read() -> Vec<String> {
     let given = var("XSCHED_PASSTHROUGH_CONFIG");
     let file = given.as_deref().unwrap_or(FILE);
     match contents(file) {
-        Ok(text) => match rules_of(&text) {
+        Ok(text) => match rules_of(&text, hooked) {
             Ok((read, unknown)) => {
                 rules = read;
                 complaints.extend(unknown.into_iter().map(|what| format!("{file}: {what}")));
@@ -107,7 +106,7 @@ fn contents(file: &str) -> std::io::Result<String> {
 }
 
 /// What a file says, and what of it was not understood.
-fn rules_of(text: &str) -> Result<(Rules, Vec<String>), Error> {
+fn rules_of(text: &str, hooked: &[&str]) -> Result<(Rules, Vec<String>), Error> {
     let (mut rules, mut unknown) = (Rules::default(), Vec::new());
     if text.trim().is_empty() {
         return Ok((rules, unknown));
@@ -135,7 +134,7 @@ fn rules_of(text: &str) -> Result<(Rules, Vec<String>), Error> {
             }
             ("apis", Value::List(list)) => {
                 for pattern in texts(&name, list)? {
-                    let found = apis(&pattern);
+                    let found = apis(&pattern, hooked);
                     if found.is_empty() {
                         unknown.push(format!("'{pattern}' is no function that is scheduled, ignored"));
                     }
@@ -160,13 +159,15 @@ fn texts(name: &str, list: Vec<Value>) -> Result<Vec<String>, Error> {
 }
 
 /// The hooked functions of this name; a `*` at its end stands for anything.
-fn apis(pattern: &str) -> Vec<Api> {
+fn apis(pattern: &str, hooked: &[&str]) -> Vec<Api> {
     let matches = |name: &str| match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => name == pattern,
     };
-    let names = platform::hooks().filter_map(|hook| hook.name.to_str().ok()).filter(|name| matches(name));
-    names.map(|name| Api { name: name.to_owned(), tag: interpose::tag(name), said: AtomicBool::new(false) }).collect()
+    let names = hooked.iter().filter(|name| matches(name));
+    names
+        .map(|name| Api { name: (*name).to_owned(), tag: interpose::tag(name), said: AtomicBool::new(false) })
+        .collect()
 }
 
 /// Whether there is any rule.
@@ -241,6 +242,8 @@ fn say(what: &str) {
 mod tests {
     use super::*;
 
+    const HOOKED: &[&str] = &["simMemcpyAsync", "simMemset", "simMemsetAsync", "simLaunch"];
+
     #[test]
     fn a_file_of_passthrough_rules_is_read_and_its_mistakes_are_told() {
         let text = r#"{
@@ -253,31 +256,21 @@ mod tests {
                 "colour": 1
             }
         }"#;
-        let (rules, unknown) = rules_of(text).unwrap();
+        let (rules, unknown) = rules_of(text, HOOKED).unwrap();
         assert_eq!(rules.libraries, ["hipblas", "miopen", "/triton/"]);
         let names: Vec<_> = rules.apis.iter().map(|a| a.name.as_str()).collect();
         assert_eq!(names, ["simMemcpyAsync", "simMemset", "simMemsetAsync"]);
         assert_eq!(unknown.len(), 2, "{unknown:?}");
-        assert_eq!(rules_of("{\"mode\": \"blacklist\"}").unwrap().0.mode, Mode::Blacklist);
-        assert!(rules_of("").unwrap().0.libraries.is_empty());
+        assert_eq!(rules_of("{\"mode\": \"blacklist\"}", HOOKED).unwrap().0.mode, Mode::Blacklist);
+        assert!(rules_of("", HOOKED).unwrap().0.libraries.is_empty());
         for (text, says) in [
             ("{\"mode\": 1}", "wrong kind"),
             ("{\"mode\": \"grey\"}", "use whitelist or blacklist"),
             ("{\"libraries\": [1]}", "no text"),
             ("[]", "an object"),
         ] {
-            let e = rules_of(text).unwrap_err();
+            let e = rules_of(text, HOOKED).unwrap_err();
             assert!(e.line().contains(says), "{text}: {e}");
         }
-    }
-
-    #[test]
-    fn no_two_hooked_functions_share_a_tag() {
-        let mut tags: Vec<usize> = platform::hooked_names().into_iter().map(interpose::tag).collect();
-        let all = tags.len();
-        tags.sort_unstable();
-        tags.dedup();
-        assert_eq!(tags.len(), all);
-        assert!(tags.iter().all(|t| t % BINDINGS == 0 && *t <= i32::MAX as usize));
     }
 }

@@ -313,7 +313,7 @@ pub(super) fn maker(thread: &Thread) -> Option<Domain> {
 }
 
 /// Binds a domain to the library that holds `caller`, on this thread. False: no library holds it.
-pub(super) fn set(caller: usize, domain: Option<Domain>) -> bool {
+pub(crate) fn set(caller: usize, domain: Option<Domain>) -> bool {
     let tally = Sites::of(thread::current()).direct(caller);
     if let Some(tally) = tally {
         tally.explicit.store(code(domain), Relaxed);
@@ -323,13 +323,13 @@ pub(super) fn set(caller: usize, domain: Option<Domain>) -> bool {
 }
 
 /// What holds for calls from the library that holds `caller`, on this thread.
-pub(super) fn explicit(caller: usize) -> Option<Domain> {
+pub(crate) fn explicit(caller: usize) -> Option<Domain> {
     let sites = Sites::known(thread::current())?;
     sites.pushed().unwrap_or_else(|| decode(sites.direct(caller)?.explicit.load(Relaxed)))
 }
 
 /// False: too many are pushed already.
-pub(super) fn push(domain: Option<Domain>) -> bool {
+pub(crate) fn push(domain: Option<Domain>) -> bool {
     let sites = Sites::of(thread::current());
     let depth = sites.depth.get();
     if depth == DEPTH {
@@ -341,7 +341,7 @@ pub(super) fn push(domain: Option<Domain>) -> bool {
 }
 
 /// False: none is pushed.
-pub(super) fn pop() -> bool {
+pub(crate) fn pop() -> bool {
     let Some(sites) = Sites::known(thread::current()) else { return false };
     let Some(depth) = sites.depth.get().checked_sub(1) else { return false };
     sites.pushed.set(sites.pushed.get() >> 2);

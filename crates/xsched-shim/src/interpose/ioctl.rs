@@ -1,20 +1,18 @@
-//! The C library's `ioctl`, through which vendors' user-mode drivers talk to their kernel modules.
-//!
-//! Two conversations are followed: NVIDIA's resource manager (type 'F', see [`crate::platform::cuda`]) and AMD's compute
-//! driver (type 'K', see [`crate::platform::hsa`]). Any other `ioctl` costs two compares.
+//! The C library's `ioctl`.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use super::resolve;
-use crate::platform::{cuda, hsa};
 
 /// The C library's `ioctl`, which takes one argument of any kind.
 pub(crate) type IoctlFn = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// The next `ioctl` behind ours, once known.
+pub(crate) static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-extern "C" fn find_real() -> *mut c_void {
+/// Finds it.
+pub(crate) extern "C" fn find_real() -> *mut c_void {
     let real = resolve::keeping_errno(|| resolve::next(c"ioctl"));
     REAL.store(real, Release);
     real
@@ -28,50 +26,4 @@ pub(crate) fn real() -> IoctlFn {
     }
     // SAFETY: the C library's ioctl, or that of another library before it.
     unsafe { std::mem::transmute::<*mut c_void, IoctlFn>(known) }
-}
-
-// SAFETY: looks at the request only; every argument register and the stack stay as they are for the function jumped to.
-// `rax` is free at a function's entry but for what a variadic call says of vector registers, of which an `ioctl` has
-// none to read. The three pushes align the stack for the call.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C" fn ioctl(_fd: c_int, _request: c_ulong, _argument: *mut c_void) -> c_int {
-    core::arch::naked_asm!(
-        "mov eax, esi",
-        "and eax, 0xff00",
-        "cmp eax, {nvidia}",
-        "je 4f",
-        "cmp eax, {amd}",
-        "je 5f",
-        "2: mov rax, qword ptr [rip + {real}]",
-        "test rax, rax",
-        "jz 3f",
-        "jmp rax",
-        "3: push rdi",
-        "push rsi",
-        "push rdx",
-        "call {find}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        "4: cmp esi, {control}",
-        "je 6f",
-        "cmp esi, {allocate}",
-        "jne 2b",
-        "6: jmp {cuda}",
-        // Queues are made, changed and destroyed by low numbers; a wait for an event must not become a frame of ours.
-        "5: cmp sil, {last}",
-        "ja 2b",
-        "jmp {hsa}",
-        nvidia = const (b'F' as i32) << 8,
-        amd = const (b'K' as i32) << 8,
-        real = sym REAL,
-        find = sym find_real,
-        control = const cuda::CONTROL as i32,
-        allocate = const cuda::ALLOCATE as i32,
-        last = const hsa::LAST_WATCHED as i32,
-        cuda = sym cuda::watched_ioctl,
-        hsa = sym hsa::watched_ioctl,
-    )
 }

@@ -7,7 +7,6 @@
 //! A thunk belongs to a *binding*: one copy of a vendor library. So a pointer got from one copy never ends up in
 //! another. The exported stub is binding 0: whatever the caller's own binding would have been (see [`resolve`]).
 
-mod dlsym;
 mod elf;
 pub(crate) mod ioctl;
 pub(crate) mod objects;
@@ -43,7 +42,7 @@ pub type AnyFn = unsafe extern "C" fn();
 pub struct Hook {
     /// Its name.
     pub name: &'static CStr,
-    /// Bit of its platform in `XSCHED_PLATFORMS`, see [`crate::process::platform_enabled`].
+    /// Bit of its platform in `XSCHED_PLATFORMS`, see [`crate::enabled::platform_enabled`].
     pub platform: u8,
     /// The exported stub.
     pub exported: AnyFn,
@@ -64,8 +63,43 @@ impl Hook {
     }
 }
 
+/// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
+/// class, or not hooked and in the platform's `no_device_work.txt`, or `record.txt` if it records a command that is
+/// scheduled when the recording is enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Enqueues a kernel.
+    Launch,
+    /// Enqueues a copy, a fill, a map or another transfer.
+    Copy,
+    /// Enqueues something that orders other commands: barriers, markers, waits, signals.
+    Order,
+    /// Waits on the host for the device.
+    Sync,
+    /// Begins or ends the recording of commands that would otherwise be enqueued.
+    Capture,
+    /// Changes what was recorded, or asks about it.
+    Recorded,
+    /// Makes a queue or a context.
+    Create,
+    /// Destroys a queue or a context, or decides when it will be.
+    Destroy,
+    /// Provides or resolves what a queue may wait for from the host.
+    HostEvent,
+    /// Hands out functions.
+    Lookup,
+}
+
+/// Hooked functions of one class, declared by one `hooks!`.
+pub struct Group {
+    /// Their class.
+    pub class: Class,
+    /// They themselves.
+    pub hooks: &'static [&'static Hook],
+}
+
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("interpose/mod.rs and interpose/dlsym.rs hold x86-64 stubs: write those of this architecture first");
+compile_error!("interpose/mod.rs and exports/ hold x86-64 stubs: write those of this architecture first");
 
 // The stubs below write the first two words of the calling thread's state: where the call comes from, and its binding.
 const _: () =
@@ -103,8 +137,8 @@ pub(crate) fn typed<T>(at: usize, like: impl FnOnce() -> &'static T) -> &'static
 /// the one in `sig` does not compile.
 macro_rules! hooks {
     ($platform:ident, $list:ident: $class:ident; $($name:ident)*) => {
-        pub(super) static $list: $crate::platform::Group =
-            $crate::platform::Group { class: $crate::platform::Class::$class, hooks: &[$(&$name::HOOK),*] };
+        pub(super) static $list: $crate::interpose::Group =
+            $crate::interpose::Group { class: $crate::interpose::Class::$class, hooks: &[$(&$name::HOOK),*] };
 
         $(
             const _: sig::$name = $name;
@@ -115,7 +149,7 @@ macro_rules! hooks {
                     name: unsafe {
                         std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
                     },
-                    platform: $crate::platform::$platform,
+                    platform: $crate::enabled::$platform,
                     exported: $name,
                     thunks: [thunk::<1>, thunk::<2>, thunk::<3>, thunk::<4>, thunk::<5>, thunk::<6>, thunk::<7>],
                     real: [const { std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()) };

@@ -16,7 +16,6 @@ use xsched_core::thread;
 use super::objects::Objects;
 use super::{AnyFn, BINDINGS, Hook, elf, sites};
 use crate::lock::Lock;
-use crate::platform;
 
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type DlvsymFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -34,6 +33,8 @@ struct Behind {
 /// The vendor library behind each binding but 0.
 type Copies = [Behind; BINDINGS - 1];
 static COPIES: Lock<Copies> = Lock::new();
+/// Where they lie, for a forked child that lost them: another thread of the parent had them locked.
+static BASES: [AtomicUsize; BINDINGS - 1] = [const { AtomicUsize::new(0) }; BINDINGS - 1];
 /// They were lost in a fork.
 static LOST: AtomicBool = AtomicBool::new(false);
 
@@ -71,12 +72,11 @@ fn copies() -> MutexGuard<'static, Copies> {
     copies
 }
 
-/// The copies, by the functions that are bound to them.
+/// The copies, as far as they are still there.
 fn bound_copies() -> Copies {
-    std::array::from_fn(|at| {
-        let mut real = platform::hooks().map(|hook| hook.real[at + 1].load(Acquire) as usize);
-        let base = real.find(|real| *real != 0).and_then(base_of).unwrap_or(0);
-        Behind { base, given: 0 }
+    BASES.each_ref().map(|base| {
+        let base = base.load(Acquire);
+        Behind { base: if base_of(base) == Some(base) { base } else { 0 }, given: 0 }
     })
 }
 
@@ -104,21 +104,21 @@ fn of_libc(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 /// The C library's own `dlsym`.
-pub(super) fn real_dlsym() -> DlsymFn {
+pub(crate) fn real_dlsym() -> DlsymFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: the floor of this library is glibc 2.34, whose libc.so.6 has dlsym with this signature.
     unsafe { std::mem::transmute::<*mut c_void, DlsymFn>(of_libc(&REAL, c"dlsym")) }
 }
 
 /// The C library's own `dlvsym`.
-pub(super) fn real_dlvsym() -> DlvsymFn {
+pub(crate) fn real_dlvsym() -> DlvsymFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: as for dlsym.
     unsafe { std::mem::transmute::<*mut c_void, DlvsymFn>(of_libc(&REAL, c"dlvsym")) }
 }
 
 /// The `dlclose` behind ours.
-pub(super) fn real_dlclose() -> DlcloseFn {
+pub(crate) fn real_dlclose() -> DlcloseFn {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut known = REAL.load(Relaxed);
     if known.is_null() {
@@ -180,7 +180,7 @@ pub fn next(name: &CStr) -> *mut c_void {
 
 /// The first definition in the global scope, if it comes before this library: then no caller reaches us by that name, and
 /// none shall.
-pub(super) fn before_us(name: &CStr) -> *mut c_void {
+pub(crate) fn before_us(name: &CStr) -> *mut c_void {
     in_global_scope(name)
 }
 
@@ -308,7 +308,7 @@ pub fn anywhere(hook: &'static Hook, choose: impl FnOnce(*mut c_void) -> *mut c_
 }
 
 /// What RTLD_DEFAULT with a version gives a caller, this library aside.
-pub(super) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -> *mut c_void {
+pub(crate) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -> *mut c_void {
     // SAFETY: the real dlvsym; RTLD_NEXT is relative to the caller, which is this library.
     let global = unless_ours(unsafe { real_dlvsym()(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) });
     if !global.is_null() {
@@ -322,7 +322,7 @@ pub(super) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -
 }
 
 /// What RTLD_NEXT means to a caller.
-pub(super) enum Next {
+pub(crate) enum Next {
     /// What the loader answers.
     AsIs,
     /// This function.
@@ -332,7 +332,7 @@ pub(super) enum Next {
 }
 
 /// What RTLD_NEXT means to `caller`, where the loader's answer would be this library or something unscheduled.
-pub(super) fn next_for_caller(name: &CStr, caller: usize) -> Next {
+pub(crate) fn next_for_caller(name: &CStr, caller: usize) -> Next {
     let objects = Objects::now();
     let Some(at) = objects.place_of(caller) else { return Next::AsIs };
     if objects.is_initial(at) {
@@ -367,6 +367,7 @@ pub fn stub_for(hook: &'static Hook, real: *mut c_void) -> *mut c_void {
         let copy = &mut copies[binding - 1];
         if copy.base == 0 {
             copy.base = base;
+            BASES[binding - 1].store(base, Release);
         }
         let known = hook.real[binding].load(Acquire);
         if copy.base == base && (known.is_null() || known == real) {
@@ -406,10 +407,15 @@ pub fn stub_for_given(hook: &'static Hook, given: *mut c_void, giver: *mut c_voi
     if real.is_null() { given } else { stub_for(hook, real) }
 }
 
-/// Closes a handle for the application. What was known of objects that are gone after is forgotten.
-pub(super) fn close(handle: *mut c_void) -> c_int {
+/// Closes a handle for the application. What was known of objects that are gone after is forgotten: here, in all `hooks`, and
+/// elsewhere, by `unmapped`.
+pub(crate) fn close<I: Iterator<Item = &'static Hook>>(
+    handle: *mut c_void,
+    hooks: impl Fn() -> I,
+    unmapped: impl FnOnce(),
+) -> c_int {
     // SAFETY: the caller's own handle.
-    let rc = sites::forget_after(|| unsafe { real_dlclose()(handle) });
+    let rc = sites::forget_after(|| unsafe { real_dlclose()(handle) }, unmapped);
     let before = *copies();
     for (at, copy) in before.iter().enumerate() {
         if copy.base == 0 || base_of(copy.base) == Some(copy.base) {
@@ -418,9 +424,10 @@ pub(super) fn close(handle: *mut c_void) -> c_int {
         let mut copies = copies();
         // Unless it was given out meanwhile: something new has been loaded there.
         if copies[at] == *copy {
-            for hook in platform::hooks() {
+            for hook in hooks() {
                 hook.real[at + 1].store(std::ptr::null_mut(), Release);
             }
+            BASES[at].store(0, Release);
             copies[at] = Behind { base: 0, given: copy.given };
         }
     }
@@ -428,7 +435,7 @@ pub(super) fn close(handle: *mut c_void) -> c_int {
 }
 
 /// Failed questions of ours leave no message for the application's `dlerror`.
-pub(super) fn forget_failures() {
+pub(crate) fn forget_failures() {
     // SAFETY: no arguments; clears the calling thread's message.
     unsafe { libc::dlerror() };
 }
@@ -447,11 +454,11 @@ pub fn keeping_errno<T>(part: impl FnOnce() -> T) -> T {
 }
 
 /// What the real `dlsym` answers for a handle.
-pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: the caller's own handle.
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
 /// `RTLD_DEFAULT` and `RTLD_NEXT` of <dlfcn.h>, as numbers.
-pub(super) const DEFAULT: usize = 0;
-pub(super) const NEXT: usize = usize::MAX;
+pub(crate) const DEFAULT: usize = 0;
+pub(crate) const NEXT: usize = usize::MAX;

@@ -6,6 +6,7 @@ pub mod hsa;
 pub mod opencl;
 mod shared;
 pub mod sim;
+pub(crate) mod start;
 
 use std::ffi::CStr;
 
@@ -13,59 +14,10 @@ use xsched_core::Platform;
 
 pub(crate) use shared::late::forget_all as forget_suffix_fences;
 
-use crate::interpose::Hook;
+use crate::interpose::{Group, Hook};
 
-/// Index of the OpenCL platform in [`PLATFORMS`].
-pub const OPENCL: u8 = 0;
-/// Index of the simulated device's platform in [`PLATFORMS`].
-pub const SIM: u8 = 1;
-
-/// Index of the CUDA platform in [`PLATFORMS`].
-pub const CUDA: u8 = 2;
-
-/// Index of the platform of AMD's runtime below HIP in [`PLATFORMS`].
-pub const HSA: u8 = 3;
-
-/// Index of the HIP platform in [`PLATFORMS`].
-pub const HIP: u8 = 4;
-
-/// Every platform.
+/// Every platform, at its number.
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
-
-/// What a hooked function does, as far as scheduling goes. Every function that a vendor's library exports is in exactly one
-/// class, or not hooked and in the platform's `no_device_work.txt`, or `record.txt` if it records a command that is
-/// scheduled when the recording is enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Enqueues a kernel.
-    Launch,
-    /// Enqueues a copy, a fill, a map or another transfer.
-    Copy,
-    /// Enqueues something that orders other commands: barriers, markers, waits, signals.
-    Order,
-    /// Waits on the host for the device.
-    Sync,
-    /// Begins or ends the recording of commands that would otherwise be enqueued.
-    Capture,
-    /// Changes what was recorded, or asks about it.
-    Recorded,
-    /// Makes a queue or a context.
-    Create,
-    /// Destroys a queue or a context, or decides when it will be.
-    Destroy,
-    /// Provides or resolves what a queue may wait for from the host.
-    HostEvent,
-    /// Hands out functions.
-    Lookup,
-}
-
-/// Hooked functions of one class, declared by one `hooks!`.
-pub struct Group {
-    /// Their class.
-    pub class: Class,
-    /// They themselves.
-    pub hooks: &'static [&'static Hook],
-}
 
 /// The hooked functions of every platform.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
@@ -96,4 +48,26 @@ pub fn hook(name: &CStr) -> Option<&'static Hook> {
         _ => return None,
     };
     groups.iter().flat_map(|group| group.hooks).copied().find(|hook| hook.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enabled::NUMBERED;
+    use crate::interpose::{BINDINGS, tag};
+
+    #[test]
+    fn every_platform_stands_at_its_number() {
+        assert!(PLATFORMS.iter().map(|platform| platform.kind()).eq(NUMBERED));
+    }
+
+    #[test]
+    fn no_two_hooked_functions_share_a_tag() {
+        let mut tags: Vec<usize> = hooked_names().into_iter().map(tag).collect();
+        let all = tags.len();
+        tags.sort_unstable();
+        tags.dedup();
+        assert_eq!(tags.len(), all);
+        assert!(tags.iter().all(|t| t % BINDINGS == 0 && *t <= i32::MAX as usize));
+    }
 }

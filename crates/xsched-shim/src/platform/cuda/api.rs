@@ -14,11 +14,12 @@ use super::hot::hot;
 use super::timeslice;
 use super::types::*;
 use super::{capture, stream};
+use crate::enabled::CUDA;
 use crate::interpose::resolve;
 use crate::lock::Lock;
+use crate::platform;
 use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
-use crate::platform::{self, CUDA};
 
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident: $symbol:literal ($($ty:ty),*);)*) => {

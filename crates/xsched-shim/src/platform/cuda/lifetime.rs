@@ -7,10 +7,11 @@ use super::hot::{self, hot};
 use super::stream;
 use super::types::*;
 use super::{real, sig, timeslice};
+use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
-use crate::platform::CUDA;
 use crate::platform::shared::Driver;
 use crate::platform::shared::lifetime::{self, stream_made};
+use crate::platform::start::runtime;
 use crate::process;
 
 /// Runs a call that makes a context on a device. Rivals learn of the program now, before its first command: what it
@@ -25,12 +26,12 @@ fn makes(
     if !is_primary {
         hot::several();
     }
-    if !process::platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
+    if !platform_enabled(CUDA) || Api::is_below_another(thread::current().caller.get()) {
         return call();
     }
     process::guarded("before a context is made", || {
         let key = Api::beside(real).and_then(|api| api.device_key(device));
-        process::runtime().map(|rt| timeslice::prepare(rt, key.as_deref()))
+        runtime().map(|rt| timeslice::prepare(rt, key.as_deref()))
     });
     let rc = call();
     if rc == SUCCESS && !place.is_null() {
@@ -45,7 +46,7 @@ fn makes(
                 priority_steps: 0,
                 in_order: true,
             };
-            let rt = process::runtime()?;
+            let rt = runtime()?;
             if is_primary {
                 api::note_primary(device, context);
             }

@@ -2,8 +2,8 @@
 
 use super::types::*;
 use super::{real, sig};
+use crate::enabled::CUDA;
 use crate::interpose::hooks;
-use crate::platform::CUDA;
 use crate::platform::shared::lookup;
 
 fn answered(real: *mut c_void, found: *mut c_void) {

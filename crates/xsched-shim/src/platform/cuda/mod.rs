@@ -27,6 +27,7 @@ mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
 mod signatures;
+pub(crate) mod stats;
 mod stream;
 pub(crate) mod timeslice;
 mod types;
@@ -36,7 +37,7 @@ mod waits;
 use xsched_core::XQueue;
 use xsched_proto::wire::{self, Levels};
 
-use crate::platform::Group;
+use crate::interpose::Group;
 use crate::platform::shared::late::fence_suffix_of;
 use crate::platform::shared::real;
 pub(crate) use timeslice::{ALLOCATE, CONTROL, watched as watched_ioctl};

@@ -13,9 +13,9 @@ use xsched_proto::segment::SEGMENT_BYTES;
 
 use super::types::*;
 use super::{capture, stream};
+use crate::enabled::HIP;
 use crate::interpose::{BINDINGS, near, resolve};
 use crate::lock::Lock;
-use crate::platform::HIP;
 use crate::platform::shared::lacking::Lacking;
 use crate::platform::shared::{DefaultStreamMode, Driver, Handle, StreamKind};
 use crate::process;

@@ -3,10 +3,11 @@
 use super::api::{self, Api};
 use super::types::*;
 use super::{capture, real, sig, stream};
+use crate::enabled::{HIP, platform_enabled};
 use crate::interpose::hooks;
-use crate::platform::HIP;
 use crate::platform::shared::lifetime::{self, stream_made};
 use crate::platform::shared::{Driver, StreamKind};
+use crate::platform::start::runtime;
 use crate::process;
 
 /// After a call that used the calling thread's device. Rivals learn of the program with its first one, before its first
@@ -22,13 +23,13 @@ pub(super) fn announce(real: *mut c_void, rc: hipError_t) -> hipError_t {
 #[cold]
 #[inline(never)]
 fn tell(real: *mut c_void) {
-    if !process::platform_enabled(HIP) {
+    if !platform_enabled(HIP) {
         return;
     }
     process::guarded("when a device is first used", || {
         let api = Api::beside(real).filter(|api| !api.is_called_by_itself())?;
         let handle = stream::handle(api, std::ptr::null_mut(), StreamKind::Legacy)?;
-        let rt = process::runtime()?;
+        let rt = runtime()?;
         rt.queue(handle.key, || api.describe(rt, handle))?;
         // Now rather than at the first command that has a rival, which would be late by it.
         api.reach_segment(rt);

@@ -3,8 +3,8 @@
 
 use super::types::*;
 use super::{real, sig};
+use crate::enabled::HIP;
 use crate::interpose::hooks;
-use crate::platform::HIP;
 use crate::platform::shared::lookup::answered;
 
 macro_rules! lookups {

@@ -40,9 +40,9 @@ use xsched_proto::wire::{self, Levels};
 use super::shared::amd::kfd;
 use super::shared::late::fence_suffix_of;
 use super::shared::real;
-use super::{Group, HIP};
+use crate::enabled::{HIP, platform_enabled};
+use crate::interpose::Group;
 use crate::interpose::resolve;
-use crate::process;
 
 /// Every hooked function, in its class.
 pub static HOOKS: &[&Group] = &[
@@ -113,7 +113,7 @@ pub(crate) fn is_runtime(address: usize) -> bool {
         let file = resolve::object_of(address).map(|(_, file)| file.into_bytes());
         file.is_some_and(|file| file.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"libamdhip64")))
     };
-    process::platform_enabled(HIP) && (api::holds(address) || is_named_so())
+    platform_enabled(HIP) && (api::holds(address) || is_named_so())
 }
 
 /// The platform.

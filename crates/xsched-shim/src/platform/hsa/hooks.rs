@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use xsched_agent::{Log, say_once};
 use xsched_core::{QueueSpec, XQueue, thread};
 
+use crate::enabled::{HSA, platform_enabled};
 use crate::interpose::{hooks, resolve};
-use crate::platform::HSA;
 use crate::platform::shared::amd::{kfd, topology};
+use crate::platform::start::runtime;
 use crate::process;
 
 /// HSA_STATUS_SUCCESS.
@@ -111,7 +112,7 @@ unsafe extern "C" fn hsa_queue_create(
     let (real, function) = real!(hsa_queue_create);
     // SAFETY: the caller's own arguments.
     let rc = unsafe { function(agent, size, kind, callback, data, private_bytes, group_bytes, queue) };
-    if rc == OK && !queue.is_null() && process::platform_enabled(HSA) {
+    if rc == OK && !queue.is_null() && platform_enabled(HSA) {
         process::guarded("after a queue was made", || {
             if !is_from_hip(caller) {
                 // SAFETY: the library stored a handle there.
@@ -127,7 +128,7 @@ hooks! { HSA, CREATES: Create; hsa_queue_create }
 /// A queue that its program fills by itself: the agent thread looks into it from now on.
 fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
     let Some(device) = device_of(real, agent).filter(|_| !queue.is_null()) else { return };
-    let Some(rt) = process::runtime() else { return };
+    let Some(rt) = runtime() else { return };
     let insists = rt.forced_level().filter(|level| *level < 3);
     let insists = insists.map(|level| format!("level 3 is all there is, and the program insists on level {level}"));
     if let Some(why) = insists.or_else(|| kfd::hindrance(&device)) {

@@ -8,9 +8,9 @@ pub mod hooks;
 use xsched_core::{Runtime, XQueue};
 use xsched_proto::wire::{self, Levels};
 
-use super::Group;
 use super::shared::amd::kfd;
 pub use super::shared::amd::uapi;
+use crate::interpose::Group;
 pub(crate) use kfd::{forget_all, release, watched as watched_ioctl};
 
 /// Every hooked function, in its class.

@@ -22,7 +22,7 @@ mod types;
 use xsched_core::XQueue;
 use xsched_proto::wire::{self, Levels};
 
-use super::Group;
+use crate::interpose::Group;
 
 /// In a forked child: what another thread of the parent was changing is forgotten.
 pub(crate) fn forget_if_held() {

@@ -10,10 +10,12 @@ use xsched_core::{Runtime, XQueue};
 use super::api::{self, Api};
 use super::types::*;
 use super::{path, queue, sig};
+use crate::enabled::{OPENCL, platform_enabled};
 use crate::interpose::{hooks, resolve};
 use crate::lock::Lock;
+use crate::platform;
 use crate::platform::shared::waits;
-use crate::platform::{self, OPENCL};
+use crate::platform::start::runtime;
 use crate::process;
 
 /// The queue each command buffer was recorded for.
@@ -86,9 +88,9 @@ fn queues_of(rt: &'static Runtime, real: *mut c_void, count: cl_uint, list: *con
 
 /// A queue was made: register it now, so that rivals know of it before its first command.
 fn made(real: *mut c_void, handle: cl_command_queue) -> cl_command_queue {
-    if !handle.is_null() && process::platform_enabled(OPENCL) {
+    if !handle.is_null() && platform_enabled(OPENCL) {
         process::guarded("after the creation of an OpenCL queue", || {
-            let rt = process::runtime()?;
+            let rt = runtime()?;
             let api = Api::beside(real)?.for_object(handle);
             // A handle that is known already was destroyed behind our back.
             rt.remove_queue(handle as usize);
@@ -252,7 +254,7 @@ fn scheduled(name: *const c_char, found: *mut c_void, giver: *mut c_void) -> *mu
     }
     // SAFETY: the driver just read this C string.
     let name = unsafe { CStr::from_ptr(name) };
-    match platform::hook(name).filter(|hook| process::platform_enabled(hook.platform)) {
+    match platform::hook(name).filter(|hook| platform_enabled(hook.platform)) {
         Some(hook) => resolve::stub_for_given(hook, found, giver),
         None => found,
     }

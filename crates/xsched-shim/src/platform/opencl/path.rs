@@ -10,8 +10,8 @@ use xsched_proto::segment::QUEUES;
 use super::api::{self, Api};
 use super::queue::{self, info};
 use super::types::*;
+use crate::enabled::OPENCL;
 use crate::lock::Lock;
-use crate::platform::OPENCL;
 use crate::platform::shared::pipeline::{self, Pipeline};
 use crate::{process, stats};
 

@@ -7,7 +7,7 @@ use xsched_core::QueueSpec;
 use super::api::Api;
 use super::sig;
 use super::types::*;
-use crate::platform::OPENCL;
+use crate::enabled::OPENCL;
 
 /// Describes a queue to the core. `None` if the driver knows no such queue.
 pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<QueueSpec> {

@@ -4,8 +4,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use crate::enabled::platform_enabled;
 use crate::interpose::resolve;
-use crate::process;
 
 /// Searches in vain before a copy is given up: one may have been made while the loader was at work.
 const SEARCHES: u32 = 16;
@@ -35,7 +35,7 @@ impl Lacking {
         if let Some((start, end)) = resolve::range_of(real) {
             // What lies there stays the same.
             resolve::keep(real);
-            if self.range.set((start, end)).is_ok() && process::platform_enabled(platform) {
+            if self.range.set((start, end)).is_ok() && platform_enabled(platform) {
                 let file = resolve::object_of(real).map_or_else(String::new, |o| o.1.to_string_lossy().into_owned());
                 xsched_agent::say(&format!(
                     "{file} lacks functions that scheduling needs: its calls go on unscheduled"

@@ -6,6 +6,7 @@ use xsched_core::thread;
 
 use super::waits::on_device;
 use super::{DefaultStreamMode, Driver, SUCCESS, Stream, late};
+use crate::enabled::platform_enabled;
 use crate::process;
 
 /// A context of the device with this key is gone: so are the streams that were in it, `mine` by the keys of their queues.
@@ -50,7 +51,7 @@ pub(crate) fn forget_stream(key: usize) {
 
 /// A new stream may have the handle of one that went with its context.
 pub(crate) fn stream_made<D: Driver>(real: *mut c_void, rc: c_int, place: *mut c_void) -> c_int {
-    if rc == SUCCESS && !place.is_null() && process::platform_enabled(D::PLATFORM) {
+    if rc == SUCCESS && !place.is_null() && platform_enabled(D::PLATFORM) {
         process::guarded("after a stream was made", || {
             // SAFETY: the caller's own place for the handle, which the driver just wrote.
             let stream = unsafe { *place.cast::<Stream>() };

@@ -5,9 +5,10 @@
 
 use std::ffi::c_void;
 
+use crate::enabled::platform_enabled;
+use crate::interpose::Group;
 use crate::interpose::{Hook, resolve};
 use crate::lock::Lock;
-use crate::platform::Group;
 use crate::process;
 
 /// The hooked functions of one copy of a library: its load address, and the address of each.
@@ -49,7 +50,7 @@ pub(crate) fn forget_if_held() {
 /// `giver`, a function of the platform, succeeded and wrote its answer to `found`.
 pub(crate) fn answered(platform: u8, hooks: Hooks, giver: *mut c_void, found: *mut c_void) {
     process::guarded("after a search for a function", || {
-        if found.is_null() || !process::platform_enabled(platform) {
+        if found.is_null() || !platform_enabled(platform) {
             return;
         }
         // SAFETY: the caller's own place for the answer, which the library just wrote.

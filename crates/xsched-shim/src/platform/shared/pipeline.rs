@@ -14,7 +14,9 @@ use xsched_core::{Admission, CompletionFence, Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
 
 use super::SUCCESS;
+use crate::enabled::platform_enabled;
 use crate::interpose::resolve;
+use crate::platform::start::runtime;
 use crate::process;
 
 /// A platform's part in the way of a command.
@@ -205,10 +207,10 @@ fn first_use<P: Pipeline>(
     target: P::Target,
     command: &P::Command,
 ) -> Option<(&'static Runtime, &'static XQueue, &'static Counter)> {
-    if !process::platform_enabled(P::PLATFORM) || !P::is_scheduled(target) {
+    if !platform_enabled(P::PLATFORM) || !P::is_scheduled(target) {
         return None;
     }
-    let rt = process::runtime()?;
+    let rt = runtime()?;
     process::watch_thread();
     let xqueue = P::first_use(rt, target, command)?;
     let counter = rt.counter(xqueue);

@@ -8,9 +8,9 @@ use xsched_proto::gate::Gate;
 use xsched_proto::segment::SEGMENT_BYTES;
 use xsched_proto::wire::Platform;
 
+use crate::enabled::SIM;
 use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::platform::SIM;
 use crate::platform::shared::{DefaultStreamMode, Driver, Handle, Stream, StreamKind};
 
 /// simWaitAnd of simdev.h.

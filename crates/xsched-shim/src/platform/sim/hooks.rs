@@ -5,11 +5,13 @@ use std::ffi::{c_int, c_uint, c_void};
 use xsched_core::Work;
 
 use super::api::{self, Api};
+use crate::enabled::{SIM, platform_enabled};
 use crate::interpose::{hooks, resolve};
+use crate::platform;
 use crate::platform::shared::path::{enqueue, join, order};
 use crate::platform::shared::waits::{context_call, event_call, stream_call, stream_question};
 use crate::platform::shared::{Driver, SUCCESS, Stream, StreamKind, lifetime, real};
-use crate::platform::{self, SIM};
+use crate::platform::start::runtime;
 use crate::process;
 
 /// simErrorNoDevice: what a call answers when there is no library behind us.
@@ -168,9 +170,9 @@ waits! {
 
 /// A stream was made: register it now, so that rivals know of it before its first command.
 fn made(real: *mut c_void, rc: c_int, stream: *mut Stream) -> c_int {
-    if rc == SUCCESS && !stream.is_null() && process::platform_enabled(SIM) {
+    if rc == SUCCESS && !stream.is_null() && platform_enabled(SIM) {
         process::guarded("after the creation of a stream", || {
-            let rt = process::runtime()?;
+            let rt = runtime()?;
             let api = Api::beside(real)?;
             // SAFETY: the library stored a handle there.
             let handle = api.handle(unsafe { *stream }, NULL)?;
@@ -230,7 +232,7 @@ unsafe extern "C" fn simGetProcAddress(name: *const std::ffi::c_char, found: *mu
         // SAFETY: a C string the library just read, and a pointer it just stored.
         unsafe {
             let hook = platform::hook(std::ffi::CStr::from_ptr(name));
-            if let Some(hook) = hook.filter(|_| process::platform_enabled(SIM)) {
+            if let Some(hook) = hook.filter(|_| platform_enabled(SIM)) {
                 *found = resolve::stub_for(hook, *found);
             }
         }

@@ -12,8 +12,8 @@ mod hooks;
 use xsched_core::XQueue;
 use xsched_proto::wire::{self, Levels};
 
-use super::Group;
 use super::shared::late::fence_suffix_of;
+use crate::interpose::Group;
 use api::Api;
 
 pub(crate) use api::forget_all_registrations;

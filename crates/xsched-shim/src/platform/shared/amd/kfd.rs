@@ -24,10 +24,11 @@ use super::uapi::{
     CREATE_QUEUE, CreateQueue, DESTROY_QUEUE, DestroyQueue, GET_VERSION, GET_VERSION_REQUEST, GetVersion, UPDATE_QUEUE,
     UPDATE_QUEUE_REQUEST, UpdateQueue,
 };
+use crate::enabled::{HIP, HSA, platform_enabled};
 use crate::interpose::ioctl::{IoctlFn, real};
 use crate::interpose::resolve::keeping_errno;
 use crate::lock::Lock;
-use crate::platform::{HIP, HSA};
+use crate::platform::start::runtime;
 use crate::process;
 
 /// The ABI that this was written for.
@@ -79,7 +80,7 @@ pub(crate) fn forget_all() {
 }
 
 fn enabled() -> bool {
-    process::platform_enabled(HSA) || process::platform_enabled(HIP)
+    platform_enabled(HSA) || platform_enabled(HIP)
 }
 
 /// Why the queues of this process on a device cannot be suspended; `None` = they can.
@@ -293,7 +294,7 @@ unsafe fn create(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_vo
         return unsafe { real(fd, request, argument) };
     }
     let priority = process::guarded("before a queue is made", || {
-        let rt = process::runtime()?;
+        let rt = runtime()?;
         static AT_EXIT: AtomicBool = AtomicBool::new(false);
         // The runtime's own exit handler, which may wait for its queues, was set before this one: it runs after it.
         if !AT_EXIT.swap(true, Relaxed) {

@@ -5,9 +5,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use super::Hook;
-use super::resolve::{self, DEFAULT, NEXT, Next};
-use crate::{platform, process};
+use crate::enabled::platform_enabled;
+use crate::interpose::Hook;
+use crate::interpose::resolve::{self, DEFAULT, NEXT, Next};
+use crate::{domain, platform};
 
 /// The answer "not ours": jump on to the real function.
 const PASS: usize = 0;
@@ -93,7 +94,7 @@ fn wanted(name: *const c_char) -> Option<(&'static Hook, &'static CStr)> {
     // SAFETY: dlsym's caller promises a C string, read before this returns.
     let name: &CStr = unsafe { CStr::from_ptr(name) };
     let hook = platform::hook(name)?;
-    process::platform_enabled(hook.platform).then_some((hook, hook.name))
+    platform_enabled(hook.platform).then_some((hook, hook.name))
 }
 
 extern "C" fn answer(handle: *mut c_void, name: *const c_char, caller: usize) -> usize {
@@ -169,5 +170,5 @@ extern "C" fn answer_versioned(
 // SAFETY: nothing is done with the handle but to close it. Destructors may unwind as they do without us.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
-    resolve::close(handle)
+    resolve::close(handle, platform::hooks, domain::objects_changed)
 }

@@ -5,7 +5,8 @@ use std::ffi::c_int;
 
 use xsched_core::inspect::Domain;
 
-use super::sites;
+use crate::domain::{self, sites};
+use crate::{platform, process};
 
 /// Success in both vendors' numbering, as are the errors below.
 const OK: c_int = 0;
@@ -18,7 +19,7 @@ const APPLICATION: c_int = 1;
 const AUTO: c_int = 2;
 
 /// The domain of a number; `Some(None)` = automatic.
-fn domain(number: c_int) -> Option<Option<Domain>> {
+fn domain_of(number: c_int) -> Option<Option<Domain>> {
     match number {
         SYSTEM => Some(Some(Domain::System)),
         APPLICATION => Some(Some(Domain::Application)),
@@ -29,13 +30,13 @@ fn domain(number: c_int) -> Option<Option<Domain>> {
 
 /// Runs the part behind an entry point; a panic in it is an error like any other.
 fn guarded(part: impl FnOnce() -> c_int) -> c_int {
-    crate::process::guarded("in a scheduling domain function", part).unwrap_or(ILLEGAL_STATE)
+    process::guarded("in a scheduling domain function", part).unwrap_or(ILLEGAL_STATE)
 }
 
 unsafe extern "C" fn set(number: c_int, caller: usize) -> c_int {
     guarded(|| {
-        let Some(domain) = domain(number) else { return INVALID_VALUE };
-        super::look();
+        let Some(domain) = domain_of(number) else { return INVALID_VALUE };
+        domain::look(platform::hooked_names);
         if sites::set(caller, domain) { OK } else { ILLEGAL_STATE }
     })
 }
@@ -58,8 +59,8 @@ unsafe extern "C" fn get(place: *mut c_int, caller: usize) -> c_int {
 
 unsafe extern "C" fn push(number: c_int) -> c_int {
     guarded(|| {
-        let Some(domain) = domain(number) else { return INVALID_VALUE };
-        super::look();
+        let Some(domain) = domain_of(number) else { return INVALID_VALUE };
+        domain::look(platform::hooked_names);
         if sites::push(domain) { OK } else { OUT_OF_MEMORY }
     })
 }

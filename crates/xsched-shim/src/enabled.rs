@@ -1,0 +1,63 @@
+//! Which platforms are scheduled in this process.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+use xsched_agent::{Log, Settings, say_once};
+use xsched_proto::wire;
+
+/// Number of the OpenCL platform, its place in [`NUMBERED`].
+pub const OPENCL: u8 = 0;
+/// Number of the simulated device's platform.
+pub const SIM: u8 = 1;
+/// Number of the CUDA platform.
+pub const CUDA: u8 = 2;
+/// Number of the platform of AMD's runtime below HIP.
+pub const HSA: u8 = 3;
+/// Number of the HIP platform.
+pub const HIP: u8 = 4;
+
+/// Every platform, at its number.
+pub const NUMBERED: [wire::Platform; 5] =
+    [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
+
+/// Whether none is: `XSCHED_DISABLE`.
+pub(crate) fn disabled() -> bool {
+    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// Whether the platform of this number is scheduled in this process: neither `XSCHED_DISABLE` is set nor
+/// `XSCHED_PLATFORMS` leaves it out.
+pub fn platform_enabled(platform: u8) -> bool {
+    static ENABLED: AtomicU32 = AtomicU32::new(u32::MAX);
+    let mut enabled = ENABLED.load(Relaxed);
+    if enabled == u32::MAX {
+        enabled = if disabled() {
+            0
+        } else {
+            match std::env::var("XSCHED_PLATFORMS") {
+                Ok(list) if !list.is_empty() => {
+                    complain_of(&list);
+                    list.split(',')
+                        .filter_map(|word| {
+                            let word = word.trim().to_ascii_lowercase();
+                            NUMBERED.iter().position(|p| p.name() == word)
+                        })
+                        .fold(0, |bits, at| bits | 1 << at)
+                }
+                _ => u32::MAX >> 1,
+            }
+        };
+        ENABLED.store(enabled, Relaxed);
+    }
+    enabled & (1 << platform) != 0
+}
+
+/// Says once what is wrong with a list of platforms. A preloaded library must not end its host for it.
+#[cold]
+fn complain_of(platforms: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(fault) = wire::Platform::fault_in(platforms) {
+        let log = Settings::read(|name| std::env::var(name).ok()).log;
+        say_once(&SAID, log, Log::Error, &fault);
+    }
+}

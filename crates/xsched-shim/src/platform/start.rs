@@ -1,0 +1,114 @@
+//! The first device call starts the runtime of the process, with every platform.
+
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use xsched_agent::{Host, Settings, say};
+use xsched_core::{Runtime, journal, thread};
+use xsched_proto::wire::Described;
+
+use super::{PLATFORMS, cuda, hsa};
+use crate::enabled::disabled;
+use crate::interpose::resolve;
+use crate::{domain, process, python, stats};
+
+/// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
+#[inline(always)]
+pub(crate) fn runtime() -> Option<&'static Runtime> {
+    match process::running() {
+        Some(rt) => Some(rt),
+        None => process::begin(start),
+    }
+}
+
+fn start() -> Option<&'static Runtime> {
+    if disabled() {
+        return None;
+    }
+    domain::start(super::hooked_names);
+    start_journal();
+    xsched_core::ask_before_waiting(python::holds_the_lock);
+    process::let_go_by(hsa::release);
+    let host = Host { platforms: PLATFORMS, describe };
+    let settings = Settings::read(|name| std::env::var(name).ok());
+    let required = settings.required;
+    let rt = match xsched_agent::start(settings, host) {
+        Ok(rt) => rt,
+        Err(e) if required => xsched_agent::refuse(&e),
+        Err(e) => {
+            say(&format!("runs unscheduled: {e}"));
+            return None;
+        }
+    };
+    // One thread at a time comes here. (No `Once`: a fork meanwhile would leave one in the child that never ends.)
+    static HANDLERS: AtomicBool = AtomicBool::new(false);
+    if !HANDLERS.load(Acquire) {
+        register_handlers();
+        HANDLERS.store(true, Release);
+    }
+    Some(rt)
+}
+
+/// `XSCHED_JOURNAL` names a folder for what the models are asked and answer.
+fn start_journal() {
+    let Some(folder) = std::env::var_os("XSCHED_JOURNAL").filter(|folder| !folder.is_empty()) else { return };
+    if let Err(e) = journal::start(folder.as_ref()) {
+        say(&format!("XSCHED_JOURNAL ignored: cannot write in {}: {e}", folder.display()));
+    }
+}
+
+fn register_handlers() {
+    process::watch_threads_by(thread_ends);
+    // SAFETY: a handler that only touches atomics and this thread's own plain data.
+    unsafe { libc::atexit(at_exit) };
+}
+
+/// What is still held is let go: a driver waits for its streams when the program ends.
+extern "C" fn at_exit() {
+    stats::write(cuda::stats::members);
+    let _ = std::panic::catch_unwind(|| {
+        if let Some(rt) = process::running() {
+            rt.detach_for_good();
+            rt.end_looking();
+        }
+        hsa::release();
+        journal::end();
+    });
+}
+
+unsafe extern "C" fn thread_ends(_: *mut std::ffi::c_void) {
+    let _ = std::panic::catch_unwind(|| {
+        if let Some(rt) = process::running() {
+            rt.thread_exit();
+        }
+        domain::thread_ends();
+        thread::forget_all();
+    });
+}
+
+fn describe() -> Vec<Described> {
+    let mut lines: Vec<Described> = resolve::found()
+        .into_iter()
+        .map(|f| Described::Function {
+            name: f.hook.name.to_string_lossy().into_owned(),
+            address: f.address as u64,
+            file: resolve::object_of(f.address).map_or_else(|| "?".into(), |o| o.1.to_string_lossy().into_owned()),
+            via: f.via.into(),
+        })
+        .collect();
+    lines.sort_by_key(|line| match line {
+        Described::Function { name, .. } => name.clone(),
+        _ => String::new(),
+    });
+    lines.extend(
+        domain::launches_by_library()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, n)| Described::Note { text: format!("{n} launches came from {name}") }),
+    );
+    lines.extend(
+        stats::added()
+            .into_iter()
+            .map(|(name, n)| Described::Note { text: format!("{n} calls of {name} were added to follow completions") }),
+    );
+    lines
+}
