@@ -3,7 +3,7 @@
 use crate::edge::Null;
 use crate::graph::{self, Graph};
 use crate::result::{Error, Result};
-use crate::runtime::{driver, runtime};
+use crate::runtime::driver;
 use crate::stream::{Target, capture_began, capture_ended};
 use fakecuda::{In, Out};
 use std::cell::RefCell;
@@ -138,10 +138,4 @@ pub(crate) fn exchange_mode(mode: Out<c_int>) -> Result<()> {
         return Err(Error::INVALID_VALUE);
     }
     driver()?.capture_mode(mode.address())
-}
-
-/// The graph that a program destroys may be one that a capture made.
-pub(crate) fn forget(graph: usize) -> Result<()> {
-    runtime()?.nodes.remove_if(|node| node.graph == graph);
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Copies and sets.
 
+use crate::driver::params::{Copy2d, Side};
 use crate::edge::Null;
 use crate::lookup::{Plt, reenter};
 use crate::memory::{self, Kind};
@@ -189,29 +190,6 @@ pub(crate) fn batch(
         copy().inspect_err(|_| failed.maybe(index))?;
     }
     Ok(())
-}
-
-/// `CUDA_MEMCPY2D`; `hip_Memcpy2D` has the same fields in the same places.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Copy2d {
-    src: Side,
-    dst: Side,
-    width: usize,
-    height: usize,
-}
-
-/// One side of it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Side {
-    x: usize,
-    y: usize,
-    kind: c_uint,
-    host: u64,
-    device: u64,
-    array: usize,
-    pitch: usize,
 }
 
 /// CU_MEMORYTYPE_HOST, DEVICE, ARRAY, UNIFIED.

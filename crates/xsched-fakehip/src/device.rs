@@ -1,9 +1,13 @@
 //! What can be asked of a device. The answers are those of an MI50 (gfx906) as far as they do not promise what is not
 //! there, so that libraries find code for it.
 
+use crate::event::events;
+use crate::graph::execs;
 use crate::lookup::major;
+use crate::memory;
 use crate::result::{Error, Result, describe};
 use crate::runtime::{Device, choose, current, current_number, driver, given, runtime};
+use crate::stream::streams;
 use fakecuda::{In, Out, Text};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -354,8 +358,18 @@ pub(crate) fn choose_device(out: Out<c_int>, properties: In<u8>) -> Result<()> {
     Ok(out.put(0)?)
 }
 
+/// Ends the device's context and all that is in it.
 pub(crate) fn reset() -> Result<()> {
-    current()?.reset()
+    let (driver, device) = (driver()?, current()?);
+    if !device.lose_context() {
+        return Ok(());
+    }
+    let number = device.number;
+    streams()?.remove_if(|stream| stream.device == number);
+    events()?.remove_if(|event| event.device == number);
+    execs()?.remove_if(|exec| exec.device == number);
+    memory::forget(number);
+    driver.primary_reset(number as i32)
 }
 
 /// Each waits for its own work; there is nothing else to flag.

@@ -3,6 +3,8 @@
 use crate::result::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
+pub(crate) mod params;
+
 macro_rules! functions {
     ($($method:ident = $symbol:literal ($($arg:ident: $ty:ty),*);)*) => {
         /// The functions that this runtime calls.
@@ -99,18 +101,18 @@ functions! {
     pool_set = "cuMemPoolSetAttribute"(pool: usize, which: c_uint, value: *mut c_void);
 
     address_range = "cuMemGetAddressRange_v2"(start: *mut u64, bytes: *mut usize, address: u64);
-    ipc_get_memory = "cuIpcGetMemHandle"(out: *mut crate::ipc::Handle, address: u64);
-    ipc_open_memory = "cuIpcOpenMemHandle_v2"(out: *mut u64, handle: crate::ipc::Handle, flags: c_uint);
+    ipc_get_memory = "cuIpcGetMemHandle"(out: *mut params::Handle, address: u64);
+    ipc_open_memory = "cuIpcOpenMemHandle_v2"(out: *mut u64, handle: params::Handle, flags: c_uint);
     ipc_close_memory = "cuIpcCloseMemHandle"(address: u64);
-    ipc_get_event = "cuIpcGetEventHandle"(out: *mut crate::ipc::Handle, event: usize);
-    ipc_open_event = "cuIpcOpenEventHandle"(out: *mut usize, handle: crate::ipc::Handle);
+    ipc_get_event = "cuIpcGetEventHandle"(out: *mut params::Handle, event: usize);
+    ipc_open_event = "cuIpcOpenEventHandle"(out: *mut usize, handle: params::Handle);
 
     copy = "cuMemcpy"(dst: u64, src: u64, bytes: usize);
     copy_to_device = "cuMemcpyHtoD_v2"(dst: u64, src: u64, bytes: usize);
     copy_to_host = "cuMemcpyDtoH_v2"(dst: u64, src: u64, bytes: usize);
     copy_async = "cuMemcpyAsync"(dst: u64, src: u64, bytes: usize, stream: usize);
-    copy_2d = "cuMemcpy2DUnaligned_v2"(copy: *const crate::copy::Copy2d);
-    copy_2d_async = "cuMemcpy2DAsync_v2"(copy: *const crate::copy::Copy2d, stream: usize);
+    copy_2d = "cuMemcpy2DUnaligned_v2"(copy: *const params::Copy2d);
+    copy_2d_async = "cuMemcpy2DAsync_v2"(copy: *const params::Copy2d, stream: usize);
     set_8 = "cuMemsetD8Async"(address: u64, value: u8, count: usize, stream: usize);
     set_16 = "cuMemsetD16Async"(address: u64, value: u16, count: usize, stream: usize);
     set_32 = "cuMemsetD32Async"(address: u64, value: u32, count: usize, stream: usize);
@@ -138,21 +140,21 @@ functions! {
     graph_destroy = "cuGraphDestroy"(graph: usize);
     graph_clone = "cuGraphClone"(out: *mut usize, graph: usize);
     graph_add_kernel = "cuGraphAddKernelNode_v2"(out: *mut usize, graph: usize, after: *const usize, count: usize,
-        params: *const crate::node::DriverKernelParams);
-    graph_set_kernel = "cuGraphKernelNodeSetParams_v2"(node: usize, params: *const crate::node::DriverKernelParams);
+        params: *const params::DriverKernelParams);
+    graph_set_kernel = "cuGraphKernelNodeSetParams_v2"(node: usize, params: *const params::DriverKernelParams);
     graph_add_copy = "cuGraphAddMemcpyNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
-        params: *const crate::volume::DriverCopy3d, context: usize);
-    graph_get_copy = "cuGraphMemcpyNodeGetParams"(node: usize, params: *mut crate::volume::DriverCopy3d);
-    graph_set_copy = "cuGraphMemcpyNodeSetParams"(node: usize, params: *const crate::volume::DriverCopy3d);
+        params: *const params::DriverCopy3d, context: usize);
+    graph_get_copy = "cuGraphMemcpyNodeGetParams"(node: usize, params: *mut params::DriverCopy3d);
+    graph_set_copy = "cuGraphMemcpyNodeSetParams"(node: usize, params: *const params::DriverCopy3d);
     graph_add_set = "cuGraphAddMemsetNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
-        params: *const crate::node::DriverSetParams, context: usize);
-    graph_get_set = "cuGraphMemsetNodeGetParams"(node: usize, params: *mut crate::node::DriverSetParams);
-    graph_set_set = "cuGraphMemsetNodeSetParams"(node: usize, params: *const crate::node::DriverSetParams);
-    graph_get_host = "cuGraphHostNodeGetParams"(node: usize, params: *mut crate::node::HostParams);
-    graph_set_host = "cuGraphHostNodeSetParams"(node: usize, params: *const crate::node::HostParams);
+        params: *const params::DriverSetParams, context: usize);
+    graph_get_set = "cuGraphMemsetNodeGetParams"(node: usize, params: *mut params::DriverSetParams);
+    graph_set_set = "cuGraphMemsetNodeSetParams"(node: usize, params: *const params::DriverSetParams);
+    graph_get_host = "cuGraphHostNodeGetParams"(node: usize, params: *mut params::HostParams);
+    graph_set_host = "cuGraphHostNodeSetParams"(node: usize, params: *const params::HostParams);
     graph_add_empty = "cuGraphAddEmptyNode"(out: *mut usize, graph: usize, after: *const usize, count: usize);
     graph_add_host = "cuGraphAddHostNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
-        params: *const crate::node::HostParams);
+        params: *const params::HostParams);
     graph_add_child = "cuGraphAddChildGraphNode"(out: *mut usize, graph: usize, after: *const usize, count: usize,
         child: usize);
     graph_add_dependencies = "cuGraphAddDependencies"(graph: usize, from: *const usize, to: *const usize,
@@ -167,16 +169,16 @@ functions! {
     graph_instantiate = "cuGraphInstantiateWithFlags"(out: *mut usize, graph: usize, flags: u64);
     graph_exec_destroy = "cuGraphExecDestroy"(exec: usize);
     graph_exec_set_kernel = "cuGraphExecKernelNodeSetParams_v2"(exec: usize, node: usize,
-        params: *const crate::node::DriverKernelParams);
+        params: *const params::DriverKernelParams);
     graph_exec_set_copy = "cuGraphExecMemcpyNodeSetParams"(exec: usize, node: usize,
-        params: *const crate::volume::DriverCopy3d, context: usize);
+        params: *const params::DriverCopy3d, context: usize);
     graph_exec_set_set = "cuGraphExecMemsetNodeSetParams"(exec: usize, node: usize,
-        params: *const crate::node::DriverSetParams, context: usize);
+        params: *const params::DriverSetParams, context: usize);
     graph_exec_set_host = "cuGraphExecHostNodeSetParams"(exec: usize, node: usize,
-        params: *const crate::node::HostParams);
+        params: *const params::HostParams);
     graph_set_enabled = "cuGraphNodeSetEnabled"(exec: usize, node: usize, enabled: c_uint);
     graph_get_enabled = "cuGraphNodeGetEnabled"(exec: usize, node: usize, out: *mut c_uint);
-    graph_exec_update = "cuGraphExecUpdate_v2"(exec: usize, graph: usize, info: *mut crate::graph::UpdateResult);
+    graph_exec_update = "cuGraphExecUpdate_v2"(exec: usize, graph: usize, info: *mut params::UpdateResult);
     graph_launch = "cuGraphLaunch"(exec: usize, stream: usize);
     graph_upload = "cuGraphUpload"(exec: usize, stream: usize);
 }

@@ -1,13 +1,14 @@
 //! Events.
 
 use crate::edge::Null;
+use crate::registry::Registry;
 use crate::result::{Error, Result};
 use crate::runtime::{current_number, driver, runtime};
 use crate::stats::{self, COUNTERS};
 use crate::stream::Target;
 use fakecuda::Out;
 use std::ffi::c_uint;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// hipEventBlockingSync, hipEventDisableTiming: the driver's own numbers.
 const COMMON: c_uint = 3;
@@ -32,10 +33,17 @@ impl Event {
     }
 }
 
+static EVENTS: LazyLock<Registry<Event>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn events() -> Result<&'static Registry<Event>> {
+    runtime().map(|_| &*EVENTS)
+}
+
 /// A handle for a driver's event.
 pub(crate) fn add(real: usize, shared: bool) -> Result<usize> {
     let (device, mut handle) = (current_number(), 0);
-    runtime()?.events.add(|made| {
+    events()?.add(|made| {
         handle = made;
         Event { real, device, shared }
     });
@@ -44,7 +52,7 @@ pub(crate) fn add(real: usize, shared: bool) -> Result<usize> {
 
 /// The event that a handle names.
 pub(crate) fn find(handle: usize) -> Result<Arc<Event>> {
-    match runtime()?.events.get(handle) {
+    match events()?.get(handle) {
         Some(event) => Ok(event),
         None if handle == 0 => Err(Error::INVALID_HANDLE),
         None => stats::wrong(&format!("event {handle:#x} does not exist"), Error::INVALID_HANDLE),
@@ -69,7 +77,7 @@ pub(crate) fn create_with_flags(out: Out<usize>, flags: c_uint) -> Result<()> {
 /// A destroyed event is told as what it was made in being gone, as real runtimes do.
 pub(crate) fn destroy(handle: usize) -> Result<()> {
     let event = find(handle).map_err(|e| if handle == 0 { e } else { Error::CONTEXT_IS_DESTROYED })?;
-    runtime()?.events.remove(handle);
+    events()?.remove(handle);
     driver()?.event_destroy(event.real)
 }
 
@@ -111,4 +119,13 @@ pub(crate) fn elapsed(out: Out<f32>, start: usize, stop: usize) -> Result<()> {
     let mut ms = 0.0;
     driver()?.event_elapsed(&raw mut ms, start.real, stop.real)?;
     Ok(out.put(ms)?)
+}
+
+pub(crate) fn wait(null: Null, handle: usize, event: usize, flags: c_uint) -> Result<()> {
+    if flags > 1 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let target = Target::find(null, handle)?;
+    let event = find(event)?;
+    target.order(|| (), |real| driver()?.stream_wait_event(real, event.real, flags))
 }

@@ -1,7 +1,9 @@
 //! Graphs: the driver's, by handles of this library.
 
+use crate::driver::params::UpdateResult;
 use crate::edge::{Null, gave};
-use crate::node::{Note, Work};
+use crate::note::{Note, Work};
+use crate::registry::Registry;
 use crate::result::{Error, Result};
 use crate::runtime::{current_number, driver, lock, runtime};
 use crate::stats::{self, COUNTERS};
@@ -9,7 +11,7 @@ use crate::stream::Target;
 use fakecuda::{In, Out};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// A graph.
 pub(crate) struct Graph {
@@ -62,10 +64,31 @@ pub(crate) struct Exec {
     pub(crate) parts: Mutex<Parts>,
 }
 
+static GRAPHS: LazyLock<Registry<Graph>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn graphs() -> Result<&'static Registry<Graph>> {
+    runtime().map(|_| &*GRAPHS)
+}
+
+static NODES: LazyLock<Registry<Node>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn nodes() -> Result<&'static Registry<Node>> {
+    runtime().map(|_| &*NODES)
+}
+
+static EXECS: LazyLock<Registry<Exec>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn execs() -> Result<&'static Registry<Exec>> {
+    runtime().map(|_| &*EXECS)
+}
+
 impl Graph {
     /// The graph of a driver's handle, made known if it is new.
     pub(crate) fn known(real: usize) -> Result<Arc<Self>> {
-        let graphs = &runtime()?.graphs;
+        let graphs = graphs()?;
         if let Some(graph) = graphs.find(|graph| graph.real == real) {
             return Ok(graph);
         }
@@ -74,16 +97,15 @@ impl Graph {
 
     /// The driver's handle is a new graph's from now on.
     pub(crate) fn forget(real: usize) -> Result<()> {
-        let runtime = runtime()?;
-        if let Some(old) = runtime.graphs.find(|graph| graph.real == real) {
-            runtime.graphs.remove(old.handle);
-            runtime.nodes.remove_if(|node| node.graph == old.handle);
+        if let Some(old) = graphs()?.find(|graph| graph.real == real) {
+            graphs()?.remove(old.handle);
+            nodes()?.remove_if(|node| node.graph == old.handle);
         }
         Ok(())
     }
 
     pub(crate) fn find(handle: usize) -> Result<Arc<Self>> {
-        match runtime()?.graphs.get(handle) {
+        match graphs()?.get(handle) {
             Some(graph) => Ok(graph),
             None if handle == 0 => Err(Error::INVALID_VALUE),
             None => stats::wrong(&format!("graph {handle:#x} does not exist"), Error::INVALID_VALUE),
@@ -126,7 +148,7 @@ impl Graph {
 
 /// The handle of a driver's node.
 pub(crate) fn node_handle(graph: &Arc<Graph>, real: usize) -> Result<usize> {
-    let nodes = &runtime()?.nodes;
+    let nodes = nodes()?;
     if let Some(handle) = nodes.handle_of(|node| node.graph == graph.handle && node.real == real) {
         return Ok(handle);
     }
@@ -139,7 +161,7 @@ pub(crate) fn node_handle(graph: &Arc<Graph>, real: usize) -> Result<usize> {
 }
 
 pub(crate) fn node(handle: usize) -> Result<Arc<Node>> {
-    runtime()?.nodes.get(handle).ok_or(Error::INVALID_VALUE)
+    nodes()?.get(handle).ok_or(Error::INVALID_VALUE)
 }
 
 /// hipGraphNodeType of a driver's node, which numbers them alike.
@@ -169,8 +191,8 @@ pub(crate) fn create(out: Out<usize>, flags: c_uint) -> Result<()> {
 
 pub(crate) fn destroy(handle: usize) -> Result<()> {
     let graph = Graph::find(handle)?;
-    runtime()?.graphs.remove(handle);
-    crate::capture::forget(handle)?;
+    graphs()?.remove(handle);
+    nodes()?.remove_if(|node| node.graph == handle);
     driver()?.graph_destroy(graph.real)
 }
 
@@ -314,7 +336,7 @@ pub(crate) fn instantiate_with_flags(out: Out<usize>, graph: usize, flags: u64) 
     let (mut real, mut handle) = (0, 0);
     driver()?.graph_instantiate(&raw mut real, graph.real, 0)?;
     let (device, parts) = (current_number(), Mutex::new(Parts::new(graph.parts()?)));
-    runtime()?.execs.add(|made| {
+    execs()?.add(|made| {
         handle = made;
         Exec { real, device, parts }
     });
@@ -322,7 +344,7 @@ pub(crate) fn instantiate_with_flags(out: Out<usize>, graph: usize, flags: u64) 
 }
 
 pub(crate) fn find_exec(handle: usize) -> Result<Arc<Exec>> {
-    match runtime()?.execs.get(handle) {
+    match execs()?.get(handle) {
         Some(exec) => Ok(exec),
         None if handle == 0 => Err(Error::INVALID_VALUE),
         None => stats::wrong(&format!("executable graph {handle:#x} does not exist"), Error::INVALID_VALUE),
@@ -331,17 +353,8 @@ pub(crate) fn find_exec(handle: usize) -> Result<Arc<Exec>> {
 
 pub(crate) fn exec_destroy(handle: usize) -> Result<()> {
     let exec = find_exec(handle)?;
-    runtime()?.execs.remove(handle);
+    execs()?.remove(handle);
     driver()?.graph_exec_destroy(exec.real)
-}
-
-/// `CUgraphExecUpdateResultInfo`.
-#[repr(C)]
-#[derive(Default)]
-pub(crate) struct UpdateResult {
-    result: c_int,
-    node: usize,
-    from: usize,
 }
 
 pub(crate) fn exec_update(exec: usize, graph: usize, node: Out<usize>, result: Out<c_int>) -> Result<()> {

@@ -1,35 +1,16 @@
-//! Memory and events that several processes share: the driver's handles, and which memory is another process's.
+//! Memory and events that several processes share, by the driver's handles.
 
+use crate::driver::params::Handle;
 use crate::event;
-use crate::memory::{self, Kind};
+use crate::memory::{self, Kind, OPENED, is_opened};
 use crate::result::{Error, Result};
 use crate::runtime::{current_number, driver, lock, on_device};
 use crate::stats;
 use fakecuda::Out;
-use std::collections::BTreeMap;
 use std::ffi::c_uint;
-use std::sync::Mutex;
-
-/// `hipIpcMemHandle_t` and `hipIpcEventHandle_t`, which are the driver's.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Handle([u8; 64]);
 
 /// hipIpcMemLazyEnablePeerAccess, which must be given.
 const LAZY: c_uint = 1;
-
-/// How often memory of other processes was opened, by address and device.
-static OPENED: Mutex<BTreeMap<(u64, usize), u64>> = Mutex::new(BTreeMap::new());
-
-/// Does memory of another process begin here?
-pub(crate) fn is_opened(address: u64) -> bool {
-    lock(&OPENED).keys().any(|&(start, _)| start == address)
-}
-
-/// A device was reset.
-pub(crate) fn forget(device: usize) {
-    lock(&OPENED).retain(|&(_, of), _| of != device);
-}
 
 /// Of device memory by its first address: where in it a pointer lies does not fit into the handle.
 pub(crate) fn get_memory(out: Out<Handle>, address: u64) -> Result<()> {

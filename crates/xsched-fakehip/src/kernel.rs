@@ -89,29 +89,25 @@ fn plain(name: &str) -> &str {
     length.and_then(|length| rest.get(digits..digits + length)).unwrap_or(name)
 }
 
-/// The driver's functions for the kernels, in one context.
-pub(crate) struct Functions(Vec<usize>);
-
-impl Functions {
-    fn load() -> Result<Self> {
-        let driver = driver()?;
-        let mut module = 0;
-        driver.module_load(&raw mut module, PTX.as_ptr().cast())?;
-        let function = |kernel: &Kernel| {
-            let name = CString::new(kernel.name()).map_err(|_| Error::UNKNOWN)?;
-            let mut function = 0;
-            driver.module_function(&raw mut function, module, name.as_ptr())?;
-            Ok(function)
-        };
-        Kernel::ALL.iter().map(function).collect::<Result<_>>().map(Self)
-    }
+/// The driver's functions for the kernels, in its current context.
+fn load() -> Result<Vec<usize>> {
+    let driver = driver()?;
+    let mut module = 0;
+    driver.module_load(&raw mut module, PTX.as_ptr().cast())?;
+    let function = |kernel: &Kernel| {
+        let name = CString::new(kernel.name()).map_err(|_| Error::UNKNOWN)?;
+        let mut function = 0;
+        driver.module_function(&raw mut function, module, name.as_ptr())?;
+        Ok(function)
+    };
+    Kernel::ALL.iter().map(function).collect()
 }
 
 /// The driver's function for a kernel. The device must be the driver's current one.
 pub(crate) fn on(device: &Device, kernel: Kernel) -> Result<usize> {
     let context = device.context()?;
-    let functions = context.kernels.get_or_init(Functions::load);
-    functions.as_ref().map(|functions| functions.0[kernel as usize]).map_err(|&error| error)
+    let functions = context.kernels.get_or_init(load);
+    functions.as_ref().map(|functions| functions[kernel as usize]).map_err(|&error| error)
 }
 
 #[cfg(test)]

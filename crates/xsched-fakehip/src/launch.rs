@@ -1,11 +1,13 @@
 //! Launches.
 
+use crate::arguments::{Arguments, BUFFER_POINTER, BUFFER_SIZE, END, Shape, shape};
 use crate::edge::Null;
 use crate::event;
 use crate::kernel::{self, Kernel};
 use crate::lookup::{Plt, reenter};
 use crate::module::{self, Function};
 use crate::node;
+use crate::note::Launch;
 use crate::register::{self, Dim3};
 use crate::result::{Error, Result};
 use crate::runtime::{device, driver};
@@ -13,99 +15,6 @@ use crate::stats::{self, COUNTERS};
 use crate::stream::Target;
 use fakecuda::In;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::LazyLock;
-
-/// Device time of a kernel that cannot run here, in ns.
-static UNKNOWN_NS: LazyLock<u64> = LazyLock::new(|| {
-    let given = std::env::var("FAKEHIP_UNKNOWN_NS").ok();
-    given.and_then(|text| text.parse().ok()).unwrap_or(5_000)
-});
-
-/// HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END.
-const BUFFER_POINTER: usize = 1;
-const BUFFER_SIZE: usize = 2;
-const END: usize = 3;
-
-/// The most arguments that a kernel of ours has.
-const MOST: usize = 8;
-
-/// The arguments of a launch as the driver wants them: an address for each.
-pub(crate) struct Arguments {
-    addresses: [*const c_void; MOST],
-    /// What they are, for a kernel that we stand in for.
-    stand_in_ns: u64,
-}
-
-impl Arguments {
-    /// Takes them from a list of addresses, or from a packed buffer in `extra`.
-    pub(crate) fn new(kernel: Option<Kernel>, params: In<*const c_void>, extra: In<usize>) -> Result<Self> {
-        let mut made = Self { addresses: [std::ptr::null(); MOST], stand_in_ns: *UNKNOWN_NS };
-        let packed = if extra.is_null() { None } else { Some(buffer(extra)?) };
-        if packed.is_some() && !params.is_null() {
-            return Err(Error::INVALID_VALUE);
-        }
-        let Some(kernel) = kernel else { return Ok(made) };
-        let count = kernel.parameters().len();
-        match packed {
-            None => {
-                for index in 0..count {
-                    made.addresses[index] = params.at(index)?;
-                    if made.addresses[index].is_null() {
-                        return Err(Error::INVALID_VALUE);
-                    }
-                }
-            }
-            Some((start, bytes)) => {
-                if bytes < kernel.packed_bytes() || (start == 0 && count > 0) {
-                    return Err(Error::INVALID_VALUE);
-                }
-                for (index, offset) in kernel.offsets().enumerate() {
-                    made.addresses[index] = std::ptr::with_exposed_provenance(start + offset);
-                }
-            }
-        }
-        Ok(made)
-    }
-
-    /// A word with each of the arguments of this kernel, which they were taken for.
-    pub(crate) fn values(&self, kernel: Kernel) -> Box<[u64]> {
-        let value = |(&address, &size): (&*const c_void, &usize)| {
-            let mut bytes = [0; 8];
-            // SAFETY: the program's argument, which the driver reads too; none is larger than a word.
-            unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), bytes.as_mut_ptr(), size) };
-            u64::from_le_bytes(bytes)
-        };
-        self.addresses.iter().zip(kernel.parameters()).map(value).collect()
-    }
-
-    /// The kernel that the driver runs for it, and the list to give. `self` must stay where it is meanwhile.
-    pub(crate) fn for_driver(&mut self, kernel: Option<Kernel>) -> (Kernel, *const *const c_void) {
-        let runs = kernel.unwrap_or_else(|| {
-            self.addresses[0] = (&raw const self.stand_in_ns).cast();
-            Kernel::Spin
-        });
-        (runs, self.addresses.as_ptr())
-    }
-}
-
-/// Address and bytes in `{POINTER, p, SIZE, &n, END}`: exactly this order is what real runtimes accept.
-fn buffer(extra: In<usize>) -> Result<(usize, usize)> {
-    let words = [extra.at(0)?, extra.at(1)?, extra.at(2)?, extra.at(3)?, extra.at(4)?];
-    let [BUFFER_POINTER, start, BUFFER_SIZE, size, END] = words else { return Err(Error::INVALID_VALUE) };
-    Ok((start, In::from_address(size).get()?))
-}
-
-/// Blocks and threads a block, each in one dimension; a shape that no device has room for is refused.
-pub(crate) fn shape(grid: Dim3, block: Dim3) -> Result<(c_uint, c_uint)> {
-    let product = |d: Dim3| u64::from(d.x).checked_mul(d.y.into()).and_then(|n| n.checked_mul(d.z.into()));
-    let too_large = Error::INVALID_CONFIGURATION;
-    let (blocks, threads) = (product(grid).ok_or(too_large)?, product(block).ok_or(too_large)?);
-    let work = blocks.checked_mul(threads).filter(|&n| n <= u32::MAX.into()).ok_or(too_large)?;
-    if work == 0 || threads > 1024 {
-        return Err(too_large);
-    }
-    Ok((blocks.min(0x7fff_ffff) as c_uint, threads as c_uint))
-}
 
 /// The kernel's own work does not depend on the shape; a stand-in needs but one thread.
 fn real_shape(kernel: Option<Kernel>, (blocks, threads): (c_uint, c_uint)) -> (c_uint, c_uint) {
@@ -114,9 +23,6 @@ fn real_shape(kernel: Option<Kernel>, (blocks, threads): (c_uint, c_uint)) -> (c
         Some(_) => (blocks, threads),
     }
 }
-
-/// Grid, block, and bytes of shared memory, of which nothing is used here.
-pub(crate) type Shape = (Dim3, Dim3, c_uint);
 
 /// `named` is how the program names the kernel.
 fn run(
@@ -143,7 +49,7 @@ fn run(
     })?;
     if target.is_capturing() {
         // The launch is recorded whether or not its node can be told of later.
-        let _ = node::recorded(target, node::Launch::new(named, function.kernel, given, &arguments));
+        let _ = node::recorded(target, Launch::new(named, function.kernel, given, &arguments));
     }
     Ok(())
 }
@@ -412,41 +318,4 @@ pub(crate) fn several(list: In<Several>, count: c_int, _flags: c_uint) -> Result
         host(Null::Legacy, one.function, one.grid, one.block, one.params, one.shared, one.stream)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dim(x: u32, y: u32, z: u32) -> Dim3 {
-        Dim3 { x, y, z }
-    }
-
-    #[test]
-    fn a_shape_beyond_the_limits_is_refused() {
-        assert_eq!(shape(dim(4, 2, 1), dim(8, 8, 4)), Ok((8, 256)));
-        assert_eq!(shape(dim(1 << 22, 1, 1), dim(1024, 1, 1)), Err(Error::INVALID_CONFIGURATION), "over 2^32 - 1");
-        assert_eq!(shape(dim(1, 1, 1), dim(1025, 1, 1)), Err(Error::INVALID_CONFIGURATION));
-        assert_eq!(shape(dim(0, 1, 1), dim(1, 1, 1)), Err(Error::INVALID_CONFIGURATION));
-        assert_eq!(shape(dim(u32::MAX, u32::MAX, u32::MAX), dim(1, 1, 1)), Err(Error::INVALID_CONFIGURATION));
-    }
-
-    #[test]
-    fn a_buffer_is_taken_in_its_one_order() {
-        let (bytes, size) = ([0_u8; 24], 24_usize);
-        let (start, at) = (bytes.as_ptr().expose_provenance(), (&raw const size).expose_provenance());
-        let of = |words: &[usize; 5]| buffer(In::from_address(words.as_ptr().expose_provenance()));
-        assert_eq!(of(&[1, start, 2, at, 3]), Ok((start, 24)));
-        assert_eq!(of(&[2, at, 1, start, 3]), Err(Error::INVALID_VALUE));
-        assert_eq!(of(&[1, start, 2, at, 0]), Err(Error::INVALID_VALUE));
-    }
-
-    #[test]
-    fn a_short_buffer_is_refused() {
-        let (bytes, size) = ([0_u8; 24], 23_usize);
-        let words = [1, bytes.as_ptr().expose_provenance(), 2, (&raw const size).expose_provenance(), 3];
-        let extra = In::from_address(words.as_ptr().expose_provenance());
-        assert!(Arguments::new(Some(Kernel::Axpy), In::NOTHING, extra).is_err());
-        assert!(Arguments::new(Some(Kernel::Fill), In::NOTHING, extra).is_ok(), "16 bytes are enough");
-    }
 }

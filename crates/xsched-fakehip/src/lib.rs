@@ -5,12 +5,12 @@
 //! - [`table`]: every implemented function and what implements it; [`edge`]: what every entry point does first and last.
 //! - [`driver`]: what it stands on: the driver of `xsched-fakecuda`, built in (`FAKEHIP_BACKEND=cpu`, the default), or the
 //!   machine's `libcuda.so.1` (`FAKEHIP_BACKEND=cuda`), called by the same names.
-//! - [`runtime`]: devices and what belongs to the process; [`registry`]: handles.
+//! - [`runtime`]: devices and what belongs to the process; [`registry`]: handles; [`start`]: beginning and end.
 //! - [`stream`], [`event`], [`memory`], [`copy`], [`volume`], [`memops`], [`capture`], [`graph`], [`node`]: the objects and
 //!   their commands.
 //! - [`ipc`]: memory and events that processes share.
 //! - [`register`]: what compiled programs register before `main`; [`code`]: their code objects; [`module`]: modules;
-//!   [`launch`] and [`kernel`]: launches, and the kernels that really run.
+//!   [`launch`], [`arguments`] and [`kernel`]: launches, and the kernels that really run; [`note`]: what graphs' nodes run.
 //! - [`lookup`]: `hipGetProcAddress`; [`stats`]: what was really done.
 //!
 //! # What is not as on hardware
@@ -25,6 +25,7 @@
 //! - `FAKEHIP_NAME=TEXT`: the devices' name, for what depends on whose device it is.
 //! - `FAKEHIP_STATS=FILE`: at the end of the process a line of JSON with all counts is appended to the file.
 
+mod arguments;
 mod capture;
 mod code;
 mod context;
@@ -42,10 +43,12 @@ mod memops;
 mod memory;
 mod module;
 mod node;
+mod note;
 mod register;
 mod registry;
 mod result;
 mod runtime;
+mod start;
 mod stats;
 mod stream;
 mod table;

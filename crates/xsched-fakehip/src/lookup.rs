@@ -29,7 +29,7 @@ pub(crate) enum Plt {
 }
 
 /// As many entries as [`Plt`] has.
-const PLT: usize = 3;
+pub(crate) const PLT: usize = 3;
 
 struct Library {
     major: c_int,
@@ -40,24 +40,14 @@ struct Library {
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// The linked library's constructor says what it is.
+/// Takes in what the linked library is. False if that was said before.
 ///
 /// # Safety
 /// `symbols` is an array of `count`, `plt` one of three addresses, both static.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn fakehip_start(
-    major: c_int,
-    symbols: *const Symbol,
-    count: usize,
-    plt: *const [usize; PLT],
-) {
+pub(crate) unsafe fn begin(major: c_int, symbols: *const Symbol, count: usize, plt: *const [usize; PLT]) -> bool {
     // SAFETY: as the caller says.
     let (symbols, plt) = unsafe { (std::slice::from_raw_parts(symbols, count), plt.read()) };
-    let made = LIBRARY.set(Library { major, symbols, plt, reenters: stats::is_set("FAKEHIP_REENTER") });
-    if made.is_ok() {
-        // SAFETY: the handler lives as long as the process: the library is never unloaded.
-        unsafe { libc::atexit(stats::report) };
-    }
+    LIBRARY.set(Library { major, symbols, plt, reenters: stats::is_set("FAKEHIP_REENTER") }).is_ok()
 }
 
 /// A function that is not implemented was called.

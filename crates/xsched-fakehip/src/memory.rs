@@ -36,6 +36,8 @@ pub(crate) struct Range {
 
 /// By start.
 static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
+/// How often memory of other processes was opened, by address and device.
+pub(crate) static OPENED: Mutex<BTreeMap<(u64, usize), u64>> = Mutex::new(BTreeMap::new());
 /// Starts of device memory that was freed and not allocated again.
 static FREED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
@@ -79,10 +81,15 @@ pub(crate) fn was_freed(address: u64) -> bool {
     freed.range(..=address).next_back().is_some_and(|(start, bytes)| address < start + bytes)
 }
 
+/// Does memory of another process begin here?
+pub(crate) fn is_opened(address: u64) -> bool {
+    lock(&OPENED).keys().any(|&(start, _)| start == address)
+}
+
 /// A device was reset.
 pub(crate) fn forget(device: usize) {
     lock(&RANGES).retain(|_, range| range.device != device || range.kind == Kind::Registered);
-    crate::ipc::forget(device);
+    lock(&OPENED).retain(|&(_, of), _| of != device);
 }
 
 pub(crate) fn alloc(out: Out<u64>, bytes: usize) -> Result<()> {
@@ -141,7 +148,7 @@ pub(crate) fn free(address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
-    if crate::ipc::is_opened(address) {
+    if is_opened(address) {
         return stats::wrong(&format!("hipFree of {address:#x}, another process's"), Error::INVALID_VALUE);
     }
     match take(address, &[Kind::Device, Kind::Managed { pinned: false }, Kind::Managed { pinned: true }]) {
@@ -333,7 +340,7 @@ pub(crate) fn alloc_from_pool(out: Out<u64>, bytes: usize, pool: usize, stream: 
 
 pub(crate) fn free_async(address: u64, stream: usize) -> Result<()> {
     let target = Target::find(Null::Legacy, stream)?;
-    if crate::ipc::is_opened(address) || take(address, &[Kind::Device]).is_none() {
+    if is_opened(address) || take(address, &[Kind::Device]).is_none() {
         return stats::wrong(&format!("hipFreeAsync of {address:#x}, not allocated"), Error::INVALID_VALUE);
     }
     target.with(|real| driver()?.free_async(address, real))

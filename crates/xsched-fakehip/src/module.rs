@@ -3,6 +3,7 @@
 use crate::code::Image;
 use crate::kernel::Kernel;
 use crate::memory;
+use crate::registry::Registry;
 use crate::result::{Error, Result};
 use crate::runtime::{driver, given, lock, runtime};
 use crate::stats;
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// A module.
 pub(crate) struct Module {
@@ -35,8 +36,22 @@ pub(crate) struct Function {
     pub(crate) most_shared: Arc<AtomicI32>,
 }
 
+static MODULES: LazyLock<Registry<Module>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn modules() -> Result<&'static Registry<Module>> {
+    runtime().map(|_| &*MODULES)
+}
+
+static FUNCTIONS: LazyLock<Registry<Function>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn functions() -> Result<&'static Registry<Function>> {
+    runtime().map(|_| &*FUNCTIONS)
+}
+
 /// Shared memory of a block, in bytes.
-const SHARED: c_int = 64 << 10;
+pub(crate) const SHARED: c_int = 64 << 10;
 
 impl Function {
     fn new(handle: usize, module: usize, name: String) -> Self {
@@ -55,7 +70,7 @@ impl Function {
 }
 
 fn find(handle: usize) -> Result<Arc<Module>> {
-    match runtime()?.modules.get(handle) {
+    match modules()?.get(handle) {
         Some(module) => Ok(module),
         None => stats::wrong(&format!("module {handle:#x} does not exist"), Error::INVALID_HANDLE),
     }
@@ -63,7 +78,7 @@ fn find(handle: usize) -> Result<Arc<Module>> {
 
 /// The function that a handle names; NULL is an invalid handle, and so is any other that this copy did not give.
 pub(crate) fn function(handle: usize) -> Result<Arc<Function>> {
-    match runtime()?.functions.get(handle) {
+    match functions()?.get(handle) {
         Some(function) => Ok(function),
         None if handle == 0 => Err(Error::INVALID_HANDLE),
         None => stats::wrong(&format!("function {handle:#x} does not exist"), Error::INVALID_HANDLE),
@@ -73,7 +88,7 @@ pub(crate) fn function(handle: usize) -> Result<Arc<Function>> {
 fn add(image: Image) -> Result<usize> {
     let names = image.kernels();
     let mut handle = 0;
-    runtime()?.modules.add(|made| {
+    modules()?.add(|made| {
         handle = made;
         Module { handle, image, names, functions: Mutex::default(), variables: Mutex::default() }
     });
@@ -161,8 +176,8 @@ pub(crate) fn load(out: Out<usize>, path: Text) -> Result<()> {
 pub(crate) fn unload(handle: usize) -> Result<()> {
     let module = find(handle)?;
     driver()?.synchronize()?;
-    runtime()?.modules.remove(handle);
-    runtime()?.functions.remove_if(|function| function.module == handle);
+    modules()?.remove(handle);
+    functions()?.remove_if(|function| function.module == handle);
     for (_, (address, _)) in std::mem::take(&mut *lock(&module.variables)) {
         memory::free(address)?;
     }
@@ -181,16 +196,16 @@ pub(crate) fn get_function(out: Out<usize>, handle: usize, name: Text) -> Result
 impl Module {
     /// Handle of a kernel that it has.
     fn function(&self, name: String) -> Result<usize> {
-        let mut functions = lock(&self.functions);
-        if let Some(&known) = functions.get(&name) {
+        let mut own = lock(&self.functions);
+        if let Some(&known) = own.get(&name) {
             return Ok(known);
         }
         let mut handle = 0;
-        runtime()?.functions.add(|made| {
+        functions()?.add(|made| {
             handle = made;
             Function::new(made, self.handle, name.clone())
         });
-        functions.insert(name, handle);
+        own.insert(name, handle);
         Ok(handle)
     }
 }
@@ -205,6 +220,27 @@ pub(crate) fn kernels(out: Out<usize>, room: c_uint, handle: usize) -> Result<()
     Ok(())
 }
 
+/// Names live as long as the process.
+static NAMES: Mutex<Vec<(String, usize)>> = Mutex::new(Vec::new());
+
+/// A name that stays as long as the process.
+pub(crate) fn name_address(name: &str) -> *const c_char {
+    let mut names = lock(&NAMES);
+    if let Some((_, address)) = names.iter().find(|(known, _)| known == name) {
+        return std::ptr::with_exposed_provenance(*address);
+    }
+    let Ok(text) = std::ffi::CString::new(name) else { return std::ptr::null() };
+    let address = text.into_raw().expose_provenance();
+    names.push((name.into(), address));
+    std::ptr::with_exposed_provenance(address)
+}
+
+/// hipKernelNameRef.
+pub(crate) fn name_of_function(handle: usize) -> *const c_char {
+    let function = functions().ok().and_then(|functions| functions.get(handle));
+    function.map_or(std::ptr::null(), |function| name_address(&function.name))
+}
+
 /// The name stays as long as the process.
 pub(crate) fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Result<()> {
     let out = out.required()?;
@@ -212,7 +248,7 @@ pub(crate) fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Result<()> 
         return Err(Error::INVALID_VALUE);
     }
     function(kernel)?;
-    Ok(out.put(crate::register::name_of_function(kernel))?)
+    Ok(out.put(name_of_function(kernel))?)
 }
 
 /// Where in a packed buffer an argument lies. Unknown for a kernel without code here.
@@ -298,47 +334,8 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, handle: usize) -> Result<
     })?)
 }
 
-/// `hipFuncAttributes`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Attributes {
-    binary_version: c_int,
-    cache_mode: c_int,
-    constants: usize,
-    locals: usize,
-    most_dynamic_shared: c_int,
-    most_threads: c_int,
-    registers: c_int,
-    carveout: c_int,
-    ptx_version: c_int,
-    shared: usize,
-}
-
-pub(crate) fn attributes(out: Out<Attributes>, host: usize) -> Result<()> {
-    crate::register::function(host)?;
-    let all = Attributes { most_dynamic_shared: SHARED, most_threads: 1024, registers: 32, ..Attributes::default() };
-    Ok(out.put(all)?)
-}
-
-pub(crate) fn set_attribute(host: usize, _: c_int, _: c_int) -> Result<()> {
-    crate::register::function(host).map(drop)
-}
-
-pub(crate) fn set_config(host: usize, _: c_int) -> Result<()> {
-    crate::register::function(host).map(drop)
-}
-
-fn blocks(threads: c_int) -> Result<c_int> {
+pub(crate) fn blocks(threads: c_int) -> Result<c_int> {
     if (1..=1024).contains(&threads) { Ok(2560 / threads.max(64)) } else { Err(Error::INVALID_VALUE) }
-}
-
-pub(crate) fn occupancy(out: Out<c_int>, host: usize, threads: c_int, _: usize) -> Result<()> {
-    crate::register::function(host)?;
-    Ok(out.put(blocks(threads)?)?)
-}
-
-pub(crate) fn occupancy_with_flags(out: Out<c_int>, host: usize, threads: c_int, s: usize, _: c_uint) -> Result<()> {
-    occupancy(out, host, threads, s)
 }
 
 pub(crate) fn module_occupancy(out: Out<c_int>, handle: usize, threads: c_int, _: usize) -> Result<()> {
@@ -378,12 +375,7 @@ pub(crate) fn module_best_block_with_flags(
     module_best_block(grid, block, handle, shared, limit)
 }
 
-fn best(grid: Out<c_int>, block: Out<c_int>, limit: c_int) -> Result<()> {
+pub(crate) fn best(grid: Out<c_int>, block: Out<c_int>, limit: c_int) -> Result<()> {
     grid.put(60)?;
     Ok(block.put(if limit > 0 { limit.min(256) } else { 256 })?)
-}
-
-pub(crate) fn best_block(grid: Out<c_int>, block: Out<c_int>, host: usize, _: usize, limit: c_int) -> Result<()> {
-    crate::register::function(host)?;
-    best(grid, block, limit)
 }

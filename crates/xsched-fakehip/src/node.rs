@@ -2,94 +2,21 @@
 //!
 //! What a program gave for a node is kept as it was given; of copies and sets that a capture recorded, the driver tells.
 
+use crate::arguments::{Arguments, shape};
 use crate::copy;
+use crate::driver::params::{DriverCopy3d, DriverKernelParams, DriverSetParams, HostParams};
 use crate::graph::{self, Exec, Graph, find_exec, node, real_nodes};
 use crate::kernel::{self, Kernel};
-use crate::launch::{Arguments, Shape, shape};
+use crate::module::functions;
+use crate::note::{COPY, KERNEL, Launch, Note, SET, SetParams, Work};
 use crate::register::{self, Dim3};
 use crate::result::{Error, Result};
-use crate::runtime::{current, driver, lock, runtime};
+use crate::runtime::{current, driver, lock};
 use crate::stream::Target;
-use crate::volume::{Copy3d, DriverCopy3d};
+use crate::volume::Copy3d;
 use fakecuda::{In, Out};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
-
-/// hipGraphNodeType, like the driver's.
-pub(crate) const KERNEL: c_int = 0;
-pub(crate) const COPY: c_int = 1;
-pub(crate) const SET: c_int = 2;
-
-/// What this library knows of a node and the driver does not.
-#[derive(Clone)]
-pub(crate) enum Note {
-    Kernel(Arc<Launch>),
-    Copy(Copy3d),
-    Set(SetParams),
-    /// Commands of a graph within.
-    Child(Work),
-}
-
-/// Commands that a launch of a graph gives to the device.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Work {
-    pub(crate) kernels: u64,
-    /// Those of `kernels` without code here.
-    pub(crate) unknown: u64,
-    pub(crate) copies: u64,
-    pub(crate) sets: u64,
-}
-
-impl Work {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.kernels += other.kernels;
-        self.unknown += other.unknown;
-        self.copies += other.copies;
-        self.sets += other.sets;
-    }
-
-    fn kernel(has_code: bool) -> Self {
-        Self { kernels: 1, unknown: u64::from(!has_code), ..Self::default() }
-    }
-
-    /// Of a node of this kind.
-    pub(crate) fn of(kind: c_int, note: Option<&Note>) -> Self {
-        match (kind, note) {
-            (_, Some(Note::Child(inner))) => *inner,
-            (KERNEL, Some(Note::Kernel(launch))) => Self::kernel(launch.kernel.is_some()),
-            (KERNEL, _) => Self::kernel(true),
-            (COPY, _) => Self { copies: 1, ..Self::default() },
-            (SET, _) => Self { sets: 1, ..Self::default() },
-            _ => Self::default(),
-        }
-    }
-}
-
-/// A kernel with its arguments, as a program gave it.
-pub(crate) struct Launch {
-    /// What names the kernel: a host address or a module's function.
-    function: usize,
-    kernel: Option<Kernel>,
-    grid: Dim3,
-    block: Dim3,
-    shared: c_uint,
-    /// Addresses of the arguments, each in a word of `_values`; empty for a kernel whose arguments are not known.
-    addresses: Box<[usize]>,
-    _values: Box<[u64]>,
-}
-
-impl Launch {
-    pub(crate) fn new(
-        function: usize,
-        kernel: Option<Kernel>,
-        (grid, block, shared): Shape,
-        arguments: &Arguments,
-    ) -> Self {
-        let values: Box<[u64]> = kernel.map_or_else(Box::default, |kernel| arguments.values(kernel));
-        let addresses = values.iter().map(|value| std::ptr::from_ref(value).expose_provenance()).collect();
-        Self { function, kernel, grid, block, shared, addresses, _values: values }
-    }
-}
 
 /// `hipKernelNodeParams`.
 #[repr(C)]
@@ -101,51 +28,6 @@ pub(crate) struct KernelParams {
     grid: Dim3,
     params: In<*const c_void>,
     shared: c_uint,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS_v2`.
-#[repr(C)]
-pub(crate) struct DriverKernelParams {
-    function: usize,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    params: *const *const c_void,
-    extra: *const *const c_void,
-    kernel: usize,
-    context: usize,
-}
-
-/// `CUDA_HOST_NODE_PARAMS`, and `hipHostNodeParams`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct HostParams {
-    function: Option<crate::driver::HostFunction>,
-    data: *mut c_void,
-}
-
-/// `hipMemsetParams`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct SetParams {
-    dst: u64,
-    unit: c_uint,
-    height: usize,
-    pitch: usize,
-    value: c_uint,
-    width: usize,
-}
-
-/// `CUDA_MEMSET_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct DriverSetParams {
-    dst: u64,
-    pitch: usize,
-    value: c_uint,
-    unit: c_uint,
-    width: usize,
-    height: usize,
 }
 
 impl SetParams {
@@ -176,7 +58,7 @@ fn kernel_of(function: usize) -> Result<Option<Kernel>> {
     if function == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    match runtime()?.functions.get(function) {
+    match functions()?.get(function) {
         Some(known) => Ok(known.kernel),
         None => Ok(register::function(function)?.kernel),
     }

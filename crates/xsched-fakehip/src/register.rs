@@ -1,16 +1,17 @@
-//! What compiled programs register before `main`: their code objects, kernels by host address, and variables.
+//! What compiled programs register before `main`: their code objects, kernels by host address, and variables; and what is asked of
+//! kernels by that address.
 
 use crate::code::{Image, WRAPPER};
-use crate::module::{self, Function};
+use crate::module::{self, Function, SHARED, functions};
 use crate::result::{Error, Result};
-use crate::runtime::{current, driver, lock, runtime};
+use crate::runtime::{current, driver, lock};
 use crate::stats::{self, COUNTERS};
 use fakecuda::{Out, Text};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{c_char, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, LazyLock, Mutex, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 
 /// Everything registered with this copy.
 #[derive(Default)]
@@ -224,39 +225,63 @@ pub(crate) fn take_arguments() -> Vec<u8> {
     ARGUMENTS.with(|packed| packed.take())
 }
 
-/// Names live as long as the process.
-static NAMES: Mutex<Vec<(String, usize)>> = Mutex::new(Vec::new());
-
-fn name_address(name: &str) -> *const c_char {
-    let mut names = lock(&NAMES);
-    if let Some((_, address)) = names.iter().find(|(known, _)| known == name) {
-        return std::ptr::with_exposed_provenance(*address);
-    }
-    let Ok(text) = std::ffi::CString::new(name) else { return std::ptr::null() };
-    let address = text.into_raw().expose_provenance();
-    names.push((name.into(), address));
-    std::ptr::with_exposed_provenance(address)
-}
-
 /// hipKernelNameRefByPtr.
 pub(crate) fn name_of_host(host: usize) -> *const c_char {
-    read().functions.get(&host).map_or(std::ptr::null(), |(_, function)| name_address(&function.name))
-}
-
-/// hipKernelNameRef.
-pub(crate) fn name_of_function(handle: usize) -> *const c_char {
-    let function = runtime().ok().and_then(|runtime| runtime.functions.get(handle));
-    function.map_or(std::ptr::null(), |function| name_address(&function.name))
+    read().functions.get(&host).map_or(std::ptr::null(), |(_, function)| module::name_address(&function.name))
 }
 
 /// A function's handle for a host address.
 pub(crate) fn by_symbol(out: Out<usize>, host: usize) -> Result<()> {
     let (out, registered) = (out.required()?, function(host)?);
-    let runtime = runtime()?;
+    let functions = functions()?;
     // Modules have handles of their own: 0 is none of them.
-    if let Some(known) = runtime.functions.find(|f| f.is_registered() && f.name == registered.name) {
+    if let Some(known) = functions.find(|f| f.is_registered() && f.name == registered.name) {
         return Ok(out.put(known.handle)?);
     }
-    let made = runtime.functions.add(|handle| Function { handle, ..(*registered).clone() });
+    let made = functions.add(|handle| Function { handle, ..(*registered).clone() });
     Ok(out.put(made.handle)?)
+}
+
+/// `hipFuncAttributes`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Attributes {
+    binary_version: c_int,
+    cache_mode: c_int,
+    constants: usize,
+    locals: usize,
+    most_dynamic_shared: c_int,
+    most_threads: c_int,
+    registers: c_int,
+    carveout: c_int,
+    ptx_version: c_int,
+    shared: usize,
+}
+
+pub(crate) fn attributes(out: Out<Attributes>, host: usize) -> Result<()> {
+    function(host)?;
+    let all = Attributes { most_dynamic_shared: SHARED, most_threads: 1024, registers: 32, ..Attributes::default() };
+    Ok(out.put(all)?)
+}
+
+pub(crate) fn set_attribute(host: usize, _: c_int, _: c_int) -> Result<()> {
+    function(host).map(drop)
+}
+
+pub(crate) fn set_config(host: usize, _: c_int) -> Result<()> {
+    function(host).map(drop)
+}
+
+pub(crate) fn occupancy(out: Out<c_int>, host: usize, threads: c_int, _: usize) -> Result<()> {
+    function(host)?;
+    Ok(out.put(module::blocks(threads)?)?)
+}
+
+pub(crate) fn occupancy_with_flags(out: Out<c_int>, host: usize, threads: c_int, s: usize, _: c_uint) -> Result<()> {
+    occupancy(out, host, threads, s)
+}
+
+pub(crate) fn best_block(grid: Out<c_int>, block: Out<c_int>, host: usize, _: usize, limit: c_int) -> Result<()> {
+    function(host)?;
+    module::best(grid, block, limit)
 }

@@ -1,29 +1,16 @@
-//! What belongs to the process: the driver, the devices, objects by handle.
+//! What belongs to the process: the driver and the devices.
 
 use crate::driver::Driver;
-use crate::event::Event;
-use crate::graph::{Exec, Graph, Node};
-use crate::kernel::Functions;
-use crate::module::{Function, Module};
-use crate::registry::Registry;
 use crate::result::{Error, Result};
-use crate::stream::Stream;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// All there is.
+/// What there is of each once.
 pub(crate) struct Runtime {
     pub(crate) driver: Driver,
     pub(crate) devices: Vec<Device>,
-    pub(crate) streams: Registry<Stream>,
-    pub(crate) events: Registry<Event>,
-    pub(crate) modules: Registry<Module>,
-    pub(crate) functions: Registry<Function>,
-    pub(crate) graphs: Registry<Graph>,
-    pub(crate) nodes: Registry<Node>,
-    pub(crate) execs: Registry<Exec>,
 }
 
 /// A device.
@@ -37,7 +24,8 @@ pub(crate) struct Device {
 /// A device's one context.
 pub(crate) struct Context {
     pub(crate) handle: usize,
-    pub(crate) kernels: OnceLock<Result<Functions>>,
+    /// The driver's functions, one for each kernel of ours.
+    pub(crate) kernels: OnceLock<Result<Vec<usize>>>,
     /// What code objects' variables are on this device: address by name and registration.
     pub(crate) variables: Mutex<std::collections::HashMap<usize, u64>>,
 }
@@ -77,17 +65,7 @@ impl Runtime {
         driver.device_count(&raw mut count).map_err(|_| Error::NO_DEVICE)?;
         let count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::NO_DEVICE)?;
         let device = |number| Device { number, context: Mutex::default(), resets: AtomicU64::new(0) };
-        Ok(Self {
-            driver,
-            devices: (0..count).map(device).collect(),
-            streams: Registry::new(),
-            events: Registry::new(),
-            modules: Registry::new(),
-            functions: Registry::new(),
-            graphs: Registry::new(),
-            nodes: Registry::new(),
-            execs: Registry::new(),
-        })
+        Ok(Self { driver, devices: (0..count).map(device).collect() })
     }
 }
 
@@ -109,18 +87,13 @@ impl Device {
         lock(&self.context).is_some()
     }
 
-    /// Ends its context and all that is in it.
-    pub(crate) fn reset(&self) -> Result<()> {
-        let runtime = runtime()?;
-        if lock(&self.context).take().is_none() {
-            return Ok(());
+    /// Loses its context. False if it had none.
+    pub(crate) fn lose_context(&self) -> bool {
+        let had = lock(&self.context).take().is_some();
+        if had {
+            self.resets.fetch_add(1, AcqRel);
         }
-        self.resets.fetch_add(1, AcqRel);
-        runtime.streams.remove_if(|stream| stream.device == self.number);
-        runtime.events.remove_if(|event| event.device == self.number);
-        runtime.execs.remove_if(|exec| exec.device == self.number);
-        crate::memory::forget(self.number);
-        runtime.driver.primary_reset(self.number as i32)
+        had
     }
 
     /// Makes it the driver's device for this thread.

@@ -3,6 +3,7 @@
 use crate::result::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,19 +97,19 @@ pub(crate) fn unsupported(name: &str) {
     *UNSUPPORTED.lock().unwrap_or_else(|e| e.into_inner()).entry(name.into()).or_default() += 1;
 }
 
+/// Numbers by name.
+pub(crate) type Map = serde_json::Map<String, Value>;
+
 /// At the end of the process: a line of JSON into the file that FAKEHIP_STATS names.
-pub(crate) extern "C" fn report() {
+/// `calls` and `commands` are those of each function.
+pub(crate) fn report(major: c_int, calls: Map, commands: Map) {
     let Some(path) = std::env::var_os("FAKEHIP_STATS").filter(|path| !path.is_empty()) else { return };
     let mut line = serde_json::Map::new();
     line.insert("pid".into(), std::process::id().into());
-    line.insert("major".into(), crate::lookup::major().into());
+    line.insert("major".into(), major.into());
     line.extend(values().into_iter().map(|(name, value)| (name.into(), value.into())));
-    let of = |count: fn(&crate::table::Entry) -> u64| -> serde_json::Map<String, Value> {
-        let used = crate::table::TABLE.iter().map(|entry| (entry.name, count(entry))).filter(|&(_, count)| count != 0);
-        used.map(|(name, count)| (name.to_string(), Value::from(count))).collect()
-    };
-    line.insert("calls".into(), of(|entry| entry.counts.calls.load(Relaxed)).into());
-    line.insert("commands_of".into(), of(|entry| entry.counts.commands.load(Relaxed)).into());
+    line.insert("calls".into(), calls.into());
+    line.insert("commands_of".into(), commands.into());
     let unsupported = UNSUPPORTED.lock().unwrap_or_else(|e| e.into_inner()).clone();
     line.insert("unsupported_calls".into(), unsupported.into_iter().map(|(k, v)| (k, Value::from(v))).collect());
     line.insert("misused".into(), MISUSE.lock().unwrap_or_else(|e| e.into_inner()).clone().into());

@@ -2,14 +2,15 @@
 
 use crate::driver::Callback;
 use crate::edge::{Null, gave};
+use crate::registry::Registry;
 use crate::result::{Error, Result};
 use crate::runtime::{current, current_number, driver, on_device, runtime};
 use crate::stats::{self, COUNTERS};
 use fakecuda::{In, Out};
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, LazyLock};
 
 /// The driver's handles of the default streams, the same as HIP's.
 const LEGACY: usize = 1;
@@ -29,6 +30,13 @@ pub(crate) struct Stream {
     flags: c_uint,
     priority: c_int,
     cu_mask: Vec<u32>,
+}
+
+static STREAMS: LazyLock<Registry<Stream>> = LazyLock::new(Registry::new);
+
+/// By handle.
+pub(crate) fn streams() -> Result<&'static Registry<Stream>> {
+    runtime().map(|_| &*STREAMS)
 }
 
 /// A stream as a call names it.
@@ -63,7 +71,7 @@ impl Target {
         if let Some(real) = default {
             return Ok(Self { real, device: current_number(), stream: None });
         }
-        match runtime()?.streams.get(handle) {
+        match streams()?.get(handle) {
             Some(stream) => Ok(Self { real: stream.real, device: stream.device, stream: Some(stream) }),
             None => stats::wrong(&format!("stream {handle:#x} does not exist"), Error::CONTEXT_IS_DESTROYED),
         }
@@ -136,7 +144,7 @@ fn make(out: Out<usize>, flags: c_uint, priority: c_int, cu_mask: Vec<u32>) -> R
     driver()?.stream_create(&raw mut real, flags, real_priority)?;
     let device = current_number();
     let mut handle = 0;
-    runtime()?.streams.add(|made| {
+    streams()?.add(|made| {
         handle = made;
         Stream { real, device, flags, priority, cu_mask }
     });
@@ -185,7 +193,7 @@ pub(crate) fn destroy(handle: usize) -> Result<()> {
     if target.is_capturing() {
         capture_ended();
     }
-    runtime()?.streams.remove(handle);
+    streams()?.remove(handle);
     target.with(|real| driver()?.stream_destroy(real))
 }
 
@@ -217,15 +225,6 @@ pub(crate) fn device_id(handle: usize) -> c_int {
 pub(crate) fn get_id(handle: usize, out: Out<u64>) -> Result<()> {
     Target::find(Null::Legacy, handle)?;
     Ok(out.put(handle as u64)?)
-}
-
-pub(crate) fn wait_event(null: Null, handle: usize, event: usize, flags: c_uint) -> Result<()> {
-    if flags > 1 {
-        return Err(Error::INVALID_VALUE);
-    }
-    let target = Target::find(null, handle)?;
-    let event = crate::event::find(event)?;
-    target.order(|| (), |real| driver()?.stream_wait_event(real, event.real, flags))
 }
 
 /// `hipStreamCallback_t`.

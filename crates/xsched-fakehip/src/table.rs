@@ -3,10 +3,11 @@
 //!
 //! `device a / a_spt(…) => f` are two entry points for one: the second means the thread's default stream by null.
 
-use crate::copy::Copy2d;
 use crate::driver::HostFunction;
+use crate::driver::params::{Copy2d, Handle, HostParams};
 use crate::edge::{Counts, Need, Null, edge, last_error};
 use crate::memory::PointerAttributes;
+use crate::note::SetParams;
 use crate::register::{self, Dim3, Wrapper};
 use crate::volume::{Copy3d, Extent, Pitched};
 use crate::{
@@ -198,7 +199,7 @@ functions! {
     device hipStreamGetDevice(stream: Stream, out: Out<c_int>) => stream::get_device;
     device hipStreamGetId(stream: Stream, out: Out<u64>) => stream::get_id;
     device hipStreamWaitEvent / hipStreamWaitEvent_spt(stream: Stream, event: Event, flags: c_uint)
-        => stream::wait_event;
+        => event::wait;
     device hipStreamAddCallback / hipStreamAddCallback_spt(
         stream: Stream, function: Option<Callback>, data: Pointer, flags: c_uint) => stream::add_callback;
     device hipLaunchHostFunc / hipLaunchHostFunc_spt(stream: Stream, function: Option<HostFunction>, data: Pointer)
@@ -254,11 +255,11 @@ functions! {
     device hipMemAdvise(at: Address, bytes: usize, advice: c_int, number: c_int) => memory::advise;
     device hipMemPrefetchAsync(at: Address, bytes: usize, number: c_int, stream: Stream) => memory::prefetch;
 
-    device hipIpcGetMemHandle(out: Out<ipc::Handle>, at: Address) => ipc::get_memory;
-    device hipIpcOpenMemHandle(out: Out<Address>, handle: ipc::Handle, flags: c_uint) => ipc::open_memory;
+    device hipIpcGetMemHandle(out: Out<Handle>, at: Address) => ipc::get_memory;
+    device hipIpcOpenMemHandle(out: Out<Address>, handle: Handle, flags: c_uint) => ipc::open_memory;
     device hipIpcCloseMemHandle(at: Address) => ipc::close_memory;
-    device hipIpcGetEventHandle(out: Out<ipc::Handle>, event: Event) => ipc::get_event;
-    device hipIpcOpenEventHandle(out: Out<Event>, handle: ipc::Handle) => ipc::open_event;
+    device hipIpcGetEventHandle(out: Out<Handle>, event: Event) => ipc::get_event;
+    device hipIpcOpenEventHandle(out: Out<Event>, handle: Handle) => ipc::open_event;
 
     device hipMemcpy / hipMemcpy_spt(dst: Address, src: Address, bytes: usize, kind: c_int) => copy::copy;
     device hipMemcpyAsync / hipMemcpyAsync_spt(dst: Address, src: Address, bytes: usize, kind: c_int, stream: Stream)
@@ -357,15 +358,15 @@ functions! {
     device hipKernelSetAttribute(which: c_int, value: c_int, kernel: Function, number: c_int)
         => module::set_kernel_attribute;
     device hipFuncGetAttribute(out: Out<c_int>, which: c_int, function: Function) => module::attribute;
-    device hipFuncGetAttributes(out: Out<module::Attributes>, function: Symbol) => module::attributes;
-    device hipFuncSetAttribute(function: Symbol, which: c_int, value: c_int) => module::set_attribute;
-    device hipFuncSetCacheConfig(function: Symbol, config: c_int) => module::set_config;
-    device hipFuncSetSharedMemConfig(function: Symbol, config: c_int) => module::set_config;
+    device hipFuncGetAttributes(out: Out<register::Attributes>, function: Symbol) => register::attributes;
+    device hipFuncSetAttribute(function: Symbol, which: c_int, value: c_int) => register::set_attribute;
+    device hipFuncSetCacheConfig(function: Symbol, config: c_int) => register::set_config;
+    device hipFuncSetSharedMemConfig(function: Symbol, config: c_int) => register::set_config;
     device hipOccupancyMaxActiveBlocksPerMultiprocessor(
-        out: Out<c_int>, function: Symbol, threads: c_int, shared: usize) => module::occupancy;
+        out: Out<c_int>, function: Symbol, threads: c_int, shared: usize) => register::occupancy;
     device hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         out: Out<c_int>, function: Symbol, threads: c_int, shared: usize, flags: c_uint)
-        => module::occupancy_with_flags;
+        => register::occupancy_with_flags;
     device hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
         out: Out<c_int>, function: Function, threads: c_int, shared: usize) => module::module_occupancy;
     device hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
@@ -378,7 +379,7 @@ functions! {
         grid: Out<c_int>, block: Out<c_int>, function: Function, shared: usize, limit: c_int, flags: c_uint)
         => module::module_best_block_with_flags;
     device hipOccupancyMaxPotentialBlockSize(
-        grid: Out<c_int>, block: Out<c_int>, function: Symbol, shared: usize, limit: c_int) => module::best_block;
+        grid: Out<c_int>, block: Out<c_int>, function: Symbol, shared: usize, limit: c_int) => register::best_block;
 
     device hipLaunchKernel / hipLaunchKernel_spt(
         function: Symbol, grid: Dim3, block: Dim3, params: Args, shared: usize, stream: Stream) => launch::host;
@@ -460,15 +461,15 @@ functions! {
         node: Node, symbol: Symbol, src: Address, bytes: usize, offset: usize, kind: c_int)
         => node::set_copy_to_symbol;
     device hipGraphAddMemsetNode(
-        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<node::SetParams>) => node::add_set;
-    device hipGraphMemsetNodeGetParams(node: Node, out: Out<node::SetParams>) => node::get_set;
-    device hipGraphMemsetNodeSetParams(node: Node, params: In<node::SetParams>) => node::set_set;
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<SetParams>) => node::add_set;
+    device hipGraphMemsetNodeGetParams(node: Node, out: Out<SetParams>) => node::get_set;
+    device hipGraphMemsetNodeSetParams(node: Node, params: In<SetParams>) => node::set_set;
     device hipGraphAddEmptyNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize) => graph::add_empty;
     device hipGraphAddHostNode(
-        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<node::HostParams>)
+        out: Out<Node>, graph: Graph, after: In<Node>, count: usize, params: In<HostParams>)
         => node::add_host;
-    device hipGraphHostNodeGetParams(node: Node, out: Out<node::HostParams>) => node::get_host;
-    device hipGraphHostNodeSetParams(node: Node, params: In<node::HostParams>) => node::set_host;
+    device hipGraphHostNodeGetParams(node: Node, out: Out<HostParams>) => node::get_host;
+    device hipGraphHostNodeSetParams(node: Node, params: In<HostParams>) => node::set_host;
     device hipGraphAddChildGraphNode(out: Out<Node>, graph: Graph, after: In<Node>, count: usize, child: Graph)
         => graph::add_child;
     device hipGraphAddDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
@@ -498,9 +499,9 @@ functions! {
     device hipGraphExecMemcpyNodeSetParamsToSymbol(
         exec: Exec, node: Node, symbol: Symbol, src: Address, bytes: usize, offset: usize, kind: c_int)
         => node::exec_set_copy_to_symbol;
-    device hipGraphExecMemsetNodeSetParams(exec: Exec, node: Node, params: In<node::SetParams>)
+    device hipGraphExecMemsetNodeSetParams(exec: Exec, node: Node, params: In<SetParams>)
         => node::exec_set_set;
-    device hipGraphExecHostNodeSetParams(exec: Exec, node: Node, params: In<node::HostParams>)
+    device hipGraphExecHostNodeSetParams(exec: Exec, node: Node, params: In<HostParams>)
         => node::exec_set_host;
     device hipGraphNodeSetEnabled(exec: Exec, node: Node, enabled: c_uint) => node::set_enabled;
     device hipGraphNodeGetEnabled(exec: Exec, node: Node, out: Out<c_uint>) => node::get_enabled;
@@ -587,7 +588,7 @@ plain! {
 
     /// Name of a module's function.
     hipKernelNameRef(function: Function) -> *const c_char {
-        register::name_of_function(function)
+        module::name_of_function(function)
     }
 
     /// Name of a registered kernel.

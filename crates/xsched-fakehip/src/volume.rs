@@ -1,6 +1,7 @@
 //! Copies and sets of boxes of memory: rows of planes, each with room between. No arrays.
 
 use crate::copy::{check_kind, in_memory, rectangle};
+use crate::driver::params::{DriverCopy3d, DriverSide};
 use crate::edge::Null;
 use crate::memory::{self, Kind};
 use crate::result::{Error, Result};
@@ -53,32 +54,6 @@ pub(crate) struct Copy3d {
 }
 
 const _: () = assert!(size_of::<Copy3d>() == 160 && std::mem::offset_of!(Copy3d, extent) == 128);
-
-/// One side of a `CUDA_MEMCPY3D`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct DriverSide {
-    at: [usize; 3],
-    level: usize,
-    kind: c_uint,
-    host: u64,
-    device: u64,
-    array: usize,
-    reserved: usize,
-    pitch: usize,
-    rows: usize,
-}
-
-/// `CUDA_MEMCPY3D`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct DriverCopy3d {
-    src: DriverSide,
-    dst: DriverSide,
-    extent: [usize; 3],
-}
-
-const _: () = assert!(size_of::<DriverCopy3d>() == 200);
 
 /// CU_MEMORYTYPE_...
 const HOST: c_uint = 1;
