@@ -22,7 +22,10 @@ fn main() {
     let (names, table, versions) = (read("../../testing/cuda/names.txt"), read("src/table.rs"), read("versions.txt"));
     let names: Vec<&str> = names.lines().filter(|line| !line.starts_with('#')).collect();
     let implemented: BTreeSet<&str> = table.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    let missing: Vec<&str> = names.iter().copied().filter(|name| !implemented.contains(name)).collect();
+    // These stand in src/lookup.rs.
+    let lookup = ["cuGetProcAddress", "cuGetProcAddress_v2"];
+    let missing: Vec<&str> =
+        names.iter().copied().filter(|name| !implemented.contains(name) && !lookup.contains(name)).collect();
 
     let mut out = format!("unsupported! {{ {} }}\n\n", missing.join(" "));
     out.push_str("/// Symbol and the version of CUDA that brought it, in tens of its minor number.\n");
@@ -33,9 +36,12 @@ fn main() {
     }
     out.push_str("];\n");
     let mut counts = String::new();
-    for name in names {
-        let _ = writeln!(counts, "pub(super) static {name}: AtomicU64 = AtomicU64::new(0);");
+    for name in &names {
+        let _ = writeln!(counts, "pub(crate) static {name}: AtomicU64 = AtomicU64::new(0);");
     }
+    let all: Vec<String> = names.iter().map(|name| format!("(\"{name}\", &{name})")).collect();
+    let _ =
+        writeln!(counts, "\n/// All of them.\npub(crate) static ALL: &[(&str, &AtomicU64)] = &[{}];", all.join(", "));
     let folder = std::env::var("OUT_DIR").expect("cargo sets it");
     for (name, text) in [("generated.rs", out), ("counts.rs", counts)] {
         std::fs::write(Path::new(&folder).join(name), text).expect("cargo's folder is writable");

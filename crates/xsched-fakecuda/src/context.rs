@@ -1,19 +1,19 @@
 //! Contexts: each is a context of the simulated device.
 
+use crate::books::{Blocks, Shares};
 use crate::edge::{In, Out};
-use crate::process::{device, driver, known, of_the_machine};
+use crate::process::{device, driver, known, note_fds, of_the_machine};
 use crate::result::{Error, Result};
 use crate::rm::Group;
-use crate::stats::{COUNTERS, Counters};
-use crate::stream::Stream;
-use crate::{capture, stats};
-use rustix::fd::RawFd;
+use crate::sequence::no_capture_in;
+use crate::slab::Slab;
+use crate::stats::{self, COUNTERS, Counters};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use xsched_sim::client::{self, Mark, Ordering, lock};
 
 /// A context.
@@ -21,33 +21,27 @@ pub(crate) struct Ctx {
     pub(crate) handle: usize,
     pub(crate) id: u64,
     pub(crate) device: usize,
-    primary: bool,
+    pub(crate) primary: bool,
     flags: AtomicU32,
-    alive: AtomicBool,
+    pub(crate) alive: AtomicBool,
     pub(crate) sim: &'static client::Context,
-    group: Arc<Group>,
-    pub(crate) legacy: Arc<Stream>,
-    pub(crate) memory: crate::memory::Book,
-    pub(crate) ipc: crate::ipc::Book,
+    pub(crate) group: Arc<Group>,
+    pub(crate) memory: Blocks,
+    pub(crate) ipc: Shares,
 }
 
 /// A device's primary context.
 #[derive(Default)]
 pub(crate) struct Primary {
-    context: Option<Arc<Ctx>>,
-    references: u64,
-    flags: c_uint,
+    pub(crate) context: Option<Arc<Ctx>>,
+    pub(crate) references: u64,
+    pub(crate) flags: c_uint,
     /// A kernel of some primary context here faulted.
-    has_faulted: bool,
+    pub(crate) has_faulted: bool,
 }
 
-/// Descriptors of contexts, never closed, for a forked child. A list that only grows and is read without a lock.
-struct Fds {
-    fds: [RawFd; 2],
-    next: *const Fds,
-}
-
-static FDS: AtomicPtr<Fds> = AtomicPtr::new(std::ptr::null_mut());
+/// By handle.
+pub(crate) static CONTEXTS: Slab<Ctx> = Slab::new(0x51);
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
@@ -56,31 +50,16 @@ thread_local! {
     static STACK: ManuallyDrop<RefCell<Vec<usize>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
+/// A device's primary context, locked.
+pub(crate) fn primary(device: usize) -> Result<MutexGuard<'static, Primary>> {
+    static PRIMARIES: OnceLock<Vec<Mutex<Primary>>> = OnceLock::new();
+    let devices = driver()?.devices;
+    Ok(lock(&PRIMARIES.get_or_init(|| (0..devices).map(|_| Mutex::default()).collect())[device]))
+}
+
 /// Does something with this thread's stack of contexts.
-fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
+pub(crate) fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
     STACK.with(|stack| body(&mut stack.borrow_mut()))
-}
-
-/// Calls `body` with every descriptor by which the device knows this process.
-pub(crate) fn for_each_fd(body: impl Fn(RawFd)) {
-    let mut entry = FDS.load(Acquire).cast_const();
-    // SAFETY: entries are leaked, and `next` was set before publication.
-    while let Some(fds) = unsafe { entry.as_ref() } {
-        fds.fds.into_iter().for_each(&body);
-        entry = fds.next;
-    }
-}
-
-fn note_fds(fds: [RawFd; 2]) {
-    let entry = Box::leak(Box::new(Fds { fds, next: std::ptr::null() }));
-    let mut head = FDS.load(Acquire);
-    loop {
-        entry.next = head;
-        match FDS.compare_exchange(head, entry, AcqRel, Acquire) {
-            Ok(_) => return,
-            Err(now) => head = now,
-        }
-    }
 }
 
 impl Ctx {
@@ -91,8 +70,8 @@ impl Ctx {
         note_fds(sim.fds());
         Counters::add(&COUNTERS.contexts);
         let id = NEXT_ID.fetch_add(1, Relaxed);
-        Ok(driver()?.contexts.add(|handle| {
-            Arc::new_cyclic(|this: &Weak<Self>| Self {
+        Ok(CONTEXTS.add(|handle| {
+            Arc::new(Self {
                 handle,
                 id,
                 device,
@@ -101,9 +80,8 @@ impl Ctx {
                 alive: AtomicBool::new(true),
                 sim,
                 group,
-                legacy: Stream::legacy(this.clone()),
-                memory: crate::memory::Book::default(),
-                ipc: crate::ipc::Book::default(),
+                memory: Blocks::default(),
+                ipc: Shares::default(),
             })
         }))
     }
@@ -133,40 +111,22 @@ impl Ctx {
 
     fn synchronize(&self) -> Result<()> {
         self.check()?;
-        capture::no_capture_in(self)?;
+        no_capture_in(self.id)?;
         let waited = self.sim.synchronize();
         self.check()?;
         Ok(waited?)
-    }
-
-    /// Ends the context and all that is in it. What is pending is dropped.
-    fn end(&self) {
-        let mine = |ctx: &Weak<Ctx>| ctx.as_ptr() == std::ptr::from_ref(self);
-        let streams = driver().map(|driver| driver.streams.all()).unwrap_or_default();
-        streams.iter().filter(|stream| mine(&stream.ctx)).for_each(|stream| stream.ends());
-        self.alive.store(false, Release);
-        self.group.end();
-        self.sim.close();
-        let Ok(driver) = driver() else { return };
-        capture::end_of(self.id);
-        driver.streams.remove_if(|stream| mine(&stream.ctx));
-        driver.events.remove_if(|event| mine(&event.ctx));
-        driver.modules.remove_if(|module| module.ctx.as_ref().is_some_and(mine));
-        driver.functions.remove_if(|function| function.ctx.as_ref().is_some_and(mine));
-        crate::memory::forget_registered(self);
-        driver.contexts.remove(self.handle);
     }
 }
 
 /// The context named.
 pub(crate) fn find(handle: usize) -> Result<Arc<Ctx>> {
-    let found = driver()?.contexts.get(handle);
+    let found = CONTEXTS.get(handle);
     known("context", handle, found)
         .map_err(|_| if handle == 0 { Error::INVALID_CONTEXT } else { Error::CONTEXT_IS_DESTROYED })
 }
 
 /// Handle of the calling thread's context; 0 = none.
-fn top() -> usize {
+pub(crate) fn top() -> usize {
     stack(|stack| stack.last().copied().unwrap_or(0))
 }
 
@@ -184,7 +144,7 @@ pub(crate) fn given(handle: usize) -> Result<Arc<Ctx>> {
 
 pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
     let (device, out) = (device(number)?, out.required()?);
-    let mut primary = lock(&driver()?.primaries[device]);
+    let mut primary = primary(device)?;
     // Driver 580 gives such a process no other, reset or not.
     if primary.has_faulted {
         return Err(Error::ILLEGAL_ADDRESS);
@@ -201,40 +161,15 @@ pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
     out.put(context.handle)
 }
 
-pub(crate) fn primary_release(number: c_int) -> Result<()> {
-    let mut primary = lock(&driver()?.primaries[device(number)?]);
-    if primary.references == 0 {
-        return Err(Error::INVALID_CONTEXT);
-    }
-    primary.references -= 1;
-    if primary.references == 0
-        && let Some(context) = primary.context.take()
-    {
-        context.end();
-    }
-    Ok(())
-}
-
-/// The references stay: the next use makes the context anew, as far as it goes through a retain.
-pub(crate) fn primary_reset(number: c_int) -> Result<()> {
-    let mut primary = lock(&driver()?.primaries[device(number)?]);
-    primary.references = 0;
-    if let Some(context) = primary.context.take() {
-        primary.has_faulted |= context.sim.has_faulted();
-        context.end();
-    }
-    Ok(())
-}
-
 pub(crate) fn primary_state(number: c_int, flags: Out<c_uint>, active: Out<c_int>) -> Result<()> {
-    let primary = lock(&driver()?.primaries[device(number)?]);
+    let primary = primary(device(number)?)?;
     flags.maybe(primary.flags);
     active.maybe(primary.context.is_some().into());
     Ok(())
 }
 
 pub(crate) fn primary_set_flags(number: c_int, flags: c_uint) -> Result<()> {
-    let mut primary = lock(&driver()?.primaries[device(number)?]);
+    let mut primary = primary(device(number)?)?;
     primary.flags = flags;
     if let Some(context) = &primary.context {
         context.flags.store(flags, Relaxed);
@@ -258,18 +193,6 @@ pub(crate) fn create_v3(out: Out<usize>, _: In<u8>, affinities: c_int, flags: c_
 
 pub(crate) fn create_v4(out: Out<usize>, _: In<u8>, flags: c_uint, number: c_int) -> Result<()> {
     create(out, flags, number)
-}
-
-pub(crate) fn destroy(handle: usize) -> Result<()> {
-    let context = find(handle)?;
-    if context.primary {
-        return Err(Error::INVALID_CONTEXT);
-    }
-    if top() == handle {
-        stack(|stack| stack.pop());
-    }
-    context.end();
-    Ok(())
 }
 
 pub(crate) fn push(handle: usize) -> Result<()> {

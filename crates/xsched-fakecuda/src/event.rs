@@ -1,13 +1,12 @@
 //! Events.
 
-use crate::capture::{self, Capture};
 use crate::context::{Ctx, current};
-use crate::edge::{Null, Out};
-use crate::ipc::Shared;
-use crate::op::Op;
-use crate::process::{Driver, driver, known};
+use crate::edge::Out;
+use crate::process::known;
 use crate::result::{Error, Result};
-use crate::stream;
+use crate::sequence::{Sequence, potentially_unsafe};
+use crate::shared::Shared;
+use crate::slab::Slab;
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, Weak};
 use xsched_sim::client::{EventSlot, lock};
@@ -18,8 +17,6 @@ const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
 /// What an event that processes share must be.
 pub(crate) const SHARED: c_uint = INTERPROCESS | DISABLE_TIMING;
-/// CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: in a capture, a node instead of a dependency.
-const EXTERNAL: c_uint = 1;
 
 /// An event.
 pub(crate) struct Event {
@@ -29,19 +26,22 @@ pub(crate) struct Event {
     flags: c_uint,
     pub(crate) shared: Option<Shared>,
     /// Where in a capture it was last recorded, if it was in one.
-    pub(crate) captured: Mutex<Option<(Arc<Capture>, Vec<usize>)>>,
+    pub(crate) captured: Mutex<Option<(Arc<Sequence>, Vec<usize>)>>,
 }
+
+/// By handle.
+pub(crate) static EVENTS: Slab<Event> = Slab::new(0x53);
 
 impl Event {
     /// A new event, known by its handle.
-    pub(crate) fn add(driver: &Driver, ctx: &Arc<Ctx>, flags: c_uint, shared: Option<Shared>) -> Result<usize> {
+    pub(crate) fn add(ctx: &Arc<Ctx>, flags: c_uint, shared: Option<Shared>) -> Result<usize> {
         let slot = ctx.sim.create_event()?;
         let (ctx, captured) = (Arc::downgrade(ctx), Mutex::default());
-        Ok(driver.events.add(|handle| Arc::new(Self { handle, ctx, slot, flags, shared, captured })).handle)
+        Ok(EVENTS.add(|handle| Arc::new(Self { handle, ctx, slot, flags, shared, captured })).handle)
     }
 
     /// Was it ever recorded?
-    fn is_recorded(&self) -> Result<bool> {
+    pub(crate) fn is_recorded(&self) -> Result<bool> {
         match self.shared {
             Some(shared) => Ok(shared.recorded() > 0),
             None => Ok(self.context()?.sim.recorded(self.slot)?.is_some()),
@@ -78,7 +78,7 @@ impl Drop for Event {
 
 /// The event that a handle names.
 pub(crate) fn find(handle: usize) -> Result<Arc<Event>> {
-    let event = known("event", handle, driver()?.events.get(handle))?;
+    let event = known("event", handle, EVENTS.get(handle))?;
     event.context()?;
     Ok(event)
 }
@@ -91,60 +91,18 @@ pub(crate) fn create(out: Out<usize>, flags: c_uint) -> Result<()> {
     }
     let ctx = current()?;
     let shared = if is_shared { Some(Shared::new(&ctx)?) } else { None };
-    out.put(Event::add(driver()?, &ctx, flags, shared)?)
+    out.put(Event::add(&ctx, flags, shared)?)
 }
 
 /// What was given with it still runs.
 pub(crate) fn destroy(handle: usize) -> Result<()> {
-    known("event", handle, driver()?.events.remove(handle)).map(drop)
-}
-
-pub(crate) fn record(null: Null, handle: usize, stream: usize) -> Result<()> {
-    record_with_flags(null, handle, stream, 0)
-}
-
-pub(crate) fn record_with_flags(null: Null, handle: usize, stream: usize, flags: c_uint) -> Result<()> {
-    let (event, stream) = (find(handle)?, stream::find(null, stream)?);
-    if !Arc::ptr_eq(&event.context()?, &stream.context()?) {
-        return Err(Error::INVALID_HANDLE);
-    }
-    if flags & EXTERNAL == 0
-        && let Some(capture) = stream.capture()
-    {
-        let nodes = capture.front(&stream)?;
-        *lock(&event.captured) = Some((capture, nodes));
-        return Ok(());
-    }
-    if stream.capture().is_none() {
-        *lock(&event.captured) = None;
-    }
-    stream.issue(Op::Record(event)).map(drop)
-}
-
-pub(crate) fn wait(null: Null, stream: usize, handle: usize, flags: c_uint) -> Result<()> {
-    let (event, stream) = (find(handle)?, stream::find(null, stream)?);
-    if flags & EXTERNAL != 0 {
-        return stream.issue(Op::Wait(event)).map(drop);
-    }
-    let captured = lock(&event.captured).clone();
-    match (stream.capture(), captured) {
-        (None, None) => stream.issue(Op::Wait(event)).map(drop),
-        (Some(capture), None) => {
-            // Nothing recorded is nothing to wait for.
-            if !event.is_recorded()? {
-                return Ok(());
-            }
-            capture.invalidate();
-            Err(Error::STREAM_CAPTURE_ISOLATION)
-        }
-        (own, Some((capture, nodes))) => capture::join(&stream, own, &capture, &nodes),
-    }
+    known("event", handle, EVENTS.remove(handle)).map(drop)
 }
 
 pub(crate) fn query(handle: usize) -> Result<()> {
     let event = find(handle)?;
     event.not_captured()?;
-    capture::potentially_unsafe()?;
+    potentially_unsafe()?;
     let ctx = event.context()?;
     if let Some(shared) = event.shared {
         return shared.query();
@@ -155,7 +113,7 @@ pub(crate) fn query(handle: usize) -> Result<()> {
 pub(crate) fn synchronize(handle: usize) -> Result<()> {
     let event = find(handle)?;
     event.not_captured()?;
-    capture::potentially_unsafe()?;
+    potentially_unsafe()?;
     let ctx = event.context()?;
     if let Some(shared) = event.shared {
         return shared.synchronize(&ctx);

@@ -5,8 +5,9 @@ use crate::context::current;
 use crate::edge::{In, Null, Out};
 use crate::graph::{BatchParams, KernelParams, KernelParamsV2, Node, find, find_node, kind, node_handle, order};
 use crate::op::Op;
-use crate::process::{driver, known};
+use crate::process::known;
 use crate::result::{Error, Result};
+use crate::slab::Slab;
 use crate::stats::{COUNTERS, Counters};
 use crate::stream;
 use std::ffi::{c_char, c_int, c_uint};
@@ -22,13 +23,16 @@ pub(crate) struct Exec {
     nodes: Mutex<Vec<(Node, bool)>>,
 }
 
+/// By handle.
+static EXECS: Slab<Exec> = Slab::new(0x58);
+
 fn instantiated(out: Out<usize>, graph: usize, flags: u64) -> Result<()> {
     let out = out.required()?;
     current()?;
     let nodes = find(graph)?.nodes();
     let order = order(&nodes)?;
     let nodes = Mutex::new(nodes.into_iter().map(|node| (node, true)).collect());
-    out.put(driver()?.execs.add(|handle| Arc::new(Exec { handle, flags, order, nodes })).handle)
+    out.put(EXECS.add(|handle| Arc::new(Exec { handle, flags, order, nodes })).handle)
 }
 
 pub(crate) fn instantiate(
@@ -68,11 +72,11 @@ pub(crate) fn instantiate_with_params(_: Null, out: Out<usize>, graph: usize, pa
 }
 
 pub(crate) fn destroy(handle: usize) -> Result<()> {
-    known("executable graph", handle, driver()?.execs.remove(handle)).map(drop)
+    known("executable graph", handle, EXECS.remove(handle)).map(drop)
 }
 
 fn find_exec(handle: usize) -> Result<Arc<Exec>> {
-    known("executable graph", handle, driver()?.execs.get(handle))
+    known("executable graph", handle, EXECS.get(handle))
 }
 
 pub(crate) fn launch(null: Null, exec: usize, stream: usize) -> Result<()> {

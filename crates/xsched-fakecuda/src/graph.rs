@@ -6,8 +6,9 @@ use crate::launch::Launch;
 use crate::memops;
 use crate::memory;
 use crate::op::{Argument, HostFunction, Op};
-use crate::process::{driver, known};
+use crate::process::known;
 use crate::result::{Error, Result};
+use crate::slab::Slab;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::AtomicU64;
@@ -35,10 +36,16 @@ pub(crate) struct Node {
     handle: usize,
 }
 
+/// By handle.
+pub(crate) static GRAPHS: Slab<Graph> = Slab::new(0x56);
+
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Relaxed)
 }
+
+/// By handle.
+static NODES: Slab<NodeHandle> = Slab::new(0x57);
 
 /// What a `CUgraphNode` names.
 pub(crate) struct NodeHandle {
@@ -49,7 +56,7 @@ pub(crate) struct NodeHandle {
 impl Graph {
     /// A new graph, known by its handle.
     pub(crate) fn add_new() -> Result<Arc<Self>> {
-        Ok(driver()?.graphs.add(|handle| Arc::new(Self { handle, nodes: Mutex::default() })))
+        Ok(GRAPHS.add(|handle| Arc::new(Self { handle, nodes: Mutex::default() })))
     }
 
     /// Adds a node after others.
@@ -100,7 +107,7 @@ pub(crate) fn order(nodes: &[Node]) -> Result<Vec<usize>> {
 }
 
 pub(crate) fn find(handle: usize) -> Result<Arc<Graph>> {
-    known("graph", handle, driver()?.graphs.get(handle))
+    known("graph", handle, GRAPHS.get(handle))
 }
 
 /// The `CUgraphNode` of a node.
@@ -108,7 +115,7 @@ pub(crate) fn node_handle(graph: &Arc<Graph>, index: usize) -> Result<usize> {
     let mut nodes = lock(&graph.nodes);
     if nodes[index].handle == 0 {
         let (graph, mut made) = (Arc::downgrade(graph), 0);
-        driver()?.nodes.add(|handle| {
+        NODES.add(|handle| {
             made = handle;
             Arc::new(NodeHandle { graph, index })
         });
@@ -119,12 +126,12 @@ pub(crate) fn node_handle(graph: &Arc<Graph>, index: usize) -> Result<usize> {
 
 /// Which node of a graph a `CUgraphNode` is.
 pub(crate) fn node_index(graph: &Arc<Graph>, handle: usize) -> Result<usize> {
-    let node = known("graph node", handle, driver()?.nodes.get(handle))?;
+    let node = known("graph node", handle, NODES.get(handle))?;
     if node.graph.as_ptr() == Arc::as_ptr(graph) { Ok(node.index) } else { Err(Error::INVALID_VALUE) }
 }
 
 pub(crate) fn find_node(handle: usize) -> Result<(Arc<Graph>, usize)> {
-    let node = known("graph node", handle, driver()?.nodes.get(handle))?;
+    let node = known("graph node", handle, NODES.get(handle))?;
     Ok((node.graph.upgrade().ok_or(Error::INVALID_HANDLE)?, node.index))
 }
 
@@ -136,8 +143,8 @@ pub(crate) fn create(out: Out<usize>, flags: c_uint) -> Result<()> {
 }
 
 pub(crate) fn destroy(handle: usize) -> Result<()> {
-    let graph = known("graph", handle, driver()?.graphs.remove(handle))?;
-    driver()?.nodes.remove_if(|node| node.graph.as_ptr() == Arc::as_ptr(&graph));
+    let graph = known("graph", handle, GRAPHS.remove(handle))?;
+    NODES.remove_if(|node| node.graph.as_ptr() == Arc::as_ptr(&graph));
     Ok(())
 }
 

@@ -3,11 +3,13 @@
 //! really share a device, in its own virtual time.
 //!
 //! - [`table`]: every function, what implements it; [`edge`]: arguments as C gives them.
-//! - [`process`]: what belongs to the process; [`slab`]: handles; [`stats`]: what was really done.
-//! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects.
-//! - [`nodes`]: parameters of a graph's nodes; [`ipc`]: memory and events that processes share.
-//! - [`op`]: a command, which is given to the device, or recorded by a [`capture`]; [`launch`], [`copy`], [`memops`]:
-//!   the kinds of it.
+//! - [`process`]: what belongs to the process; [`slab`]: handles; [`stats`], [`counts`]: what was really done.
+//! - [`context`], [`stream`], [`event`], [`memory`], [`module`], [`graph`]: the objects; [`books`]: what a context keeps account of;
+//!   [`teardown`]: ends of contexts.
+//! - [`nodes`]: parameters of a graph's nodes; [`exec`]: graphs that are launched; [`ipc`], [`shared`]: memory and events that
+//!   processes share.
+//! - [`op`]: a command, which is [given](given) to the device, or recorded by a [`capture`] ([`issue`]); [`launch`], [`copy`],
+//!   [`memops`]: the kinds of it; [`calls`]: the functions that give them. [`sequence`]: what captures forbid.
 //! - [`rm`]: channel groups and time slices, asked for by `ioctl` as a driver does.
 //! - [`lookup`] answers `cuGetProcAddress`.
 //!
@@ -21,15 +23,20 @@
 //! `FAKECUDA_STATS=FILE` a line of JSON is appended to that file at the end of the process: these counts, the calls of
 //! each function, and calls that no correct program makes (handles that do not exist, memory that is not known).
 
+mod books;
+mod calls;
 mod capture;
 mod context;
 mod copy;
+mod counts;
 mod device;
 mod edge;
 mod event;
 mod exec;
+mod given;
 mod graph;
 mod ipc;
+mod issue;
 mod launch;
 mod lookup;
 mod memops;
@@ -40,10 +47,13 @@ mod op;
 mod process;
 mod result;
 mod rm;
+mod sequence;
+mod shared;
 mod slab;
 mod stats;
 mod stream;
 mod table;
+mod teardown;
 
 pub use edge::{In, Out, Text};
 pub use result::{Error, Result};

@@ -1,9 +1,10 @@
-//! `cuGetProcAddress`.
+//! `cuGetProcAddress`, which hands out the functions of the table and itself.
 
+use crate::counts;
 use crate::device::VERSION;
-use crate::edge::{Out, Text};
+use crate::edge::{Need, Out, Text, edge};
 use crate::result::{Error, Result};
-use crate::table::{TABLE, UNSUPPORTED, VERSIONS};
+use crate::table::{Entry, TABLE, UNSUPPORTED, VERSIONS};
 use std::ffi::{c_int, c_void};
 
 /// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM.
@@ -38,7 +39,7 @@ fn search(name: &str, version: i32, per_thread: bool) -> std::result::Result<&'s
 }
 
 pub(crate) fn address(symbol: &str) -> *const c_void {
-    let entry = TABLE.iter().chain(UNSUPPORTED).find(|entry| entry.name == symbol);
+    let entry = TABLE.iter().chain(UNSUPPORTED).chain(OWN).find(|entry| entry.name == symbol);
     entry.map_or(std::ptr::null(), |entry| entry.address.cast())
 }
 
@@ -49,23 +50,55 @@ fn look_up(name: Text, version: c_int, flags: u64) -> Result<std::result::Result
     Ok(search(&name.get()?, version, flags == PER_THREAD).map(address))
 }
 
-pub(crate) fn get(name: Text, out: Out<*const c_void>, version: c_int, flags: u64) -> Result<()> {
+fn get(name: Text, out: Out<*const c_void>, version: c_int, flags: u64) -> Result<()> {
     let (out, found) = (out.required()?, look_up(name, version, flags)?);
     out.put(found.unwrap_or(std::ptr::null()))?;
     found.map(drop).map_err(|_| Error::NOT_FOUND)
 }
 
-pub(crate) fn get_v2(
+fn get_v2(name: Text, out: Out<*const c_void>, version: c_int, flags: u64, status: Out<c_int>) -> Result<()> {
+    let (out, found) = (out.required()?, look_up(name, version, flags)?);
+    status.maybe(found.err().unwrap_or(FOUND));
+    out.put(found.unwrap_or(std::ptr::null()))
+}
+
+/// See cuda.h.
+///
+/// # Safety
+/// Arguments must be what cuda.h says.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) unsafe extern "C" fn cuGetProcAddress(
+    name: Text,
+    out: Out<*const c_void>,
+    version: c_int,
+    flags: u64,
+) -> c_int {
+    edge(Need::Nothing, &counts::cuGetProcAddress, "cuGetProcAddress", || get(name, out, version, flags))
+}
+
+/// See cuda.h.
+///
+/// # Safety
+/// Arguments must be what cuda.h says.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
     name: Text,
     out: Out<*const c_void>,
     version: c_int,
     flags: u64,
     status: Out<c_int>,
-) -> Result<()> {
-    let (out, found) = (out.required()?, look_up(name, version, flags)?);
-    status.maybe(found.err().unwrap_or(FOUND));
-    out.put(found.unwrap_or(std::ptr::null()))
+) -> c_int {
+    let body = || get_v2(name, out, version, flags, status);
+    edge(Need::Nothing, &counts::cuGetProcAddress_v2, "cuGetProcAddress_v2", body)
 }
+
+/// The functions here.
+static OWN: &[Entry] = &[
+    Entry { name: "cuGetProcAddress", address: cuGetProcAddress as *const () },
+    Entry { name: "cuGetProcAddress_v2", address: cuGetProcAddress_v2 as *const () },
+];
 
 #[cfg(test)]
 mod tests {

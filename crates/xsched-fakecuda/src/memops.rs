@@ -1,13 +1,10 @@
 //! Stream memory operations.
 
-use crate::capture;
 use crate::context::Ctx;
-use crate::edge::{In, Null};
+use crate::edge::In;
 use crate::memory;
-use crate::op::Op;
 use crate::result::{Error, Result};
 use crate::stats::{COUNTERS, Counters};
-use crate::stream;
 use std::ffi::c_uint;
 use std::sync::Arc;
 use xsched_sim::command::{Action, Condition, Width};
@@ -33,12 +30,12 @@ pub(crate) enum MemOp {
 }
 
 impl MemOp {
-    fn wait(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Self> {
+    pub(crate) fn wait(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Self> {
         let condition = Condition::new((flags & !WAIT_FLUSH).into()).ok_or(Error::INVALID_VALUE)?;
         Ok(Self::Wait { address, width, condition, value })
     }
 
-    fn write(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Self> {
+    pub(crate) fn write(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Self> {
         if flags & !WRITE_NO_BARRIER != 0 {
             return Err(Error::INVALID_VALUE);
         }
@@ -60,30 +57,6 @@ impl MemOp {
             }
         }
     }
-}
-
-fn issue(null: Null, stream: usize, ops: Vec<MemOp>) -> Result<()> {
-    let stream = stream::find(null, stream)?;
-    let ctx = stream.context()?;
-    check(&ops, &ctx)?;
-    capture::no_implicit(&stream, &ctx)?;
-    stream.issue(Op::MemOps(ops)).map(drop)
-}
-
-pub(crate) fn wait_32(null: Null, stream: usize, address: u64, value: u32, flags: c_uint) -> Result<()> {
-    issue(null, stream, vec![MemOp::wait(address, Width::Word, value.into(), flags)?])
-}
-
-pub(crate) fn wait_64(null: Null, stream: usize, address: u64, value: u64, flags: c_uint) -> Result<()> {
-    issue(null, stream, vec![MemOp::wait(address, Width::Double, value, flags)?])
-}
-
-pub(crate) fn write_32(null: Null, stream: usize, address: u64, value: u32, flags: c_uint) -> Result<()> {
-    issue(null, stream, vec![MemOp::write(address, Width::Word, value.into(), flags)?])
-}
-
-pub(crate) fn write_64(null: Null, stream: usize, address: u64, value: u64, flags: c_uint) -> Result<()> {
-    issue(null, stream, vec![MemOp::write(address, Width::Double, value, flags)?])
 }
 
 /// `CUstreamBatchMemOpParams`: type, address, value, flags.
@@ -120,10 +93,6 @@ pub(crate) fn parse(count: c_uint, params: In<Params>, flags: c_uint) -> Result<
         }
     }
     Ok(ops)
-}
-
-pub(crate) fn batch(null: Null, stream: usize, count: c_uint, params: In<Params>, flags: c_uint) -> Result<()> {
-    issue(null, stream, parse(count, params, flags)?)
 }
 
 /// Every word must be known to the context.

@@ -4,16 +4,17 @@
 //! host and the device. Other memory is staged by copies; words of it can be waited for and written if it is registered
 //! and a shared mapping of a sealed memfd, which the device can map.
 
-use crate::capture::potentially_unsafe;
-use crate::context::{Ctx, current};
+use crate::books::reap;
+use crate::context::{CONTEXTS, Ctx, current};
 use crate::edge::{In, Null, Out};
-use crate::process::{device, driver};
+use crate::process::device;
 use crate::result::{Error, Result};
+use crate::sequence::potentially_unsafe;
 use crate::stats;
 use crate::stream;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
-use xsched_sim::client::{self, Mark, lock};
+use xsched_sim::client::{self, lock};
 use xsched_sim::command::Place;
 use xsched_sim::layout::DEVICE_BYTES;
 
@@ -21,13 +22,6 @@ use xsched_sim::layout::DEVICE_BYTES;
 const PORTABLE: c_uint = 1;
 /// Rows of pitched memory begin at a multiple of this, in bytes.
 const PITCH: usize = 512;
-
-/// Blocks of a context that are given back once a stream has come so far.
-#[derive(Default)]
-pub(crate) struct Book {
-    stages: Mutex<Vec<(Mark, u64)>>,
-    freed: Mutex<Vec<(Mark, u64)>>,
-}
 
 /// A range of the program's own memory that it has registered.
 struct Registered {
@@ -46,7 +40,7 @@ fn pointer(address: u64) -> *mut c_void {
 
 /// The context whose arena holds an address, and where.
 pub(crate) fn owner(address: u64, bytes: usize) -> Option<(Arc<Ctx>, u64)> {
-    let contexts = driver().ok()?.contexts.all();
+    let contexts = CONTEXTS.all();
     contexts.into_iter().find_map(|ctx| ctx.sim.offset(pointer(address), bytes).map(|offset| (ctx, offset)))
 }
 
@@ -105,34 +99,11 @@ pub(crate) fn forget_registered(ctx: &Ctx) {
     lock(&REGISTERED).retain(|range| range.owner != ctx.handle);
 }
 
-impl Book {
-    /// A block of pinned memory for a copy to go through.
-    pub(crate) fn stage(&self, ctx: &Ctx, bytes: usize) -> Result<u64> {
-        reap(&self.stages, ctx, |heaps| &mut heaps.host);
-        lock(&ctx.sim.heaps).host.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)
-    }
-
-    /// That block is of no use any more from there on.
-    pub(crate) fn unstage(&self, mark: Mark, offset: u64) {
-        lock(&self.stages).push((mark, offset));
-    }
-}
-
-fn reap(blocks: &Mutex<Vec<(Mark, u64)>>, ctx: &Ctx, heap: fn(&mut client::Heaps) -> &mut client::Heap) {
-    lock(blocks).retain(|&(mark, offset)| {
-        let pending = !ctx.sim.reached(mark);
-        if !pending {
-            let _ = ctx.sim.release(offset, heap);
-        }
-        pending
-    });
-}
-
 fn alloc_device(ctx: &Ctx, bytes: usize) -> Result<u64> {
     if bytes == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    reap(&ctx.memory.freed, ctx, |heaps| &mut heaps.device);
+    reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
     let offset = lock(&ctx.sim.heaps).device.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)?;
     Ok(ctx.sim.address(offset).expose_provenance() as u64)
 }
@@ -177,7 +148,7 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
         return Err(Error::INVALID_VALUE);
     }
     ctx.sim.synchronize()?;
-    ctx.ipc.freed(&ctx, offset);
+    ctx.ipc.freed(ctx.sim, offset);
     Ok(ctx.sim.release(offset, heap)?)
 }
 
@@ -195,7 +166,7 @@ pub(crate) fn host_alloc(out: Out<*mut c_void>, bytes: usize, _: c_uint) -> Resu
     if bytes == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    reap(&ctx.memory.stages, &ctx, |heaps| &mut heaps.host);
+    reap(&ctx.memory.stages, ctx.sim, |heaps| &mut heaps.host);
     let offset = lock(&ctx.sim.heaps).host.alloc(bytes as u64).ok_or(Error::OUT_OF_MEMORY)?;
     let address = ctx.sim.address(offset);
     address.expose_provenance();
@@ -237,7 +208,7 @@ pub(crate) fn host_unregister(address: *mut c_void) -> Result<()> {
         return Err(Error::HOST_MEMORY_NOT_REGISTERED);
     };
     registered.swap_remove(index);
-    for ctx in driver()?.contexts.all() {
+    for ctx in CONTEXTS.all() {
         // Those that never got to know it have nothing to forget.
         let _ = ctx.sim.regions.remove(ctx.sim, address);
     }
@@ -268,7 +239,7 @@ pub(crate) fn host_flags(out: Out<c_uint>, address: *mut c_void) -> Result<()> {
 
 pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Result<()> {
     let ctx = current()?;
-    reap(&ctx.memory.freed, &ctx, |heaps| &mut heaps.device);
+    reap(&ctx.memory.freed, ctx.sim, |heaps| &mut heaps.device);
     free.put(lock(&ctx.sim.heaps).device.free_bytes() as usize)?;
     total.put(DEVICE_BYTES)
 }
@@ -319,7 +290,7 @@ pub(crate) fn free_async(null: Null, address: u64, stream: usize) -> Result<()> 
         stats::illegal(format!("no memory begins at {address:#x}"));
         return Err(Error::INVALID_VALUE);
     };
-    ctx.ipc.freed(&ctx, offset);
+    ctx.ipc.freed(ctx.sim, offset);
     let mark = ctx.sim.end(stream.slot)?;
     freed.push((mark, offset));
     Ok(())

@@ -1,10 +1,11 @@
 //! Modules, libraries and functions. A module is PTX text; its kernels are found by name among those of [`Kernel`].
 
-use crate::capture::potentially_unsafe;
 use crate::context::{Ctx, current};
 use crate::edge::{In, Out, Text};
-use crate::process::{driver, known};
+use crate::process::known;
 use crate::result::{Error, Result};
+use crate::sequence::potentially_unsafe;
+use crate::slab::Slab;
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, Weak};
@@ -96,6 +97,10 @@ pub(crate) struct Function {
     name: CString,
 }
 
+/// By handle.
+pub(crate) static MODULES: Slab<Module> = Slab::new(0x54);
+pub(crate) static FUNCTIONS: Slab<Function> = Slab::new(0x55);
+
 /// The names behind `.entry`.
 fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(".entry").skip(1).filter_map(|rest| {
@@ -112,16 +117,16 @@ fn load(image: Text, ctx: Option<Weak<Ctx>>) -> Result<Arc<Module>> {
     }
     let kernels = entries(&text).filter_map(|name| Some((name.to_string(), Kernel::find(name)?))).collect();
     let functions = Mutex::default();
-    Ok(driver()?.modules.add(|handle| Arc::new(Module { handle, ctx, kernels, functions })))
+    Ok(MODULES.add(|handle| Arc::new(Module { handle, ctx, kernels, functions })))
 }
 
 fn find_module(handle: usize) -> Result<Arc<Module>> {
-    known("module", handle, driver()?.modules.get(handle))
+    known("module", handle, MODULES.get(handle))
 }
 
 /// A launch may name a function, or a kernel of a library.
 pub(crate) fn find_function(handle: usize) -> Result<Arc<Function>> {
-    known("function", handle, driver()?.functions.get(handle))
+    known("function", handle, FUNCTIONS.get(handle))
 }
 
 impl Module {
@@ -131,13 +136,13 @@ impl Module {
         let mut functions = lock(&self.functions);
         // A context that is gone took its functions along, and its handle may have come back.
         if let Some(&handle) = functions.get(&key)
-            && driver()?.functions.get(handle).is_some_and(|f| f.module == self.handle)
+            && FUNCTIONS.get(handle).is_some_and(|f| f.module == self.handle)
         {
             return Ok(handle);
         }
         let (module, ctx) = (self.handle, ctx.map(Arc::downgrade));
         let name = CString::new(name).map_err(|_| Error::NOT_FOUND)?;
-        let made = driver()?.functions.add(|handle| Arc::new(Function { handle, module, ctx, kernel, name }));
+        let made = FUNCTIONS.add(|handle| Arc::new(Function { handle, module, ctx, kernel, name }));
         functions.insert(key, made.handle);
         Ok(made.handle)
     }
@@ -174,8 +179,8 @@ pub(crate) fn module_unload(handle: usize) -> Result<()> {
 }
 
 fn unload(handle: usize) -> Result<()> {
-    known("module", handle, driver()?.modules.remove(handle))?;
-    driver()?.functions.remove_if(|function| function.module == handle);
+    known("module", handle, MODULES.remove(handle))?;
+    FUNCTIONS.remove_if(|function| function.module == handle);
     Ok(())
 }
 

@@ -3,12 +3,12 @@
 use crate::context::Ctx;
 use crate::copy::{Copy, Set};
 use crate::event::Event;
+use crate::given::{Given, give};
 use crate::launch::Launch;
 use crate::memops::MemOp;
 use crate::process::in_host_function;
 use crate::result::{Error, Result};
 use crate::stats::{COUNTERS, Counters};
-use crate::stream::{self, Stream};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -53,30 +53,6 @@ pub(crate) enum Op {
     Memory(c_int),
     /// A graph in a graph: its commands in order.
     Child(Vec<Op>),
-}
-
-/// A command that the device has got, and what the host still has to do for it.
-pub(crate) struct Given {
-    pub(crate) mark: Mark,
-    rest: Option<Box<dyn FnOnce() -> Result<()>>>,
-}
-
-impl From<Mark> for Given {
-    fn from(mark: Mark) -> Self {
-        Self { mark, rest: None }
-    }
-}
-
-impl Given {
-    pub(crate) fn and_then(mark: Mark, rest: impl FnOnce() -> Result<()> + 'static) -> Self {
-        Self { mark, rest: Some(Box::new(rest)) }
-    }
-
-    /// Does the rest, which may wait for the device.
-    pub(crate) fn finish(self) -> Result<Mark> {
-        self.rest.map_or(Ok(()), |rest| rest())?;
-        Ok(self.mark)
-    }
 }
 
 impl Op {
@@ -134,11 +110,6 @@ impl Op {
     }
 }
 
-/// Gives one action to a stream.
-pub(crate) fn give(ctx: &Ctx, slot: Slot, action: Action) -> Result<Mark> {
-    Ok(ctx.sim.submit(slot, |_, _| Ok(Some(action)))?)
-}
-
 /// Has a function of the program run in a stream's turn.
 fn call(ctx: &Ctx, slot: Slot, body: impl FnOnce() + Send + 'static) -> Result<Mark> {
     let function = Box::new(move || {
@@ -178,40 +149,4 @@ fn wait(ctx: &Arc<Ctx>, slot: Slot, event: &Event) -> Result<Mark> {
         }
     })?;
     Ok(given)
-}
-
-pub(crate) fn launch_host_function(
-    null: crate::edge::Null,
-    stream: usize,
-    function: Option<HostFunction>,
-    argument: *mut c_void,
-) -> Result<()> {
-    let function = function.ok_or(Error::INVALID_VALUE)?;
-    stream::find(null, stream)?.issue(Op::Host(function, Argument(argument))).map(drop)
-}
-
-pub(crate) fn launch_host_function_v2(
-    null: crate::edge::Null,
-    stream: usize,
-    function: Option<HostFunction>,
-    argument: *mut c_void,
-    _sync_mode: std::ffi::c_uint,
-) -> Result<()> {
-    launch_host_function(null, stream, function, argument)
-}
-
-pub(crate) fn add_callback(
-    null: crate::edge::Null,
-    handle: usize,
-    function: Option<Callback>,
-    argument: *mut c_void,
-    flags: std::ffi::c_uint,
-) -> Result<()> {
-    let function = function.filter(|_| flags == 0).ok_or(Error::INVALID_VALUE)?;
-    let stream: Arc<Stream> = stream::find(null, handle)?;
-    if let Some(capture) = stream.capture() {
-        capture.invalidate();
-        return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
-    }
-    stream.issue(Op::Callback(handle, function, Argument(argument))).map(drop)
 }

@@ -1,36 +1,20 @@
-//! What belongs to the process: whether the driver is up, its objects by handle, and what a fork does to it.
+//! What belongs to the process: whether the driver is up, and what a fork does to it.
 
-use crate::context::{Ctx, Primary};
-use crate::event::Event;
-use crate::exec::Exec;
-use crate::graph::{Graph, NodeHandle};
-use crate::module::{Function, Module};
 use crate::result::{Error, Result};
-use crate::slab::Slab;
 use crate::stats;
-use crate::stream::Stream;
+use rustix::fd::RawFd;
 use std::cell::Cell;
 use std::ffi::c_uint;
-use std::sync::Mutex;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 use xsched_sim::client;
 
-/// All there is behind handles.
+/// What a process has once.
 pub(crate) struct Driver {
     pub(crate) devices: usize,
     /// Which those are of the machine's: `CUDA_VISIBLE_DEVICES`, by numbers.
     visible: Vec<usize>,
-    pub(crate) primaries: Vec<Mutex<Primary>>,
-    pub(crate) contexts: Slab<Ctx>,
-    pub(crate) streams: Slab<Stream>,
-    pub(crate) events: Slab<Event>,
-    pub(crate) modules: Slab<Module>,
-    pub(crate) functions: Slab<Function>,
-    pub(crate) graphs: Slab<Graph>,
-    pub(crate) nodes: Slab<NodeHandle>,
-    pub(crate) execs: Slab<Exec>,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -65,27 +49,46 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
             libc::pthread_atfork(None, None, Some(after_fork));
             libc::atexit(stats::report);
         }
-        Driver {
-            devices,
-            visible,
-            primaries: (0..devices).map(|_| Mutex::default()).collect(),
-            contexts: Slab::new(0x51),
-            streams: Slab::new(0x52),
-            events: Slab::new(0x53),
-            modules: Slab::new(0x54),
-            functions: Slab::new(0x55),
-            graphs: Slab::new(0x56),
-            nodes: Slab::new(0x57),
-            execs: Slab::new(0x58),
-        }
+        Driver { devices, visible }
     });
     Ok(())
+}
+
+/// Descriptors of contexts, never closed, for a forked child. A list that only grows and is read without a lock.
+struct Fds {
+    fds: [RawFd; 2],
+    next: *const Fds,
+}
+
+static FDS: AtomicPtr<Fds> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Calls `body` with every descriptor by which the device knows this process.
+fn for_each_fd(body: impl Fn(RawFd)) {
+    let mut entry = FDS.load(Acquire).cast_const();
+    // SAFETY: entries are leaked, and `next` was set before publication.
+    while let Some(fds) = unsafe { entry.as_ref() } {
+        fds.fds.into_iter().for_each(&body);
+        entry = fds.next;
+    }
+}
+
+/// Notes descriptors of a new context.
+pub(crate) fn note_fds(fds: [RawFd; 2]) {
+    let entry = Box::leak(Box::new(Fds { fds, next: std::ptr::null() }));
+    let mut head = FDS.load(Acquire);
+    loop {
+        entry.next = head;
+        match FDS.compare_exchange(head, entry, AcqRel, Acquire) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
 }
 
 /// In a forked child the driver is of no use, and the parent's contexts must not seem to be alive by it.
 extern "C" fn after_fork() {
     FORKED.store(true, SeqCst);
-    crate::context::for_each_fd(|fd| {
+    for_each_fd(|fd| {
         // SAFETY: this child's copy of a descriptor that is not used here.
         unsafe { libc::close(fd) };
     });

@@ -1,5 +1,6 @@
 //! What was really done, for tests to compare with what they were told.
 
+use crate::counts;
 use serde_json::Value;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -81,9 +82,7 @@ pub(crate) fn illegal(what: String) {
 
 /// In a forked child: nothing has been done yet.
 pub(crate) fn reset() {
-    for counter in crate::table::TABLE.iter().chain(crate::table::UNSUPPORTED).map(|entry| entry.count) {
-        counter.store(0, Relaxed);
-    }
+    counts::ALL.iter().for_each(|(_, counter)| counter.store(0, Relaxed));
     COUNTERS.all().into_iter().for_each(|counter| counter.store(0, Relaxed));
 }
 
@@ -93,8 +92,7 @@ pub(crate) extern "C" fn report() {
     let mut line = serde_json::Map::new();
     line.insert("pid".into(), std::process::id().into());
     line.extend(values().into_iter().map(|(name, value)| (name.into(), value.into())));
-    let calls = crate::table::TABLE.iter().chain(crate::table::UNSUPPORTED);
-    let calls = calls.map(|entry| (entry.name, entry.count.load(Relaxed))).filter(|&(_, count)| count != 0);
+    let calls = counts::ALL.iter().map(|(name, count)| (name, count.load(Relaxed))).filter(|&(_, count)| count != 0);
     line.insert("calls".into(), calls.map(|(name, count)| (name.to_string(), Value::from(count))).collect());
     line.insert("illegal_calls".into(), ILLEGAL.lock().map(|texts| texts.clone()).unwrap_or_default().into());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);

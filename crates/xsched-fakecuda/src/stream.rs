@@ -1,19 +1,19 @@
 //! Streams.
 
-use crate::capture::{self, Capture};
 use crate::context::{Ctx, PRIORITIES, current};
 use crate::edge::{Null, Out};
-use crate::op::Op;
-use crate::process::{driver, known};
+use crate::process::known;
 use crate::result::{Error, Result};
+use crate::sequence::{self, Member, Sequence};
+use crate::slab::Slab;
 use crate::stats;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
-use xsched_sim::client::{Mark, Ordering, Slot, lock};
+use xsched_sim::client::{Ordering, Slot, lock};
 
 /// What kind of stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +35,18 @@ pub(crate) struct Stream {
     pub(crate) slot: Slot,
     flags: c_uint,
     priority: c_int,
-    /// What it is being captured into.
-    pub(crate) capture: Mutex<Option<Arc<Capture>>>,
+    /// What it is being captured into, or was.
+    pub(crate) capture: Mutex<Option<Arc<Sequence>>>,
     /// Held while commands that belong together are given.
-    turn: Mutex<()>,
+    pub(crate) turn: Mutex<()>,
+    /// For those that ask whether it is still there.
+    life: Arc<()>,
 }
+
+/// By handle.
+pub(crate) static STREAMS: Slab<Stream> = Slab::new(0x52);
+/// Legacy default streams, by context id.
+static LEGACY: Mutex<BTreeMap<u64, Arc<Stream>>> = Mutex::new(BTreeMap::new());
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -63,12 +70,13 @@ impl Stream {
     fn new(handle: usize, ctx: Weak<Ctx>, kind: Kind, slot: Slot, flags: c_uint, priority: c_int) -> Arc<Self> {
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let (capture, turn) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { handle, id, ctx, kind, slot, flags, priority, capture, turn })
+        Arc::new(Self { handle, id, ctx, kind, slot, flags, priority, capture, turn, life: Arc::default() })
     }
 
     /// A context's legacy default stream.
-    pub(crate) fn legacy(ctx: Weak<Ctx>) -> Arc<Self> {
-        Self::new(0, ctx, Kind::Legacy, Slot::DEFAULT, 0, 0)
+    fn legacy(ctx: &Arc<Ctx>) -> Arc<Self> {
+        let make = || Self::new(0, Arc::downgrade(ctx), Kind::Legacy, Slot::DEFAULT, 0, 0);
+        lock(&LEGACY).entry(ctx.id).or_insert_with(make).clone()
     }
 
     fn per_thread(ctx: &Arc<Ctx>) -> Result<Arc<Self>> {
@@ -96,8 +104,46 @@ impl Stream {
         Ok(ctx)
     }
 
-    pub(crate) fn capture(&self) -> Option<Arc<Capture>> {
-        lock(&self.capture).clone()
+    /// The capture that it is in.
+    pub(crate) fn capture(&self) -> Option<Arc<Sequence>> {
+        lock(&self.capture).clone().filter(|sequence| !sequence.has_ended())
+    }
+
+    /// As one of a capture's streams.
+    pub(crate) fn member(&self, front: Vec<usize>) -> Member {
+        Member { life: Arc::downgrade(&self.life), blocks: self.blocks(), front }
+    }
+
+    /// Makes it depend on nodes of a capture, which it joins unless it is in one.
+    pub(crate) fn join(&self, own: Option<Arc<Sequence>>, capture: &Arc<Sequence>, nodes: &[usize]) -> Result<()> {
+        match own {
+            Some(own) if own.id != capture.id => {
+                own.invalidate();
+                capture.invalidate();
+                return Err(Error::STREAM_CAPTURE_MERGE);
+            }
+            _ if capture.has_ended() => return Err(Error::CAPTURED_EVENT),
+            None if self.kind == Kind::Legacy => {
+                capture.invalidate();
+                return Err(Error::STREAM_CAPTURE_IMPLICIT);
+            }
+            None => {
+                *lock(&self.capture) = Some(capture.clone());
+                capture.add(self.id, self.member(Vec::new()));
+            }
+            Some(_) => {}
+        }
+        let mut front = capture.front(self.id)?;
+        front.extend(nodes);
+        front.sort_unstable();
+        front.dedup();
+        capture.set_front(self.id, front);
+        Ok(())
+    }
+
+    /// Work on it that is the legacy stream's would have to wait for a blocking stream that is being captured.
+    pub(crate) fn no_implicit(&self, ctx: &Ctx) -> Result<()> {
+        if self.kind == Kind::Legacy { sequence::no_implicit(ctx.id) } else { Ok(()) }
     }
 
     /// Before its end: no call that gives it something may be under way.
@@ -107,59 +153,30 @@ impl Stream {
         }
     }
 
-    /// Gives a command, or records it. Returns where it is if it runs.
-    pub(crate) fn issue(self: &Arc<Self>, op: Op) -> Result<Option<Mark>> {
-        let ctx = self.context()?;
-        if let Some(capture) = self.capture() {
-            capture.add(self, op)?;
-            return Ok(None);
-        }
-        capture::no_implicit(self, &ctx)?;
-        let given = {
-            let _turn = lock(&self.turn);
-            op.run(&ctx, self.slot, false)?
-        };
-        given.finish().map(Some)
-    }
-
-    /// Gives several as one.
-    pub(crate) fn issue_all(self: &Arc<Self>, ops: &[Op]) -> Result<()> {
-        let ctx = self.context()?;
-        capture::no_implicit(self, &ctx)?;
-        let _turn = lock(&self.turn);
-        ops.iter().try_for_each(|op| op.run(&ctx, self.slot, true).map(drop))
-    }
-
-    /// Gives a command and waits for it.
-    pub(crate) fn issue_and_wait(self: &Arc<Self>, op: Op) -> Result<()> {
-        capture::potentially_unsafe()?;
-        match self.issue(op)? {
-            Some(mark) => self.context()?.wait(mark),
-            None => {
-                self.capture().inspect(|capture| capture.invalidate());
-                Err(Error::STREAM_CAPTURE_UNSUPPORTED)
-            }
-        }
-    }
-
     /// Fails if it is being captured, or a blocking stream is that it would wait for: then that capture is spoilt.
     fn not_capturing(&self, ctx: &Ctx) -> Result<()> {
         if let Some(capture) = self.capture() {
             capture.invalidate();
             return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
         }
-        capture::no_implicit(self, ctx)?;
-        capture::potentially_unsafe()
+        self.no_implicit(ctx)?;
+        sequence::potentially_unsafe()
     }
+}
+
+/// A context is gone, and its streams with it.
+pub(crate) fn forget_of(ctx: &Ctx) {
+    lock(&LEGACY).remove(&ctx.id);
+    STREAMS.remove_if(|stream| stream.ctx.as_ptr() == std::ptr::from_ref(ctx));
 }
 
 /// The stream that a handle names.
 pub(crate) fn find(null: Null, handle: usize) -> Result<Arc<Stream>> {
     match (handle, null) {
-        (0, Null::Legacy) | (1, _) => Ok(current()?.legacy.clone()),
+        (0, Null::Legacy) | (1, _) => Ok(Stream::legacy(&current()?)),
         (0, Null::PerThread) | (2, _) => Stream::per_thread(&current()?),
         _ => {
-            let stream = known("stream", handle, driver()?.streams.get(handle))?;
+            let stream = known("stream", handle, STREAMS.get(handle))?;
             stream.context()?;
             Ok(stream)
         }
@@ -180,17 +197,17 @@ pub(crate) fn create_with_priority(out: Out<usize>, flags: c_uint, priority: c_i
     let ordering = if flags & NON_BLOCKING == 0 { Ordering::Blocking } else { Ordering::Free };
     let slot = ctx.sim.create_stream(priority, ordering)?;
     let weak = Arc::downgrade(&ctx);
-    let stream = driver()?.streams.add(|handle| Stream::new(handle, weak, Kind::User, slot, flags, priority));
+    let stream = STREAMS.add(|handle| Stream::new(handle, weak, Kind::User, slot, flags, priority));
     out.put(stream.handle)
 }
 
 pub(crate) fn destroy(handle: usize) -> Result<()> {
-    let stream = known("stream", handle, driver()?.streams.get(handle))?;
+    let stream = known("stream", handle, STREAMS.get(handle))?;
     if let Some(capture) = stream.capture() {
         capture.invalidate();
     }
     stream.ends();
-    driver()?.streams.remove(handle);
+    STREAMS.remove(handle);
     Ok(stream.context()?.sim.destroy_stream(stream.slot)?)
 }
 

@@ -1,36 +1,28 @@
 //! Every function of the driver: what is implemented, by which function and with what it needs; all others answer
 //! `CUDA_ERROR_NOT_SUPPORTED` (made by the build script from the list of names).
 //!
+//! What hands out their addresses is in [`crate::lookup`].
+//!
 //! `driver a / b(...) => f` are two entry points for one: the second means the thread's default stream by null.
 
 use crate::edge::{In, Need, Null, Out, Text, edge};
 use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
-    capture, context, copy, device, event, exec, graph, ipc, launch, lookup, memops, memory, module, nodes, op,
-    process, stream,
+    calls, capture, context, counts, device, event, exec, graph, ipc, memops, memory, module, nodes, process, sequence,
+    stream, teardown,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
-use std::sync::atomic::AtomicU64;
 
 /// An exported function.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) address: *const (),
-    /// How often it was called.
-    pub(crate) count: &'static AtomicU64,
 }
 
 // SAFETY: the address of a function is the same for all threads.
 unsafe impl Sync for Entry {}
-
-/// How often each was called.
-#[allow(non_upper_case_globals)] // vendor names
-mod count {
-    use std::sync::atomic::AtomicU64;
-    include!(concat!(env!("OUT_DIR"), "/counts.rs"));
-}
 
 macro_rules! need {
     (always) => {
@@ -50,7 +42,7 @@ macro_rules! entry {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            edge(need!($need), &count::$name, stringify!($name), || $path($($arg),*))
+            edge(need!($need), &counts::$name, stringify!($name), || $path($($arg),*))
         }
     };
     ($need:ident $name:ident / $per_thread:ident ($($arg:ident: $ty:ty),*) => $path:path) => {
@@ -61,7 +53,7 @@ macro_rules! entry {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments)]
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            edge(need!($need), &count::$name, stringify!($name), || $path(Null::Legacy, $($arg),*))
+            edge(need!($need), &counts::$name, stringify!($name), || $path(Null::Legacy, $($arg),*))
         }
 
         /// See cuda.h.
@@ -71,7 +63,7 @@ macro_rules! entry {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments)]
         pub(crate) unsafe extern "C" fn $per_thread($($arg: $ty),*) -> c_int {
-            edge(need!($need), &count::$per_thread, stringify!($per_thread), || $path(Null::PerThread, $($arg),*))
+            edge(need!($need), &counts::$per_thread, stringify!($per_thread), || $path(Null::PerThread, $($arg),*))
         }
     };
 }
@@ -82,11 +74,10 @@ macro_rules! functions {
 
         /// What is implemented.
         pub(crate) static TABLE: &[Entry] = &[$(
-            Entry { name: stringify!($name), address: $name as *const (), count: &count::$name },
+            Entry { name: stringify!($name), address: $name as *const () },
             $(Entry {
                 name: stringify!($per_thread),
                 address: $per_thread as *const (),
-                count: &count::$per_thread,
             },)?
         )*];
     };
@@ -99,13 +90,13 @@ macro_rules! unsupported {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case)]
             pub(crate) extern "C" fn $name() -> c_int {
-                edge(Need::Driver, &count::$name, stringify!($name), || Err(Error::NOT_SUPPORTED))
+                edge(Need::Driver, &counts::$name, stringify!($name), || Err(Error::NOT_SUPPORTED))
             }
         )*
 
         /// What is not.
         pub(crate) static UNSUPPORTED: &[Entry] =
-            &[$(Entry { name: stringify!($name), address: $name as *const (), count: &count::$name },)*];
+            &[$(Entry { name: stringify!($name), address: $name as *const () },)*];
     };
 }
 
@@ -131,9 +122,6 @@ functions! {
     always cuGetErrorName(result: c_int, out: Out<*const c_char>) => device::error_name;
     always cuGetErrorString(result: c_int, out: Out<*const c_char>) => device::error_string;
     always cuGetExportTable(out: Out<*const c_void>, id: In<[u8; 16]>) => device::export_table;
-    always cuGetProcAddress(name: Text, out: Out<*const c_void>, version: c_int, flags: u64) => lookup::get;
-    always cuGetProcAddress_v2(name: Text, out: Out<*const c_void>, version: c_int, flags: u64, status: Out<c_int>)
-        => lookup::get_v2;
 
     driver cuDeviceGetCount(out: Out<c_int>) => device::count;
     driver cuDeviceGet(out: Out<c_int>, ordinal: c_int) => device::get;
@@ -150,10 +138,10 @@ functions! {
     driver cuDeviceCanAccessPeer(out: Out<c_int>, one: c_int, other: c_int) => context::can_access_peer;
 
     driver cuDevicePrimaryCtxRetain(out: Out<Context>, device: c_int) => context::primary_retain;
-    driver cuDevicePrimaryCtxRelease(device: c_int) => context::primary_release;
-    driver cuDevicePrimaryCtxRelease_v2(device: c_int) => context::primary_release;
-    driver cuDevicePrimaryCtxReset(device: c_int) => context::primary_reset;
-    driver cuDevicePrimaryCtxReset_v2(device: c_int) => context::primary_reset;
+    driver cuDevicePrimaryCtxRelease(device: c_int) => teardown::primary_release;
+    driver cuDevicePrimaryCtxRelease_v2(device: c_int) => teardown::primary_release;
+    driver cuDevicePrimaryCtxReset(device: c_int) => teardown::primary_reset;
+    driver cuDevicePrimaryCtxReset_v2(device: c_int) => teardown::primary_reset;
     driver cuDevicePrimaryCtxGetState(device: c_int, flags: Out<c_uint>, active: Out<c_int>)
         => context::primary_state;
     driver cuDevicePrimaryCtxSetFlags(device: c_int, flags: c_uint) => context::primary_set_flags;
@@ -163,8 +151,8 @@ functions! {
     driver cuCtxCreate_v3(out: Out<Context>, params: In<u8>, count: c_int, flags: c_uint, device: c_int)
         => context::create_v3;
     driver cuCtxCreate_v4(out: Out<Context>, params: In<u8>, flags: c_uint, device: c_int) => context::create_v4;
-    driver cuCtxDestroy(context: Context) => context::destroy;
-    driver cuCtxDestroy_v2(context: Context) => context::destroy;
+    driver cuCtxDestroy(context: Context) => teardown::destroy;
+    driver cuCtxDestroy_v2(context: Context) => teardown::destroy;
     driver cuCtxPushCurrent(context: Context) => context::push;
     driver cuCtxPushCurrent_v2(context: Context) => context::push;
     driver cuCtxPopCurrent(out: Out<Context>) => context::pop;
@@ -201,41 +189,41 @@ functions! {
     driver cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz(stream: Stream, out: Out<Context>, green: Out<usize>)
         => stream::get_ctx_v2;
     driver cuStreamGetDevice / cuStreamGetDevice_ptsz(stream: Stream, out: Out<c_int>) => stream::get_device;
-    driver cuStreamWaitEvent / cuStreamWaitEvent_ptsz(stream: Stream, event: Event, flags: c_uint) => event::wait;
+    driver cuStreamWaitEvent / cuStreamWaitEvent_ptsz(stream: Stream, event: Event, flags: c_uint) => calls::event::wait;
     driver cuStreamAddCallback / cuStreamAddCallback_ptsz(
-        stream: Stream, function: Option<Callback>, data: Pointer, flags: c_uint) => op::add_callback;
+        stream: Stream, function: Option<Callback>, data: Pointer, flags: c_uint) => calls::host::add_callback;
     driver cuLaunchHostFunc / cuLaunchHostFunc_ptsz(stream: Stream, function: Option<HostFunction>, data: Pointer)
-        => op::launch_host_function;
+        => calls::host::launch_host_function;
     driver cuLaunchHostFunc_v2 / cuLaunchHostFunc_v2_ptsz(
-        stream: Stream, function: Option<HostFunction>, data: Pointer, mode: c_uint) => op::launch_host_function_v2;
+        stream: Stream, function: Option<HostFunction>, data: Pointer, mode: c_uint) => calls::host::launch_host_function_v2;
 
     driver cuStreamWaitValue32 / cuStreamWaitValue32_ptsz(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => memops::wait_32;
+        => calls::memops::wait_32;
     driver cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => memops::wait_32;
+        => calls::memops::wait_32;
     driver cuStreamWaitValue64 / cuStreamWaitValue64_ptsz(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => memops::wait_64;
+        => calls::memops::wait_64;
     driver cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => memops::wait_64;
+        => calls::memops::wait_64;
     driver cuStreamWriteValue32 / cuStreamWriteValue32_ptsz(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => memops::write_32;
+        => calls::memops::write_32;
     driver cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => memops::write_32;
+        => calls::memops::write_32;
     driver cuStreamWriteValue64 / cuStreamWriteValue64_ptsz(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => memops::write_64;
+        => calls::memops::write_64;
     driver cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => memops::write_64;
+        => calls::memops::write_64;
     driver cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz(
-        stream: Stream, count: c_uint, params: In<memops::Params>, flags: c_uint) => memops::batch;
+        stream: Stream, count: c_uint, params: In<memops::Params>, flags: c_uint) => calls::memops::batch;
     driver cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz(
-        stream: Stream, count: c_uint, params: In<memops::Params>, flags: c_uint) => memops::batch;
+        stream: Stream, count: c_uint, params: In<memops::Params>, flags: c_uint) => calls::memops::batch;
 
     driver cuEventCreate(out: Out<Event>, flags: c_uint) => event::create;
     driver cuEventDestroy(event: Event) => event::destroy;
     driver cuEventDestroy_v2(event: Event) => event::destroy;
-    driver cuEventRecord / cuEventRecord_ptsz(event: Event, stream: Stream) => event::record;
+    driver cuEventRecord / cuEventRecord_ptsz(event: Event, stream: Stream) => calls::event::record;
     driver cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(event: Event, stream: Stream, flags: c_uint)
-        => event::record_with_flags;
+        => calls::event::record_with_flags;
     driver cuEventQuery(event: Event) => event::query;
     driver cuEventSynchronize(event: Event) => event::synchronize;
     driver cuEventElapsedTime(out: Out<f32>, start: Event, end: Event) => event::elapsed;
@@ -274,52 +262,52 @@ functions! {
     driver cuIpcGetEventHandle(out: Out<ipc::Handle>, event: Event) => ipc::get_event;
     driver cuIpcOpenEventHandle(out: Out<Event>, handle: ipc::Handle) => ipc::open_event;
 
-    driver cuMemcpy / cuMemcpy_ptds(dst: u64, src: u64, bytes: usize) => copy::any;
-    driver cuMemcpyAsync / cuMemcpyAsync_ptsz(dst: u64, src: u64, bytes: usize, stream: Stream) => copy::any_async;
-    driver cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(dst: u64, src: ConstPointer, bytes: usize) => copy::to_device;
-    driver cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(dst: Pointer, src: u64, bytes: usize) => copy::to_host;
-    driver cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(dst: u64, src: u64, bytes: usize) => copy::on_device;
+    driver cuMemcpy / cuMemcpy_ptds(dst: u64, src: u64, bytes: usize) => calls::copy::any;
+    driver cuMemcpyAsync / cuMemcpyAsync_ptsz(dst: u64, src: u64, bytes: usize, stream: Stream) => calls::copy::any_async;
+    driver cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(dst: u64, src: ConstPointer, bytes: usize) => calls::copy::to_device;
+    driver cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(dst: Pointer, src: u64, bytes: usize) => calls::copy::to_host;
+    driver cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(dst: u64, src: u64, bytes: usize) => calls::copy::on_device;
     driver cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
-        dst: u64, src: ConstPointer, bytes: usize, stream: Stream) => copy::to_device_async;
+        dst: u64, src: ConstPointer, bytes: usize, stream: Stream) => calls::copy::to_device_async;
     driver cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(dst: Pointer, src: u64, bytes: usize, stream: Stream)
-        => copy::to_host_async;
+        => calls::copy::to_host_async;
     driver cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(dst: u64, src: u64, bytes: usize, stream: Stream)
-        => copy::on_device_async;
+        => calls::copy::on_device_async;
     driver cuMemcpyPeer / cuMemcpyPeer_ptds(dst: u64, to: Context, src: u64, from: Context, bytes: usize)
-        => copy::peer;
+        => calls::copy::peer;
     driver cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
-        dst: u64, to: Context, src: u64, from: Context, bytes: usize, stream: Stream) => copy::peer_async;
-    driver cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(copy: In<copy::Copy2d>) => copy::sync_2d;
-    driver cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(copy: In<copy::Copy2d>) => copy::sync_2d;
-    driver cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(copy: In<copy::Copy2d>, stream: Stream) => copy::async_2d;
+        dst: u64, to: Context, src: u64, from: Context, bytes: usize, stream: Stream) => calls::copy::peer_async;
+    driver cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(copy: In<calls::copy::Copy2d>) => calls::copy::sync_2d;
+    driver cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(copy: In<calls::copy::Copy2d>) => calls::copy::sync_2d;
+    driver cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(copy: In<calls::copy::Copy2d>, stream: Stream) => calls::copy::async_2d;
     driver cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz(
         dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         attributes: In<u8>, indices: In<usize>, attribute_count: usize, failed: Out<usize>, stream: Stream)
-        => copy::batch;
+        => calls::copy::batch;
     driver cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
         dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
-        attributes: In<u8>, indices: In<usize>, attribute_count: usize, stream: Stream) => copy::batch_v2;
-    driver cuMemsetD8_v2 / cuMemsetD8_v2_ptds(at: u64, value: c_uchar, count: usize) => copy::set_8;
-    driver cuMemsetD16_v2 / cuMemsetD16_v2_ptds(at: u64, value: c_ushort, count: usize) => copy::set_16;
-    driver cuMemsetD32_v2 / cuMemsetD32_v2_ptds(at: u64, value: c_uint, count: usize) => copy::set_32;
+        attributes: In<u8>, indices: In<usize>, attribute_count: usize, stream: Stream) => calls::copy::batch_v2;
+    driver cuMemsetD8_v2 / cuMemsetD8_v2_ptds(at: u64, value: c_uchar, count: usize) => calls::copy::set_8;
+    driver cuMemsetD16_v2 / cuMemsetD16_v2_ptds(at: u64, value: c_ushort, count: usize) => calls::copy::set_16;
+    driver cuMemsetD32_v2 / cuMemsetD32_v2_ptds(at: u64, value: c_uint, count: usize) => calls::copy::set_32;
     driver cuMemsetD8Async / cuMemsetD8Async_ptsz(at: u64, value: c_uchar, count: usize, stream: Stream)
-        => copy::set_8_async;
+        => calls::copy::set_8_async;
     driver cuMemsetD16Async / cuMemsetD16Async_ptsz(at: u64, value: c_ushort, count: usize, stream: Stream)
-        => copy::set_16_async;
+        => calls::copy::set_16_async;
     driver cuMemsetD32Async / cuMemsetD32Async_ptsz(at: u64, value: c_uint, count: usize, stream: Stream)
-        => copy::set_32_async;
+        => calls::copy::set_32_async;
     driver cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds(at: u64, pitch: usize, value: c_uchar, w: usize, h: usize)
-        => copy::set_2d_8;
+        => calls::copy::set_2d_8;
     driver cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds(at: u64, pitch: usize, value: c_ushort, w: usize, h: usize)
-        => copy::set_2d_16;
+        => calls::copy::set_2d_16;
     driver cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds(at: u64, pitch: usize, value: c_uint, w: usize, h: usize)
-        => copy::set_2d_32;
+        => calls::copy::set_2d_32;
     driver cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(
-        at: u64, pitch: usize, value: c_uchar, w: usize, h: usize, stream: Stream) => copy::set_2d_8_async;
+        at: u64, pitch: usize, value: c_uchar, w: usize, h: usize, stream: Stream) => calls::copy::set_2d_8_async;
     driver cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(
-        at: u64, pitch: usize, value: c_ushort, w: usize, h: usize, stream: Stream) => copy::set_2d_16_async;
+        at: u64, pitch: usize, value: c_ushort, w: usize, h: usize, stream: Stream) => calls::copy::set_2d_16_async;
     driver cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
-        at: u64, pitch: usize, value: c_uint, w: usize, h: usize, stream: Stream) => copy::set_2d_32_async;
+        at: u64, pitch: usize, value: c_uint, w: usize, h: usize, stream: Stream) => calls::copy::set_2d_32_async;
 
     driver cuModuleLoad(out: Out<Module>, path: Text) => module::module_load;
     driver cuModuleLoadData(out: Out<Module>, image: Text) => module::module_load_data;
@@ -366,12 +354,12 @@ functions! {
 
     driver cuLaunchKernel / cuLaunchKernel_ptsz(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
-        shared: c_uint, stream: Stream, params: In<In<u8>>, extra: In<usize>) => launch::kernel;
+        shared: c_uint, stream: Stream, params: In<In<u8>>, extra: In<usize>) => calls::launch::kernel;
     driver cuLaunchKernelEx / cuLaunchKernelEx_ptsz(
-        config: In<launch::Config>, function: Function, params: In<In<u8>>, extra: In<usize>) => launch::kernel_ex;
+        config: In<calls::launch::Config>, function: Function, params: In<In<u8>>, extra: In<usize>) => calls::launch::kernel_ex;
     driver cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
-        shared: c_uint, stream: Stream, params: In<In<u8>>) => launch::cooperative;
+        shared: c_uint, stream: Stream, params: In<In<u8>>) => calls::launch::cooperative;
 
     driver cuStreamBeginCapture / cuStreamBeginCapture_ptsz(stream: Stream) => capture::begin;
     driver cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz(stream: Stream, mode: c_int)
@@ -394,7 +382,7 @@ functions! {
     driver cuStreamUpdateCaptureDependencies_v2 / cuStreamUpdateCaptureDependencies_v2_ptsz(
         stream: Stream, nodes: In<Node>, edges: In<u8>, count: usize, flags: c_uint)
         => capture::update_dependencies_v2;
-    driver cuThreadExchangeStreamCaptureMode(mode: capture::InOut) => capture::exchange_mode;
+    driver cuThreadExchangeStreamCaptureMode(mode: sequence::InOut) => sequence::exchange_mode;
 
     driver cuGraphCreate(out: Out<Graph>, flags: c_uint) => graph::create;
     driver cuGraphDestroy(graph: Graph) => graph::destroy;
