@@ -1,4 +1,4 @@
-//! Whether a group wants the device: it announces itself, is drained, and is called idle.
+//! Where a group stands: it announces itself, is drained, and is called idle.
 
 use core::sync::atomic::Ordering::*;
 

@@ -147,9 +147,9 @@ impl XQueue {
         self.calls_back.load(Relaxed)
     }
 
-    /// For an interface of several drivers, before the first command: what [`crate::Platform::reports_completion`] says may not hold for
-    /// this queue. One of which neither is so gets no fences: what it was given is complete after a wait for all of it, or after a
-    /// while without launches.
+    /// For an interface of several drivers, before the first command: what [`crate::Platform::reports_completion`] says may
+    /// not hold for this queue. One of which neither is so gets no fences: what it was given is complete after a wait for all
+    /// of it, or after a while without launches.
     pub fn set_reports_completion(&self, reports: bool) {
         self.calls_back.store(reports, Relaxed);
     }

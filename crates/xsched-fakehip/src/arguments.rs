@@ -1,4 +1,4 @@
-//! Arguments and shape of a launch, as the driver wants them.
+//! Arguments and shape of a launch, as the driver takes them.
 
 use crate::kernel::Kernel;
 use crate::register::Dim3;

@@ -1,4 +1,4 @@
-//! What this library knows of a graph's nodes and the driver does not.
+//! What this library keeps of a graph's nodes, since the driver does not.
 
 use crate::arguments::{Arguments, Shape};
 use crate::kernel::Kernel;

@@ -28,7 +28,7 @@ pub fn running() -> Option<&'static Runtime> {
     unsafe { RUNTIME.load(Acquire).as_ref() }
 }
 
-/// The runtime if it is running already; else `make` makes it, if this is the first that asks. `None` when scheduling is off in this
+/// The runtime, made by `make` if this is the first call; another one waits for it. `None` when scheduling is off in this
 /// process.
 #[cold]
 #[inline(never)]
