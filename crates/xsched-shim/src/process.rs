@@ -22,7 +22,6 @@ static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static LET_GO: AtomicUsize = AtomicUsize::new(0);
 
 /// The runtime if it is running already.
-#[inline(always)]
 pub fn running() -> Option<&'static Runtime> {
     // SAFETY: published once, never freed.
     unsafe { RUNTIME.load(Acquire).as_ref() }
