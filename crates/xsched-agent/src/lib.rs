@@ -51,7 +51,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
         host.platforms,
         settings.options.priority.unwrap_or(0),
         settings.options.level,
-        settings.options.timeslice_us,
+        settings.options.hints.timeslice_us,
         event()?,
         event()?,
     )));

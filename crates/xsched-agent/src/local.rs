@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use xsched_core::{Registration, Runtime, now_ns};
 use xsched_gatekeeper::{BUDGET_DEFAULT_US, Gatekeeper};
-use xsched_policy::{Arbiter, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
+use xsched_policy::{Arbiter, Choice, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
 use xsched_proto::Error;
-use xsched_proto::class::{TIMESLICE_DEFAULT_US, WEIGHT_DEFAULT, queue_priority};
+use xsched_proto::class::queue_priority;
 use xsched_proto::segment::GroupSlot;
 use xsched_proto::wire::{ClientMsg, ProgramOptions};
 
@@ -33,7 +33,7 @@ impl Local {
         if policy.eq_ignore_ascii_case("external") {
             return Err(Error::environment("the policy external needs a daemon: xsched daemon --scheduler FILE"));
         }
-        let arbiter = Arbiter::new(policy, now_ns()).map_err(Error::input)?;
+        let arbiter = Arbiter::new(Choice::named(policy)?, now_ns());
         let gatekeeper = Gatekeeper::new(arbiter, BUDGET_DEFAULT_US);
         Ok(Local { gatekeeper, options: options.clone(), look_at: None })
     }
@@ -44,17 +44,13 @@ impl Local {
             return;
         };
         let base = self.options.priority.unwrap_or(0);
+        // Nice value, window and user are those of the process, which all of its groups have in common. Within one process there
+        // is one context, whatever others do beside it: no pool.
         let spec = GroupSpec {
-            id: id_of(*slot),
-            program: ONE_PROGRAM,
-            device: device.clone(),
             priority: priority_fixed.unwrap_or_else(|| queue_priority(base, *priority_steps)),
-            weight: self.options.weight.unwrap_or(WEIGHT_DEFAULT),
-            timeslice_us: self.options.timeslice_us.unwrap_or(TIMESLICE_DEFAULT_US),
-            job: None,
+            hints: self.options.hints,
             system: *system,
-            // Within one process there is one context, whatever others do beside it.
-            side_by_side: false,
+            ..GroupSpec::new(id_of(*slot), ONE_PROGRAM, device)
         };
         let at = usize::from(*slot);
         let words = &rt.segment().groups[at];
@@ -104,6 +100,7 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use xsched_core::{Platform, QueueSpec, XQueue};
+    use xsched_proto::hint::Hints;
     use xsched_proto::segment::{Segment, state};
 
     use super::*;
@@ -166,7 +163,10 @@ mod tests {
     #[test]
     fn whose_turn_ends_before_its_thread_wakes_up_gets_the_next_but_one() {
         let rt = runtime();
-        let options = ProgramOptions { timeslice_us: Some(500), ..ProgramOptions::default() };
+        let options = ProgramOptions {
+            hints: Hints { timeslice_us: Some(500), ..Hints::default() },
+            ..ProgramOptions::default()
+        };
         let mut local = Local::new("up", &options).expect("a policy");
         rt.attach(core::ptr::null_mut());
         for (handle, priority_steps) in [(16, 0), (32, 1)] {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use xsched_proto::class::{TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_MAX, WEIGHT_MIN, parse_priority};
+use xsched_proto::class::parse_priority;
+use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::ProgramOptions;
 
 /// What decides for this process.
@@ -65,18 +66,18 @@ impl Settings {
         };
         let level = number("XSCHED_FORCE_LEVEL", 1, 3, Some("auto"))
             .or_else(|| number("XSCHED_AUTO_XQUEUE_LEVEL", 1, 3, Some("auto")));
-        let mut options = ProgramOptions {
-            priority: None,
-            weight: number("XSCHED_WEIGHT", WEIGHT_MIN.into(), WEIGHT_MAX.into(), None).map(|n| n as u32),
-            timeslice_us: number("XSCHED_AUTO_XQUEUE_TIMESLICE", TIMESLICE_MIN_US, TIMESLICE_MAX_US, None),
-            level: level.map(|n| n as u8),
-            threshold: number("XSCHED_AUTO_XQUEUE_THRESHOLD", 1, 1 << 20, None).map(|n| n as u32),
-            job: var("XSCHED_JOB"),
-        };
-        // The utilization of the original's interface is a share in percent; here it is a weight.
-        if options.weight.is_none() {
-            options.weight = number("XSCHED_AUTO_XQUEUE_UTILIZATION", 1, 100, None).map(|n| n as u32);
+        let threshold = number("XSCHED_AUTO_XQUEUE_THRESHOLD", 1, 1 << 20, None).map(|n| n as u32);
+        let mut hints = Hints::default();
+        for hint in Hint::ALL {
+            let Some(text) = var(hint.variable()) else { continue };
+            let mut more = hints;
+            match more.set(hint, &text) {
+                Ok(()) => hints = more,
+                Err(_) => complaints.push(format!("{}={text} ignored: use {}", hint.variable(), hint.accepted())),
+            }
         }
+        let mut options =
+            ProgramOptions { priority: None, hints, level: level.map(|n| n as u8), threshold, job: var("XSCHED_JOB") };
         if let Some(text) = var("XSCHED_AUTO_XQUEUE_PRIORITY") {
             match parse_priority(&text) {
                 Ok(priority) => options.priority = Some(priority),
@@ -130,7 +131,7 @@ mod tests {
             ("XSCHED_AUTO_XQUEUE_LEVEL", "auto"),
         ]);
         assert_eq!(s.mode, Mode::Daemon("/s".into()));
-        assert_eq!((s.options.priority, s.options.weight, s.options.level), (Some(128), None, None));
+        assert_eq!((s.options.priority, s.options.hints, s.options.level), (Some(128), Hints::default(), None));
         assert_eq!(s.complaints.len(), 1);
         assert!(s.complaints[0].contains("XSCHED_WEIGHT=0") && s.complaints[0].contains("1 to 10000"));
     }

@@ -389,6 +389,10 @@ impl Worker {
                 }
                 DaemonMsg::Priority { priority } => self.set_priority(priority),
                 DaemonMsg::Timeslice { slot, us } => _ = timeslices.insert(slot, us),
+                DaemonMsg::Note { text } => {
+                    // Another one each time: the daemon tells each thing once.
+                    say_once(&AtomicBool::new(false), self.settings.log, Log::Info, &text);
+                }
                 DaemonMsg::Describe { token } => self.describe(connection, token)?,
                 DaemonMsg::Refused(why) => return Err(why.within("refused by the daemon")),
                 _ => {}

@@ -11,6 +11,7 @@ mod cuda;
 mod dl;
 mod failure;
 mod folders;
+mod hints;
 mod hip;
 mod opencl;
 mod preload;

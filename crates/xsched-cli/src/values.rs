@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use xsched_policy::registry;
 use xsched_proto::Error;
-use xsched_proto::class::{self, TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_MAX, WEIGHT_MIN};
+use xsched_proto::class;
 
 /// How long a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
@@ -20,16 +21,6 @@ fn number(text: &str, what: &str, min: u64, max: u64, unit: &str) -> Result<u64,
 /// `--priority`.
 pub(crate) fn priority(text: &str) -> Result<i32, Error> {
     class::parse_priority(text)
-}
-
-/// `--weight`.
-pub(crate) fn weight(text: &str) -> Result<u32, Error> {
-    number(text, "weight", WEIGHT_MIN.into(), WEIGHT_MAX.into(), "").map(|n| n as u32)
-}
-
-/// `--timeslice`, in µs.
-pub(crate) fn timeslice(text: &str) -> Result<u64, Error> {
-    number(text, "timeslice", TIMESLICE_MIN_US, TIMESLICE_MAX_US, " (µs)")
 }
 
 /// `--threshold`.
@@ -90,7 +81,38 @@ pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
 
 /// `--policy`: any name or alias a policy answers to; gives its own name.
 pub(crate) fn policy(text: &str) -> Result<String, Error> {
-    xsched_policy::registry::find(text).map(|entry| entry.name.to_owned()).map_err(Error::input)
+    registry::find(text).map(|entry| entry.name.to_owned())
+}
+
+/// The same, with the names for help and completions.
+#[derive(Clone)]
+pub(crate) struct PolicyParser;
+
+impl clap::builder::TypedValueParser for PolicyParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        let parser: fn(&str) -> Result<String, Error> = policy;
+        parser.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        let value = |entry: &registry::Entry| clap::builder::PossibleValue::new(entry.name).help(entry.about);
+        Some(Box::new(registry::listed().map(value)))
+    }
+}
+
+/// A policy's parameter, `NAME=VALUE`. The daemon checks it against the policy.
+pub(crate) fn parameter(text: &str) -> Result<(String, String), Error> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(Error::value(text, "parameter", "NAME=VALUE, such as k=2")),
+    }
 }
 
 /// `--queue`: an XQueue as `ps` names it.
@@ -125,12 +147,6 @@ mod tests {
 
     #[test]
     fn limits_are_accepted_and_what_is_beyond_them_is_refused() {
-        assert_eq!(weight("1"), Ok(1));
-        assert_eq!(weight("10000"), Ok(10_000));
-        assert!(weight("10001").is_err());
-        assert_eq!(timeslice("100"), Ok(100));
-        assert!(timeslice("99").is_err());
-        assert!(timeslice("-5").is_err());
         assert_eq!(level("AUTO"), Ok(Level(None)));
         assert!(level("4").is_err());
         assert_eq!(idle_exit("never"), Ok(IdleExit(None)));

@@ -117,15 +117,28 @@ impl Group {
             return None;
         }
         let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
+        let burst_us = self.burst_us(rt);
         let idle = self.readiness(rt).call_idle(came);
         if !idle {
             self.grace_since.store(0, Relaxed);
             return None;
         }
+        let slot = self.slot(rt);
+        slot.burst_us.store(burst_us, Relaxed);
+        slot.bursts.fetch_add(1, Release);
         // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
         rt.idles.fetch_add(exact.into(), Relaxed);
         rt.notify_daemon();
         Some(before)
+    }
+
+    /// How long the burst took that would end now, in µs: to the last completion, which the grace time began with.
+    fn burst_us(&self, rt: &Runtime) -> u64 {
+        let ended = match self.grace_since.load(Relaxed) {
+            0 => now_ns(),
+            since => since,
+        };
+        ended.saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
     }
 
     /// Agent: the daemon answered, or there is none.

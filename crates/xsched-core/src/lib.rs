@@ -51,9 +51,10 @@ pub trait Platform: Sync + Send + 'static {
     /// Preemption levels it can do on a device.
     fn levels(&self, device: &str) -> xsched_proto::wire::Levels;
 
-    /// Whether programs run on a device at the same time, by the hardware's own priorities (CUDA MPS).
-    fn is_side_by_side(&self, _device: &str) -> bool {
-        false
+    /// The pool in which commands run at the same time as those of other programs, by the hardware's own priorities: a number
+    /// that clients of one CUDA MPS server have in common.
+    fn pool(&self, _device: &str) -> Option<u64> {
+        None
     }
 
     /// Something that makes the commands already handed to the driver begin, if this driver may put that off. It runs

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use xsched_policy::{GroupId, ProgramId};
+use xsched_policy::{GroupId, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
+use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions};
 
-use crate::Error;
 use crate::config::Config;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
 use crate::tuning::NAME_MAX_BYTES;
+use crate::{Error, standing};
 
 /// An attached process.
 pub(crate) struct Client {
@@ -32,10 +34,15 @@ pub(crate) struct Client {
     ceiling: i32,
     /// An operator lets its queues of the system domain rise to this priority.
     system_ceiling: Option<i32>,
-    pub(crate) weight: u32,
-    pub(crate) timeslice_us: u64,
-    /// The same, if the program asked for one.
-    pub(crate) asked_timeslice_us: Option<u64>,
+    /// What was said for the policy: by the program, by hints, by the operator's rules and for its class.
+    pub(crate) hints: Hints,
+    /// What of it the program or a hint said.
+    pub(crate) asked: Hints,
+    /// The kinds that it was told are not looked at.
+    pub(crate) overlooked: Vec<Hint>,
+    pub(crate) lineage: Arc<Lineage>,
+    /// Nice value as last seen.
+    pub(crate) nice: i32,
     /// The hardware's time slice that its contexts have, as far as is known, in µs.
     pub(crate) told_timeslice_us: Option<u64>,
     /// Whether it is one of several best-effort programs on its device.
@@ -69,7 +76,7 @@ pub(crate) struct Group {
     pub(crate) device: String,
     pub(crate) platform: Platform,
     pub(crate) levels: Levels,
-    pub(crate) side_by_side: bool,
+    pub(crate) pool: Option<PoolId>,
     pub(crate) level: u8,
     pub(crate) steps: i32,
     pub(crate) fixed: Option<i32>,
@@ -114,11 +121,14 @@ impl Client {
             allowed,
             ceiling: allowed,
             system_ceiling: given.system_ceiling,
-            weight: options.weight.or(given.weight).or(class.weight).unwrap_or(class::WEIGHT_DEFAULT),
-            timeslice_us: options.timeslice_us.or(class.quantum_us).unwrap_or(class::TIMESLICE_DEFAULT_US),
-            asked_timeslice_us: options.timeslice_us,
+            hints: options.hints.or(given.hints).or(class),
+            asked: options.hints,
+            overlooked: Vec::new(),
+            lineage: Arc::new(standing::lineage(&peer, config)),
+            nice: standing::nice(peer.pid),
             // What it chose itself when it made its context.
             told_timeslice_us: options
+                .hints
                 .timeslice_us
                 .or(Some(class::hardware_timeslice_us(Class::of(priority), Contention::None))),
             has_contention: false,
@@ -154,6 +164,21 @@ impl Client {
         clamp(own, self.ceiling).max(lifted.unwrap_or(class::PRIORITY_MIN))
     }
 
+    /// What is said for the policy of a group of this client: no priority of it is above its ceiling.
+    pub(crate) fn group_hints(&self, group: &Group) -> Hints {
+        Hints { laxity: self.group_laxity(group, self.hints.laxity), ..self.hints }
+    }
+
+    /// The laxity of a group of this client, with the priorities that it may have.
+    pub(crate) fn group_laxity(&self, group: &Group, asked: Option<Laxity>) -> Option<Laxity> {
+        let own = self.group_priority(group);
+        asked.map(|laxity| Laxity {
+            us: laxity.us,
+            lax: laxity.lax.map(|p| clamp(p, self.ceiling)),
+            critical: Some(clamp(laxity.critical.unwrap_or(Class::High.nominal().max(own)), self.ceiling)),
+        })
+    }
+
     /// What a priority that one of its groups lends another counts for: no more than a group of it may have.
     pub(crate) fn inherited_priority(&self, lent: i32) -> i32 {
         clamp(lent, self.ceiling.max(self.system_ceiling.unwrap_or(self.ceiling)))
@@ -172,7 +197,7 @@ fn clamp(priority: i32, ceiling: i32) -> i32 {
 }
 
 fn check(options: &ProgramOptions) -> Result<(), Error> {
-    check_hint(options.priority, options.weight, options.timeslice_us, options.level)?;
+    check_hint(options.priority, &options.hints, options.level)?;
     match &options.job {
         Some(job) => check_name(job, "job"),
         None => Ok(()),
@@ -180,26 +205,19 @@ fn check(options: &ProgramOptions) -> Result<(), Error> {
 }
 
 /// Checks the values that a program may ask for and a hint may change.
-pub(crate) fn check_hint(
-    priority: Option<i32>,
-    weight: Option<u32>,
-    timeslice_us: Option<u64>,
-    level: Option<u8>,
-) -> Result<(), Error> {
+pub(crate) fn check_hint(priority: Option<i32>, hints: &Hints, level: Option<u8>) -> Result<(), Error> {
     if let Some(p) = priority
         && !(class::PRIORITY_MIN..=class::PRIORITY_MAX).contains(&p)
     {
         return Err(Error::input(format!("'{p}' is no priority: use {}", class::PRIORITY_HELP)));
     }
-    let range = |what: &str, n: Option<u64>, min: u64, max: u64| match n {
-        Some(n) if !(min..=max).contains(&n) => {
-            Err(Error::input(format!("{what} {n} is out of range: use {min} to {max}")))
+    hints.check()?;
+    match level {
+        Some(level) if !(1..=3).contains(&level) => {
+            Err(Error::input(format!("level {level} is out of range: use 1 to 3")))
         }
         _ => Ok(()),
-    };
-    range("weight", weight.map(u64::from), class::WEIGHT_MIN.into(), class::WEIGHT_MAX.into())?;
-    range("timeslice", timeslice_us, class::TIMESLICE_MIN_US, class::TIMESLICE_MAX_US)?;
-    range("level", level.map(u64::from), 1, 3)
+    }
 }
 
 pub(crate) fn check_name(name: &str, what: &str) -> Result<(), Error> {

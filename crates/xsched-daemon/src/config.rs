@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
-use xsched_policy::{ClassRule, registry};
+use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
+use xsched_proto::hint::{Hint, Hints};
 
 use crate::glob::glob;
 use crate::{Error, container};
@@ -16,12 +17,15 @@ use crate::{Error, container};
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Config {
-    pub(crate) policy: Option<String>,
+    pub(crate) policy: Option<Choice>,
+    /// By device key.
+    pub(crate) devices: BTreeMap<String, Choice>,
+    starvation_s: Option<u32>,
     budget_us: Option<u32>,
     pub(crate) idle_exit_s: Option<u64>,
     max_class: Option<Class>,
     /// By user id.
-    users: BTreeMap<u32, Class>,
+    users: BTreeMap<u32, UserLimits>,
     /// The first that matches counts.
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
@@ -71,7 +75,14 @@ pub(crate) struct Rule {
     ceiling: Option<Ceiling>,
     /// Queues of the system domain rise to this priority, above the program's class if need be.
     system_ceiling: Option<Priority>,
-    weight: Option<Weight>,
+    weight: Option<HintValue<0>>,
+    utilization: Option<HintValue<1>>,
+    timeslice: Option<HintValue<2>>,
+    deadline: Option<HintValue<3>>,
+    k: Option<HintValue<4>>,
+    laxity: Option<HintValue<5>>,
+    active: Option<HintValue<6>>,
+    slo: Option<HintValue<7>>,
 }
 
 /// What holds for a class.
@@ -84,20 +95,13 @@ struct ClassTable {
     weight: Option<Weight>,
 }
 
-/// What programs of a class get unless they ask for something else.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct OfClass {
-    pub(crate) weight: Option<u32>,
-    pub(crate) quantum_us: Option<u64>,
-}
-
 /// What a rule gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Given {
     pub(crate) priority: Option<i32>,
     /// No priority above this one.
     pub(crate) ceiling: Option<i32>,
-    pub(crate) weight: Option<u32>,
+    pub(crate) hints: Hints,
     /// The same for queues of the system domain.
     pub(crate) system_ceiling: Option<i32>,
 }
@@ -106,6 +110,12 @@ pub(crate) struct Given {
 #[serde(deny_unknown_fields)]
 struct File {
     policy: Option<PolicyName>,
+    /// Of `policy`.
+    #[serde(default)]
+    parameters: BTreeMap<String, Value>,
+    #[serde(default)]
+    devices: BTreeMap<String, DeviceTable>,
+    starvation_s: Option<Starvation>,
     budget_us: Option<Budget>,
     /// The older name of `budget_us`.
     bound_us: Option<Budget>,
@@ -118,6 +128,14 @@ struct File {
     classes: BTreeMap<ClassName, ClassTable>,
     #[serde(default)]
     mps: MpsTable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceTable {
+    policy: PolicyName,
+    #[serde(default)]
+    parameters: BTreeMap<String, Value>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -136,10 +154,11 @@ struct Limits {
     users: BTreeMap<User, UserLimits>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UserLimits {
-    max_class: ClassName,
+    max_class: Option<ClassName>,
+    weight: Option<Weight>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,6 +169,12 @@ struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Weight(u32);
 struct Budget(u32);
+struct Starvation(u32);
+/// The value of a parameter, a number or a word, as text.
+struct Value(String);
+/// The hint with this place in [`Hint::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct HintValue<const AT: usize>(Hints);
 
 const CLASSES: &str = "low, normal, high, realtime or system";
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -195,9 +220,37 @@ impl<'de> Deserialize<'de> for Weight {
     }
 }
 
+/// A policy with its parameters.
+fn chosen(text: &str, name: &PolicyName, parameters: &BTreeMap<String, Value>) -> Result<Choice, (usize, String)> {
+    Choice::with(&name.0, parameters.iter().map(|(name, value)| (name.as_str(), value.0.as_str())))
+        .map_err(|why| (line_of(text, "parameters"), why.line().to_owned()))
+}
+
 /// The line in which a key first stands.
 fn line_of(text: &str, key: &str) -> usize {
     1 + text.lines().position(|line| line.contains(key)).unwrap_or(0)
+}
+
+impl<'de, const AT: usize> Deserialize<'de> for HintValue<AT> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let hint = Hint::ALL[AT];
+        scalar(d, hint.accepted(), |text| {
+            let mut hints = Hints::default();
+            hints.set(hint, text).map(|()| HintValue(hints))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, "a number or a word", |text| Ok(Value(text.to_owned())))
+    }
+}
+
+impl<'de> Deserialize<'de> for Starvation {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 0, 3_600).map(Starvation)
+    }
 }
 
 impl<'de> Deserialize<'de> for Budget {
@@ -220,9 +273,7 @@ impl<'de> Deserialize<'de> for Percent {
 
 impl<'de> Deserialize<'de> for PolicyName {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        scalar(d, "a policy's name", |text| {
-            registry::find(text).map(|entry| PolicyName(entry.name.to_owned())).map_err(Error::input)
-        })
+        scalar(d, "a policy's name", |text| Choice::named(text).map(|choice| PolicyName(choice.entry.name.to_owned())))
     }
 }
 
@@ -277,6 +328,23 @@ fn user_id(text: &str) -> Result<u32, Error> {
     })
 }
 
+impl Rule {
+    /// What it says for the policy.
+    fn hints(&self) -> Hints {
+        let given = [
+            self.weight.map(|v| v.0),
+            self.utilization.map(|v| v.0),
+            self.timeslice.map(|v| v.0),
+            self.deadline.map(|v| v.0),
+            self.k.map(|v| v.0),
+            self.laxity.map(|v| v.0),
+            self.active.map(|v| v.0),
+            self.slo.map(|v| v.0),
+        ];
+        given.into_iter().flatten().fold(Hints::default(), Hints::or)
+    }
+}
+
 impl Config {
     /// Reads `paths` in order; what a later file says counts, and its rules come before those of earlier ones.
     pub(crate) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Config, Error> {
@@ -299,7 +367,15 @@ impl Config {
             let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
             (line, e.message().lines().collect::<Vec<_>>().join("; "))
         })?;
-        self.policy = file.policy.map(|p| p.0).or(self.policy.take());
+        match (file.policy, file.parameters.is_empty()) {
+            (None, true) => (),
+            (None, false) => return Err((line_of(text, "parameters"), "parameters need a policy beside them".into())),
+            (Some(name), _) => self.policy = Some(chosen(text, &name, &file.parameters)?),
+        }
+        for (device, table) in file.devices {
+            self.devices.insert(device, chosen(text, &table.policy, &table.parameters)?);
+        }
+        self.starvation_s = file.starvation_s.map(|s| s.0).or(self.starvation_s);
         let mut remarks = Vec::new();
         if file.bound_us.is_some() {
             let line = line_of(text, "bound_us");
@@ -311,7 +387,11 @@ impl Config {
         self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
         self.max_class = file.limits.max_class.map(|c| c.0).or(self.max_class);
-        self.users.extend(file.limits.users.into_iter().map(|(user, limits)| (user.0, limits.max_class.0)));
+        for (user, limits) in file.limits.users {
+            let known = self.users.entry(user.0).or_default();
+            known.max_class = limits.max_class.or(known.max_class);
+            known.weight = limits.weight.or(known.weight);
+        }
         self.rules.splice(0..0, file.rule);
         for (name, table) in file.classes {
             let known = self.classes.entry(name.0).or_default();
@@ -344,14 +424,29 @@ impl Config {
 
     /// The highest priority a user without privilege may ask for.
     pub(crate) fn limit(&self, uid: u32) -> i32 {
-        let class = self.users.get(&uid).copied().or(self.max_class).unwrap_or(Class::High);
-        class.range().1
+        let own = self.users.get(&uid).and_then(|user| user.max_class).map(|class| class.0);
+        own.or(self.max_class).unwrap_or(Class::High).range().1
     }
 
-    /// What programs of a priority's class get.
-    pub(crate) fn class(&self, priority: i32) -> OfClass {
+    /// The weight of a user among the others.
+    pub(crate) fn user_weight(&self, uid: u32) -> u32 {
+        let own = self.users.get(&uid).and_then(|user| user.weight);
+        own.map_or(class::WEIGHT_DEFAULT, |weight| weight.0)
+    }
+
+    /// How long a group may wait for a device that others have, in µs; none = for ever.
+    pub(crate) fn guard_us(&self) -> Option<u64> {
+        match self.starvation_s {
+            None => Some(GUARD_US),
+            Some(0) => None,
+            Some(s) => Some(u64::from(s) * 1_000_000),
+        }
+    }
+
+    /// What programs of a priority's class get unless they ask for something else.
+    pub(crate) fn class(&self, priority: i32) -> Hints {
         let table = self.classes.get(&Class::of(priority)).copied().unwrap_or_default();
-        OfClass { weight: table.weight.map(|w| w.0), quantum_us: table.quantum_us.map(|q| q.0) }
+        Hints { weight: table.weight.map(|w| w.0), timeslice_us: table.quantum_us.map(|q| q.0), ..Hints::default() }
     }
 
     /// What the arbiter must know of classes; nothing if none is configured.
@@ -381,7 +476,7 @@ impl Config {
         self.rules.iter().find(matches).map_or(Given::default(), |r| Given {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
-            weight: r.weight.map(|w| w.0),
+            hints: r.hints(),
             system_ceiling: r.system_ceiling.map(|p| p.0),
         })
     }
@@ -406,11 +501,11 @@ mod tests {
             "policy = \"priority\"\n[limits]\nmax_class = \"Normal\"\n[[rule]]\nexe = \"/bin/a\"\npriority = -7\nceiling = \"high\"\n",
         ])
         .unwrap();
-        assert_eq!(c.policy.as_deref(), Some("hpf"));
+        assert_eq!(c.policy.as_ref().map(|p| p.entry.name), Some("hpf"));
         assert_eq!(c.budget_us(), 900);
         assert_eq!((c.limit(0), c.limit(12345)), (255, 127));
         assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
-        assert_eq!(c.given("/bin/b", 1, "/").weight, Some(5));
+        assert_eq!(c.given("/bin/b", 1, "/").hints.weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
         let first = "[mps]\nstart = true\nmax_class = \"low\"\n";
         let c = parse(&[first, "[mps]\nstart = false\nauto = true\n"]).unwrap();
@@ -420,10 +515,31 @@ mod tests {
     }
 
     #[test]
+    fn policies_have_parameters_devices_their_own_policy_and_rules_every_hint() {
+        let c = parse(&[
+            "policy = \"kedf\"\nparameters = { k = 2 }\nstarvation_s = 0\n[devices.\"sim:0\"]\npolicy = \"mlfq\"\nparameters = { recovery = \"periodic\" }\n",
+            "[[rule]]\nexe = \"/bin/a\"\nutilization = 30\ndeadline = 5000\nk = 2\nlaxity = \"900:low:high\"\nactive = \"on\"\nslo = \"2ms\"\ntimeslice = 700\n[limits.users.7]\nweight = 300\n",
+        ])
+        .unwrap();
+        assert_eq!(c.policy.as_ref().unwrap().to_string(), "kedf k=2");
+        assert_eq!(c.devices["sim:0"].to_string(), "mlfq recovery=periodic");
+        assert_eq!((c.guard_us(), parse(&[]).unwrap().guard_us()), (None, Some(10_000_000)));
+        let hints = c.given("/bin/a", 1, "/").hints;
+        assert_eq!(hints.given().count(), 7, "{hints:?}");
+        assert_eq!(hints.text(Hint::Laxity).as_deref(), Some("900:-128:128"));
+        assert_eq!((c.user_weight(7), c.user_weight(8), c.limit(7)), (300, 100, 191));
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line_and_what_is_accepted() {
         for (text, line, says) in [
             ("policy = \"hpf\"\nplicy = 1\n", 2, "unknown field `plicy`"),
-            ("\npolicy = \"fifo\"\n", 2, "'fifo' is no policy: use one of hpf, up, pup"),
+            ("\npolicy = \"fifo\"\n", 2, "'fifo' is no policy: use one of hpf, "),
+            ("policy = \"kedf\"\nparameters = { k = 0 }\n", 2, "'0' is no k: use a number from 1 to 64"),
+            ("policy = \"hpf\"\nparameters = { k = 1 }\n", 2, "'k' is no parameter of hpf"),
+            ("parameters = { k = 1 }\n", 1, "parameters need a policy"),
+            ("[devices.\"sim:0\"]\nparameters = { k = 1 }\n", 1, "missing field `policy`"),
+            ("[[rule]]\nexe = \"a\"\nslo = 5\n", 3, "'5' is no slo: use a P99"),
             ("budget_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
             ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),

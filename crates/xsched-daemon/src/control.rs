@@ -1,20 +1,24 @@
 //! What commands ask for.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_policy::{Event, GroupId, registry};
+use xsched_policy::registry::Entry;
+use xsched_policy::{Choice, Event, GroupId, Param, registry};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::Class;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
-    ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, PolicyInfo, ProgramInfo, QueueDomain,
-    QueueInfo, Request, Target, Unscheduled,
+    ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, ParamInfo, PolicyInfo, ProgramInfo,
+    QueueDomain, QueueInfo, Request, Target, Unscheduled,
 };
 
 use crate::Error;
-use crate::client::{Client, Question, check_hint};
+use crate::client::{Client, Question, check_hint, check_name};
 use crate::host;
 use crate::server::{Role, Server};
+use crate::session::overlooked_line;
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
 
@@ -22,8 +26,7 @@ use crate::tuning::ANSWER_NS;
 #[derive(Clone, Copy)]
 struct Changes {
     priority: Option<i32>,
-    weight: Option<u32>,
-    timeslice_us: Option<u64>,
+    hints: Hints,
     level: Option<u8>,
     threshold: Option<u32>,
 }
@@ -53,25 +56,30 @@ impl Server {
         match request {
             Request::Ps => self.ps(id, uid),
             Request::PolicyList => self.policies(id),
-            Request::PolicySet { name } => {
+            Request::PolicySet { name, params, device } => {
                 self.operators_only(uid, "change the policy")?;
-                let asks = registry::find(&name).is_ok_and(|entry| entry.name == host::POLICY);
-                if asks && self.scheduler.is_none() {
+                let choice = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
+                if let Some(device) = &device {
+                    check_name(device, "device key")?;
+                }
+                if choice.entry.name == host::POLICY && self.scheduler.is_none() {
                     let why = "no scheduler is loaded: start the daemon with --scheduler FILE";
                     return Err(Error::environment(why));
                 }
                 let now_us = self.now_us();
-                let set = self.gatekeeper.set_policy(now_us, &name);
-                set.map_err(Error::input)?;
+                self.gatekeeper.set_policy(now_us, device.as_deref(), choice);
                 for id in self.groups.keys().copied().collect::<Vec<_>>() {
                     self.publish_level(id);
                 }
                 self.act();
             }
-            Request::Hint { target, priority, weight, timeslice_us, level, threshold } => {
-                check_hint(priority, weight, timeslice_us, level)?;
-                self.hint(uid, target, Changes { priority, weight, timeslice_us, level, threshold })?;
+            Request::Hint { target, priority, hints, level, threshold } => {
+                check_hint(priority, &hints, level)?;
+                for text in self.hint(uid, target, Changes { priority, hints, level, threshold })? {
+                    self.send(id, &DaemonMsg::Note { text }, &[]);
+                }
             }
+            Request::ActiveWindow { pid } => self.active_window(uid, pid),
             Request::Suspend { pid } => self.hold(uid, pid, true)?,
             Request::Resume { pid } => self.hold(uid, pid, false)?,
             Request::Describe { pid } => {
@@ -119,7 +127,9 @@ impl Server {
         Ok(())
     }
 
-    fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<(), Error> {
+    /// Returns what the one who gave the hint should know, a line each.
+    fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<Vec<String>, Error> {
+        let mut hinted = Vec::new();
         let limit = self.limit(uid);
         let too_high = |limit: i32| {
             let class = Class::of(limit);
@@ -137,6 +147,7 @@ impl Server {
                 }
                 for conn in conns {
                     self.hint_client(conn, changes, uid == 0);
+                    hinted.extend(self.groups_of(conn));
                 }
             }
             Target::Queue(queue) => {
@@ -164,10 +175,24 @@ impl Server {
                 let group = groups.into_iter().find(|id| self.groups.get(id).is_some_and(|g| g.slot == group));
                 if let Some(id) = group {
                     self.hint_group(id, Changes { priority: None, ..changes });
+                    hinted.push(id);
                 }
             }
         }
-        Ok(())
+        Ok(self.without_effect(&hinted, &changes.hints))
+    }
+
+    /// What the policies of some groups' devices do not look at.
+    fn without_effect(&self, groups: &[GroupId], hints: &Hints) -> Vec<String> {
+        let arbiter = self.gatekeeper.arbiter();
+        let devices: BTreeSet<&str> =
+            groups.iter().filter_map(|id| Some(self.groups.get(id)?.device.as_str())).collect();
+        let mut lines: Vec<String> = Vec::new();
+        for entry in devices.into_iter().map(|device| arbiter.policy_of(device).entry) {
+            let line = overlooked_line(entry, &entry.overlooks(hints.given()));
+            lines.extend(line.filter(|line| !lines.contains(line)));
+        }
+        lines
     }
 
     fn allowed(&self, conn: u64) -> Option<i32> {
@@ -184,9 +209,10 @@ impl Server {
             client.set_priority(priority, by_root);
             (client.class_from, client.limited) = (ClassFrom::Hint, false);
         }
-        client.weight = changes.weight.unwrap_or(client.weight);
-        client.timeslice_us = changes.timeslice_us.unwrap_or(client.timeslice_us);
-        client.asked_timeslice_us = changes.timeslice_us.or(client.asked_timeslice_us);
+        client.hints = changes.hints.or(client.hints);
+        client.asked = changes.hints.or(client.asked);
+        // Who gave them is told.
+        client.overlooked.extend(changes.hints.given());
         client.level = changes.level.or(client.level);
         client.threshold = changes.threshold.unwrap_or(client.threshold);
         let groups = client.groups.clone();
@@ -208,8 +234,13 @@ impl Server {
     }
 
     fn hint_group(&mut self, id: GroupId, changes: Changes) {
-        let Changes { priority, weight, timeslice_us, level, threshold } = changes;
-        self.event(Event::Hint { group: id, priority, weight, timeslice_us });
+        let Changes { priority, mut hints, level, threshold } = changes;
+        if let Some(group) = self.groups.get(&id).filter(|_| hints.laxity.is_some())
+            && let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client())
+        {
+            hints.laxity = client.group_laxity(group, hints.laxity);
+        }
+        self.event(Event::Hint { group: id, priority, hints });
         let Some(group) = self.groups.get_mut(&id) else { return };
         if let Some(threshold) = threshold {
             group.words.budget_commands.store(threshold, Relaxed);
@@ -227,11 +258,18 @@ impl Server {
 
     fn policies(&mut self, id: u64) {
         for entry in registry::POLICIES {
-            let current = std::ptr::eq(entry, self.gatekeeper.arbiter().policy());
-            if entry.test_only && !current {
+            let arbiter = self.gatekeeper.arbiter();
+            let own: Vec<(&str, &Choice)> =
+                arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, *entry)).collect();
+            let devices: Vec<String> = own.iter().map(|(device, _)| (*device).to_owned()).collect();
+            let current = std::ptr::eq(arbiter.policy().entry, *entry);
+            if !entry.listed && !current && devices.is_empty() {
                 continue;
             }
+            let in_force = if current { Some(arbiter.policy()) } else { own.first().map(|(_, choice)| *choice) };
             let info = PolicyInfo {
+                devices,
+                params: params_of(entry, in_force),
                 name: entry.name.into(),
                 aliases: entry.aliases.iter().map(|a| (*a).to_owned()).collect(),
                 about: entry.about.into(),
@@ -245,7 +283,13 @@ impl Server {
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
-            policy: self.gatekeeper.arbiter().policy().name.into(),
+            policy: self.gatekeeper.arbiter().policy().to_string(),
+            device_policies: self
+                .gatekeeper
+                .arbiter()
+                .policies()
+                .map(|(device, choice)| (device.to_owned(), choice.to_string()))
+                .collect(),
             uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
             dropped_clients: self.dropped_clients,
         };
@@ -268,7 +312,12 @@ impl Server {
             class_from: client.class_from,
             limited: client.limited,
             priority: client.priority,
-            weight: client.weight,
+            weight: client.hints.weight(),
+            hints: client
+                .hints
+                .given()
+                .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
+                .collect(),
             share: self.share_of(client),
             groups: client.groups.iter().filter_map(|id| self.group_info(client, *id)).collect(),
         }
@@ -365,4 +414,16 @@ impl Server {
 /// Whether a user sees and controls a program.
 fn may(uid: u32, client: &Client) -> bool {
     uid == 0 || uid == client.peer.uid
+}
+
+/// A policy's parameters, with the values of a choice of it, else their defaults.
+fn params_of(entry: &Entry, choice: Option<&Choice>) -> Vec<ParamInfo> {
+    let value = |name: &str| choice?.values().find(|(known, _)| *known == name).map(|(_, value)| value);
+    let info = |param: &Param| ParamInfo {
+        name: param.name.into(),
+        about: param.about.into(),
+        accepts: param.accepts.accepted(),
+        value: value(param.name).unwrap_or_else(|| param.accepts.default_text()),
+    };
+    entry.params.iter().map(info).collect()
 }

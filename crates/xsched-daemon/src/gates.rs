@@ -27,7 +27,7 @@ impl Server {
     /// Programs whose kernels turn out to be too long to run side by side share the time from then on.
     fn find_too_long(&mut self, now_us: u64) {
         for (&id, group) in &mut self.groups {
-            let found = group.side_by_side && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US;
+            let found = group.pool.is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US;
             if found {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));
@@ -85,7 +85,7 @@ impl Server {
         let forced = self.conns.get(&group.conn).and_then(|c| c.client()).is_some_and(|c| c.level.is_some());
         // A group that is interrupted leaves the device, whatever waits there.
         let interrupted = group.level == 3 && group.platform.interrupts();
-        let without = self.gatekeeper.arbiter().shares_time() && !interrupted && !forced;
+        let without = self.gatekeeper.arbiter().shares_time(&group.device) && !interrupted && !forced;
         group.words.level.store(if without { 1 } else { group.level.into() }, Relaxed);
     }
 

@@ -33,6 +33,7 @@ mod scheduler;
 mod server;
 mod session;
 mod socket;
+mod standing;
 mod timeslices;
 mod tuning;
 

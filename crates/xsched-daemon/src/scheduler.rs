@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use xsched_policy::{Answer, Event, GroupId, Question, registry};
+use xsched_policy::{Answer, Choice, Event, GroupId, Question, registry};
 use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
 
@@ -42,11 +42,11 @@ impl Server {
             id: g.id.0,
             program: g.program.0,
             pid: self.conns.get(&g.program.0).map_or(0, |c| c.pid),
-            weight: g.weight,
+            weight: g.hints.weight(),
             priority: g.priority,
             ready: g.ready,
             running: g.granted,
-            timeslice_us: g.timeslice_us,
+            timeslice_us: g.hints.turn_us(),
             ready_since_us: g.ready_since,
             used_us: g.used_us as u64,
         };
@@ -85,8 +85,17 @@ impl Server {
         let _ = epoll::delete(&self.epoll, host.socket.as_fd());
         let default = registry::DEFAULT;
         let now_us = self.now_us();
-        let back =
-            self.gatekeeper.arbiter().policy().name == POLICY && self.gatekeeper.set_policy(now_us, default).is_ok();
+        let arbiter = self.gatekeeper.arbiter();
+        let mut back: Vec<Option<String>> = Vec::new();
+        back.extend((arbiter.policy().entry.name == POLICY).then_some(None));
+        let devices = arbiter.policies().filter(|(_, choice)| choice.entry.name == POLICY);
+        back.extend(devices.map(|(device, _)| Some(device.to_owned())));
+        for device in &back {
+            if let Ok(choice) = Choice::named(default) {
+                self.gatekeeper.set_policy(now_us, device.as_deref(), choice);
+            }
+        }
+        let back = !back.is_empty();
         if back {
             for id in self.groups.keys().copied().collect::<Vec<_>>() {
                 self.publish_level(id);

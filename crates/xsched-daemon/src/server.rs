@@ -11,7 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use xsched_gatekeeper::Gatekeeper;
-use xsched_policy::{Arbiter, Event, GroupId};
+use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
 
@@ -25,8 +25,8 @@ use crate::memory::{GroupWords, HeartbeatPage};
 use crate::mps::Private;
 use crate::socket::{self, Listener, Passed, Received};
 use crate::tuning::{
-    BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, LOG_NS, LOOK_NS, OWN_FDS, PACKETS_PER_WAKE,
-    QUEUED_MAX,
+    BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, LOG_NS, LOOK_NS, NICE_NS, OWN_FDS,
+    PACKETS_PER_WAKE, QUEUED_MAX,
 };
 use crate::{Error, Options};
 
@@ -77,6 +77,10 @@ pub(crate) struct Server {
     look_at: Option<u64>,
     idle_exit_ns: Option<u64>,
     pub(crate) idle_since: Option<u64>,
+    /// When to look at nice values.
+    pub(crate) nice_at: Option<u64>,
+    /// The process that each user's active window belongs to, as far as was said, by user id.
+    pub(crate) active_windows: HashMap<u32, u32>,
     /// When the timer goes off.
     armed: Option<u64>,
     pub(crate) max_conns: usize,
@@ -130,15 +134,22 @@ impl Conn {
 impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
         let config = Config::read(&options.config)?;
-        let policy = options.policy.as_deref().or(config.policy.as_deref());
         let without = if options.scheduler.is_some() { host::POLICY } else { xsched_policy::registry::DEFAULT };
-        let policy = policy.unwrap_or(without);
-        if policy == host::POLICY && options.scheduler.is_none() {
+        let policy = match (&options.policy, &config.policy) {
+            (Some(name), _) => Choice::named(name)?,
+            (None, Some(choice)) => choice.clone(),
+            (None, None) => Choice::named(without)?,
+        };
+        if policy.entry.name == host::POLICY && options.scheduler.is_none() {
             return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
         }
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
-        let mut arbiter = Arbiter::new(policy, options.seed).map_err(Error::input)?;
+        let mut arbiter = Arbiter::new(policy, options.seed);
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
+        arbiter.set_guard(config.guard_us());
+        for (device, choice) in &config.devices {
+            arbiter.set_policy(0, Some(device), choice.clone(), &mut Vec::new());
+        }
         let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
         let listener = Listener::new(&options.socket)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| fail("an epoll instance", e))?;
@@ -177,6 +188,8 @@ impl Server {
             look_at: None,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
+            nice_at: None,
+            active_windows: HashMap::new(),
             armed: None,
             max_conns: max_conns(raise_descriptor_limit() as usize),
             closer: Closer::new(),
@@ -235,6 +248,11 @@ impl Server {
         self.let_all_go();
         self.closer.end();
         Ok(())
+    }
+
+    /// The attached processes.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.conns.values().filter_map(Conn::client)
     }
 
     pub(crate) fn now_us(&self) -> u64 {
@@ -441,7 +459,7 @@ impl Server {
     fn timers(&mut self) {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
-        let tend = due(self.tend_at);
+        let (tend, nice) = (due(self.tend_at), due(self.nice_at));
         if policy {
             self.event(Event::Timer);
         }
@@ -452,6 +470,9 @@ impl Server {
         if beat {
             self.heartbeat.beat(self.now_ns);
             self.beat_at = None;
+        }
+        if nice {
+            self.look_at_nice();
         }
         if tend {
             self.tend_at = None;
@@ -480,11 +501,12 @@ impl Server {
         let arbiter = self.gatekeeper.arbiter();
         self.beat_at = keep(self.beat_at, arbiter.any_closed(), BEAT_NS);
         self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
+        self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
         self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
-        let own = [self.beat_at, self.look_at, self.tend_at, self.idle_deadline()];
+        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.idle_deadline()];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own);
         let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {

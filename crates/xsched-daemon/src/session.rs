@@ -4,9 +4,11 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
-use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::registry::Entry;
+use xsched_policy::{Event, GroupId, GroupSpec, PoolId, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
+use xsched_proto::hint::Hint;
 use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions};
 
@@ -67,23 +69,14 @@ impl Server {
 
     pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         match message {
-            ClientMsg::GroupAdd {
-                slot,
-                device,
-                platform,
-                priority_steps,
-                priority_fixed,
-                system,
-                levels,
-                side_by_side,
-            } => {
+            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, pool } => {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
                 }
                 self.group_add(
                     id,
-                    Group { steps: priority_steps, fixed: priority_fixed, system, side_by_side, ..group },
+                    Group { steps: priority_steps, fixed: priority_fixed, system, pool: pool.map(PoolId), ..group },
                 );
                 Ok(())
             }
@@ -157,7 +150,7 @@ impl Server {
             device,
             platform,
             levels,
-            side_by_side: false,
+            pool: None,
             level: client.group_level(platform, levels),
             steps: 0,
             fixed: None,
@@ -169,6 +162,8 @@ impl Server {
 
     fn group_add(&mut self, conn: u64, group: Group) {
         let id = GroupId(self.next_id());
+        let peer = self.conns.get(&conn).and_then(|c| c.client()).map(|client| (client.peer.uid, client.peer.pid));
+        let active = peer.is_some_and(|(uid, pid)| self.has_active_window(uid, pid));
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
         let spec = GroupSpec {
@@ -176,11 +171,13 @@ impl Server {
             program: client.program,
             device: group.device.clone(),
             priority: client.group_priority(&group),
-            weight: client.weight,
-            timeslice_us: client.timeslice_us,
+            hints: client.group_hints(&group),
+            nice: client.nice,
+            active,
+            lineage: Some(client.lineage.clone()),
             job: client.job.clone(),
             system: group.system,
-            side_by_side: group.side_by_side,
+            pool: group.pool,
         };
         group.words.budget_commands.store(client.threshold, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
@@ -192,6 +189,19 @@ impl Server {
         self.scan(conn);
         self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0 }, &[]);
         self.assign_timeslices(&device);
+        if let Some(text) = self.overlooked(conn, &device) {
+            self.send(conn, &DaemonMsg::Note { text }, &[]);
+        }
+    }
+
+    /// What a client said for a policy that does not look at it, in one line, unless it was told before.
+    pub(crate) fn overlooked(&mut self, conn: u64, device: &str) -> Option<String> {
+        let entry = self.gatekeeper.arbiter().policy_of(device).entry;
+        let client = self.conns.get_mut(&conn)?.client_mut()?;
+        let mut hints = entry.overlooks(client.asked.given());
+        hints.retain(|hint| !client.overlooked.contains(hint));
+        client.overlooked.extend(&hints);
+        overlooked_line(entry, &hints)
     }
 
     /// A level was lost: the group goes on at the next lower one. What was interrupted is not any more.
@@ -240,4 +250,11 @@ impl Server {
             mps.end();
         }
     }
+}
+
+/// That a policy does not look at some hints, in one line; none if there are none.
+pub(crate) fn overlooked_line(entry: &Entry, hints: &[Hint]) -> Option<String> {
+    let names: Vec<_> = hints.iter().map(|hint| hint.name()).collect();
+    let names = (!names.is_empty()).then(|| names.join(", "))?;
+    Some(format!("the policy {} does not look at: {names}", entry.name))
 }

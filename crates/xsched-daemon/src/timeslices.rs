@@ -27,7 +27,7 @@ impl Server {
                 continue;
             }
             if let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client()) {
-                speakers.push((group.conn, *id, Class::of(client.priority), client.asked_timeslice_us));
+                speakers.push((group.conn, *id, Class::of(client.priority), client.asked.timeslice_us));
             }
         }
         let best_effort = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
@@ -68,7 +68,7 @@ impl Server {
         let matters = us != hardware_timeslice_us(class, Contention::None);
         let pays = contention == Contention::BestEffort { short: false } || client.told_timeslice_us != Some(us);
         let is_due = now_ns.saturating_sub(client.reasserted_ns) >= REASSERT_NS;
-        if !(client.has_contention && client.asked_timeslice_us.is_none() && matters && pays && is_due) {
+        if !(client.has_contention && client.asked.timeslice_us.is_none() && matters && pays && is_due) {
             return;
         }
         let Some(reader) = self.conns.get_mut(&conn) else { return };

@@ -55,3 +55,5 @@ pub(crate) const DEADLINE_NS: u64 = 100_000_000;
 pub(crate) const LOAD_S: i64 = 5;
 /// It is asked again no sooner and no later than this, in µs, whatever it says.
 pub(crate) const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
+/// Nice values are looked at this often, in ns, while a policy goes by them: `renice` is told to nothing but the kernel.
+pub(crate) const NICE_NS: u64 = 100_000_000;

@@ -51,7 +51,7 @@ fn mps_is_chosen_only_if_all_programs_on_a_gpu_come_by_the_same() {
         priority_fixed: None,
         system: false,
         levels: Levels::ONE,
-        side_by_side: false,
+        pool: None,
     });
     assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { slot: 1, .. }, _))));
     assert_eq!(announce(&daemon, "j", running("/a", true)), Ok(None), "the client shares by time");

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, receive, seals, send, send_raw};
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{
     ClientMsg, DaemonMsg, Described, Levels, MAX_PACKET, Platform, ProgramOptions, Request, encode,
@@ -137,9 +138,9 @@ fn wishes_out_of_range() {
     let none = ProgramOptions::default;
     let wishes = [
         ProgramOptions { priority: Some(256), ..none() },
-        ProgramOptions { weight: Some(0), ..none() },
-        ProgramOptions { weight: Some(u32::MAX), ..none() },
-        ProgramOptions { timeslice_us: Some(0), ..none() },
+        ProgramOptions { hints: Hints { weight: Some(0), ..Hints::default() }, ..none() },
+        ProgramOptions { hints: Hints { weight: Some(u32::MAX), ..Hints::default() }, ..none() },
+        ProgramOptions { hints: Hints { timeslice_us: Some(0), ..Hints::default() }, ..none() },
         ProgramOptions { level: Some(9), ..none() },
         ProgramOptions { job: Some("x".repeat(257)), ..none() },
         ProgramOptions { job: Some("\u{1b}[2J".into()), ..none() },
@@ -164,7 +165,7 @@ fn slots_and_names_that_make_no_sense() {
         priority_fixed: None,
         system: false,
         levels: Levels::NONE,
-        side_by_side: false,
+        pool: None,
     };
     let nonsense = [
         group(GROUPS as u16, "sim:0"),
@@ -187,7 +188,7 @@ fn slots_and_names_that_make_no_sense() {
             priority_fixed: Some(1_000),
             system: false,
             levels: Levels::ONE,
-            side_by_side: false,
+            pool: None,
         },
     ];
     beside_a_good_client(nonsense.len() as u64, |daemon| {
@@ -259,7 +260,7 @@ fn group_add(slot: u16, device: &str) -> ClientMsg {
         priority_fixed: None,
         system: false,
         levels: Levels::ONE,
-        side_by_side: false,
+        pool: None,
     }
 }
 

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use support::{Client, Daemon, connect, options, receive, send};
 use xsched_daemon::{Options, run};
+use xsched_policy::registry;
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::hint::Hints;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described, ProgramOptions, Request};
 use xsched_testkit::{TIMEOUT, until};
 
@@ -106,8 +108,8 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let daemon = Daemon::start_with(|o| o.config = config.clone());
     assert_eq!(daemon.ps().0.policy, "hpf", "the later file wins");
     let plain = Client::attach(&daemon.socket, ProgramOptions::default());
-    let proud =
-        Client::attach(&daemon.socket, ProgramOptions { priority: Some(200), weight: Some(9), ..Default::default() });
+    let hints = Hints { weight: Some(9), ..Hints::default() };
+    let proud = Client::attach(&daemon.socket, ProgramOptions { priority: Some(200), hints, ..Default::default() });
     let programs = daemon.ps().1;
     let given: Vec<_> = programs.iter().map(|p| (p.priority, p.weight)).collect();
     assert_eq!(given, [(-128, 7), (127, 9)]);
@@ -127,9 +129,9 @@ fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let line = bad(with("policy = \"hpf\"\n\n[limits]\nmax_clas = \"high\"\n"));
     assert!(line.starts_with(&format!("{place}:4: unknown field `max_clas`")), "{line}");
     let line = bad(with("policy = \"fifo\"\n"));
-    assert_eq!(line, format!("{place}:1: 'fifo' is no policy: use one of hpf, up, pup"));
+    assert_eq!(line, format!("{place}:1: 'fifo' is no policy: use one of {}", registry::names()));
     let line = bad(Options { policy: Some("fifo".into()), ..options(folder.path()) });
-    assert_eq!(line, "'fifo' is no policy: use one of hpf, up, pup");
+    assert_eq!(line, format!("'fifo' is no policy: use one of {}", registry::names()));
     let line = bad(Options { config: vec![folder.path().join("none.toml")], ..options(folder.path()) });
     assert!(line.contains("cannot read the configuration") && line.contains("none.toml"), "{line}");
     assert!(!options(folder.path()).socket.exists(), "judged before anything is made");

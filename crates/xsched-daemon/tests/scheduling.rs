@@ -5,9 +5,11 @@ mod support;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use support::{Client, Daemon, receive};
+use support::{Client, Daemon, receive, set_policy};
+use xsched_policy::registry;
 use xsched_proto::Error;
 use xsched_proto::gate::Gate;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::{device_place, length, state};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Target};
 use xsched_testkit::until;
@@ -109,23 +111,24 @@ fn the_policy_changes_while_programs_run() {
         client.ready(0);
     }
     low.until_closed(0);
-    daemon.ask(Request::PolicySet { name: "UP".into() }).unwrap();
+    daemon.ask(set_policy("UP")).unwrap();
     assert_eq!(daemon.ps().0.policy, "up");
     for _ in 0..5 {
         low.until_open(0);
         low.until_closed(0);
     }
     assert!(low.words(0).budget_us.load(SeqCst) > 0 && high.words(0).budget_us.load(SeqCst) > 0);
-    daemon.ask(Request::PolicySet { name: "priority".into() }).unwrap();
+    daemon.ask(set_policy("priority")).unwrap();
     low.until_closed(0);
     high.until_open(0);
     assert_eq!(
-        daemon.ask(Request::PolicySet { name: "fifo".into() }).unwrap_err(),
-        Error::input("'fifo' is no policy: use one of hpf, up, pup")
+        daemon.ask(set_policy("fifo")).unwrap_err(),
+        Error::input(format!("'fifo' is no policy: use one of {}", registry::names()))
     );
     let list = daemon.ask(Request::PolicyList).unwrap();
     let names = list.iter().map(|m| if let DaemonMsg::Policy(p) = m { (p.name.as_str(), p.current) } else { panic!() });
-    assert_eq!(names.collect::<Vec<_>>(), [("hpf", true), ("up", false), ("pup", false)]);
+    let all: Vec<_> = registry::listed().map(|entry| (entry.name, entry.name == "hpf")).collect();
+    assert_eq!(names.collect::<Vec<_>>(), all);
 }
 
 #[test]
@@ -193,8 +196,7 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     let hint = |target, priority, weight, level| Request::Hint {
         target,
         priority,
-        weight,
-        timeslice_us: None,
+        hints: Hints { weight, ..Hints::default() },
         level,
         threshold: Some(3),
     };
@@ -240,8 +242,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     let hint = Request::Hint {
         target: Target::Pid(std::process::id()),
         priority: None,
-        weight: None,
-        timeslice_us: Some(700),
+        hints: Hints { timeslice_us: Some(700), ..Hints::default() },
         level: None,
         threshold: None,
     };
@@ -470,7 +471,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
             priority_fixed,
             system,
             levels: Levels::ONE,
-            side_by_side: false,
+            pool: None,
         });
         match receive(&client.socket) {
             Some((DaemonMsg::GroupAdded { id, .. }, _)) => id,
@@ -495,8 +496,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     let hint = |target, priority| Request::Hint {
         target,
         priority: Some(priority),
-        weight: None,
-        timeslice_us: None,
+        hints: Hints::default(),
         level: None,
         threshold: None,
     };

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use support::{Client, Daemon, ask};
+use support::{Client, Daemon, ask, set_policy};
+use xsched_proto::hint::Hints;
 use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request, Target};
 
 const NOBODY: u32 = 65_534;
@@ -32,8 +33,7 @@ fn as_another_user() {
     let hint = |pid, priority| Request::Hint {
         target: Target::Pid(pid),
         priority: Some(priority),
-        weight: None,
-        timeslice_us: None,
+        hints: Hints::default(),
         level: None,
         threshold: None,
     };
@@ -43,7 +43,7 @@ fn as_another_user() {
         (hint(other, 0), "is attached"),
         (Request::Suspend { pid: other }, "is attached"),
         (Request::Describe { pid: other }, "is attached"),
-        (Request::PolicySet { name: "up".into() }, "only root and the daemon's own user"),
+        (set_policy("up"), "only root and the daemon's own user"),
         (Request::Stop, "only root and the daemon's own user"),
     ] {
         let error = ask(request.clone()).unwrap_err();

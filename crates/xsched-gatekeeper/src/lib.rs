@@ -14,8 +14,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use xsched_policy::registry::UnknownPolicy;
-use xsched_policy::{Action, Arbiter, Event, GroupId, GroupSpec, Micros, Progress, Question};
+use xsched_policy::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, Micros, Progress, Question};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
 
@@ -61,6 +60,8 @@ struct Group<W> {
     granted: bool,
     /// It counts as idle for want of progress, and its next launch will say that it goes on.
     stalled: bool,
+    /// Bursts that the arbiter was told of.
+    bursts: u64,
     progress: Progress,
 }
 
@@ -88,12 +89,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         words.gate.take_over();
         words.budget_us.store(0, Relaxed);
         let group = Group {
-            words,
             state: state::IDLE,
             lent: i32::MIN,
             granted: false,
             stalled: false,
+            bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
+            words,
         };
         self.groups.insert(spec.id, group);
         self.event(now, Event::Add(spec));
@@ -112,11 +114,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 
     /// See [`Arbiter::set_policy`].
-    ///
-    /// # Errors
-    /// When there is no such policy: one line that says what is accepted.
-    pub fn set_policy(&mut self, now: Micros, policy: &str) -> Result<(), UnknownPolicy> {
-        self.arbiter.set_policy(now, policy, &mut self.actions)
+    pub fn set_policy(&mut self, now: Micros, device: Option<&str>, choice: Choice) {
+        self.arbiter.set_policy(now, device, choice, &mut self.actions);
     }
 
     /// See [`Arbiter::questions`].
@@ -160,6 +159,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
         group.state = word;
         group.progress.forget();
+        let bursts = group.words.bursts.load(Acquire);
+        if std::mem::replace(&mut group.bursts, bursts) != bursts {
+            let us = group.words.burst_us.load(Relaxed);
+            self.arbiter.event(now, Event::Burst { group: id, us }, &mut self.actions);
+        }
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
             state::DRAINED => (Event::Drained(id), Ok(())),

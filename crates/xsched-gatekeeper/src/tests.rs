@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
 use xsched_policy::{LOOK_US, ProgramId};
+use xsched_proto::hint::Hints;
 use xsched_testkit::{is_asleep, until};
 
 use super::*;
@@ -23,17 +24,8 @@ struct World {
 }
 
 fn spec(id: GroupId, priority: i32, timeslice_us: u64) -> GroupSpec {
-    GroupSpec {
-        id,
-        program: ProgramId(id.0),
-        device: "sim:0".into(),
-        priority,
-        weight: 100,
-        timeslice_us,
-        job: None,
-        side_by_side: false,
-        system: false,
-    }
+    let hints = Hints { timeslice_us: Some(timeslice_us), ..Hints::default() };
+    GroupSpec { priority, hints, ..GroupSpec::new(id, ProgramId(id.0), "sim:0") }
 }
 
 fn slot() -> GroupSlot {
@@ -44,7 +36,7 @@ fn slot() -> GroupSlot {
 
 impl World {
     fn new(policy: &str, budget_us: u32) -> World {
-        let keeper = Gatekeeper::new(Arbiter::new(policy, 1).expect("a policy"), budget_us);
+        let keeper = Gatekeeper::new(Arbiter::new(Choice::named(policy).expect("a policy"), 1), budget_us);
         World { keeper, words: HashMap::new(), now: 1_000, changes: Vec::new(), interrupts: Vec::new() }
     }
 
@@ -331,7 +323,7 @@ fn a_host_hears_of_a_gate_that_is_about_to_close() {
 fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
     const PATIENCE: Duration = Duration::from_secs(60);
     for remove in [false, true] {
-        let mut keeper = Gatekeeper::new(Arbiter::new("hpf", 1).expect("a policy"), BUDGET_DEFAULT_US);
+        let mut keeper = Gatekeeper::new(Arbiter::new(Choice::named("hpf").expect("a policy"), 1), BUDGET_DEFAULT_US);
         let low = Arc::new(slot());
         keeper.add(0, spec(LOW, -128, 5_000), low.clone());
         keeper.event(0, Event::Hold(ProgramId(LOW.0)));

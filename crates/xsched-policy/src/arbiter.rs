@@ -4,12 +4,15 @@ mod classes;
 mod device;
 mod jobs;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use xsched_proto::hint::Hints;
 
 use self::device::{Device, Member};
 use self::jobs::Job;
-use crate::registry::{self, Entry, Params, UnknownPolicy};
-use crate::{Answer, Group, GroupId, Micros, Policy, ProgramId, Question};
+use crate::tuning::GUARD_US;
+use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
 
 /// What is known of a group when it comes to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,16 +25,39 @@ pub struct GroupSpec {
     pub device: String,
     /// Own priority, -255..=255.
     pub priority: i32,
-    /// Weight of a fair share, 1..=10000.
-    pub weight: u32,
-    /// Turn of the lightest where the policy takes turns, in µs; heavier ones have up to four times as long.
-    pub timeslice_us: u64,
+    /// What was said for the policy.
+    pub hints: Hints,
+    /// Nice value of its process, -20..=19.
+    pub nice: i32,
+    /// Its process has the active window.
+    pub active: bool,
+    /// Where its program stands among users and cgroups; none = alone at the top.
+    pub lineage: Option<Arc<Lineage>>,
     /// Groups with the same job are granted on all their devices together or on none.
     pub job: Option<String>,
-    /// It runs at the same time as others that do, by the hardware's own priorities.
-    pub side_by_side: bool,
+    /// It runs at the same time as others of this pool, by the hardware's own priorities.
+    pub pool: Option<PoolId>,
     /// Of the system domain: while it wants the device, other groups of its process of the same priority wait.
     pub system: bool,
+}
+
+impl GroupSpec {
+    /// A group of which nothing is known but who and where it is: every value at its default.
+    pub fn new(id: GroupId, program: ProgramId, device: &str) -> GroupSpec {
+        GroupSpec {
+            id,
+            program,
+            device: device.to_owned(),
+            priority: 0,
+            hints: Hints::default(),
+            nice: 0,
+            active: false,
+            lineage: None,
+            job: None,
+            pool: None,
+            system: false,
+        }
+    }
 }
 
 /// What holds for all groups whose own priority lies in a range, whatever the policy.
@@ -68,10 +94,19 @@ pub enum Event {
         group: GroupId,
         /// New own priority.
         priority: Option<i32>,
-        /// New weight.
-        weight: Option<u32>,
-        /// New timeslice in µs.
-        timeslice_us: Option<u64>,
+        /// New values.
+        hints: Hints,
+    },
+    /// The nice value of a program's process is another one, -20..=19.
+    Nice(ProgramId, i32),
+    /// A program's process has the active window, or not any more.
+    Active(ProgramId, bool),
+    /// A group wanted the device for so long, in µs: from its first launch to its last completion. Told before [`Event::Idle`].
+    Burst {
+        /// Whose.
+        group: GroupId,
+        /// In µs.
+        us: u64,
     },
     /// A group of the same program waits for this group and lends it a priority; none = takes it back.
     /// No group gets more than the highest own priority among the groups of its program.
@@ -141,8 +176,12 @@ pub struct GroupStatus {
 
 /// The arbiter.
 pub struct Arbiter {
-    policy: &'static Entry,
-    params: Params,
+    /// Of devices that have none of their own.
+    choice: Choice,
+    /// By device key.
+    chosen: BTreeMap<String, Choice>,
+    seed: u64,
+    guard_us: Option<Micros>,
     devices: Vec<Device>,
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
@@ -154,26 +193,37 @@ pub struct Arbiter {
 
 impl std::fmt::Debug for Arbiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arbiter").field("policy", &self.policy.name).field("groups", &self.device_of.len()).finish()
+        f.debug_struct("Arbiter")
+            .field("policy", &self.choice.entry.name)
+            .field("groups", &self.device_of.len())
+            .finish()
     }
 }
 
 impl Arbiter {
     /// An arbiter without groups. `seed` is for policies that act at random.
-    ///
-    /// # Errors
-    /// When there is no such policy: one line that says what is accepted.
-    pub fn new(policy: &str, seed: u64) -> Result<Arbiter, UnknownPolicy> {
-        Ok(Arbiter {
-            policy: registry::find(policy)?,
-            params: Params { seed },
+    pub fn new(choice: Choice, seed: u64) -> Arbiter {
+        Arbiter {
+            choice,
+            chosen: BTreeMap::new(),
+            seed,
+            guard_us: Some(GUARD_US),
             devices: Vec::new(),
             device_of: HashMap::new(),
             held: BTreeSet::new(),
             jobs: Vec::new(),
             classes: Vec::new(),
             dirty: Vec::new(),
-        })
+        }
+    }
+
+    /// How long a group may wait for a device that others have, whatever the policy says, in µs; then it gets one turn. None = for
+    /// ever.
+    pub fn set_guard(&mut self, guard_us: Option<Micros>) {
+        self.guard_us = guard_us;
+        for device in &mut self.devices {
+            device.guard_us = guard_us;
+        }
     }
 
     /// Takes in an event and appends what has to be done, in this order, to `actions`.
@@ -187,14 +237,19 @@ impl Arbiter {
             Event::Progress(id) => self.progress(now, id),
             Event::Stalled(id) if self.is_hindered(id) => {}
             Event::Stalled(id) => self.change(now, id, |m, _| m.stalled |= m.group.granted && m.group.ready),
-            Event::Hint { group, priority, weight, timeslice_us } => {
+            Event::Hint { group, priority, hints } => {
                 self.change(now, group, |m, _| {
                     m.own_priority = priority.unwrap_or(m.own_priority);
-                    m.group.weight = weight.unwrap_or(m.group.weight);
-                    m.group.timeslice_us = timeslice_us.unwrap_or(m.group.timeslice_us);
+                    m.group.hints = hints.or(m.group.hints);
                 });
                 self.inherit(group);
             }
+            Event::Nice(program, nice) => self.change_program(now, program, |g| g.nice = nice),
+            Event::Active(program, active) => self.change_program(now, program, |g| g.active = active),
+            Event::Burst { group, us } => self.change(now, group, |m, _| {
+                m.group.bursts += 1;
+                m.group.burst_us = us;
+            }),
             Event::Inherit { group, priority } => {
                 self.change(now, group, |m, _| m.lent = priority);
                 self.inherit(group);
@@ -227,22 +282,26 @@ impl Arbiter {
         self.devices.iter().filter_map(|d| d.next).min()
     }
 
-    /// Changes the policy; no group is lost, all gates are decided again.
-    ///
-    /// # Errors
-    /// When there is no such policy: one line that says what is accepted; nothing changes then.
-    pub fn set_policy(&mut self, now: Micros, policy: &str, actions: &mut Vec<Action>) -> Result<(), UnknownPolicy> {
-        let entry = registry::find(policy)?;
-        if !std::ptr::eq(entry, self.policy) {
-            self.policy = entry;
-            for at in 0..self.devices.len() {
-                self.devices[at].policy = self.make(&self.devices[at].name);
-                self.devices[at].filler = None;
+    /// Changes the policy of one device, or of all (and of those that come); no group is lost, all gates are decided again.
+    pub fn set_policy(&mut self, now: Micros, device: Option<&str>, choice: Choice, actions: &mut Vec<Action>) {
+        match device {
+            Some(device) => {
+                self.chosen.insert(device.to_owned(), choice);
+            }
+            None => {
+                self.choice = choice;
+                self.chosen.clear();
+            }
+        }
+        for at in 0..self.devices.len() {
+            let choice = self.policy_of(&self.devices[at].name).clone();
+            if self.devices[at].choice != choice {
+                self.devices[at].charge(now);
+                self.devices[at].choose(choice, self.seed);
                 self.dirty.push(at);
             }
-            self.decide(now, actions);
         }
-        Ok(())
+        self.decide(now, actions);
     }
 
     /// What holds for classes from now on. The ranges must not overlap.
@@ -256,13 +315,28 @@ impl Arbiter {
     }
 
     /// Whether a program's part of a device is measured in time: what waits at a gate on the device would count as having it.
-    pub fn shares_time(&self) -> bool {
-        self.policy.takes_turns || self.classes.iter().any(|c| c.guarantee_percent > 0)
+    pub fn shares_time(&self, device: &str) -> bool {
+        self.policy_of(device).entry.takes_turns || self.classes.iter().any(|c| c.guarantee_percent > 0)
     }
 
-    /// The policy in force.
-    pub fn policy(&self) -> &'static Entry {
-        self.policy
+    /// The policy in force on devices that have none of their own.
+    pub fn policy(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// The policy in force on a device.
+    pub fn policy_of(&self, device: &str) -> &Choice {
+        self.chosen.get(device).unwrap_or(&self.choice)
+    }
+
+    /// The devices that have a policy of their own.
+    pub fn policies(&self) -> impl Iterator<Item = (&str, &Choice)> {
+        self.chosen.iter().map(|(device, choice)| (device.as_str(), choice))
+    }
+
+    /// The policies in force somewhere: that of devices without one of their own, and the others.
+    pub fn policies_in_force(&self) -> impl Iterator<Item = &Choice> {
+        std::iter::once(&self.choice).chain(self.chosen.values())
     }
 
     /// A look at one group; what it used is told up to `now`.
@@ -290,20 +364,15 @@ impl Arbiter {
         self.devices.iter().any(|d| d.somebody_waits() || d.members.iter().any(|m| m.stalled))
     }
 
-    fn make(&self, device: &str) -> Box<dyn Policy> {
-        // Devices of one arbiter should not act at random in step.
-        let salt = device.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
-        (self.policy.make)(Params { seed: self.params.seed ^ salt })
-    }
-
     fn add(&mut self, now: Micros, spec: GroupSpec) {
         if self.device_of.contains_key(&spec.id) {
             return;
         }
         let at = self.devices.iter().position(|d| d.name == spec.device).unwrap_or_else(|| {
-            let policy = self.make(&spec.device);
-            let mut device = Device::new(spec.device.clone(), policy, now);
+            let choice = self.policy_of(&spec.device).clone();
+            let mut device = Device::new(spec.device.clone(), choice, self.seed, now);
             device.fairness.set(&self.classes);
+            device.guard_us = self.guard_us;
             self.devices.push(device);
             self.devices.len() - 1
         });
@@ -345,6 +414,16 @@ impl Arbiter {
         if let Some(member) = self.devices[at].member_mut(id) {
             change(member, now);
             self.dirty.push(at);
+        }
+    }
+
+    fn change_program(&mut self, now: Micros, program: ProgramId, change: impl Fn(&mut Group)) {
+        for (at, device) in self.devices.iter_mut().enumerate() {
+            device.charge(now);
+            for m in device.members.iter_mut().filter(|m| m.group.program == program) {
+                change(&mut m.group);
+                self.dirty.push(at);
+            }
         }
     }
 
@@ -403,14 +482,14 @@ impl Arbiter {
             dirty.clear();
             dirty.extend(0..self.devices.len());
         }
+        self.look_across(&mut dirty);
         dirty.sort_unstable();
         dirty.dedup();
         for &at in &dirty {
             self.devices[at].decide(now);
         }
         if !self.jobs.is_empty() {
-            let (policy, params) = (self.policy, self.params);
-            jobs::reconcile(now, &self.jobs, &mut self.devices, &|| (policy.make)(params));
+            jobs::reconcile(now, &self.jobs, &mut self.devices, self.seed);
         }
         for &at in &dirty {
             self.devices[at].close(now, actions);
@@ -420,6 +499,25 @@ impl Arbiter {
         }
         dirty.clear();
         self.dirty = dirty;
+    }
+
+    /// Tells groups on devices whose policy looks across devices whether their programs want another one, and decides for those
+    /// devices, too.
+    fn look_across(&mut self, dirty: &mut Vec<usize>) {
+        if !self.devices.iter().any(|d| d.choice.entry.across_devices) {
+            return;
+        }
+        let wants = |d: &Device| d.members.iter().filter(|m| m.wants()).map(|m| m.group.program).collect();
+        let wanting: Vec<HashSet<ProgramId>> = self.devices.iter().map(wants).collect();
+        for (at, device) in self.devices.iter_mut().enumerate().filter(|(_, d)| d.choice.entry.across_devices) {
+            for m in &mut device.members {
+                let mut others = wanting.iter().enumerate().filter(|(other, _)| *other != at);
+                let elsewhere = others.any(|(_, programs)| programs.contains(&m.group.program));
+                if std::mem::replace(&mut m.group.wanted_elsewhere, elsewhere) != elsewhere {
+                    dirty.push(at);
+                }
+            }
+        }
     }
 
     /// The groups of all devices as the policy would see them, for tests and tools.

@@ -5,21 +5,26 @@
 //! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into calls of the policy and its answers into
 //!   [`Action`]s, charges device time, and adds what every policy needs alike: operator suspension, jobs that run
 //!   on all their devices or on none, inheritance, guarantees between classes, domains within a program,
-//!   and help for groups that starve behind a program without progress.
+//!   and help for groups that starve.
 //! - [`Progress`] tells it which groups get nowhere.
-//! - [`registry`] lists the policies by name.
+//! - [`registry`] lists the policies by name; a [`Choice`] is one of them with its parameters.
 #![forbid(unsafe_code)]
 
 mod arbiter;
-mod params;
+mod choice;
 mod policies;
 mod progress;
 pub mod registry;
 mod tuning;
 
+use std::sync::Arc;
+
+use xsched_proto::hint::Hints;
+
 pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
+pub use choice::{Accepts, Choice, Param, Params};
 pub use progress::Progress;
-pub use tuning::LOOK_US;
+pub use tuning::{GUARD_US, LOOK_US};
 
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;
@@ -32,6 +37,28 @@ pub struct GroupId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(pub u64);
 
+/// A space on a device that several programs' groups share: theirs run at the same time, as clients of one MPS server do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(pub u64);
+
+/// A node above a program in a hierarchy of shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Which, among all of its hierarchy; equal at equal paths.
+    pub id: u64,
+    /// Weight among its siblings, 1..=10000.
+    pub weight: u32,
+}
+
+/// Where a program stands in the hierarchies that shares may follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    /// Its user.
+    pub user: Level,
+    /// Its cgroups, the root's child first.
+    pub cgroup: Vec<Level>,
+}
+
 /// What a policy knows of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
@@ -41,29 +68,71 @@ pub struct Group {
     pub program: ProgramId,
     /// Effective priority, -255..=255 (inheritance included), higher first.
     pub priority: i32,
-    /// Weight of a fair share, 1..=10000.
-    pub weight: u32,
-    /// Turn of the lightest where the policy takes turns, in µs; heavier ones have up to four times as long.
-    pub timeslice_us: u64,
+    /// What was said for the policy.
+    pub hints: Hints,
+    /// Nice value of its process, -20..=19, lower first.
+    pub nice: i32,
+    /// Its process has the active window.
+    pub active: bool,
+    /// Where its program stands among users and cgroups; none = alone at the top.
+    pub lineage: Option<Arc<Lineage>>,
+    /// It runs at the same time as others of this pool, by the hardware's own priorities.
+    pub pool: Option<PoolId>,
     /// Wants the device (launches wait, are in flight, or ended within the grace time).
     pub ready: bool,
     /// Since when it is ready.
     pub ready_since: Micros,
+    /// Its program wants another device.
+    pub wanted_elsewhere: bool,
     /// Its gate is open now.
     pub granted: bool,
     /// Launches of it may still be on the device: ready and granted, or revoked and not yet drained.
     pub busy: bool,
     /// Device time charged to it since it was added, in µs; time in which n groups are busy counts 1/n for each.
     pub used_us: f64,
-    /// It runs at the same time as all others on the device, by the hardware's own priorities.
-    pub side_by_side: bool,
     /// Its commands are long and nothing ends or interrupts them: a group that comes meanwhile waits for one.
     pub holds_up: bool,
     /// Since when it wants the device no more; none = it never did.
     pub idle_since: Option<Micros>,
+    /// Times it wanted the device to the end: from a first launch to the last completion before it went idle.
+    pub bursts: u64,
+    /// How long the last of them took, in µs.
+    pub burst_us: u64,
 }
 
-/// A policy's answer for one group.
+impl Group {
+    /// A group of which nothing is known but who it is: idle, with every value at its default.
+    pub fn new(id: GroupId, program: ProgramId) -> Group {
+        Group {
+            id,
+            program,
+            priority: 0,
+            hints: Hints::default(),
+            nice: 0,
+            active: false,
+            lineage: None,
+            pool: None,
+            ready: false,
+            ready_since: 0,
+            wanted_elsewhere: false,
+            granted: false,
+            busy: false,
+            used_us: 0.0,
+            holds_up: false,
+            idle_since: None,
+            bursts: 0,
+            burst_us: 0,
+        }
+    }
+
+    /// The pool in which it runs beside others; none while its commands would hold those up.
+    pub fn shared_pool(&self) -> Option<PoolId> {
+        self.pool.filter(|_| !self.holds_up)
+    }
+}
+
+/// A policy's answer for one group. Those that may run at a time are those whose verdict says so: in turns, or at the same time
+/// where they share a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Open its gate. A group that is not ready gets an open gate if it should start at once when it becomes ready.

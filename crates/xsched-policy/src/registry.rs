@@ -1,8 +1,11 @@
-//! The policies by name. A new policy is a file in `policies/` and an entry of [`POLICIES`].
+//! The policies by name. A new policy is a file in `policies/`, entered once in `policies/mod.rs`.
 
-use crate::Policy;
-pub use crate::params::Params;
-use crate::policies::{chaos, external, fair, hpf};
+use xsched_proto::Error;
+use xsched_proto::hint::Hint;
+
+use crate::choice::{Param, Params};
+pub use crate::policies::POLICIES;
+use crate::{Policy, policies};
 
 /// One policy.
 #[derive(Debug)]
@@ -13,58 +16,55 @@ pub struct Entry {
     pub aliases: &'static [&'static str],
     /// One line for users.
     pub about: &'static str,
+    /// What it is for, in a few words.
+    pub good_for: &'static str,
     /// Makes an instance for one device.
-    pub make: fn(Params) -> Box<dyn Policy>,
+    pub make: fn(&Params) -> Box<dyn Policy>,
+    /// Its parameters.
+    pub params: &'static [Param],
+    /// The hints that it looks at. What else is said has no effect on its decisions.
+    pub hints: &'static [Hint],
     /// Whether programs take turns by the device time they used. What a suspended one has behind gates on the device
     /// cannot be told from what it still runs, so that such a policy goes without them.
     pub takes_turns: bool,
-    /// Not to be chosen by name alone: for tests, or needs a program outside to ask. Not listed to users.
-    pub test_only: bool,
+    /// Whether what a program does on one device counts on its others.
+    pub across_devices: bool,
+    /// Whether it goes by nice values, which its host looks up again and again.
+    pub reads_nice: bool,
+    /// Whether a device that is wanted is never left idle.
+    pub conserves_work: bool,
+    /// To be chosen by name alone, and shown to users. What is not is for tests, or needs a program outside to ask.
+    pub listed: bool,
 }
 
-/// All policies, the default first.
-pub static POLICIES: &[Entry] = &[
-    Entry {
-        name: "hpf",
-        aliases: &["priority"],
-        about: "highest priority first: a program runs while nobody more urgent wants the device",
-        make: hpf::make,
-        takes_turns: false,
-        test_only: false,
-    },
-    Entry {
-        name: "up",
-        aliases: &["share"],
-        about: "weighted fair share of each suspension unit, taking turns",
-        make: fair::make_by_group,
-        takes_turns: true,
-        test_only: false,
-    },
-    Entry {
-        name: "pup",
+impl Entry {
+    /// What most policies are.
+    pub(crate) const PLAIN: Entry = Entry {
+        name: "",
         aliases: &[],
-        about: "weighted fair share of each program, taking turns",
-        make: fair::make_by_program,
-        takes_turns: true,
-        test_only: false,
-    },
-    Entry {
-        name: "external",
-        aliases: &[],
-        about: "a scheduler of your own, see `xsched daemon --scheduler`",
-        make: external::make,
+        about: "",
+        good_for: "",
+        make: policies::hpf::make,
+        params: &[],
+        hints: &[],
         takes_turns: false,
-        test_only: true,
-    },
-    Entry {
-        name: "chaos",
-        aliases: &[],
-        about: "suspends and resumes everybody at random, to test programs",
-        make: chaos::make,
-        takes_turns: false,
-        test_only: true,
-    },
-];
+        across_devices: false,
+        reads_nice: false,
+        conserves_work: true,
+        listed: true,
+    };
+
+    /// The hints among those given that the policy does not look at. A timeslice is none of them: devices that have such look
+    /// at it under any policy.
+    pub fn overlooks(&self, given: impl IntoIterator<Item = Hint>) -> Vec<Hint> {
+        given.into_iter().filter(|hint| *hint != Hint::Timeslice && !self.hints.contains(hint)).collect()
+    }
+}
+
+/// The policies that users may choose.
+pub fn listed() -> impl Iterator<Item = &'static Entry> {
+    POLICIES.iter().copied().filter(|entry| entry.listed)
+}
 
 /// Name of the policy used unless another is asked for.
 pub const DEFAULT: &str = "hpf";
@@ -72,25 +72,17 @@ pub const DEFAULT: &str = "hpf";
 /// Finds a policy by name or alias, in any case.
 ///
 /// # Errors
-/// No policy has this name.
-pub fn find(name: &str) -> Result<&'static Entry, UnknownPolicy> {
+/// No policy has this name: one line that says what is accepted.
+pub fn find(name: &str) -> Result<&'static Entry, Error> {
     let is = |n: &&str| n.eq_ignore_ascii_case(name);
-    let found = POLICIES.iter().find(|e| is(&e.name) || e.aliases.iter().any(is));
-    found.ok_or_else(|| UnknownPolicy(name.to_owned()))
+    let found = POLICIES.iter().copied().find(|e| is(&e.name) || e.aliases.iter().any(is));
+    found.ok_or_else(|| Error::value(name, "policy", format!("one of {}", names())))
 }
 
-/// A name that no policy has. Displays as one line that says what is accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPolicy(String);
-
-impl core::fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let names: Vec<_> = POLICIES.iter().filter(|e| !e.test_only).map(|e| e.name).collect();
-        write!(f, "'{}' is no policy: use one of {}", self.0, names.join(", "))
-    }
+/// The names that users may choose from.
+pub fn names() -> String {
+    listed().map(|e| e.name).collect::<Vec<_>>().join(", ")
 }
-
-impl core::error::Error for UnknownPolicy {}
 
 #[cfg(test)]
 mod tests {
@@ -102,7 +94,18 @@ mod tests {
         assert_eq!(find("Priority").unwrap().name, "hpf");
         assert_eq!(find("pup").unwrap().name, "pup");
         assert_eq!(find("chaos").unwrap().name, "chaos");
-        assert_eq!(find("fifo").unwrap_err().to_string(), "'fifo' is no policy: use one of hpf, up, pup");
+        let line = find("fifo").unwrap_err().to_string();
+        assert!(line.starts_with("'fifo' is no policy: use one of hpf, "), "{line}");
+        assert!(!line.contains("chaos"));
+    }
+
+    /// The original's eleven, and two of our own.
+    #[test]
+    fn all_policies_of_the_original_are_there() {
+        for name in ["HPF", "HHPF", "CHPF", "UP", "PUP", "SPUP", "KEDF", "LAX", "AWF", "CFS", "MLFQ", "slo", "fair"] {
+            assert!(find(name).unwrap().listed, "{name}");
+        }
+        assert_eq!(listed().count(), 13);
     }
 
     #[test]
@@ -111,11 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn no_two_policies_answer_to_one_name() {
+    fn no_two_policies_answer_to_one_name_and_each_says_what_it_is() {
         let mut names: Vec<_> = POLICIES.iter().flat_map(|e| e.aliases.iter().chain([&e.name])).collect();
         let all = names.len();
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all);
+        for entry in POLICIES {
+            assert!(!entry.name.is_empty() && !entry.about.is_empty() && !entry.good_for.is_empty(), "{}", entry.name);
+        }
     }
 }

@@ -7,6 +7,8 @@ use crate::Micros;
 /// Longest turn, in timeslices: a contender of a thousand times the weight of another must not keep it waiting for a thousand of
 /// them.
 pub(crate) const TURN_MAX: f64 = 4.0;
+/// The weight of a party whose utilization is 0: it has what the others leave, and is not forgotten.
+pub(crate) const PART_LEAST: f64 = 0.01;
 /// Shortest turn, in µs: shorter ones would mostly be spent on switching.
 pub(crate) const TURN_MIN_US: Micros = 500;
 /// A contender that was idle for no longer than this, in µs, still has its claim: programs that synchronise after each step go idle
@@ -15,6 +17,27 @@ pub(crate) const SHORT_IDLE_US: Micros = 3_000;
 /// A pause of a more urgent group that is shorter than this, in µs, may be within one request. What then follows would be held up,
 /// each time, by a command that takes far longer.
 pub(crate) const REST_US: Micros = 2_000;
+/// How many of its turns a program saves up under `spup` while it waits for those of others: what it leaves for longer is lost.
+pub(crate) const SLOTS_KEPT: f64 = 4.0;
+/// Ratio of the weights of neighbouring nice values, as Linux has it (`kernel/sched/core.c`, `sched_prio_to_weight`) …
+pub(crate) const NICE_STEP: f64 = 1.25;
+/// … and how many priorities one of its 40 steps is: 510 of them.
+pub(crate) const PRIORITIES_PER_STEP: f64 = 12.75;
+/// Time off the device that pays back a µs of use under `mlfq`: work that has the device a fifth of the time stays on top.
+pub(crate) const SLEEP_PER_RUN: f64 = 4.0;
+/// What a burst within its P99 adds to the allowance under `slo`, as a part of the target: a miss takes back a fifth of it, and the
+/// allowance is found within some hundred requests.
+pub(crate) const SLO_GROWTH: f64 = 0.002;
+/// The greatest allowance, in targets: beyond one, others may stay for the whole burst, and a miss must still be felt soon.
+pub(crate) const SLO_ALLOWANCE_MOST: f64 = 1.2;
+/// The first bursts under a slowdown target have no allowance, to learn how long bursts take alone …
+pub(crate) const SLO_PROBES_FIRST: u64 = 10;
+/// … and one of so many later ones, as that changes.
+pub(crate) const SLO_PROBE_EACH: u64 = 16;
+/// Weight of a new burst in the mean of those without allowance.
+pub(crate) const SLO_SMOOTHING: f64 = 0.1;
+/// How much of a burst's distance to its aim goes into the allowance: some fifty bursts find it.
+pub(crate) const SLO_SLOWDOWN_GAIN: f64 = 0.05;
 /// Shortest phase of the policy that tests others at random, in µs: a few launches …
 pub(crate) const PHASE_MIN_US: Micros = 100;
 /// … and its longest, in µs: some requests.
@@ -27,6 +50,9 @@ pub(crate) const PHASE_MAX_US: Micros = 20_000;
 pub const LOOK_US: Micros = 20_000;
 /// A group that has the device, wants it, and shows no progress for so long, in µs, lets those that wait run for a while.
 pub(crate) const STARVATION_US: Micros = 1_000_000;
+/// Unless configured, a group that wants the device and has not had it for so long, in µs, gets one turn, whatever the policy says: a
+/// program that never leaves the device cannot keep it for ever. A turn each ten seconds is 0.05 % of a device.
+pub const GUARD_US: Micros = 10_000_000;
 /// A group that was closed while it counted as idle though it said it was ready is believed again after so long, in µs.
 pub(crate) const DOUBT_US: Micros = 100_000;
 /// A group of a job on several devices that is closed and has still something on the device after so long, in µs, waits there for

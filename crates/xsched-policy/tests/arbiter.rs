@@ -3,7 +3,8 @@
 mod world;
 
 use world::{World, spec};
-use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::{Event, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_proto::hint::Hints;
 
 fn g(id: u64, priority: i32) -> GroupSpec {
     GroupSpec { priority, ..spec(id, "d0") }
@@ -84,7 +85,7 @@ fn a_hint_counts_at_once() {
     w.add(g(2, 128), 0);
     w.ready(1);
     w.ready(2);
-    w.send(Event::Hint { group: GroupId(1), priority: Some(200), weight: None, timeslice_us: None });
+    w.send(Event::Hint { group: GroupId(1), priority: Some(200), hints: Hints::default() });
     assert_eq!(w.open(), [1]);
 }
 
@@ -168,8 +169,8 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
 #[test]
 fn who_waits_behind_a_command_that_nothing_takes_off_the_device_is_not_stale() {
     let mut w = World::new("hpf");
-    w.add(GroupSpec { side_by_side: true, ..g(1, 0) }, 0);
-    w.add(GroupSpec { side_by_side: true, ..g(2, 128) }, 0);
+    w.add(GroupSpec { pool: Some(PoolId(1)), ..g(1, 0) }, 0);
+    w.add(GroupSpec { pool: Some(PoolId(1)), ..g(2, 128) }, 0);
     w.ready(1);
     w.send(Event::TooLong(GroupId(1)));
     w.ready(2);

@@ -6,7 +6,8 @@ mod world;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use world::{World, spec};
-use xsched_policy::{ClassRule, Event, GroupId, GroupSpec, ProgramId};
+use xsched_policy::{ClassRule, Event, GroupId, GroupSpec, PoolId, ProgramId, registry};
+use xsched_proto::hint::Hints;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -33,7 +33,7 @@ impl Error {
         Error::Environment(line.to_string())
     }
 
-    /// A value that is not accepted: `'fifo' is no policy: use one of hpf, up, pup`.
+    /// A value that is not accepted: `'fifo' is no policy: use one of hpf, up`.
     pub fn value(given: impl Display, what: &str, accepted: impl Display) -> Error {
         Error::Input(format!("'{given}' is no {what}: use {accepted}"))
     }

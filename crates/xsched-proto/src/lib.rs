@@ -7,6 +7,7 @@
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`error`]: what an operator is told.
+//! - [`hint`]: what a program may say about itself to the policy.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
 //! - [`trust`]: whether a daemon is this user's or root's.
@@ -15,6 +16,7 @@
 pub mod class;
 pub mod error;
 pub mod gate;
+pub mod hint;
 pub mod host;
 pub mod memory;
 pub mod paths;
@@ -26,4 +28,4 @@ pub mod wire;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;

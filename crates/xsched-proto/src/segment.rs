@@ -102,6 +102,10 @@ pub struct GroupSlot {
     pub system: AtomicU32,
     /// How long the commands are that were under a bound lately, see [`length`].
     pub lengths: AtomicU32,
+    /// Times the group went from ready to idle: bursts.
+    pub bursts: AtomicU64,
+    /// From the first launch of the last burst to its last completion, in µs. Written before `bursts`.
+    pub burst_us: AtomicU64,
 }
 
 /// One XQueue. 128 bytes.

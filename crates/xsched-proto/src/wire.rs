@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::hint::Hints;
 
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -78,10 +79,8 @@ impl Platform {
 pub struct ProgramOptions {
     /// Priority, -255..=255; none = the daemon's rules or default.
     pub priority: Option<i32>,
-    /// Weight of a fair share, 1..=10000.
-    pub weight: Option<u32>,
-    /// Timeslice in µs.
-    pub timeslice_us: Option<u64>,
+    /// What is said for the policy; absent = the daemon's rules or defaults.
+    pub hints: Hints,
     /// Preemption level 1..=3 to force; none = automatic.
     pub level: Option<u8>,
     /// Commands in flight while watched; none = automatic.
@@ -162,8 +161,9 @@ pub enum ClientMsg {
         system: bool,
         /// Levels this device can do.
         levels: Levels,
-        /// Programs run on the device at the same time, by the hardware's own priorities (CUDA MPS).
-        side_by_side: bool,
+        /// The pool in which its commands run at the same time as those of other programs, by the hardware's own priorities: a
+        /// number that clients of one MPS server have in common.
+        pool: Option<u64>,
     },
     /// It is gone.
     GroupRemove {
@@ -248,6 +248,10 @@ pub enum Request {
     PolicySet {
         /// A policy's name, in any case.
         name: String,
+        /// Its parameters, by name; those left out have their defaults.
+        params: Vec<(String, String)>,
+        /// Key of the device that it is for; none = all.
+        device: Option<String>,
     },
     /// Change what a program or queue is given. Absent fields stay.
     Hint {
@@ -255,14 +259,17 @@ pub enum Request {
         target: Target,
         /// New priority.
         priority: Option<i32>,
-        /// New weight.
-        weight: Option<u32>,
-        /// New timeslice in µs.
-        timeslice_us: Option<u64>,
+        /// New values for the policy.
+        hints: Hints,
         /// New preemption level.
         level: Option<u8>,
         /// New number of commands in flight; 0 = automatic.
         threshold: Option<u32>,
+    },
+    /// The active window of the user's session belongs to this process; none = to no process that is known.
+    ActiveWindow {
+        /// Process id.
+        pid: Option<u32>,
     },
     /// Keep a program off its devices until resumed.
     Suspend {
@@ -358,6 +365,11 @@ pub enum DaemonMsg {
         /// After the operator's rules and limits.
         priority: i32,
     },
+    /// Something that the program's user should know, in one line: a hint that the policy in force does not look at.
+    Note {
+        /// One line.
+        text: String,
+    },
     /// Describe yourself, answer with [`ClientMsg::Description`].
     Describe {
         /// To be given back.
@@ -396,8 +408,10 @@ pub struct DaemonInfo {
     pub pid: u32,
     /// Program version.
     pub version: String,
-    /// Policy in force.
+    /// Policy in force on devices that have none of their own, with parameters that are not at their defaults: `kedf k=2`.
     pub policy: String,
+    /// The same of devices that have one, by device key.
+    pub device_policies: std::collections::BTreeMap<String, String>,
     /// Seconds since it started.
     pub uptime_s: u64,
     /// Clients dropped for malformed or hostile messages.
@@ -413,8 +427,25 @@ pub struct PolicyInfo {
     pub aliases: Vec<String>,
     /// One line.
     pub about: String,
-    /// Whether it is the one in force.
+    /// Whether it is the one in force on devices that have none of their own.
     pub current: bool,
+    /// Keys of the devices that it is in force on of their own.
+    pub devices: Vec<String>,
+    /// Its parameters, with the values in force, else their defaults.
+    pub params: Vec<ParamInfo>,
+}
+
+/// A parameter of a policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParamInfo {
+    /// Its name.
+    pub name: String,
+    /// One line.
+    pub about: String,
+    /// What is accepted.
+    pub accepts: String,
+    /// The value, as it is typed.
+    pub value: String,
 }
 
 /// One attached process.
@@ -436,6 +467,8 @@ pub struct ProgramInfo {
     pub priority: i32,
     /// Its weight.
     pub weight: u32,
+    /// What was said for the policy, by the name of the hint, as it is typed.
+    pub hints: std::collections::BTreeMap<String, String>,
     /// How it shares a GPU with others; none = it was not announced by `xsched run`.
     pub share: Option<Share>,
     /// Its suspension units.

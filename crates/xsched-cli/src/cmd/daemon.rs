@@ -20,7 +20,7 @@ Examples:
   xsched daemon --socket /tmp/try.sock       beside another; `xsched run --socket /tmp/try.sock` finds it")]
 pub(crate) struct Args {
     /// Policy to start with, before the configuration's [default: hpf]
-    #[arg(long, value_name = "NAME", value_parser = values::policy)]
+    #[arg(long, value_name = "NAME", value_parser = values::PolicyParser)]
     policy: Option<String>,
 
     /// A shared library that decides instead of a policy (include/xsched/scheduler.h), in a process of its own

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use xsched_proto::wire::{Request, Target};
+use xsched_proto::wire::{DaemonMsg, Request, Target};
 
 use crate::client;
-use crate::failure::{Error, Result};
+use crate::failure::{Error, Result, say};
+use crate::hints::HintArgs;
 use crate::values::{self, Level};
 
 /// Change priority, weight or other values of a running program
@@ -19,7 +20,7 @@ Examples:
   xsched hint --queue q3 --priority 140      one queue, ahead of its program's others")]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "queue"]))]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
-    .args(["priority", "weight", "timeslice", "level", "threshold"]))]
+    .args(["priority", "level", "threshold"]).args(HintArgs::IDS))]
 pub(crate) struct Args {
     /// The program's process id
     #[arg(long, value_name = "PID", value_parser = values::pid)]
@@ -33,13 +34,8 @@ pub(crate) struct Args {
     #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
     priority: Option<i32>,
 
-    /// New weight, 1..10000
-    #[arg(long, value_name = "W", value_parser = values::weight, allow_hyphen_values = true)]
-    weight: Option<u32>,
-
-    /// New longest turn, in µs
-    #[arg(long, value_name = "US", value_parser = values::timeslice, allow_hyphen_values = true)]
-    timeslice: Option<u64>,
+    #[command(flatten)]
+    hints: HintArgs,
 
     /// New preemption level
     #[arg(long, value_name = "1|2|3", value_parser = values::level, allow_hyphen_values = true)]
@@ -66,14 +62,12 @@ pub(crate) fn main(args: Args) -> Result {
         Some(Level(level)) => level,
         None => None,
     };
-    let request = Request::Hint {
-        target,
-        priority: args.priority,
-        weight: args.weight,
-        timeslice_us: args.timeslice,
-        level,
-        threshold: args.threshold,
-    };
-    client::ask(args.socket.as_deref(), request)?;
+    let request =
+        Request::Hint { target, priority: args.priority, hints: args.hints.hints(), level, threshold: args.threshold };
+    for part in client::ask(args.socket.as_deref(), request)? {
+        if let DaemonMsg::Note { text } = part {
+            say(&text);
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }

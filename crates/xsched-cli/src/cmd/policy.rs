@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use xsched_policy::registry;
-use xsched_proto::wire::{DaemonMsg, PolicyInfo, Request};
+use xsched_policy::{Param, registry};
+use xsched_proto::wire::{DaemonMsg, ParamInfo, PolicyInfo, Request};
 
 use crate::failure::{Error, Result, print, print_json};
 use crate::{client, values};
@@ -48,8 +48,14 @@ enum Action {
     /// Change the policy; programs go on running
     Set {
         /// The policy's name
-        #[arg(value_name = "NAME", value_parser = values::policy)]
+        #[arg(value_name = "NAME", value_parser = values::PolicyParser)]
         name: String,
+        /// Its parameters, such as k=2; those left out have their defaults (`xsched policy list`)
+        #[arg(value_name = "NAME=VALUE", value_parser = values::parameter)]
+        params: Vec<(String, String)>,
+        /// Only on this device, by its key in `xsched ps` [default: on all]
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<String>,
         #[command(flatten)]
         common: Common,
     },
@@ -61,7 +67,7 @@ pub(crate) fn main(args: Args) -> Result {
         None => list(&args.common),
         Some(Action::List { common }) => list(&common),
         Some(Action::Get { common }) => get(&common),
-        Some(Action::Set { name, common }) => set(name, &common),
+        Some(Action::Set { name, params, device, common }) => set(name, params, device, &common),
     }
 }
 
@@ -97,6 +103,12 @@ fn list(common: &Common) -> Result {
         let names = std::iter::once(&p.name).chain(&p.aliases).map(String::as_str).collect::<Vec<_>>().join(", ");
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{mark} {names:<16} {}", p.about);
+        for device in &p.devices {
+            let _ = writeln!(out, "* {:<16} in force on {device}", "");
+        }
+        for param in &p.params {
+            let _ = writeln!(out, "  {:<16} {}={}: {} ({})", "", param.name, param.value, param.about, param.accepts);
+        }
     }
     if let Some(why) = missing {
         let _ = writeln!(out, "none is in force: {}", why.line());
@@ -105,14 +117,21 @@ fn list(common: &Common) -> Result {
 }
 
 fn built_in() -> Vec<PolicyInfo> {
-    let all = registry::POLICIES.iter().filter(|e| !e.test_only);
-    all.map(|e| PolicyInfo {
+    let param = |p: &Param| ParamInfo {
+        name: p.name.to_owned(),
+        about: p.about.to_owned(),
+        accepts: p.accepts.accepted(),
+        value: p.accepts.default_text(),
+    };
+    let policy = |e: &registry::Entry| PolicyInfo {
         name: e.name.to_owned(),
         aliases: e.aliases.iter().map(|a| a.to_string()).collect(),
         about: e.about.to_owned(),
         current: false,
-    })
-    .collect()
+        devices: Vec::new(),
+        params: e.params.iter().map(param).collect(),
+    };
+    registry::listed().map(policy).collect()
 }
 
 fn get(common: &Common) -> Result {
@@ -127,7 +146,7 @@ fn get(common: &Common) -> Result {
     }
 }
 
-fn set(name: String, common: &Common) -> Result {
-    client::ask(common.socket.as_deref(), Request::PolicySet { name: name.clone() })?;
+fn set(name: String, params: Vec<(String, String)>, device: Option<String>, common: &Common) -> Result {
+    client::ask(common.socket.as_deref(), Request::PolicySet { name: name.clone(), params, device })?;
     if common.json { print_json(&serde_json::json!({"version": 1, "current": name})) } else { Ok(ExitCode::SUCCESS) }
 }

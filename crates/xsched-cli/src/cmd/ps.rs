@@ -55,7 +55,9 @@ fn table(answer: &Answer) -> String {
     let mut out = String::new();
     if let Some(daemon) = &answer.daemon {
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "policy {}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
+        let of_devices: String =
+            daemon.device_policies.iter().map(|(device, policy)| format!(", {policy} on {device}")).collect();
+        let _ = writeln!(out, "policy {}{of_devices}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
     }
     if answer.programs.is_empty() {
         out.push_str("no program is attached; start one with `xsched run -- COMMAND`\n");
@@ -193,6 +195,7 @@ mod tests {
             limited: false,
             priority: 128,
             weight: 100,
+            hints: Default::default(),
             share: None,
             groups: vec![group],
         };

@@ -158,7 +158,7 @@ impl Runtime {
             priority_fixed: key.fixed,
             system: key.system,
             levels: platform.levels(&key.device),
-            side_by_side: platform.is_side_by_side(&key.device),
+            pool: platform.pool(&key.device),
         }
     }
 

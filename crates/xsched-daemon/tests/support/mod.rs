@@ -262,7 +262,7 @@ impl Client {
             priority_fixed: None,
             system: false,
             levels,
-            side_by_side: false,
+            pool: None,
         });
         match receive(&self.socket) {
             Some((DaemonMsg::GroupAdded { slot: s, id }, _)) if s == slot => id,
@@ -320,4 +320,9 @@ impl Client {
     pub fn until_closed(&self, slot: u16) {
         until("its gate closes", || !self.open(slot));
     }
+}
+
+/// The wish to change the policy of all devices.
+pub fn set_policy(name: &str) -> Request {
+    Request::PolicySet { name: name.into(), params: Vec::new(), device: None }
 }

@@ -125,7 +125,7 @@ impl Fairness {
             let Some(rule) = self.class_of(m).map(|c| self.classes[c].rule).filter(|r| !r.preemptible) else {
                 continue;
             };
-            if !may_run(members, m) || !m.group.granted && !verdicts[at].run {
+            if !may_run(m) || !m.group.granted && !verdicts[at].run {
                 continue;
             }
             let since = m.running_since.unwrap_or(now);
@@ -145,7 +145,7 @@ impl Fairness {
             return None;
         }
         for (at, m) in members.iter().enumerate() {
-            verdicts[at].run = keeps[at] || verdicts[at].run && may_run(members, m) && m.group.granted;
+            verdicts[at].run = keeps[at] || verdicts[at].run && may_run(m) && m.group.granted;
             verdicts[at].bounded = members.len() > 1;
         }
         self.claims.kept.iter().map(|(_, until)| *until).filter(|until| now < *until).min()
@@ -160,7 +160,7 @@ impl Fairness {
             // Even the most urgent may have to make room.
             verdicts.iter_mut().for_each(|v| v.bounded = true);
         }
-        let classes: Vec<_> = members.iter().map(|m| self.class_of(m).filter(|_| may_run(members, m))).collect();
+        let classes: Vec<_> = members.iter().map(|m| self.class_of(m).filter(|_| may_run(m))).collect();
         let wanted = |class: usize| classes.contains(&Some(class));
         let left_out = |class: usize| {
             wanted(class) && !classes.iter().zip(verdicts.iter()).any(|(c, v)| *c == Some(class) && v.run)

@@ -3,7 +3,7 @@
 use super::classes::{Claims, Fairness};
 use super::{Action, GroupSpec};
 use crate::tuning::{DOUBT_US, STARVATION_US, WAITS_US};
-use crate::{Group, GroupId, Micros, Policy, Verdict};
+use crate::{Choice, Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) struct Member {
     /// What the policy sees, but for `ready`: see [`Member::wants`].
@@ -12,9 +12,10 @@ pub(super) struct Member {
     pub(super) lent: Option<i32>,
     pub(super) job: Option<String>,
     pub(super) held: bool,
-    side_by_side: bool,
     /// Of the system domain.
     system: bool,
+    /// Waits because a group of the system domain of its own process, of the same priority, wants the device. As of the last look.
+    behind: bool,
     /// Since when it has the device and wants it.
     pub(super) running_since: Option<Micros>,
     /// Counts as idle: neither issues nor completes anything while others wait.
@@ -28,6 +29,8 @@ pub(super) struct Member {
     closed_at: Micros,
     /// Closed while stalled, since then.
     suspect_since: Option<Micros>,
+    /// Wants the device and has not had it since then.
+    denied_since: Option<Micros>,
     /// Lets others run until then.
     yields_until: Option<Micros>,
     /// With how many others it shares the bound, itself included; 0 = not bounded.
@@ -42,26 +45,21 @@ impl Member {
     pub(super) fn new(now: Micros, spec: GroupSpec, held: bool) -> Member {
         Member {
             group: Group {
-                id: spec.id,
-                program: spec.program,
                 priority: spec.priority,
-                weight: spec.weight,
-                timeslice_us: spec.timeslice_us,
-                ready: false,
+                hints: spec.hints,
+                nice: spec.nice,
+                active: spec.active,
+                lineage: spec.lineage,
+                pool: spec.pool,
                 ready_since: now,
-                granted: false,
-                busy: false,
-                used_us: 0.0,
-                side_by_side: false,
-                holds_up: false,
-                idle_since: None,
+                ..Group::new(spec.id, spec.program)
             },
             own_priority: spec.priority,
             lent: None,
             job: spec.job,
             held,
-            side_by_side: spec.side_by_side,
             system: spec.system,
+            behind: false,
             running_since: None,
             stalled: false,
             refused: false,
@@ -70,6 +68,7 @@ impl Member {
             spans: false,
             closed_at: now,
             suspect_since: None,
+            denied_since: None,
             yields_until: None,
             bound: 0,
             contended: false,
@@ -117,6 +116,7 @@ impl Member {
 
 pub(super) struct Device {
     pub(super) name: String,
+    pub(super) choice: Choice,
     pub(super) policy: Box<dyn Policy>,
     /// Fills the device while the policy's choice has to wait for another device (see `jobs`).
     pub(super) filler: Option<Box<dyn Policy>>,
@@ -125,6 +125,10 @@ pub(super) struct Device {
     pub(super) members: Vec<Member>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) next: Option<Micros>,
+    /// See [`super::Arbiter::set_guard`].
+    pub(super) guard_us: Option<Micros>,
+    /// The group that has a turn because it waited for so long, and until when.
+    rescued: Option<(GroupId, Micros)>,
     view: Vec<Group>,
     charged_at: Micros,
     /// Since when a group that wants the device does not have it.
@@ -139,19 +143,30 @@ pub(super) struct Decision {
 }
 
 impl Device {
-    pub(super) fn new(name: String, policy: Box<dyn Policy>, now: Micros) -> Device {
+    pub(super) fn new(name: String, choice: Choice, seed: u64, now: Micros) -> Device {
+        let policy = choice.make(salted(seed, &name));
         Device {
             name,
+            choice,
             policy,
             filler: None,
             fairness: Fairness::default(),
             members: Vec::new(),
             verdicts: Vec::new(),
             next: None,
+            guard_us: None,
+            rescued: None,
             view: Vec::new(),
             charged_at: now,
             waited_since: None,
         }
+    }
+
+    /// Another policy decides from here on, or the same with other parameters.
+    pub(super) fn choose(&mut self, choice: Choice, seed: u64) {
+        self.policy = choice.make(salted(seed, &self.name));
+        self.choice = choice;
+        self.filler = None;
     }
 
     fn at(&self, id: GroupId) -> Result<usize, usize> {
@@ -215,15 +230,18 @@ impl Device {
         self.look();
         let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
         let claimed = self.fairness.apply(now, &self.members, &mut self.verdicts);
-        self.next = earlier(helped, earlier(asked, claimed));
+        let guarded = self.guard(now);
+        self.next = earlier(earlier(helped, guarded), earlier(asked, claimed));
     }
 
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
     /// choice had its turn or went idle: it would lose its place each time it has to wait for another device.
-    pub(super) fn decide_without_refused(&mut self, now: Micros, make: &dyn Fn() -> Box<dyn Policy>) {
+    pub(super) fn decide_without_refused(&mut self, now: Micros, seed: u64) {
         self.look();
-        let asked = self.filler.get_or_insert_with(make).decide(now, &self.view, &mut self.verdicts);
+        let filler = self.filler.get_or_insert_with(|| self.choice.make(seed));
+        let asked = filler.decide(now, &self.view, &mut self.verdicts);
         let claimed = self.fairness.apply_meanwhile(now, &self.members, &mut self.verdicts);
+        self.rescue();
         self.next = earlier(self.next, earlier(asked, claimed));
     }
 
@@ -239,24 +257,81 @@ impl Device {
     }
 
     fn look(&mut self) {
+        self.order_domains();
+        let stale = self.members.iter().filter(|m| m.stalled && m.group.granted);
+        let stale: Vec<(ProgramId, i32)> = stale.map(|m| (m.group.program, m.group.priority)).collect();
+        // A group that has the device and gets nowhere may wait, on the device, for another of its process: that one then goes
+        // before all that it would go before itself.
+        let lent = |m: &Member| stale.iter().filter(|(program, _)| *program == m.group.program).map(|(_, p)| *p).max();
         self.view.clear();
-        // A group that came another way shares the time with all of those that run side by side.
-        let space = self.members.iter().all(|m| m.side_by_side);
         self.view.extend(self.members.iter().map(|m| Group {
-            ready: may_run(&self.members, m),
-            priority: m.group.priority.max(lent_by_the_stale(&self.members, m)),
-            side_by_side: space && !m.group.holds_up,
+            ready: may_run(m),
+            priority: m.group.priority.max(lent(m).unwrap_or(i32::MIN)),
             ..m.group.clone()
         }));
         self.verdicts.clear();
         self.verdicts.resize(self.members.len(), Verdict::default());
     }
 
+    /// Says which groups wait behind one of the system domain of their own process. Not those that another lends a priority: that
+    /// one may be waiting for them.
+    fn order_domains(&mut self) {
+        let system = self.members.iter().filter(|m| m.system && m.wants());
+        let before: Vec<(ProgramId, i32)> = system.map(|m| (m.group.program, m.group.priority)).collect();
+        for m in &mut self.members {
+            let same =
+                |&(program, priority): &(ProgramId, i32)| program == m.group.program && priority == m.group.priority;
+            m.behind = !m.system && m.lent.is_none() && before.iter().any(same);
+        }
+    }
+
+    /// Gives a turn to the group that has waited for longer than any may, whatever progress the others claim. Returns when to look
+    /// again.
+    fn guard(&mut self, now: Micros) -> Option<Micros> {
+        let guard = self.guard_us?;
+        let mut first: Option<(Micros, usize)> = None;
+        for (at, (m, verdict)) in self.members.iter_mut().zip(&self.verdicts).enumerate() {
+            // One of a job on several devices would have this one alone, and wait for the others.
+            let denied = may_run(m) && !m.group.granted && !verdict.run && !m.spans;
+            m.denied_since = denied.then(|| m.denied_since.unwrap_or(now));
+            first = match (first, m.denied_since) {
+                (Some(first), Some(since)) => Some(first.min((since, at))),
+                (first, since) => first.or(since.map(|since| (since, at))),
+            };
+        }
+        let wants = |id: GroupId| self.member(id).is_some_and(may_run);
+        self.rescued = self.rescued.filter(|(id, until)| now < *until && wants(*id));
+        if let Some((since, at)) = first.filter(|_| self.rescued.is_none()) {
+            let group = &self.members[at].group;
+            if now < since + guard / 2 {
+                return Some(since + guard / 2);
+            }
+            // In time, so that those that have the device have little in flight when they lose it.
+            self.verdicts.iter_mut().for_each(|v| v.bounded = true);
+            if now < since + guard {
+                return Some(since + guard);
+            }
+            self.rescued = Some((group.id, now + group.hints.turn_us()));
+        }
+        self.rescue();
+        self.rescued.map(|(_, until)| until)
+    }
+
+    /// Changes the verdicts in favour of the group that has waited for so long.
+    fn rescue(&mut self) {
+        let Some((id, _)) = self.rescued else { return };
+        let pool = self.member(id).and_then(|m| m.group.shared_pool());
+        for (m, verdict) in self.members.iter().zip(&mut self.verdicts) {
+            let beside = pool.is_some() && m.group.shared_pool() == pool;
+            *verdict = Verdict { run: m.group.id == id || beside && verdict.run, bounded: true };
+        }
+    }
+
     /// Finds groups that hold the device without progress while others wait. Returns when to look again.
     fn help_the_starving(&mut self, now: Micros) -> Option<Micros> {
         let waits = self.somebody_waits();
         self.waited_since = waits.then(|| self.waited_since.unwrap_or(now));
-        let turn = self.members.iter().filter(|m| m.waits()).map(|m| m.group.timeslice_us).max().unwrap_or(0);
+        let turn = self.members.iter().filter(|m| m.waits()).map(|m| m.group.hints.turn_us()).max().unwrap_or(0);
         let ready = self.members.iter().filter(|m| m.group.ready && !m.held).count();
         let mut next = None;
         for m in &mut self.members {
@@ -300,11 +375,12 @@ impl Device {
 
     fn runs(&self, at: usize) -> bool {
         let m = &self.members[at];
-        self.verdicts[at].run && !m.held && !m.refused && !goes_behind(&self.members, m)
+        self.verdicts[at].run && !m.held && !m.refused && !m.behind
     }
 
     /// First half of carrying out the verdicts: what takes something away.
     pub(super) fn close(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        self.order_domains();
         for at in 0..self.members.len() {
             if self.members[at].group.granted && !self.runs(at) {
                 let m = &mut self.members[at];
@@ -372,25 +448,13 @@ impl Device {
 }
 
 /// Whether a group wants the device and waits for no other of its own process.
-pub(super) fn may_run(members: &[Member], m: &Member) -> bool {
-    m.wants() && !goes_behind(members, m)
+pub(super) fn may_run(m: &Member) -> bool {
+    m.wants() && !m.behind
 }
 
-/// Whether a group waits because one of the system domain of its own process, of the same priority, wants the device.
-/// Not if another lends it a priority: that one may be waiting for it.
-fn goes_behind(members: &[Member], m: &Member) -> bool {
-    !m.system
-        && m.lent.is_none()
-        && members.iter().any(|o| {
-            o.system && o.wants() && o.group.program == m.group.program && o.group.priority == m.group.priority
-        })
-}
-
-/// A group that has the device and gets nowhere may wait, on the device, for another of its process: that one then goes
-/// before all that it would go before itself.
-fn lent_by_the_stale(members: &[Member], m: &Member) -> i32 {
-    let stalled = members.iter().filter(|o| o.stalled && o.group.granted && o.group.program == m.group.program);
-    stalled.map(|o| o.group.priority).max().unwrap_or(i32::MIN)
+/// Devices of one arbiter should not act at random in step.
+fn salted(seed: u64, device: &str) -> u64 {
+    seed ^ device.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)))
 }
 
 fn earlier(a: Option<Micros>, b: Option<Micros>) -> Option<Micros> {

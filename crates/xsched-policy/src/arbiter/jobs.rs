@@ -6,7 +6,7 @@
 //! that the job was chosen: a group that waits falls behind, and the one that is behind is chosen.
 
 use super::device::Device;
-use crate::{Micros, Policy};
+use crate::Micros;
 
 /// A job that lives on more than one device.
 pub(super) struct Job {
@@ -53,12 +53,12 @@ impl Job {
     }
 
     /// Refuses it, or takes that back. Devices on which this makes a difference decide again.
-    fn refuse(&self, refuse: bool, now: Micros, devices: &mut [Device], make: &dyn Fn() -> Box<dyn Policy>) {
+    fn refuse(&self, refuse: bool, now: Micros, devices: &mut [Device], seed: u64) {
         self.mark(refuse, devices);
         for device in devices {
             let mut ours = device.members.iter().zip(&device.verdicts).filter(|(m, _)| self.owns(m.job.as_deref()));
             if ours.any(|(m, v)| m.group.ready && (v.run || !refuse)) {
-                device.decide_without_refused(now, make);
+                device.decide_without_refused(now, seed);
             }
         }
     }
@@ -72,21 +72,21 @@ impl Job {
 }
 
 /// Makes the verdicts of all devices fit each other.
-pub(super) fn reconcile(now: Micros, jobs: &[Job], devices: &mut [Device], make: &dyn Fn() -> Box<dyn Policy>) {
+pub(super) fn reconcile(now: Micros, jobs: &[Job], devices: &mut [Device], seed: u64) {
     // The order in which jobs give way and come back: the least urgent gives way first.
     let mut order: Vec<(i32, usize, bool)> =
         jobs.iter().enumerate().map(|(at, j)| (j.priority(devices), at, false)).collect();
     order.sort_unstable();
     while let Some(at) = order.iter().position(|&(_, j, refused)| !refused && jobs[j].unserved(devices)) {
         order[at].2 = true;
-        jobs[order[at].1].refuse(true, now, devices, make);
+        jobs[order[at].1].refuse(true, now, devices, seed);
     }
     // One that gave way to another that had to give way itself may come back, if all others can stay.
     for at in (0..order.len()).rev().filter(|&at| order[at].2).collect::<Vec<_>>() {
         let job = &jobs[order[at].1];
         let before: Vec<_> = devices.iter().map(Device::decision).collect();
         order[at].2 = false;
-        job.refuse(false, now, devices, make);
+        job.refuse(false, now, devices, seed);
         if order.iter().any(|&(_, j, refused)| !refused && jobs[j].unserved(devices)) {
             order[at].2 = true;
             job.mark(true, devices);

@@ -3,9 +3,20 @@
 //! Programs must give the same results under it. Open and closed phases alternate, so no gate is ever closed for
 //! longer than the longest phase. The same seed and the same events give the same decisions.
 
-use crate::params::Params;
+use crate::choice::Params;
+use crate::registry::Entry;
 use crate::tuning::{PHASE_MAX_US, PHASE_MIN_US};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
+
+pub(super) static ENTRY: Entry = Entry {
+    name: "chaos",
+    about: "suspends and resumes all programs at random, to test them",
+    good_for: "tests",
+    make,
+    conserves_work: false,
+    listed: false,
+    ..Entry::PLAIN
+};
 
 struct Phase {
     group: GroupId,
@@ -18,7 +29,7 @@ struct Chaos {
     phases: Vec<Phase>,
 }
 
-pub(crate) fn make(params: Params) -> Box<dyn Policy> {
+fn make(params: &Params) -> Box<dyn Policy> {
     // xorshift must not start at zero; the multiplier spreads small seeds.
     let random = params.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Box::new(Chaos { random, phases: Vec::new() })
@@ -72,12 +83,13 @@ impl Policy for Chaos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::fair::tests::group;
+    use crate::Choice;
+    use crate::policies::tests::group;
 
     #[test]
     fn everybody_is_suspended_and_resumed_again_and_again_and_a_seed_repeats_itself() {
         let record = |seed| {
-            let mut chaos = make(Params { seed });
+            let mut chaos = Choice::named("chaos").unwrap().make(seed);
             let groups = [group(1), group(2), group(3)];
             let (mut now, mut trace, mut flips) = (0, Vec::new(), [0; 3]);
             let mut last = [Verdict::default(); 3];

@@ -3,11 +3,25 @@
 
 use std::collections::HashMap;
 
-use crate::params::Params;
+use xsched_proto::hint::{Hint, Hints};
+
+use crate::choice::Params;
+use crate::registry::Entry;
 use crate::{Answer, Group, GroupId, Micros, Policy, Question, Verdict};
 
+pub(super) static ENTRY: Entry = Entry {
+    name: "external",
+    about: "a scheduler of your own, see `xsched daemon --scheduler`",
+    good_for: "everything else",
+    make,
+    hints: &Hint::ALL,
+    conserves_work: false,
+    listed: false,
+    ..Entry::PLAIN
+};
+
 /// What of a group makes a new question when it changes.
-type Key = (GroupId, i32, u32, u64, bool);
+type Key = (GroupId, i32, Hints, bool);
 
 #[derive(Default)]
 struct External {
@@ -18,13 +32,13 @@ struct External {
     again_at: Option<Micros>,
 }
 
-pub(crate) fn make(_: Params) -> Box<dyn Policy> {
+fn make(_: &Params) -> Box<dyn Policy> {
     Box::new(External::default())
 }
 
 impl Policy for External {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        let key = |g: &Group| (g.id, g.priority, g.weight, g.timeslice_us, g.ready);
+        let key = |g: &Group| (g.id, g.priority, g.hints, g.ready);
         let due = self.again_at.is_some_and(|at| at <= now);
         if due || !groups.iter().map(key).eq(self.asked.iter().copied()) {
             self.asked = groups.iter().map(key).collect();
@@ -57,7 +71,7 @@ impl Policy for External {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::fair::tests::group;
+    use crate::policies::tests::group;
 
     fn run(policy: &mut External, now: Micros, groups: &[Group]) -> Vec<bool> {
         let mut verdicts = vec![Verdict::default(); groups.len()];

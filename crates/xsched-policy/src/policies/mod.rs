@@ -1,6 +1,36 @@
-//! One file per policy.
+//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom) and [`turns`] (who is next).
 
-pub(crate) mod chaos;
-pub(crate) mod external;
-pub(crate) mod fair;
-pub(crate) mod hpf;
+mod rank;
+mod turns;
+
+use crate::registry::Entry;
+
+/// The list of policies: a module each, with a static `ENTRY`.
+macro_rules! policies {
+    ($($name:ident),* $(,)?) => {
+        $(pub(crate) mod $name;)*
+
+        /// All policies, the default first.
+        pub static POLICIES: &[&Entry] = &[$(&$name::ENTRY),*];
+    };
+}
+
+policies! { hpf, hhpf, chpf, up, pup, spup, kedf, lax, awf, cfs, mlfq, slo, fair, external, chaos }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
+
+    /// The only group of its program, idle.
+    pub(crate) fn group(id: u64) -> Group {
+        Group::new(GroupId(id), ProgramId(id))
+    }
+
+    /// Which groups may run, and when the policy is to be asked again. All are bounded where there are several.
+    pub(crate) fn ask(policy: &mut dyn Policy, now: Micros, groups: &[Group]) -> (Vec<bool>, Option<Micros>) {
+        let mut verdicts = vec![Verdict::default(); groups.len()];
+        let next = policy.decide(now, groups, &mut verdicts);
+        assert!(verdicts.iter().all(|v| v.bounded == (groups.len() > 1)));
+        (verdicts.iter().map(|v| v.run).collect(), next)
+    }
+}

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use xsched_policy::{Action, Arbiter, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId};
+use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId};
+use xsched_proto::hint::Hints;
 
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
@@ -17,6 +18,7 @@ pub struct Sim {
     pub exclusive: bool,
     pub stalled: bool,
     pub ready: bool,
+    pub ready_since: Micros,
     pub held: bool,
     pub priority: i32,
     /// Works on after its gate closed, µs.
@@ -48,18 +50,20 @@ pub fn spec(id: u64, device: &str) -> GroupSpec {
         program: ProgramId(id),
         device: device.into(),
         priority: 0,
-        weight: 100,
-        timeslice_us: 5_000,
+        hints: Hints::default(),
+        nice: 0,
+        active: false,
+        lineage: None,
         job: None,
         system: false,
-        side_by_side: false,
+        pool: None,
     }
 }
 
 impl World {
     pub fn new(policy: &str) -> World {
         World {
-            arbiter: Arbiter::new(policy, 42).unwrap(),
+            arbiter: Arbiter::new(Choice::named(policy).unwrap(), 42),
             now: 1_000,
             sims: BTreeMap::new(),
             ids: 0,
@@ -86,14 +90,20 @@ impl World {
     }
 
     pub fn ready(&mut self, id: u64) {
-        self.sims.get_mut(&id).unwrap().ready = true;
+        let sim = self.sims.get_mut(&id).unwrap();
+        if !std::mem::replace(&mut sim.ready, true) {
+            sim.ready_since = self.now;
+        }
         self.send(Event::Ready(GroupId(id)));
     }
 
     pub fn idle(&mut self, id: u64) {
         let sim = self.sims.get_mut(&id).unwrap();
-        sim.ready = false;
         sim.drains_until = None;
+        if std::mem::take(&mut sim.ready) {
+            let us = self.now - sim.ready_since;
+            self.send(Event::Burst { group: GroupId(id), us });
+        }
         self.send(Event::Idle(GroupId(id)));
     }
 
@@ -113,7 +123,11 @@ impl World {
     }
 
     pub fn set_policy(&mut self, name: &str) {
-        self.arbiter.set_policy(self.now, name, &mut self.actions).unwrap();
+        self.choose(Choice::named(name).unwrap());
+    }
+
+    pub fn choose(&mut self, choice: Choice) {
+        self.arbiter.set_policy(self.now, None, choice, &mut self.actions);
         self.obey();
     }
 

@@ -10,6 +10,7 @@ use xsched_proto::paths;
 use xsched_proto::wire::Platform;
 
 use crate::failure::{Error, Result, say};
+use crate::hints::HintArgs;
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
 use crate::{preload, sigpipe, start};
@@ -27,13 +28,8 @@ pub(crate) struct Args {
     #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
     priority: Option<i32>,
 
-    /// Share under a fair policy, 1..10000 [default: 100]
-    #[arg(long, value_name = "W", value_parser = values::weight, allow_hyphen_values = true)]
-    weight: Option<u32>,
-
-    /// Longest turn where a policy takes turns, in µs [default: 5000]
-    #[arg(long, value_name = "US", value_parser = values::timeslice, allow_hyphen_values = true)]
-    timeslice: Option<u64>,
+    #[command(flatten)]
+    hints: HintArgs,
 
     /// Preemption level: 1 holds launches back, 2 stops at the next kernel, 3 cuts the running kernel
     #[arg(long, value_name = "auto|1|2|3", value_parser = values::level, allow_hyphen_values = true)]
@@ -60,7 +56,7 @@ pub(crate) struct Args {
     scheduler: Option<PathBuf>,
 
     /// Schedule only inside the program, by this policy, without a daemon
-    #[arg(long, value_name = "POLICY", value_parser = values::policy, conflicts_with_all = ["no_daemon", "socket"])]
+    #[arg(long, value_name = "POLICY", value_parser = values::PolicyParser, conflicts_with_all = ["no_daemon", "socket"])]
     local: Option<String>,
 
     /// Neither start nor use a daemon: the program runs unscheduled
@@ -280,11 +276,11 @@ impl Args {
     fn hand_over(&self, environment: &mut Environment) {
         let numbers = [
             ("XSCHED_AUTO_XQUEUE_PRIORITY", self.priority.map(|n| n.to_string())),
-            ("XSCHED_AUTO_XQUEUE_TIMESLICE", self.timeslice.map(|n| n.to_string())),
-            ("XSCHED_WEIGHT", self.weight.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_LEVEL", self.level.map(|l| l.0.map_or("auto".to_owned(), |n| n.to_string()))),
         ];
-        for (name, value) in numbers {
+        let hints = self.hints.hints();
+        let hints = hints.given().map(|hint| (hint.variable(), hints.text(hint)));
+        for (name, value) in numbers.into_iter().chain(hints) {
             if let Some(value) = value {
                 environment.set(name, value);
             }

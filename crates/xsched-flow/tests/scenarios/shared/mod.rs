@@ -16,8 +16,9 @@ use xsched_flow::admission::Placed;
 use xsched_flow::timeline::{Evidence, Point};
 use xsched_flow::tuning::FIRST_GRACE_NS;
 use xsched_gatekeeper::{Change, Gatekeeper};
-use xsched_policy::{Arbiter, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
+use xsched_policy::{Arbiter, Choice, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
 use xsched_proto::gate::Gate;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::GroupSlot;
 
 use crate::{MS, Rule, US};
@@ -218,7 +219,7 @@ impl World {
         World {
             off,
             now: BEGAN_NS,
-            keeper: Gatekeeper::new(Arbiter::new(policy, 1).expect("a policy"), 500),
+            keeper: Gatekeeper::new(Arbiter::new(Choice::named(policy).expect("a policy"), 1), 500),
             programs: Vec::new(),
             slice: (0, 0),
             kept_until: 0,
@@ -234,17 +235,9 @@ impl World {
         let words = Rc::new(GroupSlot::default());
         words.inherited_priority.store(i32::MIN, SeqCst);
         words.gate.call_idle();
-        let spec = GroupSpec {
-            id: GroupId(at as u64),
-            program: ProgramId(at as u64),
-            device: "gpu".into(),
-            priority,
-            weight,
-            timeslice_us: 5_000,
-            job: None,
-            side_by_side: false,
-            system: false,
-        };
+        let id = at as u64;
+        let hints = Hints { weight: Some(weight), ..Hints::default() };
+        let spec = GroupSpec { priority, hints, ..GroupSpec::new(GroupId(id), ProgramId(id), "gpu") };
         self.keeper.add(self.now / US, spec, words.clone());
         let thread = |plan: &&[Do]| Thread { plan: plan.to_vec(), ..Thread::default() };
         self.programs.push(Program {

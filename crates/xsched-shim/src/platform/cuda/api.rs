@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -88,8 +89,8 @@ struct Known {
 struct Device {
     key: String,
     levels: Levels,
-    /// Its contexts are clients of an MPS server.
-    side_by_side: bool,
+    /// Its contexts are clients of an MPS server: the number of that server.
+    pool: Option<u64>,
 }
 
 /// Whether the context that was asked last cannot reach the segment.
@@ -107,9 +108,15 @@ pub(super) fn levels(key: &str) -> Levels {
     if timeslice::available() { base } else { base.without(Levels::THREE) }
 }
 
-/// Whether the contexts of a device, named by its key, are clients of an MPS server.
-pub(super) fn is_side_by_side(key: &str) -> bool {
-    of_device(key, |device| device.side_by_side).unwrap_or(false)
+/// The number of the MPS server that the contexts of a device, named by its key, are clients of.
+pub(super) fn pool(key: &str) -> Option<u64> {
+    of_device(key, |device| device.pool).flatten()
+}
+
+/// A number that clients of one MPS server have in common: that of its pipe directory, which they share however it is called.
+fn mps_server() -> u64 {
+    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
+    std::fs::metadata(folder).map_or(0, |folder| folder.dev().rotate_left(32) ^ folder.ino())
 }
 
 fn of_device<T>(key: &str, ask: impl FnOnce(&Device) -> T) -> Option<T> {
@@ -243,11 +250,11 @@ impl Api {
             if unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS { value } else { 0 }
         };
         // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
-        let side_by_side = attribute(ATTRIBUTE_MPS) != 0;
+        let pool = (attribute(ATTRIBUTE_MPS) != 0).then(mps_server);
         let levels = Levels::ONE
             .with_if(attribute(ATTRIBUTE_WAIT_VALUE) != 0, Levels::TWO)
-            .with_if(!side_by_side, Levels::THREE);
-        let found = Device { key: key.clone(), levels, side_by_side };
+            .with_if(pool.is_none(), Levels::THREE);
+        let found = Device { key: key.clone(), levels, pool };
         known().get_or_insert_default().devices.insert(device, found);
         Some(key)
     }

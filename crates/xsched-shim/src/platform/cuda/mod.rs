@@ -109,8 +109,8 @@ impl xsched_core::Platform for Cuda {
         api::levels(device)
     }
 
-    fn is_side_by_side(&self, device: &str) -> bool {
-        api::is_side_by_side(device)
+    fn pool(&self, device: &str) -> Option<u64> {
+        api::pool(device)
     }
 
     /// Commands begin when they are given; but that they are complete is known of the fenced ones only.

@@ -1,0 +1,35 @@
+//! Active window first: the groups of the program with the active window run, the others while it wants nothing, those by
+//! priority.
+
+use xsched_proto::hint::Hint;
+
+use crate::choice::Params;
+use crate::policies::rank;
+use crate::registry::Entry;
+use crate::{Group, Micros, Policy, Verdict};
+
+pub(super) static ENTRY: Entry = Entry {
+    name: "awf",
+    about: "active window first: the program that its user looks at goes before the others",
+    good_for: "a desktop",
+    make,
+    hints: &[Hint::Active],
+    ..Entry::PLAIN
+};
+
+/// More than two priorities are ever apart.
+const ABOVE_ALL: i64 = 1_000;
+
+struct Awf;
+
+fn make(_: &Params) -> Box<dyn Policy> {
+    Box::new(Awf)
+}
+
+impl Policy for Awf {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        let is_active = |g: &Group| g.hints.active.unwrap_or(g.active);
+        let rank = |g: &Group| i64::from(g.priority) + if is_active(g) { ABOVE_ALL } else { 0 };
+        rank::decide(now, groups, verdicts, rank, |g| g.ready)
+    }
+}

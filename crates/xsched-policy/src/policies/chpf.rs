@@ -1,0 +1,27 @@
+//! Highest priority first by the processor's priorities: the nice value of each process, as it is now.
+
+use crate::choice::Params;
+use crate::policies::rank;
+use crate::registry::Entry;
+use crate::{Group, Micros, Policy, Verdict};
+
+pub(super) static ENTRY: Entry = Entry {
+    name: "chpf",
+    about: "highest priority first by nice value: what `nice` and `renice` say of the processor holds for the device",
+    good_for: "machines whose users know nice",
+    make,
+    reads_nice: true,
+    ..Entry::PLAIN
+};
+
+struct Chpf;
+
+fn make(_: &Params) -> Box<dyn Policy> {
+    Box::new(Chpf)
+}
+
+impl Policy for Chpf {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        rank::decide(now, groups, verdicts, |g| -i64::from(g.nice), |g| g.ready)
+    }
+}

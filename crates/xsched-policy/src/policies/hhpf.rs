@@ -1,0 +1,32 @@
+//! Highest priority first over all devices that a program uses: while it wants one of them, less urgent programs leave the
+//! others free for it, too. A program that goes back and forth between a GPU and another accelerator finds both ready.
+//!
+//! XSched 1.2.0 keeps less urgent work off every device of the machine; here devices that the urgent program does not use are
+//! left alone.
+
+use crate::choice::Params;
+use crate::policies::rank;
+use crate::registry::Entry;
+use crate::{Group, Micros, Policy, Verdict};
+
+pub(super) static ENTRY: Entry = Entry {
+    name: "hhpf",
+    about: "highest priority first over all devices of a program: while it wants one, the others stay free for it",
+    good_for: "an urgent program that goes from one kind of device to another",
+    make,
+    across_devices: true,
+    conserves_work: false,
+    ..Entry::PLAIN
+};
+
+struct Hhpf;
+
+fn make(_: &Params) -> Box<dyn Policy> {
+    Box::new(Hhpf)
+}
+
+impl Policy for Hhpf {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        rank::decide(now, groups, verdicts, |g| g.priority.into(), |g| g.ready || g.wanted_elsewhere)
+    }
+}

@@ -1,0 +1,79 @@
+//! The k groups with the earliest deadlines run. A request's deadline is its begin plus the group's; a group without one comes
+//! after all that have one.
+//!
+//! How many may have the device together is the least of what those that have it accept: each by its own hint, else by the
+//! policy's parameter.
+
+use xsched_proto::hint::{Hint, K_MAX};
+
+use crate::choice::{Accepts, Param, Params};
+use crate::registry::Entry;
+use crate::{Group, Micros, Policy, Verdict};
+
+pub(super) static ENTRY: Entry = Entry {
+    name: "kedf",
+    aliases: &["edf"],
+    about: "earliest deadline first: the k programs whose requests are due next have the device",
+    good_for: "periodic work with deadlines: video, control, inference at a rate",
+    make,
+    params: &[K],
+    hints: &[Hint::Deadline, Hint::K],
+    ..Entry::PLAIN
+};
+
+const K: Param = Param {
+    name: "k",
+    about: "how many programs may have the device together",
+    accepts: Accepts::Number { least: 1, most: K_MAX as u64, default: 1 },
+};
+
+struct Kedf {
+    k: u64,
+    /// Ready groups by deadline; kept to spare the allocation.
+    order: Vec<(Micros, Micros, usize)>,
+}
+
+fn make(params: &Params) -> Box<dyn Policy> {
+    Box::new(Kedf { k: params.number(&K), order: Vec::new() })
+}
+
+/// When a request that begins at `begin` is due.
+fn deadline(group: &Group, begin: Micros) -> Micros {
+    match group.hints.deadline_us {
+        None | Some(0) => Micros::MAX,
+        Some(us) => begin.saturating_add(us),
+    }
+}
+
+impl Kedf {
+    fn accepts(&self, group: &Group) -> u64 {
+        group.hints.k.filter(|k| *k > 0).map_or(self.k, u64::from)
+    }
+}
+
+impl Policy for Kedf {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        self.order.clear();
+        let ready = groups.iter().enumerate().filter(|(_, g)| g.ready);
+        self.order.extend(ready.map(|(at, g)| (deadline(g, g.ready_since), g.ready_since, at)));
+        self.order.sort_unstable();
+        let (mut running, mut accepted, mut last) = (0, u64::MAX, None);
+        for &(due, _, at) in &self.order {
+            let both = accepted.min(self.accepts(&groups[at]));
+            if running >= both {
+                break;
+            }
+            (running, accepted, last) = (running + 1, both, Some(due));
+            verdicts[at].run = true;
+        }
+        for (group, verdict) in groups.iter().zip(verdicts) {
+            verdict.bounded = groups.len() > 1;
+            if !group.ready {
+                // As it would be were a request to begin now: with room left, or before the last of those that run.
+                let room = running < accepted.min(self.accepts(group));
+                verdict.run = room || last.is_none_or(|last| deadline(group, now) < last);
+            }
+        }
+        None
+    }
+}

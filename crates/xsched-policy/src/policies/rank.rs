@@ -1,0 +1,166 @@
+//! Who goes before whom: a group runs unless one that ranks higher wants the device. The policies that stand on it differ in
+//! what a rank is, and in what wanting means.
+//!
+//! The same holds for idle groups, so the gate of an idle top group stands open and its first launch does not wait. Equals run
+//! side by side, and so do those of one pool. A group that cannot be taken off the device for long gets it only once those above
+//! have left it for a while.
+
+use crate::tuning::REST_US;
+use crate::{Group, Micros, PoolId, Verdict};
+
+/// The highest rank, and the highest outside the pool that the first is in.
+#[derive(Clone, Copy)]
+struct Tops {
+    first: i64,
+    pool: Option<PoolId>,
+    second: i64,
+}
+
+impl Tops {
+    const NONE: Tops = Tops { first: i64::MIN, pool: None, second: i64::MIN };
+
+    fn add(&mut self, rank: i64, pool: Option<PoolId>) {
+        if pool.is_some() && pool == self.pool {
+            self.first = self.first.max(rank);
+        } else if rank > self.first {
+            *self = Tops { first: rank, pool, second: self.first };
+        } else {
+            self.second = self.second.max(rank);
+        }
+    }
+
+    /// The highest rank among those that do not run beside `group` anyway.
+    fn against(&self, group: &Group) -> i64 {
+        let pool = group.shared_pool();
+        if pool.is_some() && pool == self.pool { self.second } else { self.first }
+    }
+}
+
+/// When groups of each rank and above left the device last, the highest rank first.
+struct Departures(Vec<(i64, Micros)>);
+
+impl Departures {
+    fn of(groups: &[Group], rank: &impl Fn(&Group) -> i64) -> Departures {
+        if !groups.iter().any(|g| g.holds_up) {
+            return Departures(Vec::new());
+        }
+        let mut all: Vec<_> = groups.iter().filter_map(|g| Some((rank(g), g.idle_since?))).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let mut latest = 0;
+        for (_, left) in &mut all {
+            latest = latest.max(*left);
+            *left = latest;
+        }
+        Departures(all)
+    }
+
+    /// Until when a group that cannot be taken off the device lets a pause of those above it pass.
+    fn rests_until(&self, now: Micros, group: &Group, rank: i64) -> Option<Micros> {
+        if !group.holds_up {
+            return None;
+        }
+        let above = self.0.partition_point(|(other, _)| *other > rank);
+        let left = self.0[..above].last()?.1;
+        Some(left + REST_US).filter(|until| now < *until)
+    }
+}
+
+/// Decides by `rank`, higher first; `wants` says which groups those below make room for. Returns when to ask again.
+pub(super) fn decide(
+    now: Micros,
+    groups: &[Group],
+    verdicts: &mut [Verdict],
+    rank: impl Fn(&Group) -> i64,
+    wants: impl Fn(&Group) -> bool,
+) -> Option<Micros> {
+    let departures = Departures::of(groups, &rank);
+    let (mut wanting, mut all) = (Tops::NONE, Tops::NONE);
+    for group in groups {
+        let rank = rank(group);
+        all.add(rank, group.shared_pool());
+        // A group that rests leaves the device to those below that are off it soon.
+        if wants(group) && departures.rests_until(now, group, rank).is_none() {
+            wanting.add(rank, group.shared_pool());
+        }
+    }
+    let mut next: Option<Micros> = None;
+    for (group, verdict) in groups.iter().zip(verdicts) {
+        let rank = rank(group);
+        *verdict = Verdict { run: rank >= wanting.against(group), bounded: rank < all.against(group) };
+        if let Some(at) = departures.rests_until(now, group, rank).filter(|_| verdict.run) {
+            verdict.run = false;
+            next = Some(next.map_or(at, |before| before.min(at)));
+        }
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::group;
+    use super::*;
+
+    fn by_priority(now: Micros, groups: &[Group]) -> (Vec<(bool, bool)>, Option<Micros>) {
+        let mut verdicts = vec![Verdict::default(); groups.len()];
+        let next = decide(now, groups, &mut verdicts, |g| g.priority.into(), |g| g.ready);
+        (verdicts.iter().map(|v| (v.run, v.bounded)).collect(), next)
+    }
+
+    fn g(id: u64, priority: i32, ready: bool) -> Group {
+        Group { priority, ready, ..group(id) }
+    }
+
+    #[test]
+    fn the_highest_ready_rank_runs_and_who_can_be_preempted_is_bounded() {
+        let run = |groups: &[Group]| {
+            let (verdicts, next) = by_priority(0, groups);
+            assert_eq!(next, None, "it needs no timer");
+            verdicts
+        };
+        assert_eq!(run(&[g(1, 0, true)]), [(true, false)]);
+        assert_eq!(run(&[g(1, 0, true), g(2, 128, true)]), [(false, true), (true, false)]);
+        assert_eq!(run(&[g(1, 0, true), g(2, 128, false)]), [(true, true), (true, false)], "its gate stays open");
+        assert_eq!(run(&[g(1, 0, false), g(2, 128, true)]), [(false, true), (true, false)]);
+        assert_eq!(run(&[g(1, 7, true), g(2, 7, true)]), [(true, false), (true, false)], "equals run together");
+    }
+
+    #[test]
+    fn those_of_one_pool_run_beside_each_other_and_take_turns_with_the_rest() {
+        let run = |groups: &[Group]| by_priority(0, groups).0;
+        let pooled = |id, pool, priority| Group { pool: Some(PoolId(pool)), ..g(id, priority, true) };
+        assert_eq!(run(&[pooled(1, 1, 0), pooled(2, 1, 128)]), [(true, false), (true, false)]);
+        assert_eq!(run(&[pooled(1, 1, 0), pooled(2, 2, 128)]), [(false, true), (true, false)], "two pools");
+        assert_eq!(
+            run(&[pooled(1, 1, 0), g(2, 5, true), pooled(3, 1, 128)]),
+            [(false, true), (false, true), (true, false)],
+            "one outside that goes before one inside closes that one"
+        );
+        assert_eq!(run(&[pooled(1, 1, 9), g(2, 5, true), pooled(3, 1, 128)])[0], (true, false));
+        let long = Group { holds_up: true, ..pooled(1, 1, 0) };
+        assert_eq!(run(&[long, pooled(2, 1, 128)])[0], (false, true), "its commands would hold the others up");
+    }
+
+    #[test]
+    fn who_cannot_be_taken_off_the_device_waits_until_the_others_have_left_it_for_a_while() {
+        let long = Group { holds_up: true, ..g(1, 0, true) };
+        let urgent = |idle_since| Group { idle_since, ..g(2, 128, false) };
+        let equal = Group { idle_since: Some(1_000_000), ..group(3) };
+        let first = |now, groups: &[Group]| {
+            let (verdicts, next) = by_priority(now, groups);
+            (verdicts[0].0, next)
+        };
+        let left = Some(1_000_000);
+        assert_eq!(first(1_000_100, &[long.clone(), urgent(left), equal.clone()]), (false, Some(1_002_000)));
+        assert_eq!(first(1_002_000, &[long.clone(), urgent(left), equal.clone()]), (true, None));
+        assert_eq!(first(1_000_100, &[long.clone(), urgent(None), equal.clone()]), (true, None), "it was never there");
+        assert_eq!(first(1_000_100, &[group(1), urgent(left)]), (true, None), "soon off the device");
+        let busy = Group { ready: true, ..urgent(left) };
+        assert!(!first(1_002_000, &[long.clone(), busy]).0);
+        let pause = [long, urgent(left), g(3, -1, true)];
+        let (verdicts, next) = by_priority(1_000_100, &pause);
+        assert_eq!(next, Some(1_002_000));
+        assert_eq!(verdicts.iter().map(|v| v.0).collect::<Vec<_>>(), [false, true, true], "for who can be preempted");
+        let (verdicts, _) = by_priority(1_002_000, &pause);
+        assert_eq!(verdicts.iter().map(|v| v.0).collect::<Vec<_>>(), [true, true, false]);
+    }
+}

@@ -1,0 +1,161 @@
+//! Service level: programs name a target for their requests, others are admitted beside them as far as the targets hold.
+//!
+//! A request is a burst: from the first launch of an idle group to its last completion. Of each burst of a group with a target
+//! the others may stay on the device for an *allowance*; then they leave it until the burst is over. A burst takes at most so
+//! much longer than alone. Feedback finds the allowance:
+//!
+//! - a P99: each burst within the target adds a little, each beyond it takes 99 times as much. The two balance where one burst
+//!   of a hundred is beyond.
+//! - a slowdown: the allowance follows the difference between the time that bursts take and the time they may take, which is
+//!   the mean of some bursts without any allowance, times the slowdown.
+//!
+//! Priorities hold as under `hpf`; among equals a group with a target goes before those without. Where the target cannot be met,
+//! the allowance ends at nothing, which is `hpf`.
+
+use std::collections::HashMap;
+
+use xsched_proto::hint::{Hint, Slo};
+
+use crate::choice::Params;
+use crate::policies::rank;
+use crate::registry::Entry;
+use crate::tuning::{
+    SLO_ALLOWANCE_MOST, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING,
+};
+use crate::{Group, GroupId, Micros, Policy, Verdict};
+
+pub(super) static ENTRY: Entry = Entry {
+    name: "slo",
+    about: "programs name a target (P99 or slowdown), and others have the device as far as the targets hold",
+    good_for: "a service with a latency target beside work that shall have the rest",
+    make,
+    hints: &[Hint::Slo],
+    ..Entry::PLAIN
+};
+
+/// What was found out about a group with a target.
+#[derive(Default)]
+struct Served {
+    target: Option<Slo>,
+    bursts: u64,
+    allowance_us: f64,
+    /// Mean length of bursts without allowance, µs.
+    alone_us: f64,
+    is_there: bool,
+}
+
+#[derive(Default)]
+struct ServiceLevel {
+    served: HashMap<GroupId, Served>,
+}
+
+fn make(_: &Params) -> Box<dyn Policy> {
+    Box::new(ServiceLevel::default())
+}
+
+fn target(group: &Group) -> Option<Slo> {
+    group.hints.slo.filter(|slo| *slo != Slo::None)
+}
+
+impl Served {
+    /// Whether a burst, by its number, has no allowance, so that it shows how long bursts take alone.
+    fn is_probe(&self, burst: u64) -> bool {
+        matches!(self.target, Some(Slo::Slowdown(_)))
+            && (burst < SLO_PROBES_FIRST || burst.is_multiple_of(SLO_PROBE_EACH))
+    }
+
+    /// The allowance of the burst that runs, or of the next.
+    fn allowance_us(&self) -> Micros {
+        if self.is_probe(self.bursts) { 0 } else { self.allowance_us as Micros }
+    }
+
+    /// Learns from a burst.
+    fn learn(&mut self, took_us: f64) {
+        let number = self.bursts;
+        self.bursts += 1;
+        match self.target {
+            Some(Slo::P99(target)) => {
+                let target = target as f64;
+                let step = target * SLO_GROWTH;
+                self.allowance_us += if took_us <= target { step } else { -99.0 * step };
+                self.allowance_us = self.allowance_us.clamp(0.0, SLO_ALLOWANCE_MOST * target);
+            }
+            Some(Slo::Slowdown(_)) if self.is_probe(number) => {
+                let first = self.alone_us == 0.0;
+                self.alone_us += (took_us - self.alone_us) * if first { 1.0 } else { SLO_SMOOTHING };
+            }
+            Some(Slo::Slowdown(percent)) => {
+                let aim = self.alone_us * f64::from(percent) / 100.0;
+                // A single long burst tells no more than one of twice the aim.
+                self.allowance_us += SLO_SLOWDOWN_GAIN * (aim - took_us.min(2.0 * aim));
+                self.allowance_us = self.allowance_us.clamp(0.0, SLO_ALLOWANCE_MOST * aim);
+            }
+            Some(Slo::None) | None => (),
+        }
+    }
+}
+
+impl ServiceLevel {
+    fn refresh(&mut self, groups: &[Group]) {
+        self.served.values_mut().for_each(|s| s.is_there = false);
+        for group in groups.iter().filter(|g| target(g).is_some()) {
+            let served = self.served.entry(group.id).or_insert(Served { bursts: group.bursts, ..Served::default() });
+            served.is_there = true;
+            if served.target != target(group) {
+                *served = Served { target: target(group), bursts: group.bursts, is_there: true, ..Served::default() };
+            }
+            if group.bursts > served.bursts {
+                served.learn(group.burst_us as f64);
+                served.bursts = group.bursts;
+            }
+        }
+        self.served.retain(|_, s| s.is_there);
+    }
+
+    /// When the others have to leave the device to a group with a target.
+    fn alone_from(&self, group: &Group) -> Option<Micros> {
+        self.served.get(&group.id).map(|served| group.ready_since + served.allowance_us())
+    }
+}
+
+impl Policy for ServiceLevel {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        self.refresh(groups);
+        let rank = |g: &Group| 2 * i64::from(g.priority) + i64::from(target(g).is_some());
+        let shares = |g: &Group| g.ready && self.alone_from(g).is_some_and(|at| now < at);
+        let next = rank::decide(now, groups, verdicts, rank, |g| g.ready && !shares(g));
+        let over = groups.iter().filter(|g| shares(g)).filter_map(|g| self.alone_from(g));
+        over.chain(next).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::tests::group;
+
+    #[test]
+    fn others_stay_for_the_allowance_of_a_burst_and_then_leave() {
+        let mut slo = ServiceLevel::default();
+        let mut served = Group { ready: true, ready_since: 1_000, ..group(1) };
+        served.hints.slo = Some(Slo::P99(10_000));
+        let other = Group { ready: true, ..group(2) };
+        let mut verdicts = [Verdict::default(); 2];
+        assert_eq!(slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts), None);
+        assert_eq!(verdicts.map(|v| v.run), [true, false], "nothing is allowed before the first burst");
+        for _ in 0..50 {
+            served.bursts += 1;
+            served.burst_us = 6_000;
+            slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts);
+        }
+        // 50 times 0.2 % of the target.
+        assert_eq!(slo.decide(1_000, &[served.clone(), other.clone()], &mut verdicts), Some(2_000));
+        assert_eq!(verdicts.map(|v| (v.run, v.bounded)), [(true, false), (true, true)]);
+        assert_eq!(slo.decide(2_000, &[served.clone(), other.clone()], &mut verdicts), None);
+        assert_eq!(verdicts.map(|v| v.run), [true, false]);
+        served.bursts += 1;
+        served.burst_us = 10_001;
+        slo.decide(2_000, &[served.clone(), other.clone()], &mut verdicts);
+        assert_eq!(slo.served[&served.id].allowance_us, 0.0, "a miss takes what 99 hits gave");
+    }
+}

@@ -1,0 +1,418 @@
+//! Turns by weight: parties stand in a tree, and the one that is furthest behind is next.
+//!
+//! Each node of the tree has a virtual time: device time charged below it divided by its weight. At each level, from the top, the
+//! node that is furthest behind is chosen, down to a party, whose groups run together. A turn lasts the party's timeslice, up to
+//! four times as long for heavier ones; what it really used, draining included, is charged, so shares come out right over a few
+//! turns whatever a switch costs. A party that wants nothing is passed over at once.
+
+use std::collections::HashMap;
+
+use crate::tuning::{PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US};
+use crate::{Group, Micros, Policy, Verdict};
+
+/// A step of the way from the top of the tree to a party.
+pub(super) struct Node {
+    /// Which, among those with the same parent.
+    pub(super) id: u64,
+    /// Weight among those; 0 = what the others leave.
+    pub(super) weight: f64,
+}
+
+/// The place of the top among the nodes.
+const TOP: usize = 0;
+
+struct State {
+    parent: usize,
+    id: u64,
+    weight: f64,
+    timeslice_us: u64,
+    /// Charged at the last look to all groups below, µs.
+    used_us: f64,
+    /// µs per unit of weight.
+    virtual_time: f64,
+    ready: bool,
+    idle_since: Option<Micros>,
+    /// Where children begin: the least virtual time of those that want the device; never goes back.
+    floor: f64,
+    now: Look,
+}
+
+/// What is seen of a node at this look.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    is_there: bool,
+    ready: bool,
+    used_us: f64,
+    /// Weights of the children that want the device.
+    ready_weight: f64,
+    /// Its part of the device if it wants it, 0..=1.
+    part: f64,
+    /// The child that is furthest behind.
+    next: Option<usize>,
+    /// The last turn was below it.
+    was_current: bool,
+}
+
+impl State {
+    fn new(parent: usize, id: u64, virtual_time: f64) -> State {
+        State {
+            parent,
+            id,
+            weight: 1.0,
+            timeslice_us: 0,
+            used_us: f64::NAN,
+            virtual_time,
+            ready: false,
+            idle_since: None,
+            floor: 0.0,
+            now: Look::default(),
+        }
+    }
+}
+
+/// Takes turns by the tree that `path` describes.
+pub(super) struct Turns<P> {
+    path: P,
+    /// Parents before their children; the top first.
+    nodes: Vec<State>,
+    places: HashMap<(usize, u64), usize>,
+    /// The party of each group; kept to spare the allocation, as the next one.
+    parties: Vec<usize>,
+    steps: Vec<Node>,
+    /// Whose turn it is, and since when.
+    current: Option<(usize, Micros)>,
+}
+
+impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
+    /// `path` appends the steps from the top to the party that a group belongs to, at least one.
+    pub(super) fn new(path: P) -> Turns<P> {
+        Turns {
+            path,
+            nodes: vec![State::new(TOP, 0, 0.0)],
+            places: HashMap::new(),
+            parties: Vec::new(),
+            steps: Vec::new(),
+            current: None,
+        }
+    }
+
+    /// Brings the tree up to date with the groups and what was charged to them.
+    fn refresh(&mut self, now: Micros, groups: &[Group]) {
+        for node in &mut self.nodes {
+            node.now = Look::default();
+        }
+        self.nodes[TOP].now.is_there = true;
+        self.parties.clear();
+        for group in groups {
+            let party = self.party_of(group);
+            let node = &mut self.nodes[party];
+            node.now.used_us += group.used_us;
+            node.now.ready |= group.ready;
+            self.parties.push(party);
+        }
+        if self.nodes.iter().any(|n| !n.now.is_there) {
+            self.forget_the_gone();
+        }
+        // Children come after their parents: what is charged to one is charged above it.
+        for at in (TOP + 1..self.nodes.len()).rev() {
+            let Look { used_us, ready, .. } = self.nodes[at].now;
+            let parent = self.nodes[at].parent;
+            let timeslice_us = self.nodes[at].timeslice_us;
+            let above = &mut self.nodes[parent];
+            above.now.used_us += used_us;
+            above.now.ready |= ready;
+            above.timeslice_us = above.timeslice_us.max(timeslice_us);
+        }
+        for node in &mut self.nodes {
+            let used = node.now.used_us;
+            // Less than before happens when a group was removed; its past is no longer of interest.
+            if used > node.used_us {
+                node.virtual_time += (used - node.used_us) / node.weight;
+            }
+            node.used_us = used;
+        }
+        self.raise_floors();
+        for at in TOP + 1..self.nodes.len() {
+            let floor = self.nodes[self.nodes[at].parent].floor;
+            let node = &mut self.nodes[at];
+            let ready = node.now.ready;
+            if ready && !node.ready {
+                let short = node.idle_since.is_some_and(|since| now.saturating_sub(since) <= SHORT_IDLE_US);
+                let credit = if short { node.timeslice_us as f64 / node.weight } else { 0.0 };
+                node.virtual_time = node.virtual_time.max(floor - credit);
+            } else if !ready && node.ready {
+                node.idle_since = Some(now);
+            }
+            node.ready = ready;
+        }
+    }
+
+    /// The place of a group's party, whose weights and timeslice are brought up to date.
+    fn party_of(&mut self, group: &Group) -> usize {
+        self.steps.clear();
+        (self.path)(group, &mut self.steps);
+        let mut at = TOP;
+        for step in &self.steps {
+            let place = self.places.entry((at, step.id)).or_insert_with(|| {
+                let floor = self.nodes[at].floor;
+                self.nodes.push(State::new(at, step.id, floor));
+                self.nodes.len() - 1
+            });
+            at = *place;
+            let node = &mut self.nodes[at];
+            let weight = step.weight.max(PART_LEAST);
+            // The heaviest of its groups counts.
+            let first = !std::mem::replace(&mut node.now.is_there, true);
+            node.weight = if first { weight } else { node.weight.max(weight) };
+            let timeslice_us = group.hints.turn_us();
+            node.timeslice_us = if first { timeslice_us } else { node.timeslice_us.max(timeslice_us) };
+        }
+        at
+    }
+
+    /// Takes nodes without groups out. The order of the others stays.
+    fn forget_the_gone(&mut self) {
+        let mut new_place = vec![usize::MAX; self.nodes.len()];
+        let mut kept = 0;
+        for (at, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.now.is_there) {
+            new_place[at] = kept;
+            kept += 1;
+            debug_assert!(at == TOP || new_place[node.parent] != usize::MAX, "a parent is there if its child is");
+        }
+        self.nodes.retain(|n| n.now.is_there);
+        self.places.clear();
+        for at in TOP + 1..self.nodes.len() {
+            let parent = new_place[self.nodes[at].parent];
+            self.nodes[at].parent = parent;
+            self.places.insert((parent, self.nodes[at].id), at);
+        }
+        for party in &mut self.parties {
+            *party = new_place[*party];
+        }
+        self.current = self.current.filter(|(at, _)| new_place[*at] != usize::MAX);
+        self.current = self.current.map(|(at, since)| (new_place[at], since));
+    }
+
+    /// Those that wanted the device until now say where newcomers begin.
+    fn raise_floors(&mut self) {
+        let mut least = vec![f64::INFINITY; self.nodes.len()];
+        for node in self.nodes[TOP + 1..].iter().filter(|n| n.ready) {
+            least[node.parent] = least[node.parent].min(node.virtual_time);
+        }
+        for (node, least) in self.nodes.iter_mut().zip(least).filter(|(_, least)| least.is_finite()) {
+            node.floor = node.floor.max(least);
+        }
+    }
+
+    /// The part of each node that wants the device, and which child of each is next. Returns how many parties want the device,
+    /// and the least part among them.
+    fn weigh(&mut self) -> (usize, f64) {
+        if let Some((mut at, _)) = self.current {
+            while at != TOP {
+                self.nodes[at].now.was_current = true;
+                at = self.nodes[at].parent;
+            }
+        }
+        for at in TOP + 1..self.nodes.len() {
+            if self.nodes[at].ready {
+                let (parent, weight) = (self.nodes[at].parent, self.nodes[at].weight);
+                self.nodes[parent].now.ready_weight += weight;
+                // Of two that are equally far behind, the one that did not run just now.
+                let key = |node: &State| (node.virtual_time, node.now.was_current);
+                let mine = key(&self.nodes[at]);
+                let first = self.nodes[parent].now.next.is_none_or(|other| {
+                    let other = key(&self.nodes[other]);
+                    mine.0.total_cmp(&other.0).then(mine.1.cmp(&other.1)).is_lt()
+                });
+                if first {
+                    self.nodes[parent].now.next = Some(at);
+                }
+            }
+        }
+        self.nodes[TOP].now.part = 1.0;
+        let (mut parties, mut least) = (0, 1.0_f64);
+        for at in TOP + 1..self.nodes.len() {
+            let node = &self.nodes[at];
+            if node.ready {
+                let above = &self.nodes[node.parent].now;
+                let part = above.part * node.weight / above.ready_weight;
+                self.nodes[at].now.part = part;
+                if self.nodes[at].now.next.is_none() {
+                    (parties, least) = (parties + 1, least.min(part));
+                }
+            }
+        }
+        (parties, least)
+    }
+
+    /// How long a turn of a party lasts, µs.
+    fn turn(&self, party: usize, least: f64) -> u64 {
+        // What a switch costs, of a short turn it takes a larger part: the lightest has a whole timeslice.
+        let node = &self.nodes[party];
+        let times = (node.now.part / least).min(TURN_MAX);
+        ((node.timeslice_us as f64 * times).round() as u64).max(TURN_MIN_US)
+    }
+
+    fn next(&self) -> Option<usize> {
+        let mut at = self.nodes[TOP].now.next?;
+        while let Some(next) = self.nodes[at].now.next {
+            at = next;
+        }
+        Some(at)
+    }
+}
+
+impl<P: Fn(&Group, &mut Vec<Node>) + Send> Policy for Turns<P> {
+    fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
+        self.refresh(now, groups);
+        let (waiting, least) = self.weigh();
+        let holds = self.current.filter(|&(party, since)| {
+            self.nodes[party].ready && (waiting == 1 || now < since + self.turn(party, least))
+        });
+        self.current = holds.or_else(|| Some((self.next()?, now)));
+        let many = self.parties.windows(2).any(|two| two[0] != two[1]);
+        for (verdict, party) in verdicts.iter_mut().zip(&self.parties) {
+            let run = self.current.is_none_or(|(current, _)| current == *party);
+            *verdict = Verdict { run, bounded: many };
+        }
+        let (party, since) = self.current.filter(|_| waiting > 1)?;
+        Some(since + self.turn(party, least))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{ask, group};
+    use super::*;
+    use crate::{Choice, Level, Lineage, ProgramId};
+
+    fn make(name: &str) -> Box<dyn Policy> {
+        Choice::named(name).unwrap().make(0)
+    }
+
+    fn weighing(id: u64, weight: u32) -> Group {
+        let mut group = Group { ready: true, ..group(id) };
+        group.hints.weight = Some(weight);
+        group
+    }
+
+    #[test]
+    fn one_at_a_time_runs_for_a_turn_scaled_by_weight() {
+        let mut up = make("up");
+        let mut g = [weighing(1, 75), weighing(2, 25)];
+        assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], Some(15_000)));
+        g[0].used_us = 15_000.0;
+        assert_eq!(ask(&mut *up, 15_000, &g), (vec![false, true], Some(20_000)));
+        g[1].used_us = 5_001.0;
+        assert_eq!(ask(&mut *up, 20_000, &g).0, [true, false], "the one that is further behind");
+    }
+
+    #[test]
+    fn a_utilization_counts_before_a_weight() {
+        let mut up = make("up");
+        let mut g = [weighing(1, 75), weighing(2, 75)];
+        g[1].hints.utilization = Some(25);
+        assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], Some(15_000)));
+    }
+
+    #[test]
+    fn who_wants_nothing_is_passed_over_and_who_is_alone_runs_on() {
+        let mut up = make("up");
+        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        assert_eq!(ask(&mut *up, 0, &g), (vec![true, false], None));
+        assert_eq!(ask(&mut *up, 9_000_000, &g).0, [true, false]);
+        g[0].ready = false;
+        g[1].ready = true;
+        assert_eq!(ask(&mut *up, 9_000_001, &g).0, [false, true]);
+        g[1].ready = false;
+        assert_eq!(ask(&mut *up, 9_000_002, &g).0, [true, true], "nobody wants it: whoever comes first starts at once");
+    }
+
+    #[test]
+    fn idle_time_earns_no_credit_but_a_moment_costs_no_claim() {
+        let mut up = make("up");
+        let mut g = [Group { ready: true, ..group(1) }, group(2)];
+        ask(&mut *up, 1, &g);
+        g[0].used_us = 1e6;
+        g[1].ready = true;
+        ask(&mut *up, 1_000_000, &g);
+        // Both stand at one million now: they alternate, and the newcomer does not get a second on its own.
+        let mut ran = [0.0; 2];
+        let mut now = 1_000_000;
+        for _ in 0..100 {
+            let (run, next) = ask(&mut *up, now, &g);
+            let who = usize::from(run[1]);
+            let next = next.unwrap();
+            g[who].used_us += (next - now) as f64;
+            ran[who] += (next - now) as f64;
+            now = next;
+        }
+        assert!((ran[0] - ran[1]).abs() <= 5_000.0, "{ran:?}");
+        // A short gap of the one that is behind: it is still the next to run.
+        let behind = usize::from(ask(&mut *up, now, &g).0[1]);
+        g[behind].ready = false;
+        ask(&mut *up, now, &g);
+        g[1 - behind].used_us += 1_000.0;
+        g[behind].ready = true;
+        let (_, next) = ask(&mut *up, now + 1_000, &g);
+        assert!(ask(&mut *up, next.unwrap(), &g).0[behind]);
+    }
+
+    #[test]
+    fn by_program_the_groups_of_a_program_run_together_and_share_its_weight() {
+        let mut pup = make("pup");
+        let of = |id, program| Group { ready: true, program: ProgramId(program), ..group(id) };
+        let mut g = [of(1, 1), of(2, 1), of(3, 2)];
+        let mut used = [0.0; 2];
+        let mut now = 0;
+        for _ in 0..1_000 {
+            let (run, next) = ask(&mut *pup, now, &g);
+            assert!(run == [true, true, false] || run == [false, false, true], "{run:?}");
+            let step = (next.unwrap() - now) as f64;
+            now = next.unwrap();
+            if run[0] {
+                g[0].used_us += step / 2.0;
+                g[1].used_us += step / 2.0;
+            } else {
+                g[2].used_us += step;
+            }
+            used[usize::from(run[2])] += step;
+        }
+        let share = used[0] / (used[0] + used[1]);
+        assert!((share - 0.5).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn users_share_by_their_weights_and_their_programs_share_what_they_have() {
+        let mut fair = make("fair");
+        let of = |id, user, weight| {
+            let lineage = Lineage { user: Level { id: user, weight }, cgroup: Vec::new() };
+            Group { ready: true, lineage: Some(lineage.into()), ..group(id) }
+        };
+        // Three programs of the first user, one of the second, whose weight is half.
+        let mut g = [of(1, 1, 200), of(2, 1, 200), of(3, 1, 200), of(4, 2, 100)];
+        let mut now = 0;
+        for _ in 0..3_000 {
+            let (run, next) = ask(&mut *fair, now, &g);
+            let at = run.iter().position(|&run| run).unwrap();
+            assert_eq!(run.iter().filter(|&&run| run).count(), 1);
+            g[at].used_us += (next.unwrap() - now) as f64;
+            now = next.unwrap();
+        }
+        let parts: Vec<_> = g.iter().map(|g| 100.0 * g.used_us / now as f64).collect();
+        for (part, aim) in parts.iter().zip([22.2, 22.2, 22.2, 33.3]) {
+            assert!((part - aim).abs() < 0.5, "{parts:?}");
+        }
+        // With two programs of the first gone, the third has all of its user's part.
+        let before = g[2].used_us;
+        let start = now;
+        for _ in 0..3_000 {
+            let (run, next) = ask(&mut *fair, now, &g[2..]);
+            let at = 2 + run.iter().position(|&run| run).unwrap();
+            g[at].used_us += (next.unwrap() - now) as f64;
+            now = next.unwrap();
+        }
+        let part = 100.0 * (g[2].used_us - before) / (now - start) as f64;
+        assert!((part - 66.7).abs() < 0.5, "{part}");
+    }
+}

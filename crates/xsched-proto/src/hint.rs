@@ -1,0 +1,368 @@
+//! Hints: what a program may say about itself to the policy, by `run`, `hint`, a rule or the environment.
+//!
+//! [`Hint`] lists the kinds, with the words of the command line; [`Hints`] holds the values. A new kind is a variant, a field and
+//! an arm in each `match` here. Which policy looks at which is in the policies' registry.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::class::{
+    self, TIMESLICE_DEFAULT_US, TIMESLICE_MAX_US, TIMESLICE_MIN_US, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
+};
+
+/// Longest deadline, laxity or target accepted, in µs.
+pub const TIME_MAX_US: u64 = 3_600_000_000;
+/// The most groups that may have a device together by [`Hint::K`].
+pub const K_MAX: u32 = 64;
+/// Least and greatest slowdown that can be aimed at, in percent of the time that a request takes alone.
+pub const SLOWDOWN_PERCENT: (u32, u32) = (101, 10_000);
+
+/// A kind of hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hint {
+    /// Weight of a fair share.
+    Weight,
+    /// Part of the device, in percent.
+    Utilization,
+    /// How long a turn lasts, in µs.
+    Timeslice,
+    /// When a request is due, in µs from its begin.
+    Deadline,
+    /// How many groups may have the device together while this one has it.
+    K,
+    /// For how long a request may wait at its low priority, and its two priorities.
+    Laxity,
+    /// Whether the program has the active window.
+    Active,
+    /// Target P99 or slowdown.
+    Slo,
+}
+
+impl Hint {
+    /// All kinds.
+    pub const ALL: [Hint; 8] = [
+        Hint::Weight,
+        Hint::Utilization,
+        Hint::Timeslice,
+        Hint::Deadline,
+        Hint::K,
+        Hint::Laxity,
+        Hint::Active,
+        Hint::Slo,
+    ];
+
+    /// The option of `xsched run` and `xsched hint` without its dashes, and the key of a rule.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hint::Weight => "weight",
+            Hint::Utilization => "utilization",
+            Hint::Timeslice => "timeslice",
+            Hint::Deadline => "deadline",
+            Hint::K => "k",
+            Hint::Laxity => "laxity",
+            Hint::Active => "active",
+            Hint::Slo => "slo",
+        }
+    }
+
+    /// The environment variable. Those with `AUTO_XQUEUE` are XSched 1.2.0's.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Hint::Weight => "XSCHED_WEIGHT",
+            Hint::Utilization => "XSCHED_AUTO_XQUEUE_UTILIZATION",
+            Hint::Timeslice => "XSCHED_AUTO_XQUEUE_TIMESLICE",
+            Hint::Deadline => "XSCHED_AUTO_XQUEUE_DEADLINE",
+            Hint::K => "XSCHED_AUTO_XQUEUE_KDEADLINE",
+            Hint::Laxity => "XSCHED_AUTO_XQUEUE_LAXITY",
+            Hint::Active => "XSCHED_ACTIVE",
+            Hint::Slo => "XSCHED_SLO",
+        }
+    }
+
+    /// What is accepted, for messages and documents.
+    pub fn accepted(self) -> &'static str {
+        match self {
+            Hint::Weight => "a number from 1 to 10000",
+            Hint::Utilization => "a number from 0 to 100 (percent)",
+            Hint::Timeslice => "a number from 100 to 10000000 (µs)",
+            Hint::Deadline => "a number from 1 to 3600000000 (µs), or none",
+            Hint::K => "a number from 1 to 64, or none",
+            Hint::Laxity => "US or US:PRIORITY:CRITICAL_PRIORITY, such as 2000:low:high, or none",
+            Hint::Active => "on or off",
+            Hint::Slo => "a P99 such as 2500us or 2.5ms, a slowdown from 1.01x to 100x, or none",
+        }
+    }
+}
+
+/// Two priorities of one group: it keeps the first until its laxity is used up, then it has the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Laxity {
+    /// How long a request may wait at its first priority, in µs; 0 = there is no laxity.
+    pub us: u64,
+    /// The first priority; none = the group's own.
+    pub lax: Option<i32>,
+    /// The second; none = class `high`, or the group's own if that is higher.
+    pub critical: Option<i32>,
+}
+
+/// What a program aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Slo {
+    /// Nothing.
+    None,
+    /// 99 of 100 requests take no longer than this, in µs.
+    P99(u64),
+    /// Requests take so many percent of what they take alone, on average.
+    Slowdown(u32),
+}
+
+/// The values given; what is absent stays as it was, or has its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hints {
+    /// See [`Hint::Weight`].
+    pub weight: Option<u32>,
+    /// See [`Hint::Utilization`].
+    pub utilization: Option<u32>,
+    /// See [`Hint::Timeslice`].
+    pub timeslice_us: Option<u64>,
+    /// See [`Hint::Deadline`]; 0 = none.
+    pub deadline_us: Option<u64>,
+    /// See [`Hint::K`]; 0 = the policy's own.
+    pub k: Option<u32>,
+    /// See [`Hint::Laxity`].
+    pub laxity: Option<Laxity>,
+    /// See [`Hint::Active`].
+    pub active: Option<bool>,
+    /// See [`Hint::Slo`].
+    pub slo: Option<Slo>,
+}
+
+impl Hints {
+    /// Takes a value as users write it.
+    ///
+    /// # Errors
+    /// It is not accepted: one line that says what is.
+    pub fn set(&mut self, hint: Hint, text: &str) -> Result<(), Error> {
+        let text = text.trim();
+        let parsed = self.parse(hint, text).filter(|()| self.fault().is_none());
+        parsed.ok_or_else(|| Error::value(text, hint.name(), hint.accepted()))
+    }
+
+    fn parse(&mut self, hint: Hint, text: &str) -> Option<()> {
+        let is_none = text.eq_ignore_ascii_case("none") || text == "-1";
+        match hint {
+            Hint::Weight => self.weight = Some(text.parse().ok()?),
+            Hint::Utilization => self.utilization = Some(text.parse().ok()?),
+            Hint::Timeslice => self.timeslice_us = Some(text.parse().ok()?),
+            Hint::Deadline => self.deadline_us = Some(if is_none { 0 } else { positive(text)? }),
+            Hint::K => self.k = Some(if is_none { 0 } else { u32::try_from(positive(text)?).ok()? }),
+            Hint::Laxity => self.laxity = Some(laxity(text, is_none)?),
+            Hint::Active => {
+                self.active = Some(match text.to_ascii_lowercase().as_str() {
+                    "on" | "1" | "true" => true,
+                    "off" | "0" | "false" => false,
+                    _ => return None,
+                });
+            }
+            Hint::Slo => self.slo = Some(if is_none { Slo::None } else { slo(text)? }),
+        }
+        Some(())
+    }
+
+    /// The first kind whose value is out of range.
+    pub fn fault(&self) -> Option<Hint> {
+        let time = |us: u64| us <= TIME_MAX_US;
+        let priority = |p: Option<i32>| p.is_none_or(|p| (class::PRIORITY_MIN..=class::PRIORITY_MAX).contains(&p));
+        let slo = |slo: Slo| match slo {
+            Slo::None => true,
+            Slo::P99(us) => us > 0 && time(us),
+            Slo::Slowdown(percent) => (SLOWDOWN_PERCENT.0..=SLOWDOWN_PERCENT.1).contains(&percent),
+        };
+        let checks = [
+            (Hint::Weight, self.weight.is_none_or(|w| (WEIGHT_MIN..=WEIGHT_MAX).contains(&w))),
+            (Hint::Utilization, self.utilization.is_none_or(|u| u <= 100)),
+            (Hint::Timeslice, self.timeslice_us.is_none_or(|us| (TIMESLICE_MIN_US..=TIMESLICE_MAX_US).contains(&us))),
+            (Hint::Deadline, self.deadline_us.is_none_or(time)),
+            (Hint::K, self.k.is_none_or(|k| k <= K_MAX)),
+            (Hint::Laxity, self.laxity.is_none_or(|l| time(l.us) && priority(l.lax) && priority(l.critical))),
+            (Hint::Slo, self.slo.is_none_or(slo)),
+        ];
+        checks.into_iter().find(|(_, is_good)| !is_good).map(|(hint, _)| hint)
+    }
+
+    /// Checks values that another process has sent.
+    ///
+    /// # Errors
+    /// One is out of range: one line that says what is accepted.
+    pub fn check(&self) -> Result<(), Error> {
+        self.fault().map_or(Ok(()), |hint| {
+            Err(Error::input(format!("{} is out of range: use {}", hint.name(), hint.accepted())))
+        })
+    }
+
+    /// These, and those of `other` that these lack.
+    #[must_use]
+    pub fn or(self, other: Hints) -> Hints {
+        Hints {
+            weight: self.weight.or(other.weight),
+            utilization: self.utilization.or(other.utilization),
+            timeslice_us: self.timeslice_us.or(other.timeslice_us),
+            deadline_us: self.deadline_us.or(other.deadline_us),
+            k: self.k.or(other.k),
+            laxity: self.laxity.or(other.laxity),
+            active: self.active.or(other.active),
+            slo: self.slo.or(other.slo),
+        }
+    }
+
+    /// Whether a value is given.
+    pub fn has(&self, hint: Hint) -> bool {
+        match hint {
+            Hint::Weight => self.weight.is_some(),
+            Hint::Utilization => self.utilization.is_some(),
+            Hint::Timeslice => self.timeslice_us.is_some(),
+            Hint::Deadline => self.deadline_us.is_some(),
+            Hint::K => self.k.is_some(),
+            Hint::Laxity => self.laxity.is_some(),
+            Hint::Active => self.active.is_some(),
+            Hint::Slo => self.slo.is_some(),
+        }
+    }
+
+    /// The kinds that are given.
+    pub fn given(&self) -> impl Iterator<Item = Hint> {
+        Hint::ALL.into_iter().filter(|hint| self.has(*hint))
+    }
+
+    /// A value as [`Hints::set`] reads it; none if it is not given.
+    pub fn text(&self, hint: Hint) -> Option<String> {
+        let or_none = |n: u64| if n == 0 { "none".to_owned() } else { n.to_string() };
+        match hint {
+            Hint::Weight => self.weight.map(|w| w.to_string()),
+            Hint::Utilization => self.utilization.map(|u| u.to_string()),
+            Hint::Timeslice => self.timeslice_us.map(|us| us.to_string()),
+            Hint::Deadline => self.deadline_us.map(or_none),
+            Hint::K => self.k.map(|k| or_none(k.into())),
+            Hint::Laxity => self.laxity.map(|l| match (l.lax, l.critical) {
+                (Some(lax), Some(critical)) => format!("{}:{lax}:{critical}", l.us),
+                _ => or_none(l.us),
+            }),
+            Hint::Active => self.active.map(|on| if on { "on" } else { "off" }.to_owned()),
+            Hint::Slo => self.slo.map(|slo| match slo {
+                Slo::None => "none".to_owned(),
+                Slo::P99(us) => format!("{us}us"),
+                Slo::Slowdown(percent) => format!("{}.{:02}x", percent / 100, percent % 100),
+            }),
+        }
+    }
+
+    /// The weight, or its default.
+    pub fn weight(&self) -> u32 {
+        self.weight.unwrap_or(WEIGHT_DEFAULT)
+    }
+
+    /// The part asked for: the utilization, where there is none the weight.
+    pub fn part(&self) -> f64 {
+        f64::from(self.utilization.unwrap_or(self.weight()))
+    }
+
+    /// How long a turn lasts, in µs.
+    pub fn turn_us(&self) -> u64 {
+        self.timeslice_us.unwrap_or(TIMESLICE_DEFAULT_US)
+    }
+}
+
+fn positive(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|n| *n > 0)
+}
+
+fn laxity(text: &str, is_none: bool) -> Option<Laxity> {
+    if is_none {
+        return Some(Laxity { us: 0, lax: None, critical: None });
+    }
+    let mut parts = text.split(':');
+    let us = positive(parts.next()?)?;
+    let priority = |text: &str| class::parse_priority(text).ok();
+    let (lax, critical) = match (parts.next(), parts.next(), parts.next()) {
+        (None, None, None) => (None, None),
+        (Some(lax), Some(critical), None) => (Some(priority(lax)?), Some(priority(critical)?)),
+        _ => return None,
+    };
+    Some(Laxity { us, lax, critical })
+}
+
+fn slo(text: &str) -> Option<Slo> {
+    let scaled = |number: &str, by: f64| number.parse::<f64>().ok().filter(|n| n.is_finite()).map(|n| (n * by).round());
+    if let Some(times) = text.strip_suffix('x') {
+        return scaled(times, 100.0).filter(|p| *p >= 1.0 && *p <= 1e6).map(|p| Slo::Slowdown(p as u32));
+    }
+    let us = if let Some(us) = text.strip_suffix("us").or(text.strip_suffix("µs")) {
+        scaled(us, 1.0)
+    } else if let Some(ms) = text.strip_suffix("ms") {
+        scaled(ms, 1e3)
+    } else {
+        scaled(text.strip_suffix('s')?, 1e6)
+    };
+    us.filter(|us| *us >= 1.0 && *us <= TIME_MAX_US as f64).map(|us| Slo::P99(us as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(hint: Hint, text: &str) -> Result<Hints, Error> {
+        let mut hints = Hints::default();
+        hints.set(hint, text).map(|()| hints)
+    }
+
+    #[test]
+    fn values_are_read_and_written_in_the_same_words() {
+        for (hint, text) in [
+            (Hint::Weight, "300"),
+            (Hint::Utilization, "0"),
+            (Hint::Timeslice, "100"),
+            (Hint::Deadline, "5000"),
+            (Hint::Deadline, "none"),
+            (Hint::K, "2"),
+            (Hint::Laxity, "2000:-128:128"),
+            (Hint::Laxity, "none"),
+            (Hint::Active, "on"),
+            (Hint::Slo, "2500us"),
+            (Hint::Slo, "1.05x"),
+            (Hint::Slo, "none"),
+        ] {
+            let hints = read(hint, text).unwrap_or_else(|e| panic!("{hint:?} {text}: {e}"));
+            assert_eq!(hints.text(hint).as_deref(), Some(text), "{hint:?}");
+            assert_eq!(hints.given().collect::<Vec<_>>(), [hint]);
+            assert_eq!(hints.or(Hints::default()), hints);
+            assert_eq!(Hints::default().or(hints), hints);
+        }
+        assert_eq!(read(Hint::Slo, "2.5ms").unwrap().slo, Some(Slo::P99(2_500)));
+        assert_eq!(read(Hint::Laxity, "7").unwrap().laxity, Some(Laxity { us: 7, lax: None, critical: None }));
+        assert_eq!(read(Hint::Deadline, "-1").unwrap().deadline_us, Some(0), "as the original's interface has it");
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused_with_what_is_accepted() {
+        for (hint, text) in [
+            (Hint::Weight, "0"),
+            (Hint::Utilization, "101"),
+            (Hint::Timeslice, "99"),
+            (Hint::Deadline, "0"),
+            (Hint::K, "65"),
+            (Hint::Laxity, "5:low"),
+            (Hint::Laxity, "5:low:300"),
+            (Hint::Active, "maybe"),
+            (Hint::Slo, "1x"),
+            (Hint::Slo, "5"),
+            (Hint::Slo, "nans"),
+            (Hint::Slo, "101x"),
+        ] {
+            let line = read(hint, text).expect_err(text).to_string();
+            assert_eq!(line, format!("'{text}' is no {}: use {}", hint.name(), hint.accepted()));
+        }
+        assert!(Hints { weight: Some(0), ..Hints::default() }.check().is_err());
+        assert!(Hints { slo: Some(Slo::P99(0)), ..Hints::default() }.check().is_err());
+    }
+}
