@@ -14,8 +14,11 @@ static simStream stream;
 static simEvent marks[2];
 static float *on_device, *on_host;
 
+/* SUITE_DEVICE says which of several devices. */
 static void open_device(void)
 {
+    const char *device = getenv("SUITE_DEVICE");
+    OK(simSetDevice(device ? atoi(device) : 0));
     OK(simStreamCreate(&stream));
     OK(simMalloc((void **)&on_device, CELLS * sizeof *on_device));
     OK(simHostAlloc((void **)&on_host, CELLS * sizeof *on_host));
