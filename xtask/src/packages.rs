@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Debian packages and what each is for, as it is told when one is missing.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("gcc", "C test programs"),
     ("g++", "the ViennaCL program"),
     ("libc6-dev", "C test programs"),
@@ -20,6 +20,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("python3-pyopencl", "compatibility"),
     ("python3-pytest", "PyOpenCL's own tests"),
     ("valgrind", "instruction counts"),
+    ("xvfb", "a display for the active window"),
     ("libhsa-runtime-dev", "AMD's own runtime, on a pretended kernel"),
     ("hipcc", "AMD's own compiler and HIP, likewise"),
     ("librocrand-dev", "the HIP ladder's real libraries"),

@@ -38,6 +38,7 @@ pub(crate) enum Command {
     Suspend(cmd::suspend::Args),
     /// Undo `suspend`
     Resume(cmd::suspend::Args),
+    ActiveWindow(cmd::active_window::Args),
     Doctor(cmd::doctor::Args),
     Demo(cmd::demo::Args),
     Daemon(cmd::daemon::Args),

@@ -40,6 +40,7 @@ fn dispatch(command: Command) -> Result {
         Command::Hint(args) => cmd::hint::main(args),
         Command::Suspend(args) => cmd::suspend::suspend(args),
         Command::Resume(args) => cmd::suspend::resume(args),
+        Command::ActiveWindow(args) => cmd::active_window::main(args),
         Command::Doctor(args) => cmd::doctor::main(args),
         Command::Demo(args) => cmd::demo::main(args),
         Command::Completions(args) => cmd::completions::main(args, cli::command()),

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub(crate) mod active_window;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;
