@@ -4,6 +4,8 @@ mod common;
 #[path = "common/markdown.rs"]
 mod markdown;
 
+use xsched_policy::{Param, registry};
+use xsched_proto::hint::Hint;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -156,12 +158,51 @@ fn the_reference_has_every_key_of_the_configuration_and_no_other() {
             "Top level" => String::new(),
             "[classes.NAME]" => "[classes.low]".into(),
             "[limits.users.NAME]" => "[limits.users.root]".into(),
+            "[devices.KEY]" => "[devices.\"sim:0\"]".into(),
             other => other.to_owned(),
         };
         same(&heading, rows, accepted(&place, &table));
         tables += 1;
     }
-    assert_eq!(tables, 6, "a table of the configuration has no section, or this test does not know it");
+    assert_eq!(tables, 7, "a table of the configuration has no section, or this test does not know it");
+}
+
+/// The page of the policies, but for its head, as the registry has them.
+fn policies() -> String {
+    let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let mut text = String::from("| policy | what it does | for | hints it looks at |\n| --- | --- | --- | --- |\n");
+    for entry in registry::listed() {
+        let names = std::iter::once(entry.name).chain(entry.aliases.iter().copied()).collect::<Vec<_>>();
+        let hints = entry.hints.iter().map(|hint| hint.name()).collect::<Vec<_>>();
+        let about = entry.about.replace('|', "\\|");
+        text += &format!("| {} | {about} | {} | {} |\n", code(&names), entry.good_for, code(&hints));
+    }
+    text += "\n## Parameters\n\n| parameter | values | default | what |\n| --- | --- | --- | --- |\n";
+    for entry in registry::listed() {
+        for param in entry.params {
+            let Param { name, about, accepts } = param;
+            let values = accepts.accepted();
+            text += &format!("| `{} {name}` | {values} | {} | {about} |\n", entry.name, accepts.default_text());
+        }
+    }
+    text += "\n## Hints\n\n| hint | values | variable |\n| --- | --- | --- |\n";
+    for hint in Hint::ALL {
+        text += &format!("| `{}` | {} | `{}` |\n", hint.name(), hint.accepted(), hint.variable());
+    }
+    text
+}
+
+/// `BLESS=1 cargo test -p xsched-cli --test documents` writes it.
+#[test]
+fn the_reference_of_policies_is_the_registry() {
+    let path = root().join("docs/reference/policies.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let at = text.find("| policy |").expect("the table of policies");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, format!("{}{}", &text[..at], policies())).unwrap();
+    } else {
+        assert_eq!(text[at..], policies(), "BLESS=1 cargo test -p xsched-cli --test documents writes it anew");
+    }
 }
 
 /// Names in quotation marks that begin with one of the prefixes, in the sources of what users run.
