@@ -246,10 +246,13 @@ impl Arbiter {
             }
             Event::Nice(program, nice) => self.change_program(now, program, |g| g.nice = nice),
             Event::Active(program, active) => self.change_program(now, program, |g| g.active = active),
-            Event::Burst { group, us } => self.change(now, group, |m, _| {
-                m.group.bursts += 1;
-                m.group.burst_us = us;
-            }),
+            // Nothing to decide before the group is idle: what a policy allows the next burst is not for the rest of this one.
+            Event::Burst { group, us } => {
+                if let Some(m) = self.device_of.get(&group).and_then(|&at| self.devices[at].member_mut(group)) {
+                    m.group.bursts += 1;
+                    m.group.burst_us = us;
+                }
+            }
             Event::Inherit { group, priority } => {
                 self.change(now, group, |m, _| m.lent = priority);
                 self.inherit(group);
@@ -398,6 +401,8 @@ impl Arbiter {
                     self.device_of.insert(m.group.id, at);
                 }
             }
+            // What is gone here may have kept others from the devices that stay.
+            self.dirty.extend(0..self.devices.len());
         } else {
             self.dirty.push(at);
         }

@@ -288,19 +288,25 @@ impl Device {
     /// Gives a turn to the group that has waited for longer than any may, whatever progress the others claim. Returns when to look
     /// again.
     fn guard(&mut self, now: Micros) -> Option<Micros> {
-        let guard = self.guard_us?;
+        let Some(guard) = self.guard_us else {
+            self.rescued = None;
+            self.members.iter_mut().for_each(|m| m.denied_since = None);
+            return None;
+        };
+        let wants = |id: GroupId| self.member(id).is_some_and(|m| may_run(m) && !m.spans);
+        self.rescued = self.rescued.filter(|(id, until)| now < *until && wants(*id));
+        let rescued = self.rescued.map(|(id, _)| id);
         let mut first: Option<(Micros, usize)> = None;
         for (at, (m, verdict)) in self.members.iter_mut().zip(&self.verdicts).enumerate() {
-            // One of a job on several devices would have this one alone, and wait for the others.
-            let denied = may_run(m) && !m.group.granted && !verdict.run && !m.spans;
+            // One of a job on several devices would have this one alone, and wait for the others. One that still has the device
+            // loses it now.
+            let denied = may_run(m) && !verdict.run && !m.spans && rescued != Some(m.group.id);
             m.denied_since = denied.then(|| m.denied_since.unwrap_or(now));
             first = match (first, m.denied_since) {
                 (Some(first), Some(since)) => Some(first.min((since, at))),
                 (first, since) => first.or(since.map(|since| (since, at))),
             };
         }
-        let wants = |id: GroupId| self.member(id).is_some_and(may_run);
-        self.rescued = self.rescued.filter(|(id, until)| now < *until && wants(*id));
         if let Some((since, at)) = first.filter(|_| self.rescued.is_none()) {
             let group = &self.members[at].group;
             if now < since + guard / 2 {

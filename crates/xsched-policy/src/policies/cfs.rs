@@ -1,15 +1,14 @@
 //! Completely fair: each group has a virtual runtime that grows with the device time it uses, slower for heavier ones. The one
 //! that is furthest behind runs, for its part of a period. A newcomer begins at the device's least virtual runtime, and one that
-//! wakes up far behind the running one takes its place at once.
+//! wakes up far behind the running one takes its place as soon as that one has had the shortest turn.
 //!
 //! The weight follows the priority as Linux' weights follow nice values: a quarter more for each of 40 steps, which the
 //! priorities -255..=255 are spread over. A utilization or weight multiplies it.
 
-use std::collections::HashMap;
-
 use xsched_proto::hint::Hint;
 
 use crate::choice::{Accepts, Param, Params};
+use crate::policies::kept::Kept;
 use crate::registry::Entry;
 use crate::tuning::{NICE_STEP, PART_LEAST, PRIORITIES_PER_STEP};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
@@ -38,17 +37,18 @@ const GRANULARITY: Param = Param {
 
 struct Entity {
     weight: f64,
+    /// What the weight was made of: the priority, and the part asked for.
+    weighed: (i32, f64),
     used_us: f64,
     /// µs at weight 1.
     vruntime: f64,
     ready: bool,
-    is_there: bool,
 }
 
 struct Cfs {
     latency_us: f64,
     granularity_us: f64,
-    entities: HashMap<GroupId, Entity>,
+    entities: Kept<Entity>,
     /// The least virtual runtime of those that want the device; never goes back.
     least: f64,
     current: Option<(GroupId, Micros)>,
@@ -58,88 +58,102 @@ fn make(params: &Params) -> Box<dyn Policy> {
     Box::new(Cfs {
         latency_us: params.number(&LATENCY) as f64,
         granularity_us: params.number(&GRANULARITY) as f64,
-        entities: HashMap::new(),
+        entities: Kept::default(),
         least: 0.0,
         current: None,
     })
 }
 
 /// 1 for priority 0 and the default weight.
-fn weight(group: &Group) -> f64 {
-    let part = (group.hints.part() / 100.0).max(PART_LEAST);
-    NICE_STEP.powf(f64::from(group.priority) / PRIORITIES_PER_STEP) * part
+fn weight(priority: i32, part: f64) -> f64 {
+    NICE_STEP.powf(f64::from(priority) / PRIORITIES_PER_STEP) * (part / 100.0).max(PART_LEAST)
+}
+
+/// Those that want the device.
+#[derive(Default)]
+struct Wanting {
+    count: usize,
+    weight: f64,
+    /// The one that is furthest behind; of equals the older.
+    first: Option<usize>,
 }
 
 impl Cfs {
-    fn refresh(&mut self, groups: &[Group]) {
-        self.entities.values_mut().for_each(|e| e.is_there = false);
-        for group in groups {
-            let least = self.least;
-            let entity = self.entities.entry(group.id).or_insert_with(|| Entity {
-                weight: 1.0,
-                used_us: group.used_us,
-                vruntime: least,
-                ready: false,
-                is_there: true,
-            });
-            entity.is_there = true;
+    fn refresh(&mut self, groups: &[Group]) -> Wanting {
+        let start = self.least;
+        self.entities.follow(groups, |group| Entity {
+            weight: 1.0,
+            weighed: (0, 100.0),
+            used_us: group.used_us,
+            vruntime: start,
+            ready: false,
+        });
+        let mut least = f64::INFINITY;
+        for (entity, group) in self.entities.iter_mut().zip(groups) {
             entity.vruntime += (group.used_us - entity.used_us).max(0.0) / entity.weight;
             entity.used_us = group.used_us;
-            entity.weight = weight(group);
+            let weighed = (group.priority, group.hints.part());
+            if entity.weighed != weighed {
+                (entity.weighed, entity.weight) = (weighed, weight(weighed.0, weighed.1));
+            }
+            if entity.ready {
+                least = least.min(entity.vruntime);
+            }
         }
-        self.entities.retain(|_, e| e.is_there);
-        let least = self.entities.values().filter(|e| e.ready).map(|e| e.vruntime).min_by(f64::total_cmp);
-        self.least = self.least.max(least.unwrap_or(f64::MIN));
-        for group in groups {
-            let Some(entity) = self.entities.get_mut(&group.id) else { continue };
+        if least.is_finite() {
+            self.least = self.least.max(least);
+        }
+        let mut wanting = Wanting::default();
+        let mut behind = f64::INFINITY;
+        for (at, (entity, group)) in self.entities.iter_mut().zip(groups).enumerate() {
             if group.ready && !entity.ready {
                 // Half a period of credit for one that slept: it runs soon, and no longer for having slept longer.
                 let credit = self.latency_us / 2.0 / entity.weight;
                 entity.vruntime = entity.vruntime.max(self.least - credit);
             }
             entity.ready = group.ready;
+            if entity.ready {
+                wanting.count += 1;
+                wanting.weight += entity.weight;
+                if entity.vruntime < behind {
+                    (behind, wanting.first) = (entity.vruntime, Some(at));
+                }
+            }
         }
+        wanting
     }
 
-    /// How long a turn of the group lasts, µs.
-    fn slice(&self, id: GroupId) -> f64 {
-        let ready = || self.entities.values().filter(|e| e.ready);
-        let (count, sum) = ready().fold((0.0, 0.0), |(n, sum), e| (n + 1.0, sum + e.weight));
-        let period = self.latency_us.max(self.granularity_us * count);
-        let weight = self.entities.get(&id).map_or(1.0, |e| e.weight);
-        (period * weight / sum).max(self.granularity_us)
+    /// How long a turn of the group at a place lasts, µs.
+    fn slice(&self, at: usize, wanting: &Wanting) -> f64 {
+        let period = self.latency_us.max(self.granularity_us * wanting.count as f64);
+        (period * self.entities[at].weight / wanting.weight).max(self.granularity_us)
     }
 
-    /// The group that is furthest behind; of equals the older.
-    fn first(&self) -> Option<(GroupId, f64)> {
-        let ready = self.entities.iter().filter(|(_, e)| e.ready).map(|(id, e)| (*id, e.vruntime));
-        ready.min_by(|(a, va), (b, vb)| va.total_cmp(vb).then(a.cmp(b)))
+    /// Whether the group at a place keeps the device that it has had for so long.
+    fn holds(&self, at: usize, ran: f64, wanting: &Wanting) -> bool {
+        let Some(first) = wanting.first.filter(|_| self.entities[at].ready) else { return false };
+        let distance = self.entities[at].vruntime - self.entities[first].vruntime;
+        let far_behind = distance > self.granularity_us / self.entities[first].weight;
+        ran < self.slice(at, wanting) && !(far_behind && ran >= self.granularity_us)
     }
 }
 
 impl Policy for Cfs {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
-        self.refresh(groups);
-        let first = self.first();
-        self.current = self.current.filter(|(id, since)| {
-            let Some(entity) = self.entities.get(id).filter(|e| e.ready) else { return false };
-            let Some((other, behind)) = first.filter(|(other, _)| other != id) else { return true };
-            let far_behind = entity.vruntime - behind > self.granularity_us / self.entities[&other].weight;
-            let ran = now.saturating_sub(*since) as f64;
-            ran < self.slice(*id) && !(far_behind && ran >= self.granularity_us)
-        });
-        self.current = self.current.or_else(|| first.map(|(id, _)| (id, now)));
+        let wanting = self.refresh(groups);
+        let ran = |since: Micros| now.saturating_sub(since) as f64;
+        let place = |id: GroupId| self.entities.place(id);
+        self.current = self.current.filter(|&(id, since)| place(id).is_some_and(|at| self.holds(at, ran(since), &wanting)));
+        // Another turn for one that is still furthest behind.
+        self.current = self.current.or_else(|| wanting.first.map(|at| (self.entities.id(at), now)));
         for (group, verdict) in groups.iter().zip(verdicts) {
             let run = self.current.is_none_or(|(id, _)| id == group.id);
             *verdict = Verdict { run, bounded: groups.len() > 1 };
         }
-        let (id, since) = self.current?;
-        if self.entities.values().filter(|e| e.ready).count() < 2 {
-            return None;
-        }
+        let (id, since) = self.current.filter(|_| wanting.count > 1)?;
         // Looked at again after the shortest turn, should another one be far behind by then.
-        let ran = now.saturating_sub(since) as f64;
-        let until = if ran < self.granularity_us { self.granularity_us } else { self.slice(id) };
+        let slice = self.slice(self.entities.place(id)?, &wanting);
+        let until = if ran(since) < self.granularity_us { self.granularity_us } else { slice };
         Some((since + until.ceil() as Micros).max(now + 1))
     }
 }
@@ -177,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_step_of_nice_is_a_quarter_more() {
-        let of = |priority| weight(&Group { priority, ..group(1) });
+        let of = |priority| weight(priority, 100.0);
         assert_eq!(of(0), 1.0);
         assert!((of(128) / of(-128) - 1.25_f64.powf(256.0 / 12.75)).abs() < 1e-9);
     }

@@ -23,8 +23,8 @@ const BY: Param =
     Param { name: "by", about: "whose parts come first", accepts: Accepts::Word(&["user", "cgroup"]) };
 
 fn make(params: &Params) -> Box<dyn Policy> {
-    let program = |group: &Group| Node { id: group.program.0, weight: group.hints.part() };
-    let node = |level: &Level| Node { id: level.id, weight: level.weight.into() };
+    let program = |group: &Group| Node::party(group.program.0, group);
+    let node = |level: &Level| Node { id: level.id, is_party: false, weight: level.weight.into() };
     if params.is(&BY, "cgroup") {
         Box::new(Turns::new(move |group, path| {
             path.extend(group.lineage.iter().flat_map(|lineage| &lineage.cgroup).map(node));

@@ -5,11 +5,10 @@
 //! Recovery: `soft` pays back what a group used while it leaves the device alone, and lets it rise when all is paid back;
 //! `periodic` lifts all groups to the top once in a period.
 
-use std::collections::HashMap;
-
 use xsched_proto::hint::Hint;
 
 use crate::choice::{Accepts, Param, Params};
+use crate::policies::kept::Kept;
 use crate::registry::Entry;
 use crate::tuning::SLEEP_PER_RUN;
 use crate::{Group, GroupId, Micros, Policy, Verdict};
@@ -41,24 +40,26 @@ const PERIOD: Param = Param {
     accepts: Accepts::Number { least: 10_000, most: 100_000_000, default: 1_000_000 },
 };
 
+#[derive(Default)]
 struct Entity {
     level: u32,
-    /// Device time used at its level, µs.
+    /// Device time used of its level's quantum, µs.
     spent_us: f64,
     used_us: f64,
     ready: bool,
     idle_since: Micros,
-    /// When it last lost the device, as a number that grows.
+    /// When its last turn was over, as a number that grows.
     turn: u64,
-    is_there: bool,
+    /// It has used up a quantum since the last look.
+    is_over: bool,
 }
 
 struct Mlfq {
     lowest: u32,
     period_us: Option<Micros>,
     lifts_at: Option<Micros>,
-    entities: HashMap<GroupId, Entity>,
-    current: Option<(GroupId, Micros)>,
+    entities: Kept<Entity>,
+    current: Option<GroupId>,
     turns: u64,
 }
 
@@ -76,25 +77,16 @@ impl Mlfq {
             lowest: params.number(&LEVELS) as u32 - 1,
             period_us: params.is(&RECOVERY, "periodic").then(|| params.number(&PERIOD)),
             lifts_at: None,
-            entities: HashMap::new(),
+            entities: Kept::default(),
             current: None,
             turns: 0,
         }
     }
 
     fn refresh(&mut self, now: Micros, groups: &[Group]) {
-        self.entities.values_mut().for_each(|e| e.is_there = false);
-        for group in groups {
-            let entity = self.entities.entry(group.id).or_insert(Entity {
-                level: 0,
-                spent_us: 0.0,
-                used_us: group.used_us,
-                ready: false,
-                idle_since: now,
-                turn: 0,
-                is_there: true,
-            });
-            entity.is_there = true;
+        let new = |group: &Group| Entity { used_us: group.used_us, idle_since: now, ..Entity::default() };
+        self.entities.follow(groups, new);
+        for (entity, group) in self.entities.iter_mut().zip(groups) {
             entity.spent_us += (group.used_us - entity.used_us).max(0.0);
             entity.used_us = group.used_us;
             if group.ready && !entity.ready && self.period_us.is_none() {
@@ -103,28 +95,42 @@ impl Mlfq {
                 entity.idle_since = now;
             }
             entity.ready = group.ready;
+            entity.is_over = entity.spent_us >= quantum_us(group, entity.level);
             while entity.spent_us >= quantum_us(group, entity.level) {
                 entity.spent_us -= quantum_us(group, entity.level);
-                if entity.level == self.lowest {
-                    entity.spent_us = 0.0;
+                if entity.level >= self.lowest {
+                    (entity.level, entity.spent_us) = (self.lowest, 0.0);
                     break;
                 }
                 entity.level += 1;
             }
         }
-        self.entities.retain(|_, e| e.is_there);
         if let Some(period) = self.period_us {
             if self.lifts_at.is_some_and(|at| at <= now) {
-                self.entities.values_mut().for_each(|e| (e.level, e.spent_us) = (0, 0.0));
+                self.entities.iter_mut().for_each(|e| (e.level, e.spent_us) = (0, 0.0));
                 self.lifts_at = None;
             }
             self.lifts_at.get_or_insert(now + period);
         }
     }
 
-    fn first(&self) -> Option<GroupId> {
-        let ready = self.entities.iter().filter(|(_, e)| e.ready);
-        ready.min_by_key(|(id, e)| (e.level, e.turn, **id)).map(|(id, _)| *id)
+    /// The place of the one that is next.
+    fn first(&self) -> Option<usize> {
+        let ready = self.entities.iter().enumerate().filter(|(_, e)| e.ready);
+        ready.min_by_key(|(at, e)| (e.level, e.turn, *at)).map(|(at, _)| at)
+    }
+
+    /// The place of the one that has the device, if it goes on. One that has to leave it in mid-turn to a higher level goes on
+    /// with its turn later.
+    fn holder(&mut self) -> Option<usize> {
+        let at = self.entities.place(self.current?)?;
+        if self.entities[at].ready && !self.entities[at].is_over {
+            let top = self.entities.iter().filter(|e| e.ready).map(|e| e.level).min();
+            return Some(at).filter(|at| Some(self.entities[*at].level) == top);
+        }
+        self.turns += 1;
+        self.entities[at].turn = self.turns;
+        None
     }
 }
 
@@ -151,36 +157,17 @@ impl Entity {
 impl Policy for Mlfq {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
-        let top = self.entities.values().filter(|e| e.ready).map(|e| e.level).min();
-        let at = |id: GroupId| groups.binary_search_by_key(&id, |g| g.id).ok().map(|at| &groups[at]);
-        let turn_us = |id: GroupId| {
-            let level = self.entities.get(&id).map_or(0, |e| e.level);
-            at(id).map_or(0.0, |group| quantum_us(group, level)) as Micros
-        };
-        let holds = self.current.filter(|(id, since)| {
-            let entity = self.entities.get(id).filter(|e| e.ready && Some(e.level) == top);
-            let alone = self.entities.values().filter(|e| e.ready && Some(e.level) == top).count() == 1;
-            entity.is_some() && (alone || now < since + turn_us(*id))
-        });
-        if holds.is_none() {
-            if let Some(last) = self.current.and_then(|(id, _)| self.entities.get_mut(&id)) {
-                self.turns += 1;
-                last.turn = self.turns;
-            }
-            self.current = self.first().map(|id| (id, now));
-        }
+        let current = self.holder().or_else(|| self.first());
+        self.current = current.map(|at| groups[at].id);
         for (group, verdict) in groups.iter().zip(verdicts) {
-            let run = self.current.is_none_or(|(id, _)| id == group.id);
+            let run = self.current.is_none_or(|id| id == group.id);
             *verdict = Verdict { run, bounded: groups.len() > 1 };
         }
-        let waiting = self.entities.values().filter(|e| e.ready).count();
-        let (id, since) = self.current.filter(|_| waiting > 1)?;
-        let entity = self.entities.get(&id)?;
-        // It may go down before its turn is over.
-        let level = quantum_us(at(id)?, entity.level);
-        let left = now + (level - entity.spent_us).max(1.0).ceil() as Micros;
-        let turn = since + level as Micros;
-        let ends = if turn > now { left.min(turn) } else { left };
+        let waiting = self.entities.iter().filter(|e| e.ready).count();
+        let at = current.filter(|_| waiting > 1)?;
+        let entity = &self.entities[at];
+        let left = quantum_us(&groups[at], entity.level) - entity.spent_us;
+        let ends = now + left.max(1.0).ceil() as Micros;
         Some(self.lifts_at.map_or(ends, |at| at.min(ends)))
     }
 }
@@ -204,7 +191,7 @@ mod tests {
         ask(&mut mlfq, now, &g);
         g[0].ready = true;
         ask(&mut mlfq, now + slept_us, &g);
-        mlfq.entities[&g[0].id].level
+        mlfq.entities[0].level
     }
 
     #[test]

@@ -1,5 +1,7 @@
-//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom) and [`turns`] (who is next).
+//! One file per policy, and what several of them stand on: [`rank`] (who goes before whom), [`turns`] (who is next) and [`kept`]
+//! (what is kept about each group).
 
+mod kept;
 mod rank;
 mod turns;
 

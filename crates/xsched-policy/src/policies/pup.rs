@@ -18,5 +18,5 @@ pub(super) static ENTRY: Entry = Entry {
 };
 
 fn make(_: &Params) -> Box<dyn Policy> {
-    Box::new(Turns::new(|group, path| path.push(Node { id: group.program.0, weight: group.hints.part() })))
+    Box::new(Turns::new(|group, path| path.push(Node::party(group.program.0, group))))
 }

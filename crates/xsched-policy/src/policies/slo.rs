@@ -37,7 +37,12 @@ pub(super) static ENTRY: Entry = Entry {
 #[derive(Default)]
 struct Served {
     target: Option<Slo>,
+    /// Bursts that the group had at the last look.
     bursts: u64,
+    /// Bursts of which it learned, for this target.
+    learned: u64,
+    /// Of those, the ones without allowance.
+    probes: u64,
     allowance_us: f64,
     /// Mean length of bursts without allowance, µs.
     alone_us: f64,
@@ -66,13 +71,13 @@ impl Served {
 
     /// The allowance of the burst that runs, or of the next.
     fn allowance_us(&self) -> Micros {
-        if self.is_probe(self.bursts) { 0 } else { self.allowance_us as Micros }
+        if self.is_probe(self.learned) { 0 } else { self.allowance_us as Micros }
     }
 
     /// Learns from a burst.
     fn learn(&mut self, took_us: f64) {
-        let number = self.bursts;
-        self.bursts += 1;
+        let number = self.learned;
+        self.learned += 1;
         match self.target {
             Some(Slo::P99(target)) => {
                 let target = target as f64;
@@ -81,8 +86,10 @@ impl Served {
                 self.allowance_us = self.allowance_us.clamp(0.0, SLO_ALLOWANCE_MOST * target);
             }
             Some(Slo::Slowdown(_)) if self.is_probe(number) => {
-                let first = self.alone_us == 0.0;
-                self.alone_us += (took_us - self.alone_us) * if first { 1.0 } else { SLO_SMOOTHING };
+                self.probes += 1;
+                // The first count alike: the very first may have begun beside others.
+                let weight = (1.0 / self.probes as f64).max(SLO_SMOOTHING);
+                self.alone_us += (took_us - self.alone_us) * weight;
             }
             Some(Slo::Slowdown(percent)) => {
                 let aim = self.alone_us * f64::from(percent) / 100.0;

@@ -103,15 +103,18 @@ impl Strict {
             // Less than before: a group is gone, and its past with it.
             let spent = (account.used_us - account.known_us).max(0.0);
             account.known_us = account.used_us;
-            let most = SLOTS_KEPT * slot_us;
-            account.credit_us = (account.credit_us + passed * account.part - spent).clamp(-most, most);
+            // What it took too much, it gives back in full.
+            account.credit_us = (account.credit_us + passed * account.part - spent).min(SLOTS_KEPT * slot_us);
         }
     }
 
     fn goes_on(&self, turn: &Turn) -> bool {
         let Some(account) = self.accounts.get(&turn.program).filter(|a| a.ready && a.credit_us > 0.0) else { return false };
-        let others = self.accounts.iter().any(|(id, a)| *id != turn.program && a.ready && a.may_begin());
-        !others || account.used_us - turn.from_us < account.slot_us()
+        !self.others_may_begin(turn) || account.used_us - turn.from_us < account.slot_us()
+    }
+
+    fn others_may_begin(&self, turn: &Turn) -> bool {
+        self.accounts.iter().any(|(id, a)| *id != turn.program && a.ready && a.may_begin())
     }
 
     fn next_turn(&self, now: Micros) -> Option<Turn> {
@@ -139,7 +142,8 @@ impl Policy for Strict {
         let earns = earns.map(|(_, a)| now + a.earns_turn_in_us()).min();
         let ends = self.turn.and_then(|turn| {
             let account = self.accounts.get(&turn.program)?;
-            let left = (account.slot_us() - (account.used_us - turn.from_us)).max(1.0);
+            let left = account.slot_us() - (account.used_us - turn.from_us);
+            let left = if self.others_may_begin(&turn) { left } else { f64::INFINITY };
             // It pays while it earns.
             let lasts = account.credit_us / (1.0 - account.part).max(1e-3);
             let until = now + left.min(lasts).ceil().clamp(1.0, 1e9) as Micros;
@@ -164,7 +168,7 @@ mod tests {
             let next = spup.decide(now, std::slice::from_ref(group), &mut verdict);
             (verdict[0].run, next)
         };
-        assert_eq!(ask(0, &only), (true, Some(5_000)), "a quarter of 20 ms");
+        assert_eq!(ask(0, &only), (true, Some(6_667)), "a quarter of 20 ms, and what it earns meanwhile");
         only.used_us = 6_666.0;
         let (runs, next) = ask(6_667, &only);
         assert!(runs, "it has earned a quarter of what it used meanwhile");

@@ -12,10 +12,19 @@ use crate::{Group, Micros, Policy, Verdict};
 
 /// A step of the way from the top of the tree to a party.
 pub(super) struct Node {
-    /// Which, among those with the same parent.
+    /// Which, among those of its kind with the same parent.
     pub(super) id: u64,
+    /// A party, whose id is none of an inner node's though it be the same number.
+    pub(super) is_party: bool,
     /// Weight among those; 0 = what the others leave.
     pub(super) weight: f64,
+}
+
+impl Node {
+    /// The party that a group belongs to.
+    pub(super) fn party(id: u64, group: &Group) -> Node {
+        Node { id, is_party: true, weight: group.hints.part() }
+    }
 }
 
 /// The place of the top among the nodes.
@@ -23,7 +32,8 @@ const TOP: usize = 0;
 
 struct State {
     parent: usize,
-    id: u64,
+    /// Whether it is a party, and which.
+    id: (bool, u64),
     weight: f64,
     timeslice_us: u64,
     /// Charged at the last look to all groups below, µs.
@@ -54,7 +64,7 @@ struct Look {
 }
 
 impl State {
-    fn new(parent: usize, id: u64, virtual_time: f64) -> State {
+    fn new(parent: usize, id: (bool, u64), virtual_time: f64) -> State {
         State {
             parent,
             id,
@@ -75,7 +85,7 @@ pub(super) struct Turns<P> {
     path: P,
     /// Parents before their children; the top first.
     nodes: Vec<State>,
-    places: HashMap<(usize, u64), usize>,
+    places: HashMap<(usize, (bool, u64)), usize>,
     /// The party of each group; kept to spare the allocation, as the next one.
     parties: Vec<usize>,
     steps: Vec<Node>,
@@ -88,7 +98,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
     pub(super) fn new(path: P) -> Turns<P> {
         Turns {
             path,
-            nodes: vec![State::new(TOP, 0, 0.0)],
+            nodes: vec![State::new(TOP, (false, 0), 0.0)],
             places: HashMap::new(),
             parties: Vec::new(),
             steps: Vec::new(),
@@ -153,9 +163,10 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         (self.path)(group, &mut self.steps);
         let mut at = TOP;
         for step in &self.steps {
-            let place = self.places.entry((at, step.id)).or_insert_with(|| {
+            let id = (step.is_party, step.id);
+            let place = self.places.entry((at, id)).or_insert_with(|| {
                 let floor = self.nodes[at].floor;
-                self.nodes.push(State::new(at, step.id, floor));
+                self.nodes.push(State::new(at, id, floor));
                 self.nodes.len() - 1
             });
             at = *place;

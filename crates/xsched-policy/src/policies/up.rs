@@ -20,5 +20,5 @@ pub(super) static ENTRY: Entry = Entry {
 };
 
 fn make(_: &Params) -> Box<dyn Policy> {
-    Box::new(Turns::new(|group, path| path.push(Node { id: group.id.0, weight: group.hints.part() })))
+    Box::new(Turns::new(|group, path| path.push(Node::party(group.id.0, group))))
 }

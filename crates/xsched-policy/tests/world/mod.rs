@@ -1,5 +1,6 @@
 //! A tiny closed loop in virtual time: programs that follow their gates, on devices shared equally by those that have
-//! work on them. A group that loses its gate goes on for its drain time, then says that it is drained.
+//! work on them. A group that loses its gate goes on for its drain time, then says that it is drained. A group with [`Work`] wants
+//! the device for requests of its own: each ends once it had so much device time.
 #![allow(dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
@@ -27,12 +28,84 @@ pub struct Sim {
     /// Really used, µs.
     pub used_us: f64,
     pub closed_since: Micros,
+    /// Its own requests; none = ready and idle as the test says.
+    pub work: Option<Work>,
+    /// Requests that came, the oldest first. The last ones may not have ended.
+    pub requests: Vec<Request>,
+    /// Times its gate closed while it was ready.
+    pub preemptions: u64,
+}
+
+/// Requests that come by themselves.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// When the next one comes.
+    pub next: Micros,
+    /// Time between two, in µs.
+    pub period_us: u64,
+    /// Device time that each takes, in µs.
+    pub device_us: f64,
+    /// Each takes up to so much more device time, in µs, evenly spread.
+    pub jitter_us: u64,
+    /// State of its random numbers; not 0.
+    pub random: u64,
+}
+
+impl Work {
+    /// Each `period_us` a request of `device_us`, the first at `first`.
+    pub fn new(first: Micros, period_us: u64, device_us: u64) -> Work {
+        Work { next: first, period_us, device_us: device_us as f64, jitter_us: 0, random: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    fn request(&mut self) -> Request {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let came = self.next;
+        self.next += self.period_us;
+        let needs_us = self.device_us + (self.random % (self.jitter_us + 1)) as f64;
+        Request { came, began: None, ended: None, needs_us }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub came: Micros,
+    /// When it had the device first.
+    pub began: Option<Micros>,
+    pub ended: Option<Micros>,
+    /// Device time that it still needs, in µs.
+    pub needs_us: f64,
+}
+
+impl Request {
+    /// From its coming to its end, in µs.
+    pub fn took_us(&self) -> Option<u64> {
+        Some(self.ended? - self.came)
+    }
 }
 
 impl Sim {
     fn on_device(&self) -> bool {
         self.ready && self.open || self.drains_until.is_some()
     }
+
+    /// The request that is served, or is the next.
+    fn request(&mut self) -> Option<&mut Request> {
+        self.requests.iter_mut().rev().take_while(|r| r.ended.is_none()).last()
+    }
+
+    /// The requests that ended.
+    pub fn ended(&self) -> impl DoubleEndedIterator<Item = &Request> {
+        self.requests.iter().filter(|r| r.ended.is_some())
+    }
+}
+
+/// `name` alone, or `name param=value …`, as users type it.
+pub fn choice(text: &str) -> Choice {
+    let mut words = text.split_whitespace();
+    let name = words.next().unwrap();
+    Choice::with(name, words.map(|word| word.split_once('=').unwrap())).unwrap()
 }
 
 pub struct World {
@@ -41,6 +114,8 @@ pub struct World {
     pub sims: BTreeMap<u64, Sim>,
     /// Ids given so far by the test, so that none is given twice.
     pub ids: u64,
+    /// What several do together on a device, as a multiple of what one does alone.
+    pub overlap: f64,
     actions: Vec<Action>,
 }
 
@@ -62,11 +137,21 @@ pub fn spec(id: u64, device: &str) -> GroupSpec {
 
 impl World {
     pub fn new(policy: &str) -> World {
+        World::of(Choice::named(policy).unwrap())
+    }
+
+    /// `name` alone, or `name param=value …`, as users type it.
+    pub fn with(policy: &str) -> World {
+        World::of(choice(policy))
+    }
+
+    pub fn of(choice: Choice) -> World {
         World {
-            arbiter: Arbiter::new(Choice::named(policy).unwrap(), 42),
+            arbiter: Arbiter::new(choice, 42),
             now: 1_000,
             sims: BTreeMap::new(),
             ids: 0,
+            overlap: 1.0,
             actions: Vec::new(),
         }
     }
@@ -82,6 +167,20 @@ impl World {
         };
         self.sims.insert(spec.id.0, sim);
         self.send(Event::Add(spec));
+    }
+
+    /// A group that wants the device for requests of its own.
+    pub fn add_work(&mut self, spec: GroupSpec, drain_us: u64, work: Work) {
+        let id = spec.id.0;
+        self.add(spec, drain_us);
+        self.sims.get_mut(&id).unwrap().work = Some(work);
+    }
+
+    /// A group that wants the device all the time.
+    pub fn add_ready(&mut self, spec: GroupSpec, drain_us: u64) {
+        let id = spec.id.0;
+        self.add(spec, drain_us);
+        self.ready(id);
     }
 
     pub fn remove(&mut self, id: u64) {
@@ -127,7 +226,12 @@ impl World {
     }
 
     pub fn choose(&mut self, choice: Choice) {
-        self.arbiter.set_policy(self.now, None, choice, &mut self.actions);
+        self.choose_for(None, choice);
+    }
+
+    /// For one device, or all.
+    pub fn choose_for(&mut self, device: Option<&str>, choice: Choice) {
+        self.arbiter.set_policy(self.now, device, choice, &mut self.actions);
         self.obey();
     }
 
@@ -151,6 +255,7 @@ impl World {
                     flip(&mut sim.open, false);
                     sim.closed_since = self.now;
                     if sim.ready {
+                        sim.preemptions += 1;
                         sim.drains_until = Some(self.now + sim.drain_us);
                     }
                 }
@@ -174,13 +279,17 @@ impl World {
             let stop = [self.arbiter.next_timer(), drained]
                 .into_iter()
                 .flatten()
+                .chain(self.next_of_work())
                 .min()
                 .unwrap_or(until)
                 .clamp(self.now, until);
-            for device in self.sims.values().map(|s| s.device.clone()).collect::<std::collections::BTreeSet<_>>() {
-                let n = self.sims.values().filter(|s| s.device == device && s.on_device()).count();
-                for sim in self.sims.values_mut().filter(|s| s.device == device && s.on_device()) {
-                    sim.used_us += (stop - self.now) as f64 / n as f64;
+            let rates: Vec<f64> = self.sims.values().map(|sim| self.rate(sim)).collect();
+            for (sim, rate) in self.sims.values_mut().zip(rates).filter(|(_, rate)| *rate > 0.0) {
+                let had = (stop - self.now) as f64 * rate;
+                sim.used_us += had;
+                if let Some(request) = sim.request() {
+                    request.began.get_or_insert(self.now);
+                    request.needs_us -= had;
                 }
             }
             self.now = stop;
@@ -198,11 +307,55 @@ impl World {
                 self.sims.get_mut(&id).unwrap().drains_until = None;
                 self.send(Event::Drained(GroupId(id)));
             }
+            self.serve();
             if self.arbiter.next_timer().is_some_and(|t| t <= self.now) {
                 self.send(Event::Timer);
                 assert!(self.arbiter.next_timer().is_none_or(|t| t > self.now), "a timer that never moves on");
             } else if self.now >= until {
                 return;
+            }
+        }
+    }
+
+    /// What a group gets done in a µs, as a part of what it would do alone.
+    fn rate(&self, sim: &Sim) -> f64 {
+        if !sim.on_device() {
+            return 0.0;
+        }
+        let count = self.sims.values().filter(|s| s.device == sim.device && s.on_device()).count();
+        if count > 1 { self.overlap / count as f64 } else { 1.0 }
+    }
+
+    /// When requests come, and end if nothing changes.
+    fn next_of_work(&self) -> Option<Micros> {
+        let working = self.sims.values().filter(|s| s.work.is_some());
+        let next = working.flat_map(|sim| {
+            let served = sim.requests.iter().rev().take_while(|r| r.ended.is_none()).last();
+            let rate = self.rate(sim);
+            let ends = served.filter(|_| rate > 0.0).map(|r| self.now + (r.needs_us / rate).ceil().max(1.0) as Micros);
+            ends.into_iter().chain(sim.work.as_ref().map(|work| work.next))
+        });
+        next.min()
+    }
+
+    /// Lets requests end and come.
+    fn serve(&mut self) {
+        let now = self.now;
+        let working: Vec<u64> = self.sims.iter().filter(|(_, s)| s.work.is_some()).map(|(id, _)| *id).collect();
+        for id in working {
+            let sim = self.sims.get_mut(&id).unwrap();
+            let is_over = |r: &&mut Request| r.needs_us < 1e-6;
+            let over = sim.request().filter(is_over).map(|r| r.ended = Some(now)).is_some();
+            let work = sim.work.as_mut().unwrap();
+            while work.next <= now {
+                sim.requests.push(work.request());
+            }
+            if over {
+                self.idle(id);
+            }
+            let sim = self.sims.get_mut(&id).unwrap();
+            if !sim.ready && sim.request().is_some() {
+                self.ready(id);
             }
         }
     }
