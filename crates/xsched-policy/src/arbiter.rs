@@ -493,6 +493,14 @@ impl Arbiter {
         for &at in &dirty {
             self.devices[at].decide(now);
         }
+        // A group found to get nowhere wants the device no more.
+        let decided = dirty.len();
+        self.look_across(&mut dirty);
+        for &at in &dirty[decided..] {
+            self.devices[at].decide(now);
+        }
+        dirty.sort_unstable();
+        dirty.dedup();
         if !self.jobs.is_empty() {
             jobs::reconcile(now, &self.jobs, &mut self.devices, self.seed);
         }

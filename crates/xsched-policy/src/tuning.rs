@@ -11,6 +11,10 @@ pub(crate) const TURN_MAX: f64 = 4.0;
 pub(crate) const PART_LEAST: f64 = 0.01;
 /// Shortest turn, in µs: shorter ones would mostly be spent on switching.
 pub(crate) const TURN_MIN_US: Micros = 500;
+/// A turn is over with so much left of it, in µs: the rest is added to the next one.
+pub(crate) const LEFT_US: f64 = 50.0;
+/// How much longer than [`TURN_MAX`] a turn may be that makes up for a short one.
+pub(crate) const TURN_SLACK: f64 = 1.25;
 /// A contender that was idle for no longer than this, in µs, still has its claim: programs that synchronise after each step go idle
 /// for a moment many times in a turn.
 pub(crate) const SHORT_IDLE_US: Micros = 3_000;

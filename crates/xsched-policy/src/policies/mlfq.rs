@@ -96,6 +96,11 @@ impl Mlfq {
             }
             entity.ready = group.ready;
             entity.is_over = entity.spent_us >= quantum_us(group, entity.level);
+            if entity.is_over {
+                // Also where it was off the device already, and what it had in flight used up the rest.
+                self.turns += 1;
+                entity.turn = self.turns;
+            }
             while entity.spent_us >= quantum_us(group, entity.level) {
                 entity.spent_us -= quantum_us(group, entity.level);
                 if entity.level >= self.lowest {
@@ -124,13 +129,13 @@ impl Mlfq {
     /// with its turn later.
     fn holder(&mut self) -> Option<usize> {
         let at = self.entities.place(self.current?)?;
-        if self.entities[at].ready && !self.entities[at].is_over {
-            let top = self.entities.iter().filter(|e| e.ready).map(|e| e.level).min();
-            return Some(at).filter(|at| Some(self.entities[*at].level) == top);
+        if !self.entities[at].ready {
+            self.turns += 1;
+            self.entities[at].turn = self.turns;
         }
-        self.turns += 1;
-        self.entities[at].turn = self.turns;
-        None
+        let top = self.entities.iter().filter(|e| e.ready).map(|e| e.level).min();
+        let entity = &self.entities[at];
+        (entity.ready && !entity.is_over && Some(entity.level) == top).then_some(at)
     }
 }
 

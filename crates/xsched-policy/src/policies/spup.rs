@@ -10,7 +10,7 @@ use xsched_proto::hint::Hint;
 
 use crate::choice::Params;
 use crate::registry::Entry;
-use crate::tuning::{SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
+use crate::tuning::{LEFT_US, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
 use crate::{Group, Micros, Policy, ProgramId, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
@@ -37,21 +37,19 @@ struct Account {
     credit_us: f64,
     /// Its part of the device, 0..=1.
     part: f64,
-}
-
-#[derive(Clone, Copy)]
-struct Turn {
-    program: ProgramId,
-    since: Micros,
-    /// What its program had used when it began, µs.
-    from_us: f64,
+    /// What is left of its turn, µs; below 0 = so much shorter is the next one.
+    left_us: f64,
+    /// When its last turn began, as a number that grows.
+    turn: u64,
 }
 
 #[derive(Default)]
 struct Strict {
     accounts: HashMap<ProgramId, Account>,
     at: Option<Micros>,
-    turn: Option<Turn>,
+    /// Whose turn it is.
+    turn: Option<ProgramId>,
+    turns: u64,
 }
 
 fn make(_: &Params) -> Box<dyn Policy> {
@@ -103,51 +101,51 @@ impl Strict {
             // Less than before: a group is gone, and its past with it.
             let spent = (account.used_us - account.known_us).max(0.0);
             account.known_us = account.used_us;
+            account.left_us -= spent;
             // What it took too much, it gives back in full.
             account.credit_us = (account.credit_us + passed * account.part - spent).min(SLOTS_KEPT * slot_us);
         }
     }
 
-    fn goes_on(&self, turn: &Turn) -> bool {
-        let Some(account) = self.accounts.get(&turn.program).filter(|a| a.ready && a.credit_us > 0.0) else { return false };
-        !self.others_may_begin(turn) || account.used_us - turn.from_us < account.slot_us()
+    fn goes_on(&self, turn: ProgramId) -> bool {
+        let Some(account) = self.accounts.get(&turn).filter(|a| a.ready && a.credit_us > 0.0) else { return false };
+        account.left_us > LEFT_US || !self.others_may_begin(turn)
     }
 
-    fn others_may_begin(&self, turn: &Turn) -> bool {
-        self.accounts.iter().any(|(id, a)| *id != turn.program && a.ready && a.may_begin())
+    fn others_may_begin(&self, turn: ProgramId) -> bool {
+        self.accounts.iter().any(|(id, a)| *id != turn && a.ready && a.may_begin())
     }
 
-    fn next_turn(&self, now: Micros) -> Option<Turn> {
-        let earned = self.accounts.iter().filter(|(_, a)| a.ready && a.may_begin());
-        // The one that has waited for the most of its turns; of equals the older program.
-        let ratio = |a: &Account| a.credit_us / a.slot_us();
-        let (program, account) =
-            earned.max_by(|(id, a), (other, b)| ratio(a).total_cmp(&ratio(b)).then(other.cmp(id)))?;
-        Some(Turn { program: *program, since: now, from_us: account.used_us })
+    /// The one whose last turn is the longest ago; of equals the older program.
+    fn next_turn(&mut self) -> Option<ProgramId> {
+        let earned = self.accounts.iter_mut().filter(|(_, a)| a.ready && a.may_begin());
+        let (program, account) = earned.min_by_key(|(id, a)| (a.turn, **id))?;
+        self.turns += 1;
+        account.turn = self.turns;
+        // What was in flight at the end of the last one is taken off this one: the order stays, and so do the shares.
+        let slot_us = account.slot_us();
+        account.left_us = account.left_us.clamp(-slot_us / 2.0, 0.0) + slot_us;
+        Some(*program)
     }
 }
 
 impl Policy for Strict {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
-        self.turn = self.turn.filter(|turn| self.goes_on(turn)).or_else(|| self.next_turn(now));
+        self.turn = self.turn.filter(|turn| self.goes_on(*turn)).or_else(|| self.next_turn());
         for (group, verdict) in groups.iter().zip(verdicts) {
             let has_credit = || self.accounts[&group.program].may_begin();
-            let run = self.turn.map_or_else(has_credit, |turn| turn.program == group.program);
+            let run = self.turn.map_or_else(has_credit, |turn| turn == group.program);
             *verdict = Verdict { run, bounded: true };
         }
-        let earns = self.accounts.iter().filter(|(id, a)| {
-            a.ready && !a.may_begin() && self.turn.is_none_or(|turn| turn.program != **id)
-        });
+        let earns = self.accounts.iter().filter(|(id, a)| a.ready && !a.may_begin() && self.turn != Some(**id));
         let earns = earns.map(|(_, a)| now + a.earns_turn_in_us()).min();
-        let ends = self.turn.and_then(|turn| {
-            let account = self.accounts.get(&turn.program)?;
-            let left = account.slot_us() - (account.used_us - turn.from_us);
-            let left = if self.others_may_begin(&turn) { left } else { f64::INFINITY };
+        let ends = self.turn.map(|turn| {
+            let account = &self.accounts[&turn];
             // It pays while it earns.
             let lasts = account.credit_us / (1.0 - account.part).max(1e-3);
-            let until = now + left.min(lasts).ceil().clamp(1.0, 1e9) as Micros;
-            (turn.since <= now).then_some(until)
+            let left = if self.others_may_begin(turn) { account.left_us } else { f64::INFINITY };
+            now + left.min(lasts).ceil().clamp(1.0, 1e9) as Micros
         });
         earns.into_iter().chain(ends).min()
     }

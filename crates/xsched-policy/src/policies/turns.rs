@@ -1,13 +1,14 @@
 //! Turns by weight: parties stand in a tree, and the one that is furthest behind is next.
 //!
-//! Each node of the tree has a virtual time: device time charged below it divided by its weight. At each level, from the top, the
-//! node that is furthest behind is chosen, down to a party, whose groups run together. A turn lasts the party's timeslice, up to
-//! four times as long for heavier ones; what it really used, draining included, is charged, so shares come out right over a few
-//! turns whatever a switch costs. A party that wants nothing is passed over at once.
+//! Each node of the tree has a virtual time: device time charged below it divided by its weight. In a round, all children of a
+//! node come to the same virtual time, the goal, one after the other, down to the parties, whose groups run together. A turn lasts
+//! the party's timeslice, up to four times as long for heavier ones. What it really used, draining included, is charged: what
+//! is beyond the goal, the next turn is shorter. So shares are right in each round whatever a switch costs. A party that wants
+//! nothing is passed over at once.
 
 use std::collections::HashMap;
 
-use crate::tuning::{PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US};
+use crate::tuning::{LEFT_US, PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US, TURN_SLACK};
 use crate::{Group, Micros, Policy, Verdict};
 
 /// A step of the way from the top of the tree to a party.
@@ -44,6 +45,10 @@ struct State {
     idle_since: Option<Micros>,
     /// Where children begin: the least virtual time of those that want the device; never goes back.
     floor: f64,
+    /// The virtual time to which children come in this round.
+    goal: f64,
+    /// When its last turn began, as a number that grows.
+    turn: u64,
     now: Look,
 }
 
@@ -57,10 +62,12 @@ struct Look {
     ready_weight: f64,
     /// Its part of the device if it wants it, 0..=1.
     part: f64,
-    /// The child that is furthest behind.
+    /// The least virtual time of those children.
+    least: f64,
+    /// By how much they go ahead in a round.
+    round: f64,
+    /// The child that is next.
     next: Option<usize>,
-    /// The last turn was below it.
-    was_current: bool,
 }
 
 impl State {
@@ -75,6 +82,8 @@ impl State {
             ready: false,
             idle_since: None,
             floor: 0.0,
+            goal: f64::NEG_INFINITY,
+            turn: 0,
             now: Look::default(),
         }
     }
@@ -89,8 +98,16 @@ pub(super) struct Turns<P> {
     /// The party of each group; kept to spare the allocation, as the next one.
     parties: Vec<usize>,
     steps: Vec<Node>,
-    /// Whose turn it is, and since when.
-    current: Option<(usize, Micros)>,
+    current: Option<Turn>,
+    turns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Turn {
+    party: usize,
+    since: Micros,
+    /// What the party had used when it began, µs.
+    from_us: f64,
 }
 
 impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
@@ -103,6 +120,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
             parties: Vec::new(),
             steps: Vec::new(),
             current: None,
+            turns: 0,
         }
     }
 
@@ -200,8 +218,8 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         for party in &mut self.parties {
             *party = new_place[*party];
         }
-        self.current = self.current.filter(|(at, _)| new_place[*at] != usize::MAX);
-        self.current = self.current.map(|(at, since)| (new_place[at], since));
+        self.current = self.current.filter(|turn| new_place[turn.party] != usize::MAX);
+        self.current = self.current.map(|turn| Turn { party: new_place[turn.party], ..turn });
     }
 
     /// Those that wanted the device until now say where newcomers begin.
@@ -215,79 +233,127 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// The part of each node that wants the device, and which child of each is next. Returns how many parties want the device,
-    /// and the least part among them.
-    fn weigh(&mut self) -> (usize, f64) {
-        if let Some((mut at, _)) = self.current {
-            while at != TOP {
-                self.nodes[at].now.was_current = true;
-                at = self.nodes[at].parent;
-            }
+    /// The part of each node that wants the device, and the goal of each round. Returns how many parties want the device.
+    fn weigh(&mut self) -> usize {
+        for node in &mut self.nodes {
+            node.now.least = f64::INFINITY;
         }
         for at in TOP + 1..self.nodes.len() {
-            if self.nodes[at].ready {
-                let (parent, weight) = (self.nodes[at].parent, self.nodes[at].weight);
-                self.nodes[parent].now.ready_weight += weight;
-                // Of two that are equally far behind, the one that did not run just now.
-                let key = |node: &State| (node.virtual_time, node.now.was_current);
-                let mine = key(&self.nodes[at]);
-                let first = self.nodes[parent].now.next.is_none_or(|other| {
-                    let other = key(&self.nodes[other]);
-                    mine.0.total_cmp(&other.0).then(mine.1.cmp(&other.1)).is_lt()
-                });
-                if first {
-                    self.nodes[parent].now.next = Some(at);
-                }
+            let State { parent, weight, virtual_time, ready, .. } = self.nodes[at];
+            if ready {
+                let above = &mut self.nodes[parent].now;
+                above.ready_weight += weight;
+                above.least = above.least.min(virtual_time);
             }
         }
         self.nodes[TOP].now.part = 1.0;
         let (mut parties, mut least) = (0, 1.0_f64);
         for at in TOP + 1..self.nodes.len() {
-            let node = &self.nodes[at];
-            if node.ready {
-                let above = &self.nodes[node.parent].now;
-                let part = above.part * node.weight / above.ready_weight;
+            let State { parent, weight, ready, .. } = self.nodes[at];
+            if ready {
+                let above = &self.nodes[parent].now;
+                let part = above.part * weight / above.ready_weight;
                 self.nodes[at].now.part = part;
-                if self.nodes[at].now.next.is_none() {
+                if self.nodes[at].now.ready_weight == 0.0 {
                     (parties, least) = (parties + 1, least.min(part));
                 }
             }
         }
-        (parties, least)
+        for at in TOP + 1..self.nodes.len() {
+            let State { parent, weight, timeslice_us, ready, .. } = self.nodes[at];
+            if ready {
+                // What a switch costs, of a short turn it takes a larger part: the lightest has a whole timeslice.
+                let times = (self.nodes[at].now.part / least).min(TURN_MAX);
+                let turn_us = (timeslice_us as f64 * times).max(TURN_MIN_US as f64);
+                let above = &mut self.nodes[parent].now;
+                above.round = above.round.max(turn_us / weight);
+            }
+        }
+        for node in &mut self.nodes {
+            // Those for which the goal was set may be gone.
+            node.goal = node.goal.min(node.now.least + node.now.round);
+        }
+        parties
     }
 
-    /// How long a turn of a party lasts, µs.
-    fn turn(&self, party: usize, least: f64) -> u64 {
-        // What a switch costs, of a short turn it takes a larger part: the lightest has a whole timeslice.
-        let node = &self.nodes[party];
-        let times = (node.now.part / least).min(TURN_MAX);
-        ((node.timeslice_us as f64 * times).round() as u64).max(TURN_MIN_US)
+    /// Device time that a node still has in this round, µs.
+    fn left(&self, at: usize) -> f64 {
+        let node = &self.nodes[at];
+        (self.nodes[node.parent].goal - node.virtual_time) * node.weight
     }
 
-    fn next(&self) -> Option<usize> {
+    /// Says which child of each node is next. A round in which no child has a turn left is over.
+    fn order(&mut self) {
+        let mut is_over = false;
+        loop {
+            for at in TOP + 1..self.nodes.len() {
+                let parent = self.nodes[at].parent;
+                if self.nodes[at].ready && self.left(at) >= TURN_MIN_US as f64 / 2.0 {
+                    // The one whose last turn is the longest ago; of equals the older.
+                    let first =
+                        self.nodes[parent].now.next.is_none_or(|other| self.nodes[at].turn < self.nodes[other].turn);
+                    if first {
+                        self.nodes[parent].now.next = Some(at);
+                    }
+                }
+            }
+            if std::mem::replace(&mut is_over, true) {
+                return;
+            }
+            let over = |n: &&mut State| n.now.ready_weight > 0.0 && n.now.next.is_none();
+            let mut again = false;
+            for node in self.nodes.iter_mut().filter(over) {
+                node.goal = node.now.least + node.now.round;
+                again = true;
+            }
+            if !again {
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self, now: Micros) -> Option<Turn> {
+        self.order();
         let mut at = self.nodes[TOP].now.next?;
+        self.turns += 1;
+        self.nodes[at].turn = self.turns;
         while let Some(next) = self.nodes[at].now.next {
             at = next;
+            self.nodes[at].turn = self.turns;
         }
-        Some(at)
+        Some(Turn { party: at, since: now, from_us: self.nodes[at].used_us })
+    }
+
+    /// Device time that is left of a turn, µs: what its party, and each node above it, has left of the round.
+    fn rest(&self, now: Micros, turn: Turn) -> f64 {
+        let (mut at, mut rest) = (turn.party, f64::INFINITY);
+        while at != TOP {
+            rest = rest.min(self.left(at));
+            at = self.nodes[at].parent;
+        }
+        let party = &self.nodes[turn.party];
+        let longest = TURN_MAX * TURN_SLACK * (party.timeslice_us as f64).max(TURN_MIN_US as f64);
+        let ran = now.saturating_sub(turn.since) as f64;
+        // Where it is not charged because it waits for another device, by the clock.
+        rest.min(longest - (party.used_us - turn.from_us)).min(2.0 * longest - ran).max(TURN_MIN_US as f64 - ran)
     }
 }
 
 impl<P: Fn(&Group, &mut Vec<Node>) + Send> Policy for Turns<P> {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
-        let (waiting, least) = self.weigh();
-        let holds = self.current.filter(|&(party, since)| {
-            self.nodes[party].ready && (waiting == 1 || now < since + self.turn(party, least))
-        });
-        self.current = holds.or_else(|| Some((self.next()?, now)));
+        let waiting = self.weigh();
+        let holds = self
+            .current
+            .filter(|&turn| self.nodes[turn.party].ready && (waiting == 1 || self.rest(now, turn) > LEFT_US));
+        self.current = holds.or_else(|| self.next(now));
         let many = self.parties.windows(2).any(|two| two[0] != two[1]);
         for (verdict, party) in verdicts.iter_mut().zip(&self.parties) {
-            let run = self.current.is_none_or(|(current, _)| current == *party);
+            let run = self.current.is_none_or(|turn| turn.party == *party);
             *verdict = Verdict { run, bounded: many };
         }
-        let (party, since) = self.current.filter(|_| waiting > 1)?;
-        Some(since + self.turn(party, least))
+        let turn = self.current.filter(|_| waiting > 1)?;
+        Some(now + self.rest(now, turn).max(1.0).ceil() as Micros)
     }
 }
 
@@ -366,6 +432,7 @@ mod tests {
         g[1 - behind].used_us += 1_000.0;
         g[behind].ready = true;
         let (_, next) = ask(&mut *up, now + 1_000, &g);
+        g[1 - behind].used_us += (next.unwrap() - now - 1_000) as f64;
         assert!(ask(&mut *up, next.unwrap(), &g).0[behind]);
     }
 

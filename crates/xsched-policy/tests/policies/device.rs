@@ -7,7 +7,7 @@ use crate::{GroupSpec, part};
 fn policies_of_one_device_leave_the_others_untouched() {
     let mut w = World::new("hpf");
     for device in 0..2 {
-        for (at, priority) in [(1, 0), (2, 128)] {
+        for (at, priority) in [(2, 128), (1, 0)] {
             let id = 10 * device + at;
             w.add_ready(GroupSpec { priority, device: format!("d{device}"), ..part(id, 50) }, 100);
         }
