@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId};
+use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId};
 use xsched_proto::hint::Hints;
 
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,7 @@ pub struct Sim {
     pub ready_since: Micros,
     pub held: bool,
     pub priority: i32,
+    pub pool: Option<PoolId>,
     /// Works on after its gate closed, µs.
     pub drain_us: u64,
     pub drains_until: Option<Micros>,
@@ -116,6 +117,10 @@ pub struct World {
     pub ids: u64,
     /// What several do together on a device, as a multiple of what one does alone.
     pub overlap: f64,
+    /// All that the arbiter asked for.
+    pub log: Vec<(Micros, Action)>,
+    /// Stops of [`World::run`].
+    pub looks: u64,
     actions: Vec<Action>,
 }
 
@@ -152,6 +157,8 @@ impl World {
             sims: BTreeMap::new(),
             ids: 0,
             overlap: 1.0,
+            log: Vec::new(),
+            looks: 0,
             actions: Vec::new(),
         }
     }
@@ -161,6 +168,7 @@ impl World {
             device: spec.device.clone(),
             job: spec.job.clone(),
             priority: spec.priority,
+            pool: spec.pool,
             drain_us,
             closed_since: self.now,
             ..Sim::default()
@@ -237,6 +245,7 @@ impl World {
 
     fn obey(&mut self) {
         for action in std::mem::take(&mut self.actions) {
+            self.log.push((self.now, action));
             let (Action::Open(id)
             | Action::Close(id)
             | Action::Bound(id, _)
@@ -275,6 +284,7 @@ impl World {
     /// Lets time pass up to `until`; all events on the way happen. Working groups make progress all the time.
     pub fn run(&mut self, until: Micros) {
         loop {
+            self.looks += 1;
             let drained = self.sims.values().filter_map(|s| s.drains_until).min();
             let stop = [self.arbiter.next_timer(), drained]
                 .into_iter()
@@ -368,13 +378,12 @@ impl World {
         self.sims[&id].used_us
     }
 
-    /// Whether a group that nothing takes off the device lets the pause of a more urgent one pass first.
+    /// Whether a group that nothing takes off the device may let the pause of a more urgent one pass first.
     fn rests(&self, id: u64) -> bool {
         let device = &self.sims[&id].device;
-        let groups: Vec<_> = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group).collect();
-        let own = groups.iter().find(|g| g.id.0 == id).unwrap();
-        let mut above = groups.iter().filter(|g| g.priority > own.priority);
-        own.holds_up && above.any(|g| g.idle_since.is_some_and(|left| self.now < left + 2_000))
+        let mut groups = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group);
+        self.arbiter.groups().any(|(_, group)| group.id.0 == id && group.holds_up)
+            && groups.any(|g| g.id.0 != id && g.idle_since.is_some_and(|left| self.now < left + 2_000))
     }
 
     /// A group wants the device and may have it, so a group that wants it has it.
@@ -390,11 +399,12 @@ impl World {
         }
     }
 
-    /// No ready group runs beside a ready one of higher priority.
+    /// No ready group runs beside a ready one of higher priority, but in one pool.
     pub fn assert_priorities(&self) {
         let wants = |s: &&Sim| s.ready && !s.held && s.job.is_none();
         for low in self.sims.values().filter(|s| s.ready && s.open) {
-            let above = self.sims.values().filter(wants).find(|s| s.device == low.device && s.priority > low.priority);
+            let rivals = |s: &&Sim| s.device == low.device && (s.pool.is_none() || s.pool != low.pool);
+            let above = self.sims.values().filter(wants).filter(rivals).find(|s| s.priority > low.priority);
             assert!(above.is_none(), "{low:?} runs beside {above:?}");
         }
     }
