@@ -308,7 +308,6 @@ impl Device {
             };
         }
         if let Some((since, at)) = first.filter(|_| self.rescued.is_none()) {
-            let group = &self.members[at].group;
             if now < since + guard / 2 {
                 return Some(since + guard / 2);
             }
@@ -317,7 +316,10 @@ impl Device {
             if now < since + guard {
                 return Some(since + guard);
             }
-            self.rescued = Some((group.id, now + group.hints.turn_us()));
+            let m = &mut self.members[at];
+            // After its turn it waits anew.
+            m.denied_since = None;
+            self.rescued = Some((m.group.id, now + m.group.hints.turn_us()));
         }
         self.rescue();
         self.rescued.map(|(_, until)| until)
