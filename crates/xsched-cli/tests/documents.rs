@@ -4,11 +4,11 @@ mod common;
 #[path = "common/markdown.rs"]
 mod markdown;
 
-use xsched_policy::{Param, registry};
-use xsched_proto::hint::Hint;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use xsched_policy::{Param, registry};
+use xsched_proto::hint::Hint;
 
 use common::{Place, said};
 use markdown::{book, page, pages, root};

@@ -3,6 +3,7 @@
 //! The promises themselves are tested in virtual time (`crates/xsched-policy/tests`). Here programs run, and what is compared is
 //! device time as it was charged, or commands given by their own count. Each test prints its figure.
 
+#[allow(dead_code, reason = "the platform suite uses the rest")]
 mod platforms;
 
 use std::os::unix::fs::PermissionsExt;
@@ -185,7 +186,9 @@ fn hhpf_keeps_the_second_device_of_an_urgent_program_free() {
         100.0 * given as f64 / possible
     };
     let (hpf, hhpf) = (beside("hpf"), beside("hhpf"));
-    println!("work of a best-effort program on the second device while the urgent one has the first: hpf {hpf:.0} %, hhpf {hhpf:.0} %");
+    println!(
+        "work of a best-effort program on the second device while the urgent one has the first: hpf {hpf:.0} %, hhpf {hhpf:.0} %"
+    );
     assert!(hhpf < 25.0 && hpf > 50.0, "{hpf} {hhpf}");
 }
 
@@ -341,7 +344,9 @@ fn slo_gives_best_effort_work_what_the_target_leaves() {
     let possible = unhindered(&mut low, late.iter().map(|(from, to)| to - from).sum());
     let percent = 100.0 * beside as f64 / possible;
     let [p50, p99] = [0.5, 0.99].map(|q| quantile(&ms, q));
-    println!("requests of 5 ms, target P99 9 ms: P50 {p50:.2} ms, P99 {p99:.2} ms, {percent:.0} % of what others could do beside");
+    println!(
+        "requests of 5 ms, target P99 9 ms: P50 {p50:.2} ms, P99 {p99:.2} ms, {percent:.0} % of what others could do beside"
+    );
     assert!(p50 <= 9.0, "{p50}");
     assert!(percent > 5.0, "{percent}");
     end(served);

@@ -4,14 +4,12 @@
 //! program earns credit at that rate all the time, and device time costs credit. With credit left it takes its turns, without it
 //! waits.
 
-use std::collections::HashMap;
-
 use xsched_proto::hint::Hint;
 
 use crate::choice::Params;
 use crate::registry::Entry;
 use crate::tuning::{LEFT_US, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
-use crate::{Group, Micros, Policy, ProgramId, Verdict};
+use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
     name: "spup",
@@ -24,12 +22,11 @@ pub(super) static ENTRY: Entry = Entry {
     ..Entry::PLAIN
 };
 
-#[derive(Default)]
 struct Account {
+    program: ProgramId,
     percent: f64,
     timeslice_us: u64,
     ready: bool,
-    is_there: bool,
     /// Charged at this look, and at the last, µs.
     used_us: f64,
     known_us: f64,
@@ -45,7 +42,11 @@ struct Account {
 
 #[derive(Default)]
 struct Strict {
-    accounts: HashMap<ProgramId, Account>,
+    /// Sorted by program.
+    accounts: Vec<Account>,
+    /// The groups of the last look, and the place of each one's account.
+    known: Vec<GroupId>,
+    places: Vec<usize>,
     at: Option<Micros>,
     /// Whose turn it is.
     turn: Option<ProgramId>,
@@ -57,6 +58,21 @@ fn make(_: &Params) -> Box<dyn Policy> {
 }
 
 impl Account {
+    fn new(program: ProgramId) -> Account {
+        Account {
+            program,
+            percent: 0.0,
+            timeslice_us: 0,
+            ready: false,
+            used_us: 0.0,
+            known_us: -1.0,
+            credit_us: 0.0,
+            part: 0.0,
+            left_us: 0.0,
+            turn: 0,
+        }
+    }
+
     /// Device time of one of its turns, µs: its part of the time in which a program with a quarter of the device has a whole
     /// timeslice.
     fn slot_us(&self) -> f64 {
@@ -75,23 +91,41 @@ impl Account {
 }
 
 impl Strict {
+    /// An account for each program that has groups.
+    fn follow(&mut self, groups: &[Group]) {
+        let mut programs: Vec<ProgramId> = groups.iter().map(|g| g.program).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let mut old = std::mem::take(&mut self.accounts).into_iter().peekable();
+        self.accounts.extend(programs.into_iter().map(|program| {
+            while old.next_if(|a| a.program < program).is_some() {}
+            old.next_if(|a| a.program == program).unwrap_or_else(|| Account::new(program))
+        }));
+        self.known = groups.iter().map(|g| g.id).collect();
+        self.places = groups.iter().filter_map(|g| self.place(g.program)).collect();
+    }
+
+    fn place(&self, program: ProgramId) -> Option<usize> {
+        self.accounts.binary_search_by_key(&program, |a| a.program).ok()
+    }
+
     fn refresh(&mut self, now: Micros, groups: &[Group]) {
-        for account in self.accounts.values_mut() {
-            (account.is_there, account.ready, account.used_us) = (false, false, 0.0);
-            (account.percent, account.timeslice_us) = (0.0, 0);
+        if !self.known.iter().copied().eq(groups.iter().map(|g| g.id)) {
+            self.follow(groups);
         }
-        for group in groups {
-            let account = self.accounts.entry(group.program).or_insert(Account { known_us: -1.0, ..Account::default() });
-            account.is_there = true;
+        for account in &mut self.accounts {
+            (account.ready, account.used_us, account.percent, account.timeslice_us) = (false, 0.0, 0.0, 0);
+        }
+        for (group, place) in groups.iter().zip(&self.places) {
+            let account = &mut self.accounts[*place];
             account.ready |= group.ready;
             account.used_us += group.used_us;
             account.percent = account.percent.max(group.hints.part());
             account.timeslice_us = account.timeslice_us.max(group.hints.turn_us());
         }
-        self.accounts.retain(|_, account| account.is_there);
-        let sum: f64 = self.accounts.values().map(|account| account.percent).sum();
+        let sum: f64 = self.accounts.iter().map(|account| account.percent).sum();
         let passed = now.saturating_sub(self.at.replace(now).unwrap_or(now)) as f64;
-        for account in self.accounts.values_mut() {
+        for account in &mut self.accounts {
             account.part = account.percent / sum.max(100.0);
             let slot_us = account.slot_us();
             if account.known_us < 0.0 {
@@ -107,44 +141,44 @@ impl Strict {
         }
     }
 
-    fn goes_on(&self, turn: ProgramId) -> bool {
-        let Some(account) = self.accounts.get(&turn).filter(|a| a.ready && a.credit_us > 0.0) else { return false };
-        account.left_us > LEFT_US || !self.others_may_begin(turn)
+    fn goes_on(&self, turn: &Account) -> bool {
+        turn.ready && turn.credit_us > 0.0 && (turn.left_us > LEFT_US || !self.others_may_begin(turn))
     }
 
-    fn others_may_begin(&self, turn: ProgramId) -> bool {
-        self.accounts.iter().any(|(id, a)| *id != turn && a.ready && a.may_begin())
+    fn others_may_begin(&self, turn: &Account) -> bool {
+        self.accounts.iter().any(|a| a.program != turn.program && a.ready && a.may_begin())
     }
 
     /// The one whose last turn is the longest ago; of equals the older program.
     fn next_turn(&mut self) -> Option<ProgramId> {
-        let earned = self.accounts.iter_mut().filter(|(_, a)| a.ready && a.may_begin());
-        let (program, account) = earned.min_by_key(|(id, a)| (a.turn, **id))?;
+        let earned = self.accounts.iter_mut().filter(|a| a.ready && a.may_begin());
+        let account = earned.min_by_key(|a| (a.turn, a.program))?;
         self.turns += 1;
         account.turn = self.turns;
         // What was in flight at the end of the last one is taken off this one: the order stays, and so do the shares.
         let slot_us = account.slot_us();
         account.left_us = account.left_us.clamp(-slot_us / 2.0, 0.0) + slot_us;
-        Some(*program)
+        Some(account.program)
     }
 }
 
 impl Policy for Strict {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
-        self.turn = self.turn.filter(|turn| self.goes_on(*turn)).or_else(|| self.next_turn());
-        for (group, verdict) in groups.iter().zip(verdicts) {
-            let has_credit = || self.accounts[&group.program].may_begin();
+        let account = |program| self.place(program).map(|at| &self.accounts[at]);
+        self.turn = self.turn.filter(|turn| account(*turn).is_some_and(|a| self.goes_on(a))).or_else(|| self.next_turn());
+        for ((group, place), verdict) in groups.iter().zip(&self.places).zip(verdicts) {
+            let has_credit = || self.accounts[*place].may_begin();
             let run = self.turn.map_or_else(has_credit, |turn| turn == group.program);
             *verdict = Verdict { run, bounded: true };
         }
-        let earns = self.accounts.iter().filter(|(id, a)| a.ready && !a.may_begin() && self.turn != Some(**id));
-        let earns = earns.map(|(_, a)| now + a.earns_turn_in_us()).min();
-        let ends = self.turn.map(|turn| {
-            let account = &self.accounts[&turn];
+        let earns = self.accounts.iter().filter(|a| a.ready && !a.may_begin() && self.turn != Some(a.program));
+        let earns = earns.map(|a| now + a.earns_turn_in_us()).min();
+        let ends = self.turn.and_then(|turn| self.place(turn)).map(|at| {
+            let account = &self.accounts[at];
             // It pays while it earns.
             let lasts = account.credit_us / (1.0 - account.part).max(1e-3);
-            let left = if self.others_may_begin(turn) { account.left_us } else { f64::INFINITY };
+            let left = if self.others_may_begin(account) { account.left_us } else { f64::INFINITY };
             now + left.min(lasts).ceil().clamp(1.0, 1e9) as Micros
         });
         earns.into_iter().chain(ends).min()

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use crate::tuning::{LEFT_US, PART_LEAST, SHORT_IDLE_US, TURN_MAX, TURN_MIN_US, TURN_SLACK};
-use crate::{Group, Micros, Policy, Verdict};
+use crate::{Group, GroupId, Micros, Policy, Verdict};
 
 /// A step of the way from the top of the tree to a party.
 pub(super) struct Node {
@@ -95,8 +95,12 @@ pub(super) struct Turns<P> {
     /// Parents before their children; the top first.
     nodes: Vec<State>,
     places: HashMap<(usize, (bool, u64)), usize>,
-    /// The party of each group; kept to spare the allocation, as the next one.
+    /// The party of each group.
     parties: Vec<usize>,
+    /// The groups of the last look, and the nodes on the way to each, one group after the other.
+    known: Vec<GroupId>,
+    ways: Vec<usize>,
+    /// Kept to spare the allocation.
     steps: Vec<Node>,
     current: Option<Turn>,
     turns: u64,
@@ -118,6 +122,8 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
             nodes: vec![State::new(TOP, (false, 0), 0.0)],
             places: HashMap::new(),
             parties: Vec::new(),
+            known: Vec::new(),
+            ways: Vec::new(),
             steps: Vec::new(),
             current: None,
             turns: 0,
@@ -130,13 +136,25 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
             node.now = Look::default();
         }
         self.nodes[TOP].now.is_there = true;
-        self.parties.clear();
-        for group in groups {
-            let party = self.party_of(group);
-            let node = &mut self.nodes[party];
+        if !self.known.iter().copied().eq(groups.iter().map(|g| g.id)) {
+            self.find_ways(groups);
+        }
+        let mut ways = self.ways.iter();
+        for (group, party) in groups.iter().zip(&self.parties) {
+            self.steps.clear();
+            (self.path)(group, &mut self.steps);
+            let timeslice_us = group.hints.turn_us();
+            for (step, at) in self.steps.iter().zip(&mut ways) {
+                let node = &mut self.nodes[*at];
+                let weight = step.weight.max(PART_LEAST);
+                // The heaviest of its groups counts.
+                let first = !std::mem::replace(&mut node.now.is_there, true);
+                node.weight = if first { weight } else { node.weight.max(weight) };
+                node.timeslice_us = if first { timeslice_us } else { node.timeslice_us.max(timeslice_us) };
+            }
+            let node = &mut self.nodes[*party];
             node.now.used_us += group.used_us;
             node.now.ready |= group.ready;
-            self.parties.push(party);
         }
         if self.nodes.iter().any(|n| !n.now.is_there) {
             self.forget_the_gone();
@@ -175,28 +193,27 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// The place of a group's party, whose weights and timeslice are brought up to date.
-    fn party_of(&mut self, group: &Group) -> usize {
-        self.steps.clear();
-        (self.path)(group, &mut self.steps);
-        let mut at = TOP;
-        for step in &self.steps {
-            let id = (step.is_party, step.id);
-            let place = self.places.entry((at, id)).or_insert_with(|| {
-                let floor = self.nodes[at].floor;
-                self.nodes.push(State::new(at, id, floor));
-                self.nodes.len() - 1
-            });
-            at = *place;
-            let node = &mut self.nodes[at];
-            let weight = step.weight.max(PART_LEAST);
-            // The heaviest of its groups counts.
-            let first = !std::mem::replace(&mut node.now.is_there, true);
-            node.weight = if first { weight } else { node.weight.max(weight) };
-            let timeslice_us = group.hints.turn_us();
-            node.timeslice_us = if first { timeslice_us } else { node.timeslice_us.max(timeslice_us) };
+    /// Finds the nodes on the way to each group's party; those that are not there yet begin where their siblings are.
+    fn find_ways(&mut self, groups: &[Group]) {
+        self.known.clear();
+        self.ways.clear();
+        self.parties.clear();
+        for group in groups {
+            self.steps.clear();
+            (self.path)(group, &mut self.steps);
+            let mut at = TOP;
+            for step in &self.steps {
+                let id = (step.is_party, step.id);
+                at = *self.places.entry((at, id)).or_insert_with(|| {
+                    let floor = self.nodes[at].floor;
+                    self.nodes.push(State::new(at, id, floor));
+                    self.nodes.len() - 1
+                });
+                self.ways.push(at);
+            }
+            self.known.push(group.id);
+            self.parties.push(at);
         }
-        at
     }
 
     /// Takes nodes without groups out. The order of the others stays.
@@ -215,8 +232,8 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
             self.nodes[at].parent = parent;
             self.places.insert((parent, self.nodes[at].id), at);
         }
-        for party in &mut self.parties {
-            *party = new_place[*party];
+        for place in self.parties.iter_mut().chain(&mut self.ways) {
+            *place = new_place[*place];
         }
         self.current = self.current.filter(|turn| new_place[turn.party] != usize::MAX);
         self.current = self.current.map(|turn| Turn { party: new_place[turn.party], ..turn });
