@@ -259,10 +259,14 @@ impl Device {
     fn look(&mut self) {
         self.order_domains();
         let stale = self.members.iter().filter(|m| m.stalled && m.group.granted);
-        let stale: Vec<(ProgramId, i32)> = stale.map(|m| (m.group.program, m.group.priority)).collect();
+        let mut stale: Vec<(ProgramId, i32)> = stale.map(|m| (m.group.program, m.group.priority)).collect();
+        stale.sort_unstable();
         // A group that has the device and gets nowhere may wait, on the device, for another of its process: that one then goes
         // before all that it would go before itself.
-        let lent = |m: &Member| stale.iter().filter(|(program, _)| *program == m.group.program).map(|(_, p)| *p).max();
+        let lent = |m: &Member| {
+            let (program, priority) = stale[..stale.partition_point(|(p, _)| *p <= m.group.program)].last()?;
+            (*program == m.group.program).then_some(*priority)
+        };
         self.view.clear();
         self.view.extend(self.members.iter().map(|m| Group {
             ready: may_run(m),
@@ -277,11 +281,11 @@ impl Device {
     /// one may be waiting for them.
     fn order_domains(&mut self) {
         let system = self.members.iter().filter(|m| m.system && m.wants());
-        let before: Vec<(ProgramId, i32)> = system.map(|m| (m.group.program, m.group.priority)).collect();
+        let mut before: Vec<(ProgramId, i32)> = system.map(|m| (m.group.program, m.group.priority)).collect();
+        before.sort_unstable();
         for m in &mut self.members {
-            let same =
-                |&(program, priority): &(ProgramId, i32)| program == m.group.program && priority == m.group.priority;
-            m.behind = !m.system && m.lent.is_none() && before.iter().any(same);
+            let own = (m.group.program, m.group.priority);
+            m.behind = !m.system && m.lent.is_none() && before.binary_search(&own).is_ok();
         }
     }
 

@@ -219,10 +219,9 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
     /// Takes nodes without groups out. The order of the others stays.
     fn forget_the_gone(&mut self) {
         let mut new_place = vec![usize::MAX; self.nodes.len()];
-        let mut kept = 0;
-        for (at, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.now.is_there) {
+        let there = self.nodes.iter().enumerate().filter(|(_, n)| n.now.is_there);
+        for (kept, (at, node)) in there.enumerate() {
             new_place[at] = kept;
-            kept += 1;
             debug_assert!(at == TOP || new_place[node.parent] != usize::MAX, "a parent is there if its child is");
         }
         self.nodes.retain(|n| n.now.is_there);

@@ -1,6 +1,6 @@
 //! Help for a group that others keep waiting.
 
-use xsched_policy::{GroupId, GroupSpec, Micros};
+use xsched_policy::{GroupId, GroupSpec, Micros, PoolId};
 use xsched_proto::hint::Hints;
 
 use crate::world::{World, spec};
@@ -51,6 +51,19 @@ fn guard_each_of_several_has_its_turn() {
         // One of 5 ms each 100 ms, and those of the others.
         assert!((60_000.0..110_000.0).contains(&w.used(id)), "{id}: {}", w.used(id));
     }
+}
+
+/// The first to have a turn had all of them: nothing was decided in the middle of it, and at its end it was still the oldest.
+#[test]
+fn guard_turns_go_round_where_nothing_happens_in_between() {
+    let mut w = World::new("hpf");
+    w.arbiter.set_guard(Some(100_000));
+    let pooled = |id, priority| GroupSpec { pool: Some(PoolId(1)), ..group(id, priority) };
+    w.add_ready(pooled(3, 129), 0);
+    w.add_ready(group(2, 50), 0);
+    w.add_ready(pooled(1, 0), 0);
+    w.run(1_001_000);
+    assert!(w.used(1) > 20_000.0 && w.used(2) > 40_000.0, "{} {}", w.used(1), w.used(2));
 }
 
 #[test]

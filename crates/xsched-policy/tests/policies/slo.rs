@@ -1,5 +1,6 @@
 //! `slo`: work beside a service as far as the service's target holds.
 
+use xsched_policy::{Action, Event, GroupId};
 use xsched_proto::hint::{Hints, Slo};
 
 use crate::world::{Work, World};
@@ -28,6 +29,9 @@ fn service(policy: &str, slo: Option<Slo>, drain_us: u64) -> Result {
     w.run(25_000 * (REQUESTS - 2_000));
     let (before, preemptions) = (w.used(2), w.sims[&2].preemptions);
     w.run(25_000 * REQUESTS);
+    let closed: Vec<_> = w.log.iter().filter(|(_, action)| *action == Action::Close(GroupId(2))).collect();
+    let opened = |at| w.log.contains(&(at, Action::Open(GroupId(2))));
+    assert!(!closed.iter().take(200).any(|(at, _)| opened(*at)), "closed and opened at once where a burst ends");
     let mut took: Vec<u64> = w.sims[&1].ended().rev().take(2_000).filter_map(|r| r.took_us()).collect();
     took.sort_unstable();
     let result = Result {
@@ -80,4 +84,26 @@ fn slo_a_generous_target_preempts_nothing() {
     let aimed = service("slo", Some(Slo::P99(20_000)), 200);
     assert_eq!(aimed.preemptions, 0);
     assert!((aimed.mean_us / (5_000.0 / 0.6) - 1.0).abs() < 0.01, "they are together all the time");
+}
+
+#[test]
+fn slo_a_slowdown_that_is_asked_for_late_is_learned_as_one_from_the_start() {
+    let mut w = World::new("slo");
+    w.add_work(group(1, 0), 0, Work::new(10_000, 25_000, 5_000));
+    w.add_ready(group(2, 0), 100);
+    // A hundred requests without a target: half of the device each.
+    w.run(2_505_000);
+    let first = w.sims[&1].ended().count();
+    assert_eq!(first, 100);
+    w.send(Event::Hint {
+        group: GroupId(1),
+        priority: None,
+        hints: Hints { slo: Some(Slo::Slowdown(130)), ..Hints::default() },
+    });
+    w.run(7_505_000);
+    let took: Vec<u64> = w.sims[&1].ended().skip(first).filter_map(|r| r.took_us()).collect();
+    assert!(took[..10].iter().all(|us| *us <= 5_100), "the first ones have no allowance: {:?}", &took[..10]);
+    let mean = took[100..].iter().sum::<u64>() as f64 / took[100..].len() as f64;
+    println!("slo: 1.3 times 5 ms, asked for late: {mean:.0} µs");
+    assert!(close(mean, 6_500.0), "{mean}");
 }
