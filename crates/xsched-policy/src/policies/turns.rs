@@ -249,7 +249,7 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
         }
     }
 
-    /// The part of each node that wants the device, and the goal of each round. Returns how many parties want the device.
+    /// The part of each node that wants the device, and how far a round goes. Returns how many parties want the device.
     fn weigh(&mut self) -> usize {
         for node in &mut self.nodes {
             node.now.least = f64::INFINITY;
@@ -285,10 +285,6 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
                 above.round = above.round.max(turn_us / weight);
             }
         }
-        for node in &mut self.nodes {
-            // Those for which the goal was set may be gone.
-            node.goal = node.goal.min(node.now.least + node.now.round);
-        }
         parties
     }
 
@@ -300,6 +296,10 @@ impl<P: Fn(&Group, &mut Vec<Node>) + Send> Turns<P> {
 
     /// Says which child of each node is next. A round in which no child has a turn left is over.
     fn order(&mut self) {
+        for node in &mut self.nodes {
+            // Those for which the goal was set may be gone. Never in mid-turn: one that comes back behind the others waits for its end.
+            node.goal = node.goal.min(node.now.least + node.now.round);
+        }
         let mut is_over = false;
         loop {
             for at in TOP + 1..self.nodes.len() {

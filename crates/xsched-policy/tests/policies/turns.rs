@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use xsched_policy::Micros;
+use xsched_policy::{Action, GroupId, Micros};
 
-use crate::world::{World, spec};
+use crate::world::{Work, World, spec};
 use crate::{of_program, part};
 
 /// For how long each party had its gate open at a stretch, and what all of them had used at its end, in order.
@@ -109,4 +109,17 @@ fn pup_what_one_leaves_goes_to_the_others() {
     assert_eq!(w.used(1), 1_000_000.0);
     w.add_ready(spec(3, "d1"), 0);
     assert_eq!(w.open(), [1, 3]);
+}
+
+/// Each return of the one that is behind would cost a switch, and the other would never have a whole turn.
+#[test]
+fn up_one_that_pauses_often_waits_for_the_end_of_the_others_turn() {
+    let mut w = World::new("up");
+    w.add_work(part(1, 50), 0, Work::new(5_000, 3_000, 1_000));
+    w.add_ready(part(2, 50), 0);
+    w.run(1_000_000);
+    let closed: Vec<u64> = w.log.iter().filter(|(_, a)| *a == Action::Close(GroupId(2))).map(|(at, _)| *at).collect();
+    let opened: Vec<u64> = w.log.iter().filter(|(_, a)| *a == Action::Open(GroupId(2))).map(|(at, _)| *at).collect();
+    let shortest = closed.iter().filter_map(|at| opened.iter().rev().find(|o| *o < at).map(|o| at - o)).min();
+    assert!(shortest.is_some_and(|us| us >= 4_900), "{shortest:?}");
 }
