@@ -7,10 +7,11 @@ Names (all of them if none is given):
   parts   75:25 and 50:30:20 of the kernels by utilization under up, pup and spup; 25 % of one alone under spup and pup
   cfs     two programs of priorities 26 and 0, two steps of nice apart: 61.2 to 38.8
   mlfq    bursts of 1 ms beside two programs without end, none of them with a hint
-  slo     requests of 5 ms, 50 a second, beside a program without end: natively, under hpf, and with targets for their P99
+  slo     requests of 5 ms, 50 a second, beside a program without end: natively, under hpf (classes high and low), and under slo
+          with targets for their P99 (both of class normal, so that nothing but the policy protects them)
   bert    the same with two BERTs: one that serves requests, one flat out
 
-Targets of slo are fractions of what lies between the P99 under hpf and the native one, measured first in the same run.
+Targets of slo are fractions of what lies between the P99 alone and the native one, measured first in the same run.
 """
 
 import json
@@ -27,7 +28,7 @@ from systems import HERE, Variant, Worker
 NAMES = ("parts", "cfs", "mlfq", "slo", "bert")
 PARTS = ((75, 25), (50, 30, 20))
 POLICIES = ("up", "pup", "spup", "cfs", "mlfq", "slo")
-# Where between the P99 under hpf and the native one.
+# Where between the P99 alone and the native one.
 TARGETS = (0.3, 0.6)
 # Requests before those that count: the allowance is found within some hundred.
 LEARNING = 700
@@ -147,10 +148,11 @@ class Bench(micro.Bench):
             if system == "alone":
                 latencies = self.paced("xsched", 5000, 25, 20_000, 200, kind="lc")
                 return self.row(system, None, latencies, None)
-            beside = self.flat(system, kind="be")
+            kinds = ("normal", "normal") if target_us else ("lc", "be")
+            beside = self.flat(system, kind=kinds[1])
             try:
                 beside.expect('{"t"', micro.START_S)
-                latencies = self.paced(system, 5000, 25, 20_000, requests, *options, kind="lc")[-counted:]
+                latencies = self.paced(system, 5000, 25, 20_000, requests, *options, kind=kinds[0])[-counted:]
                 end = time.monotonic()
                 rate = micro.rate_of(micro.finish(beside), end - counted * 0.02, end)
             finally:
@@ -164,14 +166,14 @@ class Bench(micro.Bench):
         case("alone", 0, "alone")
         case("native", 0, "native")
         case("hpf", 0, "xsched")
-        if {"native", "hpf"} <= known.keys():
+        if {"native", "alone"} <= known.keys():
             for part in TARGETS:
-                case(f"slo at {part}", 0, "slo", self.target(known["hpf"], known["native"], part))
+                case(f"slo at {part}", 0, "slo", self.target(known["alone"], known["native"], part))
 
     @staticmethod
-    def target(hpf, native, part):
+    def target(alone, native, part):
         """Between what two systems do, in µs."""
-        low, high = (found["p99"] for found in (hpf, native))
+        low, high = (found["p99"] for found in (alone, native))
         return low + part * (high - low)
 
     @staticmethod
@@ -192,7 +194,10 @@ class Bench(micro.Bench):
         def serve(system, target_us=None):
             options = ["--slo", f"{target_us:.0f}us"] if target_us else []
             start = lambda role, kind, *more: self.role(system, role, kind, *more)  # noqa: E731
-            workers = [start("bert-lc", "lc", *options), start("bert-be", "be")]
+            kinds = ("normal", "normal") if target_us else ("lc", "be")
+            workers = [start("bert-lc", kinds[0], *options)]
+            if system != "alone":
+                workers.append(start("bert-be", kinds[1]))
             try:
                 for worker in workers:
                     worker.expect("IMPORTED", 300)
@@ -201,24 +206,26 @@ class Bench(micro.Bench):
                 begin, seconds = time.monotonic() + 0.5, requests / rate
                 for worker, mode in zip(workers, ("paced", "flat")):
                     worker.send(f"go {mode} {begin:.6f} {begin + seconds:.6f} {rate:.4f}")
-                served, work = (json.loads(w.expect("RESULT", seconds + 120)) for w in workers)
+                served, *work = (json.loads(w.expect("RESULT", seconds + 120)) for w in workers)
             finally:
                 systems.end_all(workers)
             latencies = [1000 * ms for ms in served["latency_ms"][-counted:]]
-            return {**self.row(system, target_us, latencies, None), "beside": work}
+            return self.row(system, target_us, latencies, work[0]["per_s"] if work else None)
 
         def case(name, system, target=None):
             seconds = 60 + (counted + learning) / rate
             self.unit.run("bert", name, 0, seconds, lambda: known.setdefault(name, serve(system, target)))
 
+        case("alone", "alone")
         case("native", "native")
         case("hpf", "xsched")
-        if {"native", "hpf"} <= known.keys():
+        if {"native", "alone"} <= known.keys():
             for part in TARGETS:
-                case(f"slo at {part}", "slo", self.target(known["hpf"], known["native"], part))
+                case(f"slo at {part}", "slo", self.target(known["alone"], known["native"], part))
 
     def role(self, system, role, kind, *options):
-        command, env = self.site.command(system, kind, [sys.executable, HERE / "roles.py", role], *options)
+        under = "xsched" if system == "alone" else system
+        command, env = self.site.command(under, kind, [sys.executable, HERE / "roles.py", role], *options)
         return Worker(f"{role} ({system})", command, env, self.site.work / f"{time.monotonic_ns()}.err")
 
 

@@ -23,6 +23,9 @@ pub(crate) const SHORT_IDLE_US: Micros = 3_000;
 pub(crate) const REST_US: Micros = 2_000;
 /// How many of its turns a program saves up under `spup` while it waits for those of others: what it leaves for longer is lost.
 pub(crate) const SLOTS_KEPT: f64 = 4.0;
+/// With how many of its turns a program begins again under `spup` that had used up its credit alone. With half a turn, a program
+/// with a quarter of an H200 did 18 % of what it does with all of it.
+pub(crate) const SLOTS_ALONE: f64 = 2.0;
 /// Ratio of the weights of neighbouring nice values, as Linux has it (`kernel/sched/core.c`, `sched_prio_to_weight`) …
 pub(crate) const NICE_STEP: f64 = 1.25;
 /// … and how many priorities one of its 40 steps is: 510 of them.

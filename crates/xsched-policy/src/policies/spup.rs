@@ -8,7 +8,7 @@ use xsched_proto::hint::Hint;
 
 use crate::choice::Params;
 use crate::registry::Entry;
-use crate::tuning::{LEFT_US, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
+use crate::tuning::{LEFT_US, SLOTS_ALONE, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
 use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
@@ -38,6 +38,8 @@ struct Account {
     left_us: f64,
     /// When its last turn began, as a number that grows.
     turn: u64,
+    /// It used its credit up while no other program wanted the device.
+    is_spent: bool,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl Account {
             part: 0.0,
             left_us: 0.0,
             turn: 0,
+            is_spent: false,
         }
     }
 
@@ -79,14 +82,20 @@ impl Account {
         (self.part * TURN_MAX * self.timeslice_us as f64).max(TURN_MIN_US as f64)
     }
 
-    /// Whether it has earned another turn. Half of one will do, lest it wait for the last microsecond.
+    /// The credit that it begins a turn with, in µs. Half a turn will do, lest it wait for the last microsecond; two turns where it
+    /// had the device for itself until its credit was used up: each begin and each end of a turn costs it something.
+    fn enough_us(&self) -> f64 {
+        self.slot_us() * if self.is_spent { SLOTS_ALONE } else { 0.5 }
+    }
+
+    /// Whether it has earned another turn.
     fn may_begin(&self) -> bool {
-        self.credit_us >= self.slot_us() / 2.0
+        self.credit_us >= self.enough_us()
     }
 
     /// In how many µs it has.
     fn earns_turn_in_us(&self) -> Micros {
-        ((self.slot_us() / 2.0 - self.credit_us) / self.part.max(1e-6)).ceil().max(1.0) as Micros
+        ((self.enough_us() - self.credit_us) / self.part.max(1e-6)).ceil().max(1.0) as Micros
     }
 }
 
@@ -138,6 +147,7 @@ impl Strict {
             account.left_us -= spent;
             // What it took too much, it gives back in full.
             account.credit_us = (account.credit_us + passed * account.part - spent).min(SLOTS_KEPT * slot_us);
+            account.is_spent &= !account.may_begin();
         }
     }
 
@@ -166,7 +176,12 @@ impl Policy for Strict {
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros> {
         self.refresh(now, groups);
         let account = |program| self.place(program).map(|at| &self.accounts[at]);
-        self.turn = self.turn.filter(|turn| account(*turn).is_some_and(|a| self.goes_on(a))).or_else(|| self.next_turn());
+        let goes_on = self.turn.filter(|turn| account(*turn).is_some_and(|a| self.goes_on(a)));
+        if let Some(ended) = self.turn.filter(|_| goes_on.is_none()).and_then(|program| self.place(program)) {
+            let alone = !self.accounts.iter().enumerate().any(|(at, a)| at != ended && a.ready);
+            self.accounts[ended].is_spent = alone && self.accounts[ended].credit_us <= 0.0;
+        }
+        self.turn = goes_on.or_else(|| self.next_turn());
         for ((group, place), verdict) in groups.iter().zip(&self.places).zip(verdicts) {
             let has_credit = || self.accounts[*place].may_begin();
             let run = self.turn.map_or_else(has_credit, |turn| turn == group.program);
@@ -208,8 +223,8 @@ mod tests {
         assert_eq!(next, Some(6_668));
         let (runs, next) = ask(6_668, &only);
         assert!(!runs);
-        // Half a slot of 5 ms, at a quarter.
-        assert!((16_666..16_676).contains(&next.unwrap()), "{next:?}");
+        // Two slots of 5 ms, at a quarter.
+        assert!((46_666..46_676).contains(&next.unwrap()), "{next:?}");
         assert!(ask(next.unwrap(), &only).0);
     }
 }
