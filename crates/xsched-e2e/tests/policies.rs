@@ -144,18 +144,25 @@ fn spup_divides_device_time_by_utilization() {
     parts_by_utilization("spup");
 }
 
+/// Alone, and beside a program that wants nothing.
 #[test]
 fn spup_leaves_an_unused_part_idle_and_pup_does_not() {
-    let bench = Bench::new();
-    let _daemon = bench.place.daemon(&["--policy", "spup"]);
-    let program = bench.steady(&["--utilization", "25"]);
-    let _other = bench.requests(&["--utilization", "75"], "1");
-    let strict = bench.parts(&[&program])[0];
-    bench.place.ask(&["policy", "set", "pup"]);
-    let open = bench.parts(&[&program])[0];
-    println!("25 % beside an idle program: {strict:.2} % under spup, {open:.2} % under pup");
-    assert!((strict - 25.0).abs() <= 2.0 && open > 95.0);
-    end(program);
+    for beside in [false, true] {
+        let bench = Bench::new();
+        let _daemon = bench.place.daemon(&["--policy", "spup"]);
+        let mut program = bench.steady(&["--utilization", "25"]);
+        let _other = beside.then(|| bench.requests(&["--utilization", "75"], "1"));
+        let strict = bench.parts(&[&program])[0];
+        let now = now_ns();
+        let work = given_between(&mut program, (now - 1_000_000_000, now)) as f64 * 0.02;
+        bench.place.ask(&["policy", "set", "pup"]);
+        let open = bench.parts(&[&program])[0];
+        println!(
+            "25 %, beside an idle program {beside}: {strict:.2} % under spup ({work:.1} % in kernels), {open:.2} % under pup"
+        );
+        assert!((strict - 25.0).abs() <= 2.0 && open > 95.0, "{strict} {open}");
+        end(program);
+    }
 }
 
 #[test]

@@ -31,6 +31,15 @@ fn a_group_alone_is_open_and_nothing_else_and_a_second_changes_that_at_once() {
 }
 
 #[test]
+fn a_group_alone_is_watched_where_the_policy_may_close_its_gate() {
+    for entry in xsched_policy::registry::listed() {
+        let mut w = World::new(entry.name);
+        w.add(g(1, 0), 0);
+        assert_eq!(w.sims[&1].contended, !entry.conserves_work, "{}", entry.name);
+    }
+}
+
+#[test]
 fn hpf_preempts_on_ready_and_gives_back_on_idle_or_death() {
     let mut w = World::new("hpf");
     w.add(g(1, 0), 300);

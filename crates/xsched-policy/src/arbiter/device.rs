@@ -407,7 +407,8 @@ impl Device {
 
     /// Second half: what gives, and what goes with it.
     pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
-        let contended = self.members.len() > 1;
+        // A group alone is left alone, but where the policy may close its gate all the same: it must say then that it has drained.
+        let contended = self.members.len() > 1 || !self.choice.entry.conserves_work;
         // A group that preempts waits for what all of them have in flight.
         let running = |at: &usize| self.verdicts[*at].bounded && self.members[*at].wants() && self.runs(*at);
         let sharers = (0..self.members.len()).filter(running).count().max(1) as u32;
