@@ -4,7 +4,8 @@
   policies.py [--bin DIR] [--out FILE] [--quick] [NAME ...]
 
 Names (all of them if none is given):
-  parts   75:25 and 50:30:20 of the kernels by utilization under up, pup and spup; 25 % of one alone under spup and pup
+  parts   75:25 and 50:30:20 of the kernels by utilization under up, pup and spup
+  alone   what a program with a quarter has of its native rate under spup and pup, alone and beside one that wants nothing
   cfs     two programs of priorities 26 and 0, two steps of nice apart: 61.2 to 38.8
   mlfq    bursts of 1 ms beside two programs without end, none of them with a hint
   slo     requests of 5 ms, 50 a second, beside a program without end: natively, under hpf (classes high and low), and under slo
@@ -25,7 +26,7 @@ import systems
 import units
 from systems import HERE, Variant, Worker
 
-NAMES = ("parts", "cfs", "mlfq", "slo", "bert")
+NAMES = ("parts", "alone", "cfs", "mlfq", "slo", "bert")
 PARTS = ((75, 25), (50, 30, 20))
 POLICIES = ("up", "pup", "spup", "cfs", "mlfq", "slo")
 # Where between the P99 alone and the native one.
@@ -72,15 +73,23 @@ class Bench(micro.Bench):
                             [self.flat(p, "--utilization", u) for u in a], seconds, a
                         ),
                     )
-            self.unit.run("parts", "a quarter alone", number, 3 * seconds + 15, lambda: self.alone(seconds))
 
-    def alone(self, seconds):
-        """Parts of the native rate of a program with a quarter, with nothing beside it that wants the device."""
+    def alone(self):
+        seconds = 1 if self.quick else 6
+        self.unit.run("alone", "a quarter", 0, 5 * seconds + 20, lambda: self.quarters(seconds))
+
+    def quarters(self, seconds):
+        """Percent of the native rate."""
         native = self.rates([self.flat("native")], seconds)[0]
-        return {p: round(100 * self.quarter(p, seconds) / native, 2) for p in ("pup", "spup")}
+        found = {}
+        for policy in ("pup", "spup"):
+            found[policy] = self.rates([self.flat(policy, "--utilization", 25)], seconds)[0]
+            found[f"{policy}, beside"] = self.beside_idle(policy, seconds)
+        return {name: round(100 * rate / native, 2) for name, rate in found.items()}
 
-    def quarter(self, policy, seconds):
-        rival = self.start(policy, "normal", ["launch", "hold"])
+    def beside_idle(self, policy, seconds):
+        # All together must not make more than 100 %, or each is scaled down.
+        rival = self.start(policy, "normal", ["launch", "hold"], "--utilization", 75)
         try:
             rival.expect('{"ready"', micro.START_S)
             return self.rates([self.flat(policy, "--utilization", 25)], seconds)[0]

@@ -153,7 +153,7 @@ mod tests {
             (vec!["run"], "<COMMAND>... is missing"),
             (vec!["frobnicate"], "there is no command 'frobnicate': use run, ps, "),
             (vec!["policy", "put"], "there is no command 'put': use list, get, set"),
-            (vec!["hint", "--pid", "1"], "one of --priority <N|CLASS>, --weight <W>"),
+            (vec!["hint", "--pid", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
             (vec!["ps", "--jsn"], "unexpected argument '--jsn' found; a similar argument exists: '--json'"),
         ] {
             let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();
