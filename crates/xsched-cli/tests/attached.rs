@@ -135,7 +135,8 @@ fn suspend_keeps_a_program_off_the_device_and_resume_lets_it_go_on() {
 fn a_hint_changes_a_running_program_and_a_queue_of_it() {
     let place = Place::new();
     let busy = Busy::start(&place, &[]);
-    said(place.xsched(&["hint", "--pid", &busy.pid(), "--priority", "low", "--weight", "300"])).quiet(0);
+    let told = said(place.xsched(&["hint", "--pid", &busy.pid(), "--priority", "low", "--weight", "300"]));
+    assert_eq!((told.code, told.err.as_str()), (Some(0), "xsched: the policy hpf does not look at: weight\n"));
     let (program, group) = group(&place);
     assert_eq!((&program["class"], &program["weight"]), (&"low".into(), &300.into()));
     let queue = group["queues"][0]["id"].as_str().unwrap().to_owned();

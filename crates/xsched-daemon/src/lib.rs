@@ -22,6 +22,7 @@ mod config;
 mod container;
 mod control;
 mod expected;
+mod follow;
 mod gates;
 mod glob;
 mod host;

@@ -12,6 +12,8 @@
 
 mod arbiter;
 mod choice;
+mod entry;
+mod params;
 mod policies;
 mod progress;
 pub mod registry;
@@ -22,7 +24,8 @@ use std::sync::Arc;
 use xsched_proto::hint::Hints;
 
 pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
-pub use choice::{Accepts, Choice, Param, Params};
+pub use choice::Choice;
+pub use params::{Accepts, Param, Params};
 pub use progress::Progress;
 pub use tuning::{GUARD_US, LOOK_US};
 

@@ -11,7 +11,8 @@ fn unfenced_commands_of_a_draining_group_do_not_count_as_on_the_device() {
         let plan = [Do::Launch(0, 20 * US)];
         let (heavy, light) = (world.add(0, 75, &[&plan]), world.add(0, 25, &[&plan]));
         world.run(300 * MS);
-        world.part(light) > 0.22 && world.part(heavy) > 0.7
+        // 21 % of the work, as each beginning of a turn costs the lighter one more of it; 1 % without the rule.
+        world.part(light) > 0.20 && world.part(heavy) > 0.7
     });
 }
 

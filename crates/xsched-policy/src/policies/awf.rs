@@ -3,18 +3,19 @@
 
 use xsched_proto::hint::Hint;
 
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::rank;
-use crate::registry::Entry;
 use crate::{Group, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "awf",
-    about: "active window first: the program that its user looks at goes before the others",
-    good_for: "a desktop",
-    make,
     hints: &[Hint::Active],
-    ..Entry::PLAIN
+    ..Entry::new(
+        "awf",
+        "active window first: the program that its user looks at goes before the others",
+        "a desktop",
+        make,
+    )
 };
 
 /// More than two priorities are ever apart.

@@ -2,26 +2,27 @@
 //! that is furthest behind runs, for its part of a period. A newcomer begins at the device's least virtual runtime, and one that
 //! wakes up far behind the running one takes its place as soon as that one has had the shortest turn.
 //!
-//! The weight follows the priority as Linux' weights follow nice values: a quarter more for each of 40 steps, which the
+//! The weight follows the priority as Linux' weights follow nice values: a quarter more for each of 40 whole steps, which the
 //! priorities -255..=255 are spread over. A utilization or weight multiplies it.
 
 use xsched_proto::hint::Hint;
 
-use crate::choice::{Accepts, Param, Params};
+use crate::entry::Entry;
+use crate::params::{Accepts, Param, Params};
 use crate::policies::kept::Kept;
-use crate::registry::Entry;
 use crate::tuning::{NICE_STEP, PART_LEAST, PRIORITIES_PER_STEP};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "cfs",
-    about: "completely fair: the program that has had the least for its priority and weight is next",
-    good_for: "a mix of interactive and long work without any hints",
-    make,
     params: &[LATENCY, GRANULARITY],
     hints: &[Hint::Weight, Hint::Utilization],
     takes_turns: true,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "cfs",
+        "completely fair: the program that has had the least for its priority and weight is next",
+        "a mix of interactive and long work without any hints",
+        make,
+    )
 };
 
 const LATENCY: Param = Param {
@@ -66,7 +67,9 @@ fn make(params: &Params) -> Box<dyn Policy> {
 
 /// 1 for priority 0 and the default weight.
 fn weight(priority: i32, part: f64) -> f64 {
-    NICE_STEP.powf(f64::from(priority) / PRIORITIES_PER_STEP) * (part / 100.0).max(PART_LEAST)
+    // Whole steps: a power of anything else would link the preload library to libm.
+    let step = f64::from(priority) / PRIORITIES_PER_STEP;
+    NICE_STEP.powi((step + 0.5_f64.copysign(step)) as i32) * (part / 100.0).max(PART_LEAST)
 }
 
 /// Those that want the device.
@@ -193,6 +196,7 @@ mod tests {
     fn a_step_of_nice_is_a_quarter_more() {
         let of = |priority| weight(priority, 100.0);
         assert_eq!(of(0), 1.0);
-        assert!((of(128) / of(-128) - 1.25_f64.powf(256.0 / 12.75)).abs() < 1e-9);
+        assert_eq!((of(6), of(13), of(-13), of(26)), (1.0, 1.25, 0.8, 1.5625));
+        assert_eq!((of(255), of(-255)), (1.25_f64.powi(20), 1.25_f64.powi(-20)));
     }
 }

@@ -3,19 +3,20 @@
 //! Programs must give the same results under it. Open and closed phases alternate, so no gate is ever closed for
 //! longer than the longest phase. The same seed and the same events give the same decisions.
 
-use crate::choice::Params;
-use crate::registry::Entry;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::tuning::{PHASE_MAX_US, PHASE_MIN_US};
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "chaos",
-    about: "suspends and resumes all programs at random, to test them",
-    good_for: "tests",
-    make,
     conserves_work: false,
     listed: false,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "chaos",
+        "suspends and resumes all programs at random, to test them",
+        "tests",
+        make,
+    )
 };
 
 struct Phase {

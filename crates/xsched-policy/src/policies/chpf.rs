@@ -1,17 +1,18 @@
 //! Highest priority first by the processor's priorities: the nice value of each process, as it is now.
 
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::rank;
-use crate::registry::Entry;
 use crate::{Group, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "chpf",
-    about: "highest priority first by nice value: what `nice` and `renice` say of the processor holds for the device",
-    good_for: "machines whose users know nice",
-    make,
     reads_nice: true,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "chpf",
+        "highest priority first by nice value: what `nice` and `renice` say of the processor holds for the device",
+        "machines whose users know nice",
+        make,
+    )
 };
 
 struct Chpf;

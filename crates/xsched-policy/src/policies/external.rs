@@ -5,19 +5,20 @@ use std::collections::HashMap;
 
 use xsched_proto::hint::{Hint, Hints};
 
-use crate::choice::Params;
-use crate::registry::Entry;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::{Answer, Group, GroupId, Micros, Policy, Question, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "external",
-    about: "a scheduler of your own, see `xsched daemon --scheduler`",
-    good_for: "everything else",
-    make,
     hints: &Hint::ALL,
     conserves_work: false,
     listed: false,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "external",
+        "a scheduler of your own, see `xsched daemon --scheduler`",
+        "everything else",
+        make,
+    )
 };
 
 /// What of a group makes a new question when it changes.

@@ -3,20 +3,21 @@
 
 use xsched_proto::hint::Hint;
 
-use crate::choice::{Accepts, Param, Params};
+use crate::entry::Entry;
+use crate::params::{Accepts, Param, Params};
 use crate::policies::turns::{Node, Turns};
-use crate::registry::Entry;
 use crate::{Group, Level, Policy};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "fair",
-    about: "a weighted part of the device for each user or cgroup, divided among its programs, in turns",
-    good_for: "a machine that users or teams share",
-    make,
     params: &[BY],
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
     takes_turns: true,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "fair",
+        "a weighted part of the device for each user or cgroup, divided among its programs, in turns",
+        "a machine that users or teams share",
+        make,
+    )
 };
 
 const BY: Param =

@@ -4,19 +4,20 @@
 //! XSched 1.2.0 keeps less urgent work off every device of the machine; here devices that the urgent program does not use are
 //! left alone.
 
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::rank;
-use crate::registry::Entry;
 use crate::{Group, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "hhpf",
-    about: "highest priority first over all devices of a program: while it wants one, the others stay free for it",
-    good_for: "an urgent program that goes from one kind of device to another",
-    make,
     across_devices: true,
     conserves_work: false,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "hhpf",
+        "highest priority first over all devices of a program: while it wants one, the others stay free for it",
+        "an urgent program that goes from one kind of device to another",
+        make,
+    )
 };
 
 struct Hhpf;

@@ -6,19 +6,20 @@
 
 use xsched_proto::hint::{Hint, K_MAX};
 
-use crate::choice::{Accepts, Param, Params};
-use crate::registry::Entry;
+use crate::entry::Entry;
+use crate::params::{Accepts, Param, Params};
 use crate::{Group, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "kedf",
     aliases: &["edf"],
-    about: "earliest deadline first: the k programs whose requests are due next have the device",
-    good_for: "periodic work with deadlines: video, control, inference at a rate",
-    make,
     params: &[K],
     hints: &[Hint::Deadline, Hint::K],
-    ..Entry::PLAIN
+    ..Entry::new(
+        "kedf",
+        "earliest deadline first: the k programs whose requests are due next have the device",
+        "periodic work with deadlines: video, control, inference at a rate",
+        make,
+    )
 };
 
 const K: Param = Param {

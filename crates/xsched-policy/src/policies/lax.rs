@@ -4,19 +4,20 @@
 use xsched_proto::class::Class;
 use xsched_proto::hint::{Hint, Laxity};
 
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::rank;
-use crate::registry::Entry;
 use crate::{Group, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "lax",
     aliases: &["laxity"],
-    about: "a program waits at a low priority as long as it can afford to (its laxity), then it gets a critical one",
-    good_for: "work that may wait, but not for long",
-    make,
     hints: &[Hint::Laxity],
-    ..Entry::PLAIN
+    ..Entry::new(
+        "lax",
+        "a program waits at a low priority as long as it can afford to (its laxity), then it gets a critical one",
+        "work that may wait, but not for long",
+        make,
+    )
 };
 
 struct Lax;

@@ -7,21 +7,22 @@
 
 use xsched_proto::hint::Hint;
 
-use crate::choice::{Accepts, Param, Params};
+use crate::entry::Entry;
+use crate::params::{Accepts, Param, Params};
 use crate::policies::kept::Kept;
-use crate::registry::Entry;
 use crate::tuning::SLEEP_PER_RUN;
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "mlfq",
-    about: "multi-level feedback queue: short bursts go before work that never ends, without a hint",
-    good_for: "interactive programs beside batch work that nobody has sorted",
-    make,
     params: &[LEVELS, RECOVERY, PERIOD],
     hints: &[Hint::Timeslice],
     takes_turns: true,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "mlfq",
+        "multi-level feedback queue: short bursts go before work that never ends, without a hint",
+        "interactive programs beside batch work, unsorted",
+        make,
+    )
 };
 
 const LEVELS: Param = Param {

@@ -5,7 +5,7 @@ mod kept;
 mod rank;
 mod turns;
 
-use crate::registry::Entry;
+use crate::entry::Entry;
 
 /// The list of policies: a module each, with a static `ENTRY`.
 macro_rules! policies {

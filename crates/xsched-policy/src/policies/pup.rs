@@ -3,18 +3,19 @@
 use xsched_proto::hint::Hint;
 
 use crate::Policy;
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::turns::{Node, Turns};
-use crate::registry::Entry;
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "pup",
-    about: "a weighted part of the device for each program, in turns; what one leaves goes to the others",
-    good_for: "several jobs of equal right",
-    make,
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
     takes_turns: true,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "pup",
+        "a weighted part of the device for each program, in turns; what one leaves goes to the others",
+        "several jobs of equal right",
+        make,
+    )
 };
 
 fn make(_: &Params) -> Box<dyn Policy> {

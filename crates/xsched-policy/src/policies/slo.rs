@@ -16,21 +16,22 @@ use std::collections::HashMap;
 
 use xsched_proto::hint::{Hint, Slo};
 
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::rank;
-use crate::registry::Entry;
 use crate::tuning::{
     SLO_ALLOWANCE_MOST, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING,
 };
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "slo",
-    about: "programs name a target (P99 or slowdown), and others have the device as far as the targets hold",
-    good_for: "a service with a latency target beside work that shall have the rest",
-    make,
     hints: &[Hint::Slo],
-    ..Entry::PLAIN
+    ..Entry::new(
+        "slo",
+        "programs name a target (P99 or slowdown), and others have the device as far as the targets hold",
+        "a service with a latency target beside work that shall have the rest",
+        make,
+    )
 };
 
 /// What was found out about a group with a target.

@@ -6,20 +6,21 @@
 
 use xsched_proto::hint::Hint;
 
-use crate::choice::Params;
-use crate::registry::Entry;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::tuning::{LEFT_US, SLOTS_ALONE, SLOTS_KEPT, TURN_MAX, TURN_MIN_US};
 use crate::{Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "spup",
-    about: "at most its percentage of the device for each program, in turns; what one leaves stays idle",
-    good_for: "programs that must not notice each other",
-    make,
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
     takes_turns: true,
     conserves_work: false,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "spup",
+        "at most its percentage of the device for each program, in turns; what one leaves stays idle",
+        "programs that must not notice each other",
+        make,
+    )
 };
 
 struct Account {

@@ -4,19 +4,20 @@
 use xsched_proto::hint::Hint;
 
 use crate::Policy;
-use crate::choice::Params;
+use crate::entry::Entry;
+use crate::params::Params;
 use crate::policies::turns::{Node, Turns};
-use crate::registry::Entry;
 
 pub(super) static ENTRY: Entry = Entry {
-    name: "up",
     aliases: &["share"],
-    about: "a weighted part of the device for each group (the queues of one process with one priority), in turns",
-    good_for: "streams of one program as parties",
-    make,
     hints: &[Hint::Weight, Hint::Utilization, Hint::Timeslice],
     takes_turns: true,
-    ..Entry::PLAIN
+    ..Entry::new(
+        "up",
+        "a weighted part of the device for each group (the queues of one process with one priority), in turns",
+        "streams of one program as parties",
+        make,
+    )
 };
 
 fn make(_: &Params) -> Box<dyn Policy> {

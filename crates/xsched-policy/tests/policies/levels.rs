@@ -104,7 +104,7 @@ fn cfs_nothing_lags_by_more_than_a_period() {
             let priority = random.below(511) as i32 - 255;
             let part = 1 + random.below(300) as u32;
             let hints = Hints { weight: Some(part), ..Hints::default() };
-            weights.push(1.25_f64.powf(f64::from(priority) / 12.75) * f64::from(part));
+            weights.push(1.25_f64.powf((f64::from(priority) / 12.75).round()) * f64::from(part));
             let drain_us = random.below(longest + 1);
             w.add_ready(GroupSpec { priority, ..hinted(id, hints) }, drain_us);
         }

@@ -1,0 +1,84 @@
+//! What changes outside xsched and is followed: nice values, and whose window is active.
+
+use xsched_policy::{Event, ProgramId};
+
+use crate::server::Server;
+use crate::standing::nice;
+use crate::tuning::NICE_NS;
+
+/// No chain of processes is longer than this.
+const ANCESTORS_MAX: usize = 64;
+
+/// The process that started another; none if that is gone.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Whether a process is another one or was started below it.
+fn is_below(pid: u32, top: u32) -> bool {
+    std::iter::successors(Some(pid), |pid| parent(*pid)).take(ANCESTORS_MAX).any(|pid| pid == top)
+}
+
+impl Server {
+    /// Whether a user's active window is that of a process, or of one that it was started by.
+    pub(crate) fn has_active_window(&self, uid: u32, pid: u32) -> bool {
+        self.active_windows.get(&uid).is_some_and(|window| is_below(pid, *window))
+    }
+
+    /// The active window of a user belongs to another process now.
+    pub(crate) fn active_window(&mut self, uid: u32, pid: Option<u32>) {
+        match pid {
+            Some(pid) => self.active_windows.insert(uid, pid),
+            None => self.active_windows.remove(&uid),
+        };
+        let of_user: Vec<(ProgramId, u32)> =
+            self.clients().filter(|c| c.peer.uid == uid).map(|c| (c.program, c.peer.pid)).collect();
+        let now_us = self.now_us();
+        for (program, pid) in of_user {
+            let active = self.has_active_window(uid, pid);
+            self.gatekeeper.event(now_us, Event::Active(program, active));
+        }
+        self.act();
+    }
+
+    /// Whether some policy in force goes by nice values, which change without a word.
+    pub(crate) fn follows_nice(&self) -> bool {
+        let arbiter = self.gatekeeper.arbiter();
+        arbiter.policies_in_force().any(|choice| choice.entry.reads_nice) && self.clients().next().is_some()
+    }
+
+    /// Looks at the nice values of all programs.
+    pub(crate) fn look_at_nice(&mut self) {
+        let found: Vec<(u64, ProgramId, i32)> = self
+            .conns
+            .iter()
+            .filter_map(|(id, conn)| Some((*id, conn.client()?)))
+            .map(|(id, client)| (id, client.program, nice(client.peer.pid)))
+            .collect();
+        let now_us = self.now_us();
+        for (id, program, nice) in found {
+            let Some(client) = self.conns.get_mut(&id).and_then(|c| c.client_mut()) else { continue };
+            if std::mem::replace(&mut client.nice, nice) != nice {
+                self.gatekeeper.event(now_us, Event::Nice(program, nice));
+            }
+        }
+        self.nice_at = Some(self.now_ns + NICE_NS);
+        self.act();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_below_those_that_started_it() {
+        let own = std::process::id();
+        assert!(is_below(own, own));
+        assert!(is_below(own, parent(own).unwrap()));
+        assert!(!is_below(parent(own).unwrap(), own));
+        assert!(!is_below(u32::MAX / 4, own), "it does not exist");
+    }
+}
