@@ -34,6 +34,8 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["daemon", "--config", "/does/not/exist.toml"], "/does/not/exist.toml is no file"),
         (&["daemon", "--seed", "x"], "--seed: invalid digit"),
         (&["policy", "set", "fifo"], "'fifo' is no policy"),
+        (&["policy", "set", "kedf", "k=0"], "'0' is no k: use a number from 1 to 64"),
+        (&["policy", "set", "hpf", "k=1"], "'k' is no parameter of hpf"),
         (&["policy", "set"], "<NAME> is missing"),
         (&["policy", "put"], "use list, get, set"),
         (&["hint", "--priority", "high"], "one of --pid <PID>, --queue <QUEUE> is needed"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use xsched_policy::{Param, registry};
+use xsched_policy::{Choice, Param, registry};
 use xsched_proto::wire::{DaemonMsg, ParamInfo, PolicyInfo, Request};
 
 use crate::failure::{Error, Result, print, print_json};
@@ -147,6 +147,8 @@ fn get(common: &Common) -> Result {
 }
 
 fn set(name: String, params: Vec<(String, String)>, device: Option<String>, common: &Common) -> Result {
+    // A mistake is one whether or not a daemon answers.
+    Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
     client::ask(common.socket.as_deref(), Request::PolicySet { name: name.clone(), params, device })?;
     if common.json { print_json(&serde_json::json!({"version": 1, "current": name})) } else { Ok(ExitCode::SUCCESS) }
 }

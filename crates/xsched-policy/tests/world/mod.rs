@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId};
-use xsched_proto::hint::Hints;
 
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
@@ -125,19 +124,7 @@ pub struct World {
 }
 
 pub fn spec(id: u64, device: &str) -> GroupSpec {
-    GroupSpec {
-        id: GroupId(id),
-        program: ProgramId(id),
-        device: device.into(),
-        priority: 0,
-        hints: Hints::default(),
-        nice: 0,
-        active: false,
-        lineage: None,
-        job: None,
-        system: false,
-        pool: None,
-    }
+    GroupSpec::new(GroupId(id), ProgramId(id), device)
 }
 
 impl World {
