@@ -10,8 +10,8 @@ Names:
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
   held      what commands behind a gate on the device cost others, and what waits for them there (without xsched)
 
---systems restricts preempt: native, mps, mps-prio, xsched-spatial, auto, 1, 2, 3 (xsched at that level), 2-whole
-(level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
+--systems restricts preempt: native, mps, mps-prio, xsched-spatial, auto, pool, pool-1 (the best-effort program in a pool,
+at level 2 or 1), 1, 2, 3 (by time, at that level), 2-whole (level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
 """
 
 import json
@@ -23,13 +23,14 @@ import records
 import units
 from systems import Trouble, Variant, Worker, end_all
 
-SYSTEMS = ("native", "mps", "mps-prio", "xsched-spatial", "auto", "1", "2", "3", "2-whole")
-LEVELS = ("auto", "1", "2", "3")
+SYSTEMS = ("native", "mps", "mps-prio", "pool", "pool-1", "1", "2", "3", "2-whole")
+LEVELS = ("1", "2", "3")
 KERNELS = {"none": 0, "10 us": 10, "100 us": 100, "1 ms": 1_000, "10 ms": 10_000, "100 ms": 100_000}
 KERNELS |= {"graph": 10, "graph, 100 us": 100}
 GRAPHS = {"graph": 1000, "graph, 100 us": 100}  # kernels of each: 10 ms
 # What not every system is measured with.
 ONLY_FOR = {"none": ("native", "auto"), "graph, 100 us": ("native", "auto", "2", "2-whole")}
+LOW_ONLY = {"pool-1": ("--level", "1")}  # options of the best-effort program alone
 CLASSES = ("system", "realtime", "high", "normal", "low")
 WEIGHTS = ((75, 25), (30, 70))
 TURNS_US = (1_000, 5_000, 20_000)
@@ -39,8 +40,11 @@ START_S = 60
 PREEMPT_S = 60  # of one case of preempt; beside long kernels it is left with fewer requests
 
 VARIANTS = {
-    "2-whole": Variant("XSCHED_GRAPH_GATES=0 --level 2"),
-    **{level: Variant(f"--level {level}") for level in LEVELS},
+    "2-whole": Variant("XSCHED_GRAPH_GATES=0 --share time --level 2"),
+    "auto": Variant(),
+    "pool": Variant("--share pool"),
+    "pool-1": Variant("--share pool"),
+    **{level: Variant(f"--share time --level {level}") for level in LEVELS},
     "pup": Variant("policy:pup"),
     "up": Variant("policy:up"),
     "cgroup": Variant(),
@@ -90,7 +94,7 @@ class Bench:
         try:
             if us:
                 more = ["--graph", GRAPHS[kernel]] if kernel in GRAPHS else []
-                low = self.start(system, "be", ["flat", "run", *self.spin(us), *more])
+                low = self.start(system, "be", ["flat", "run", *self.spin(us), *more], *LOW_ONLY.get(system, ()))
                 low.expect('{"t"', START_S)
             urgent = ["preempt", "run", "--count", count, "--secs", PREEMPT_S, "--period-us", 12000]
             high = self.start(system, "lc", urgent)

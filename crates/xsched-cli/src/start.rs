@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::paths::Origin;
 use xsched_proto::trust;
 
-use crate::client::NotConnected;
+use crate::client::NoAnswer;
 use crate::failure::{Error, Result};
 use crate::{client, folders, values};
 
@@ -56,18 +56,18 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
     }
     match client::connect(socket) {
         Ok(_) => return Ok(()),
-        Err(NotConnected::Distrusted(why)) => return Err(NoDaemon::Distrusted(why)),
-        Err(NotConnected::System(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)) => {
+        Err(NoAnswer::Distrusted(why)) => return Err(NoDaemon::Distrusted(why)),
+        Err(NoAnswer::NotConnected(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)) => {
             return Err(
                 Error::environment(format!("no permission to talk to the daemon at {}", socket.display())).into()
             );
         }
-        Err(NotConnected::System(e)) if origin == Origin::System => {
+        Err(NoAnswer::NotConnected(e)) if origin == Origin::System => {
             let shown = socket.display();
             let why = format!("the system's daemon at {shown} does not answer ({e}); see `systemctl status xsched`");
             return Err(Error::environment(why).into());
         }
-        Err(NotConnected::System(_)) => {}
+        Err(_) => {}
     }
     if socket.parent().is_some_and(Path::exists) {
         trust::check_folder(socket).map_err(NoDaemon::Distrusted)?;

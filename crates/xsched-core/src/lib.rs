@@ -51,10 +51,9 @@ pub trait Platform: Sync + Send + 'static {
     /// Preemption levels it can do on a device.
     fn levels(&self, device: &str) -> xsched_proto::wire::Levels;
 
-    /// The pool in which commands run at the same time as those of other programs, by the hardware's own priorities: a number
-    /// that clients of one CUDA MPS server have in common.
-    fn pool(&self, _device: &str) -> Option<u64> {
-        None
+    /// How this process's contexts share a device with those of others.
+    fn sharing(&self, _device: &str) -> xsched_proto::wire::Sharing {
+        xsched_proto::wire::Sharing::Time
     }
 
     /// Something that makes the commands already handed to the driver begin, if this driver may put that off. It runs

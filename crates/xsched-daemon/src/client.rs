@@ -8,7 +8,7 @@ use std::sync::Arc;
 use xsched_policy::{GroupId, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::hint::{Hint, Hints, Laxity};
-use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions};
+use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
 use crate::config::Config;
 use crate::memory::{ClientSegment, GroupWords};
@@ -76,7 +76,7 @@ pub(crate) struct Group {
     pub(crate) device: String,
     pub(crate) platform: Platform,
     pub(crate) levels: Levels,
-    pub(crate) pool: Option<PoolId>,
+    pub(crate) sharing: Sharing,
     pub(crate) level: u8,
     pub(crate) steps: i32,
     pub(crate) fixed: Option<i32>,
@@ -86,6 +86,26 @@ pub(crate) struct Group {
     pub(crate) interrupted: bool,
     /// Its commands were found too long to run beside others.
     pub(crate) too_long: bool,
+}
+
+impl Group {
+    /// The MPS server that is not ours by which it runs beside others, whatever their class.
+    pub(crate) fn spatial(&self) -> Option<PoolId> {
+        match self.sharing {
+            Sharing::Spatial(server) => Some(PoolId(server)),
+            Sharing::Time | Sharing::Pool => None,
+        }
+    }
+
+    /// As it is shown; none where there is but one way.
+    pub(crate) fn share(&self) -> Option<Share> {
+        match self.sharing {
+            _ if self.platform != Platform::Cuda => None,
+            Sharing::Time => Some(Share::Time),
+            Sharing::Pool => Some(Share::Pool),
+            Sharing::Spatial(_) => Some(Share::Spatial),
+        }
+    }
 }
 
 impl Client {
@@ -242,13 +262,13 @@ pub(crate) struct Question {
 pub(crate) struct Expected {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
-    /// As clients have it.
-    pub(crate) job: String,
+    /// As clients have it; none for one that was not started by `xsched run`.
+    pub(crate) job: Option<String>,
     pub(crate) pidfd: OwnedFd,
     /// The process has ended; others of its job are attached.
     pub(crate) ended: bool,
-    /// What is learned of it is kept under this name.
-    pub(crate) program: String,
-    /// Pipe directory of the MPS daemon that it uses.
-    pub(crate) mps: Option<String>,
+    /// What is learned of it is kept under this name, where `xsched run` started it.
+    pub(crate) program: Option<String>,
+    /// The pool in which it has a place.
+    pub(crate) pool: Option<u64>,
 }

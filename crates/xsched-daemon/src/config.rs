@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -12,6 +12,7 @@ use xsched_proto::class::{self, Class};
 use xsched_proto::hint::{Hint, Hints};
 
 use crate::glob::glob;
+use crate::tuning::POOL_TIMESLICE_US;
 use crate::{Error, container};
 
 /// All configuration, files merged.
@@ -29,35 +30,18 @@ pub(crate) struct Config {
     /// The first that matches counts.
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
-    mps: MpsTable,
+    pool: PoolTable,
     /// What the reader of the log should know about the files, a line each.
     pub(crate) notices: Vec<String>,
 }
 
-/// When `xsched run` shares a GPU by NVIDIA's Multi-Process Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MpsConfig {
-    /// `--share spatial` starts a private MPS daemon where none answers.
-    pub start: bool,
-    /// `--share auto` may choose it.
-    pub auto: bool,
-    /// The highest class that `--share auto` chooses it for.
-    pub max_class: Class,
-}
-
-impl MpsConfig {
-    /// Reads the `[mps]` tables of configuration files, a later one wins.
-    ///
-    /// # Errors
-    /// As of [`crate::run`].
-    pub fn read(paths: &[PathBuf]) -> Result<MpsConfig, Error> {
-        let table = Config::read(paths)?.mps;
-        Ok(MpsConfig {
-            start: table.start.unwrap_or(false),
-            auto: table.auto.unwrap_or(false),
-            max_class: table.max_class.map_or(Class::Normal, |c| c.0),
-        })
-    }
+/// Which programs share a GPU by a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoolTable {
+    enabled: Option<bool>,
+    max_class: Option<ClassName>,
+    timeslice_us: Option<Quantum>,
 }
 
 /// What programs of a kind get.
@@ -127,7 +111,9 @@ struct File {
     #[serde(default)]
     classes: BTreeMap<ClassName, ClassTable>,
     #[serde(default)]
-    mps: MpsTable,
+    pool: PoolTable,
+    /// Of earlier versions.
+    mps: Option<toml::Table>,
 }
 
 #[derive(Deserialize)]
@@ -136,14 +122,6 @@ struct DeviceTable {
     policy: PolicyName,
     #[serde(default)]
     parameters: BTreeMap<String, Value>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MpsTable {
-    start: Option<bool>,
-    auto: Option<bool>,
-    max_class: Option<ClassName>,
 }
 
 #[derive(Default, Deserialize)]
@@ -409,10 +387,13 @@ impl Config {
                 format!("the guarantees of all classes make {promised} %: use 90 or less in all"),
             ));
         }
-        self.mps = MpsTable {
-            start: file.mps.start.or(self.mps.start),
-            auto: file.mps.auto.or(self.mps.auto),
-            max_class: file.mps.max_class.or(self.mps.max_class),
+        if file.mps.is_some() {
+            remarks.push((line_of(text, "mps"), "'[mps]' is ignored: '[pool]' takes its place".into()));
+        }
+        self.pool = PoolTable {
+            enabled: file.pool.enabled.or(self.pool.enabled),
+            max_class: file.pool.max_class.or(self.pool.max_class),
+            timeslice_us: file.pool.timeslice_us.or(self.pool.timeslice_us),
         };
         Ok(remarks)
     }
@@ -420,6 +401,21 @@ impl Config {
     /// In-flight budget of a device, µs.
     pub(crate) fn budget_us(&self) -> u32 {
         self.budget_us.unwrap_or(BUDGET_DEFAULT_US)
+    }
+
+    /// Whether there may be pools.
+    pub(crate) fn may_pool(&self) -> bool {
+        self.pool.enabled.unwrap_or(true)
+    }
+
+    /// The highest class whose programs are in a pool.
+    pub(crate) fn pool_max_class(&self) -> Class {
+        self.pool.max_class.map_or(Class::Normal, |class| class.0)
+    }
+
+    /// Time slice of a pool's channel group, in µs.
+    pub(crate) fn pool_timeslice_us(&self) -> u64 {
+        self.pool.timeslice_us.map_or(POOL_TIMESLICE_US, |slice| slice.0)
     }
 
     /// The highest priority a user without privilege may ask for.
@@ -507,11 +503,12 @@ mod tests {
         assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
         assert_eq!(c.given("/bin/b", 1, "/").hints.weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
-        let first = "[mps]\nstart = true\nmax_class = \"low\"\n";
-        let c = parse(&[first, "[mps]\nstart = false\nauto = true\n"]).unwrap();
-        assert_eq!((c.mps.start, c.mps.auto, c.mps.max_class), (Some(false), Some(true), Some(ClassName(Class::Low))));
+        let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
+        let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\n"]).unwrap();
+        assert_eq!((c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()), (true, Class::Low, 900));
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.limit(1)), (500, 191));
+        assert_eq!((nothing.may_pool(), nothing.pool_max_class()), (true, Class::Normal));
     }
 
     #[test]
@@ -545,8 +542,8 @@ mod tests {
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
             ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
-            ("[mps]\nstart = 1\n", 2, "expected a boolean"),
-            ("[mps]\nmax_class = 7\n", 2, "'7' is no class"),
+            ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
+            ("[pool]\nmax_class = 7\n", 2, "'7' is no class"),
             ("policy = \n", 1, ""),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();
@@ -565,5 +562,7 @@ mod tests {
         assert_eq!(config.budget_us(), 800);
         let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
         assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
+        let remarks = config.merge("\n[mps]\nauto = true\n").unwrap();
+        assert!(matches!(&remarks[..], [(2, line)] if line.contains("'[pool]'")), "{remarks:?}");
     }
 }

@@ -15,8 +15,9 @@ use xsched_proto::wire::{
 };
 
 use crate::Error;
-use crate::client::{Client, Question, check_hint, check_name};
+use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
+use crate::pool::Joining;
 use crate::server::{Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;
@@ -89,7 +90,11 @@ impl Server {
                 self.send(conn, &DaemonMsg::Describe { token }, &[]);
                 return Ok(false);
             }
-            Request::Announce { job, program, mps } => self.announce(id, job, program, mps)?,
+            Request::Announce { job, program } => self.announce(id, &job, &program)?,
+            Request::JoinPool { job, priority, insists, obstacle } => {
+                return self.join_pool(id, Joining { job, priority, insists, obstacle });
+            }
+            Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Stop => {
                 self.operators_only(uid, "stop the daemon")?;
                 self.stop = true;
@@ -304,6 +309,7 @@ impl Server {
     }
 
     fn program_info(&self, client: &Client) -> ProgramInfo {
+        let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
         ProgramInfo {
             pid: client.peer.pid,
             uid: client.peer.uid,
@@ -318,7 +324,7 @@ impl Server {
                 .given()
                 .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
                 .collect(),
-            share: self.share_of(client),
+            share: groups().find_map(Group::share),
             groups: client.groups.iter().filter_map(|id| self.group_info(client, *id)).collect(),
         }
     }

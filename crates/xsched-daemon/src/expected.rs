@@ -1,135 +1,100 @@
-//! Programs that `xsched run` announced: they attach at their first device call, which may be minutes away, and may
-//! share their GPU by MPS.
+//! Processes that are expected to attach: `xsched run` announced them, or they have a place in a pool. Until then minutes may
+//! pass.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
-use xsched_proto::wire::{DaemonMsg, MpsWish, Platform, Share};
+use xsched_proto::class::Class;
+use xsched_proto::wire::Sharing;
 
 use crate::Error;
 use crate::client::{Client, Expected, check_name};
-use crate::long_kernels;
-use crate::mps::Private;
-use crate::server::{EXPECTED, Server, kind};
+use crate::peer;
+use crate::server::{EXPECTED, Server, is_own, kind};
+use crate::unsuitable;
 
 impl Server {
     /// Takes the process that asks for a program from now on.
-    pub(crate) fn announce(
+    pub(crate) fn announce(&mut self, conn: u64, job: &str, program: &str) -> Result<(), Error> {
+        let (pid, uid) =
+            self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| Error::environment("it is gone"))?;
+        check_name(job, "job")?;
+        self.expect(pid, uid, Some(job), Some(program))?;
+        Ok(())
+    }
+
+    /// Remembers a process until it and all of its job have ended. The same process again replaces what was said before, but
+    /// keeps its place in a pool. Returns its number.
+    pub(crate) fn expect(
         &mut self,
-        conn: u64,
-        job: String,
-        program: String,
-        wish: Option<MpsWish>,
-    ) -> Result<(), Error> {
+        pid: u32,
+        uid: u32,
+        job: Option<&str>,
+        program: Option<&str>,
+    ) -> Result<u64, Error> {
         let environment = |line: &str| Error::environment(line);
-        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| environment("it is gone"))?;
-        check_name(&job, "job")?;
-        let program = long_kernels::key(uid, &program);
         let us = rustix::process::geteuid().as_raw();
-        if us != 0 && uid != us && uid != 0 {
+        if us != 0 && !is_own(uid) {
             return Err(environment("this daemon serves another user"));
         }
-        // The same process again replaces what it said before.
-        let before = self.expected.iter().find(|(_, e)| e.pid == pid && !e.ended).map(|(id, _)| *id);
+        let job = job.map(|job| format!("{uid}:{job}"));
+        // A process that its job's first one started runs what that was started for.
+        let of_job = || self.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
+        let program = program.map(|program| unsuitable::key(uid, program)).or_else(of_job);
+        if let Some((id, known)) = self.expected.iter_mut().find(|(_, e)| e.pid == pid && !e.ended) {
+            (known.uid, known.job, known.program) = (uid, job, program);
+            return Ok(*id);
+        }
         let of_user = self.expected.values().filter(|e| e.uid == uid).count();
-        let full = self.expected.len() >= self.max_conns || uid != 0 && uid != us && of_user >= self.max_conns / 4;
-        if before.is_none() && full {
+        if self.expected.len() >= self.max_conns || !is_own(uid) && of_user >= self.max_conns / 4 {
             return Err(environment("too many programs are announced"));
         }
         let pidfd = Pid::from_raw(pid.cast_signed())
             .ok_or(rustix::io::Errno::SRCH)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
             .map_err(|e| environment(&format!("the process cannot be seen from here ({e})")))?;
-        let answer = wish.map(|wish| self.share(uid, &program, wish)).transpose()?;
-        let mps = match &answer {
-            Some(DaemonMsg::Mps { pipe, .. }) => Some(pipe.clone()),
-            _ => None,
-        };
         let id = self.next_id();
         self.watch(&pidfd, id + EXPECTED, kind::OWN, EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
-        if let Some(before) = before.and_then(|id| self.expected.remove(&id)) {
-            self.unwatch(&before.pidfd);
-        }
-        let job = format!("{uid}:{job}");
-        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, program, mps });
-        if let Some(answer) = answer {
-            self.send(conn, &answer, &[]);
-        }
+        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, program, pool: None });
         self.settle();
-        Ok(())
+        Ok(id)
     }
 
-    /// Which MPS daemon a program shall use, or why none.
-    fn share(&mut self, uid: u32, program: &str, wish: MpsWish) -> Result<DaemonMsg, Error> {
-        let own = |mps: &Option<Private>| mps.as_ref().filter(|m| m.alive()).map(|m| m.pipe().to_owned());
-        let pipe = wish.running.or_else(|| own(&self.mps));
-        let warning = self.long_kernels.of(program).map(|us| {
-            let ms = us as f64 / 1e3;
-            format!("this program ran kernels of {ms:.1} ms under MPS, which hold up all others")
-        });
-        if wish.if_pays {
-            if let Some(why) = warning {
-                return Ok(DaemonMsg::ByTime { why });
-            }
-            if !self.all_use(pipe.as_deref()) {
-                return Ok(DaemonMsg::ByTime { why: "other programs share a GPU by time".to_owned() });
-            }
-        }
-        if let Some(pipe) = pipe {
-            return Ok(DaemonMsg::Mps { pipe, warning });
-        }
-        if !wish.start {
-            return Err(Error::environment("no MPS daemon runs"));
-        }
-        if uid != rustix::process::geteuid().as_raw() {
-            let line = "the daemon starts an MPS daemon for its own user only; start nvidia-cuda-mps-control yourself";
-            return Err(Error::environment(line));
-        }
-        let started = Private::start(self.listener.path())?;
-        let pipe = started.pipe().to_owned();
-        // One that died is not worth ending.
-        self.mps = Some(started);
-        Ok(DaemonMsg::Mps { pipe, warning })
-    }
-
-    /// Whether no attached program uses a CUDA device but by the MPS daemon at `pipe`.
-    fn all_use(&self, pipe: Option<&str>) -> bool {
-        let cuda = |c: &Client| {
-            c.groups.iter().any(|id| self.groups.get(id).is_some_and(|group| group.platform == Platform::Cuda))
-        };
-        let mut clients = self.conns.values().filter_map(|c| c.client()).filter(|c| cuda(c));
-        clients.all(|c| pipe.is_some() && self.announced(c).is_some_and(|e| e.mps.as_deref() == pipe))
+    /// The priority that a process will have when it attaches, if it asks for this one.
+    pub(crate) fn priority_to_be(&self, pid: u32, uid: u32, asked: Option<i32>) -> i32 {
+        let pidfd = Pid::from_raw(pid.cast_signed())
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let peer = pidfd.and_then(|pidfd| peer::identify(pid, uid, &pidfd).ok());
+        let given = peer.map(|peer| self.config.given(&peer.exe, uid, &peer.cgroup)).unwrap_or_default();
+        let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
+        wished.min(self.limit(uid)).min(given.ceiling.unwrap_or(i32::MAX))
     }
 
     fn announced(&self, client: &Client) -> Option<&Expected> {
         let itself = self.expected.values().find(|e| e.pid == client.peer.pid && !e.ended);
-        itself.or_else(|| self.expected.values().find(|e| Some(&e.job) == client.job.as_ref()))
+        itself.or_else(|| self.expected.values().find(|e| client.job.is_some() && e.job == client.job))
     }
 
-    /// How an attached program shares its GPU, as far as it was announced.
-    pub(crate) fn share_of(&self, client: &Client) -> Option<Share> {
-        self.announced(client).map(|e| if e.mps.is_some() { Share::Spatial } else { Share::Time })
-    }
-
-    /// Remembers a program whose kernels are too long for MPS, while it is still attached.
+    /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.
     pub(crate) fn note_kernels(&mut self, conn: u64) {
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
-        let Some(expected) = self.announced(client).filter(|e| e.mps.is_some()) else { return };
         let groups = client.groups.iter().filter_map(|id| self.groups.get(id));
-        let Some(longest_us) = groups.map(|group| group.words.longest_us.load(Relaxed)).max() else { return };
-        let program = expected.program.clone();
-        match self.long_kernels.note(&program, longest_us) {
+        let pooled = groups.filter(|group| group.sharing != Sharing::Time);
+        let Some(longest_us) = pooled.map(|group| group.words.longest_us.load(Relaxed)).max() else { return };
+        let Some(program) = self.announced(client).and_then(|e| e.program.clone()) else { return };
+        match self.unsuitable.note_kernel(&program, longest_us) {
             Ok(()) => (),
             Err(e) => self.log(&e.to_string()),
         }
     }
 
-    /// A process that was announced has ended.
+    /// A process that was expected has ended.
     pub(crate) fn expected_ended(&mut self, id: u64) {
         if let Some(expected) = self.expected.get_mut(&id) {
             expected.ended = true;
+            expected.pool = None;
         }
         if let Some(expected) = self.expected.get(&id) {
             self.unwatch(&expected.pidfd);
@@ -137,16 +102,14 @@ impl Server {
         self.settle();
     }
 
-    /// Forgets programs that are gone, ends an MPS daemon without programs, and notes since when there is no client.
+    /// Forgets programs that are gone, notes pools without programs, and since when there is no client.
     pub(crate) fn settle(&mut self) {
         let conns = &self.conns;
-        let attached =
-            |job: &str| conns.values().filter_map(|c| c.client()).any(|c| c.job.as_deref().is_some_and(|j| j == job));
+        let attached = |job: &Option<String>| {
+            job.is_some() && conns.values().filter_map(|c| c.client()).any(|c| c.job == *job)
+        };
         self.expected.retain(|_, e| !e.ended || attached(&e.job));
-        let unused = |mps: &mut Private| !self.expected.values().any(|e| e.mps.as_deref() == Some(mps.pipe()));
-        if let Some(mps) = self.mps.take_if(unused) {
-            mps.end();
-        }
+        self.end_unused_pools();
         if self.conns.is_empty() && self.expected.is_empty() {
             self.idle_since.get_or_insert(self.now_ns);
         } else {

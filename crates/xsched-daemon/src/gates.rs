@@ -27,7 +27,7 @@ impl Server {
     /// Programs whose kernels turn out to be too long to run side by side share the time from then on.
     fn find_too_long(&mut self, now_us: u64) {
         for (&id, group) in &mut self.groups {
-            let found = group.pool.is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US;
+            let found = group.spatial().is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US;
             if found {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));

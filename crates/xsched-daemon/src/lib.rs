@@ -26,10 +26,10 @@ mod follow;
 mod gates;
 mod glob;
 mod host;
-mod long_kernels;
 mod memory;
 pub mod mps;
 mod peer;
+mod pool;
 mod scheduler;
 mod server;
 mod session;
@@ -37,8 +37,8 @@ mod socket;
 mod standing;
 mod timeslices;
 mod tuning;
+mod unsuitable;
 
-pub use config::MpsConfig;
 pub use xsched_proto::Error;
 
 use std::path::PathBuf;
@@ -56,6 +56,8 @@ pub struct Options {
     pub scheduler: Option<PathBuf>,
     /// Configuration files in order, a later one wins. Each must exist.
     pub config: Vec<PathBuf>,
+    /// `libxsched.so`, for the servers of pools; none = there are no pools.
+    pub library: Option<PathBuf>,
     /// Folder for what outlives the daemon; none = nothing does.
     pub state: Option<PathBuf>,
     /// End after this long without clients; none = never, unless the configuration says so.

@@ -20,14 +20,14 @@ use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
 use crate::host::{self, Host};
-use crate::long_kernels::LongKernels;
 use crate::memory::{GroupWords, HeartbeatPage};
-use crate::mps::Private;
+use crate::pool::Pools;
 use crate::socket::{self, Listener, Passed, Received};
 use crate::tuning::{
     BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, LOG_NS, LOOK_NS, NICE_NS, OWN_FDS,
     PACKETS_PER_WAKE, QUEUED_MAX,
 };
+use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
 
 /// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
@@ -41,6 +41,7 @@ pub(crate) mod kind {
 const LISTENER: u64 = kind::OWN;
 const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
+pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Announced processes are numbered from here.
 pub(crate) const EXPECTED: u64 = 3;
@@ -58,12 +59,11 @@ pub(crate) struct Server {
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     /// Programs that were announced, by number.
     pub(crate) expected: HashMap<u64, Expected>,
-    /// Those whose kernels are too long for MPS.
-    pub(crate) long_kernels: LongKernels,
+    /// Those that do not suit others of a pool.
+    pub(crate) unsuitable: Unsuitable,
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
-    /// The MPS daemon that was started for them.
-    pub(crate) mps: Option<Private>,
+    pub(crate) pools: Pools,
     /// Questions passed on to clients.
     pub(crate) questions: Vec<Question>,
     /// Last number given to a connection, group, queue or question.
@@ -175,9 +175,9 @@ impl Server {
             heartbeat,
             doomed: Vec::new(),
             expected: HashMap::new(),
-            long_kernels: LongKernels::read(options.state.as_deref()),
+            unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
-            mps: None,
+            pools: Pools::new(options.library.clone()),
             questions: Vec::new(),
             last_id: 0,
             dropped_clients: 0,
@@ -234,6 +234,7 @@ impl Server {
                     (TIMER, _) => self.armed = None,
                     (SIGNALS, _) => self.stop = true,
                     (SCHEDULER, _) => self.hear_scheduler(),
+                    (LOGS, _) => self.hear_logs(),
                     (_, kind::OWN) => self.expected_ended((token >> 2) - EXPECTED),
                     (_, kind::SOCKET) => self.serve(token >> 2, flags, &mut buffer),
                     (_, kind::DEATH) => self.doomed.push((token >> 2, None)),
@@ -459,7 +460,7 @@ impl Server {
     fn timers(&mut self) {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
-        let (tend, nice) = (due(self.tend_at), due(self.nice_at));
+        let (tend, nice, pools) = (due(self.tend_at), due(self.nice_at), due(self.pools.look_at));
         if policy {
             self.event(Event::Timer);
         }
@@ -473,6 +474,9 @@ impl Server {
         }
         if nice {
             self.look_at_nice();
+        }
+        if pools {
+            self.look_at_pools();
         }
         if tend {
             self.tend_at = None;
@@ -504,9 +508,10 @@ impl Server {
         self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
         self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
+        let pools = self.next_look_at_pools();
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
-        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.idle_deadline()];
+        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, pools, self.idle_deadline()];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own);
         let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {

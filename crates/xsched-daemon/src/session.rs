@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use xsched_policy::registry::Entry;
-use xsched_policy::{Event, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::hint::Hint;
 use xsched_proto::segment::{GROUPS, QUEUES};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
 use crate::client::{Client, Group, Queue, check_name};
@@ -69,14 +69,14 @@ impl Server {
 
     pub(crate) fn client_message(&mut self, id: u64, message: ClientMsg) -> Result<(), Error> {
         match message {
-            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, pool } => {
+            ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
                 }
                 self.group_add(
                     id,
-                    Group { steps: priority_steps, fixed: priority_fixed, system, pool: pool.map(PoolId), ..group },
+                    Group { steps: priority_steps, fixed: priority_fixed, system, sharing, ..group },
                 );
                 Ok(())
             }
@@ -150,7 +150,7 @@ impl Server {
             device,
             platform,
             levels,
-            pool: None,
+            sharing: Sharing::Time,
             level: client.group_level(platform, levels),
             steps: 0,
             fixed: None,
@@ -177,7 +177,7 @@ impl Server {
             lineage: Some(client.lineage.clone()),
             job: client.job.clone(),
             system: group.system,
-            pool: group.pool,
+            pool: group.spatial(),
         };
         group.words.budget_commands.store(client.threshold, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
@@ -245,10 +245,7 @@ impl Server {
         while let Ok(socket) = self.listener.accept() {
             self.closer.close_socket(socket);
         }
-        // Programs that use it still do so until their end, which it waits for.
-        if let Some(mps) = self.mps.take() {
-            mps.end();
-        }
+        self.end_pools();
     }
 }
 

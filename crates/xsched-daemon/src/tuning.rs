@@ -15,10 +15,6 @@ pub(crate) const REASSERT_NS: u64 = 2_000_000;
 pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub(crate) const LONG_US: u64 = 2_000;
-/// Programs with such commands that are remembered; more are not worth a list.
-pub(crate) const PROGRAMS_MAX: usize = 1_000;
-/// Longest name of one in the list, in bytes.
-pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
 
 // ---- Connections ---------------------------------------------------------------------------------------------------------
 
@@ -57,3 +53,33 @@ pub(crate) const LOAD_S: i64 = 5;
 pub(crate) const AGAIN_US: (u64, u64) = (1_000, 3_600_000_000);
 /// Nice values are looked at this often, in ns, while a policy goes by them: `renice` is told to nothing but the kernel.
 pub(crate) const NICE_NS: u64 = 100_000_000;
+
+// ---- Pools ---------------------------------------------------------------------------------------------------------------
+
+/// Time slice of a pool's channel group, in µs: the urgent program outside waits at most this long for what the pool runs. On
+/// an H200 250 to 2,048 give the same work and differ by a tenth in the gap between tokens.
+pub(crate) const POOL_TIMESLICE_US: u64 = 500;
+/// Processes in a pool: an MPS server has room for 48 contexts on a device (CUDA 13.0), and each process makes one.
+pub(crate) const POOL_MEMBERS_MAX: usize = 48;
+/// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver
+/// is not loaded.
+pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
+/// How often a pool that starts, or that may end, is looked at, in ns.
+pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;
+/// A pool without programs ends after this time, in ns: the next one of a script finds it.
+pub(crate) const POOL_LINGER_NS: u64 = 2_000_000_000;
+/// A user whose pool could not be had gets none for this time, in ns: each attempt keeps a program waiting.
+pub(crate) const POOL_RETRY_NS: u64 = 600_000_000_000;
+/// Bytes of an MPS daemon's log that are kept on disk; it writes ten lines for each client.
+pub(crate) const POOL_LOG_MAX_BYTES: u64 = 1 << 20;
+/// Beside kernels longer than this, in µs, others of a pool starve: who comes first is served first (a GEMM of 100 ms leaves a
+/// ResNet-50 2 % of its speed on an H200).
+pub(crate) const POOL_LONG_US: u64 = 10_000;
+/// A program whose faults ended so many pools gets a context of its own.
+pub(crate) const FAULTS_MAX: u32 = 2;
+/// Programs of a user that are remembered not to suit others; more are not worth a list.
+pub(crate) const PROGRAMS_MAX: usize = 100;
+/// Longest name of one in the list, in bytes.
+pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
+/// Reasons that users were told, before all are forgotten: a line each, so that they are told once.
+pub(crate) const POOL_TOLD_MAX: usize = 1_000;

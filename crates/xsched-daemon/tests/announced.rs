@@ -1,5 +1,5 @@
-//! Programs that are announced before they attach, and what the daemon lets them share. The announcing process is the
-//! test itself, which is also the client.
+//! Programs that are announced before they attach, and who may be in a pool. The announcing process is the test itself, which
+//! is also the client.
 
 mod support;
 
@@ -7,95 +7,117 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use support::{Daemon, receive};
 use xsched_proto::Error;
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, MpsWish, Platform, Request, Share};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, Request, Share, Sharing};
 use xsched_testkit::until;
 
-fn announce(daemon: &Daemon, job: &str, mps: Option<MpsWish>) -> Result<Option<String>, Error> {
-    let answer = daemon.ask(Request::Announce { job: job.into(), program: "p".into(), mps })?;
-    Ok(answer.into_iter().find_map(|part| match part {
-        DaemonMsg::Mps { pipe, .. } => Some(pipe),
-        _ => None,
-    }))
+fn announce(daemon: &Daemon, job: &str) -> Result<(), Error> {
+    daemon.ask(Request::Announce { job: job.into(), program: "p".into() }).map(drop)
 }
 
-fn running(pipe: &str, if_pays: bool) -> Option<MpsWish> {
-    Some(MpsWish { running: Some(pipe.into()), start: false, if_pays })
-}
-
-#[test]
-fn how_a_program_shares_is_known_once_it_is_announced() {
-    let daemon = Daemon::start();
-    let _client = daemon.attach(0);
-    let share = || daemon.ps().1[0].share;
-    assert_eq!(share(), None);
-    assert_eq!(announce(&daemon, "j", None), Ok(None));
-    assert_eq!(share(), Some(Share::Time));
-    assert_eq!(announce(&daemon, "j", running("/pipe", false)), Ok(Some("/pipe".into())));
-    assert_eq!(share(), Some(Share::Spatial), "what was said last counts");
+/// Why a process of a priority is in no pool.
+fn why(daemon: &Daemon, priority: Option<i32>, insists: bool) -> Option<String> {
+    let request = Request::JoinPool { job: Some("j".into()), priority, insists, obstacle: None };
+    match daemon.ask(request).unwrap().remove(0) {
+        DaemonMsg::ByTime { why } => why,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
-fn mps_is_chosen_only_if_all_programs_on_a_gpu_come_by_the_same() {
+fn how_a_program_shares_is_what_its_contexts_do() {
     let daemon = Daemon::start();
-    assert_eq!(announce(&daemon, "j", running("/a", true)), Ok(Some("/a".into())), "nobody is on a GPU");
-    assert_eq!(announce(&daemon, "j", None), Ok(None));
     let client = daemon.attach(0);
+    let share = || daemon.ps().1[0].share;
     client.group(0, "sim:0");
-    assert_eq!(announce(&daemon, "j", running("/a", true)), Ok(Some("/a".into())), "this is no GPU of NVIDIA's");
-    assert_eq!(announce(&daemon, "j", None), Ok(None));
-    client.say(&ClientMsg::GroupAdd {
-        slot: 1,
-        device: "pci:0000:41:00.0".into(),
-        platform: Platform::Cuda,
-        priority_steps: 0,
-        priority_fixed: None,
-        system: false,
-        levels: Levels::ONE,
-        pool: None,
-    });
-    assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { slot: 1, .. }, _))));
-    assert_eq!(announce(&daemon, "j", running("/a", true)), Ok(None), "the client shares by time");
-    assert_eq!(announce(&daemon, "j", running("/a", false)), Ok(Some("/a".into())), "asked for all the same");
-    assert_eq!(announce(&daemon, "j", running("/b", true)), Ok(None), "the client is in another MPS");
-    assert_eq!(announce(&daemon, "j", running("/a", false)), Ok(Some("/a".into())));
-    assert_eq!(announce(&daemon, "j", running("/a", true)), Ok(Some("/a".into())));
+    assert_eq!(share(), None, "there is but one way");
+    let cuda = |slot, sharing| {
+        client.say(&ClientMsg::GroupAdd {
+            slot,
+            device: "pci:0000:41:00.0".into(),
+            platform: Platform::Cuda,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: Levels::ONE,
+            sharing,
+        });
+        assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { .. }, _))));
+        client.say(&ClientMsg::GroupRemove { slot: slot - 1 });
+    };
+    for (slot, sharing, shown) in
+        [(1, Sharing::Time, Share::Time), (2, Sharing::Pool, Share::Pool), (3, Sharing::Spatial(7), Share::Spatial)]
+    {
+        cuda(slot, sharing);
+        until("the other group is gone", || daemon.ps().1[0].groups.len() == 1);
+        assert_eq!(share(), Some(shown));
+    }
 }
 
 #[test]
-fn a_program_with_long_kernels_is_kept_to_time_sharing_from_its_next_start() {
+fn who_is_in_no_pool_is_told_why_once() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().to_owned();
-    let ask = |daemon: &Daemon, if_pays| {
-        let wish = running("/a", if_pays);
-        daemon.ask(Request::Announce { job: "j".into(), program: "p".into(), mps: wish }).unwrap().remove(0)
+    let start = || Daemon::start_with(|o| o.state = Some(state.clone()));
+    let daemon = start();
+    assert_eq!(why(&daemon, Some(128), false), None, "nothing strange");
+    assert_eq!(why(&daemon, Some(128), true).as_deref(), Some("class high stays out of pools"));
+    assert_eq!(why(&daemon, None, false).as_deref(), Some("libxsched.so is not beside the daemon's program"));
+    assert_eq!(why(&daemon, None, false), None, "it was told");
+    daemon.ask(Request::PolicySet { name: "up".into(), params: Vec::new(), device: None }).unwrap();
+    assert_eq!(why(&daemon, None, false).as_deref(), Some("under the policy up programs take turns"));
+    daemon.ask(Request::PolicySet { name: "hpf".into(), params: Vec::new(), device: None }).unwrap();
+    let request = |obstacle: &str| Request::JoinPool {
+        job: None,
+        priority: None,
+        insists: true,
+        obstacle: Some(obstacle.to_owned()),
     };
+    let told = daemon.ask(request("a profiler needs a context of its own")).unwrap();
+    assert_eq!(told, [DaemonMsg::ByTime { why: Some("a profiler needs a context of its own".into()) }]);
+    assert_eq!(daemon.ask(request("a\nb")).unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn a_program_with_long_kernels_is_kept_out_of_pools_from_its_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_owned();
     let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
-    let none = DaemonMsg::Mps { pipe: "/a".into(), warning: None };
-    assert_eq!(ask(&daemon, true), none);
-    let client = daemon.attach(0);
-    client.group(0, "pci:0000:41:00.0");
-    client.words(0).longest_us.store(1_900, SeqCst);
-    assert_eq!(daemon.ps().1[0].groups[0].longest_us, 1_900);
-    drop(client);
-    assert_eq!(ask(&daemon, true), none, "short enough");
-    let client = daemon.attach(0);
-    client.group(0, "pci:0000:41:00.0");
-    client.words(0).longest_us.store(12_300, SeqCst);
-    drop(client);
-    until("it is noted", || state.join("long-kernels.toml").exists());
-    let line = "this program ran kernels of 12.3 ms under MPS, which hold up all others";
-    assert_eq!(ask(&daemon, true), DaemonMsg::ByTime { why: line.into() });
+    announce(&daemon, "j").unwrap();
+    let run = |longest_us| {
+        let client = daemon.attach(0);
+        client.say(&ClientMsg::GroupAdd {
+            slot: 0,
+            device: "pci:0000:41:00.0".into(),
+            platform: Platform::Cuda,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: Levels::ONE,
+            sharing: Sharing::Pool,
+        });
+        assert!(matches!(receive(&client.socket), Some((DaemonMsg::GroupAdded { .. }, _))));
+        client.words(0).longest_us.store(longest_us, SeqCst);
+        assert_eq!(daemon.ps().1[0].groups[0].longest_us, longest_us);
+    };
+    run(9_900);
+    let without = why(&daemon, None, false).unwrap();
+    assert!(without.contains("libxsched.so"), "short enough: {without}");
+    run(12_300);
+    until("it is noted", || state.join("unsuitable.toml").exists());
+    let line = "this program ran kernels of 12.3 ms in a pool, beside which others starve";
+    assert_eq!(why(&daemon, None, false).as_deref(), Some(line));
     drop(daemon);
-    // The next daemon knows it too. A program that insists gets it, with a line.
+    // The next daemon knows it too.
     let daemon = Daemon::start_with(|o| o.state = Some(state.clone()));
-    assert_eq!(ask(&daemon, true), DaemonMsg::ByTime { why: line.into() });
-    assert_eq!(ask(&daemon, false), DaemonMsg::Mps { pipe: "/a".into(), warning: Some(line.into()) });
+    announce(&daemon, "j").unwrap();
+    assert_eq!(why(&daemon, None, false).as_deref(), Some(line));
+    assert_eq!(why(&daemon, None, true), Some(without), "who insists may be in one");
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
     let daemon = Daemon::start();
-    assert_eq!(announce(&daemon, "a\nb", None).unwrap_err().exit_code(), 2);
-    let nothing = MpsWish { running: None, start: false, if_pays: false };
-    assert_eq!(announce(&daemon, "j", Some(nothing)).unwrap_err(), Error::environment("no MPS daemon runs"));
+    assert_eq!(announce(&daemon, "a\nb").unwrap_err().exit_code(), 2);
+    let fault = daemon.ask(Request::PoolServer { pool: 1, fault: None }).unwrap_err();
+    assert_eq!(fault, Error::environment("there is no such pool"));
 }

@@ -15,7 +15,7 @@ use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, rece
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{
-    ClientMsg, DaemonMsg, Described, Levels, MAX_PACKET, Platform, ProgramOptions, Request, encode,
+    ClientMsg, DaemonMsg, Described, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, encode,
 };
 use xsched_testkit::until;
 
@@ -165,7 +165,7 @@ fn slots_and_names_that_make_no_sense() {
         priority_fixed: None,
         system: false,
         levels: Levels::NONE,
-        pool: None,
+        sharing: Sharing::Time,
     };
     let nonsense = [
         group(GROUPS as u16, "sim:0"),
@@ -188,7 +188,7 @@ fn slots_and_names_that_make_no_sense() {
             priority_fixed: Some(1_000),
             system: false,
             levels: Levels::ONE,
-            pool: None,
+            sharing: Sharing::Time,
         },
     ];
     beside_a_good_client(nonsense.len() as u64, |daemon| {
@@ -260,7 +260,7 @@ fn group_add(slot: u16, device: &str) -> ClientMsg {
         priority_fixed: None,
         system: false,
         levels: Levels::ONE,
-        pool: None,
+        sharing: Sharing::Time,
     }
 }
 

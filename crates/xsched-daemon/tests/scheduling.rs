@@ -11,7 +11,7 @@ use xsched_proto::Error;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{device_place, length, state};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Target};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Sharing, Target};
 use xsched_testkit::until;
 
 #[test]
@@ -471,7 +471,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
             priority_fixed,
             system,
             levels: Levels::ONE,
-            pool: None,
+            sharing: Sharing::Time,
         });
         match receive(&client.socket) {
             Some((DaemonMsg::GroupAdded { id, .. }, _)) => id,

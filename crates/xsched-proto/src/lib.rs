@@ -4,6 +4,7 @@
 //! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
 //! - [`gate`]: the gate word, its bits, and who stores what.
+//! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`error`]: what an operator is told.
@@ -13,6 +14,7 @@
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
+pub mod ask;
 pub mod class;
 pub mod error;
 pub mod gate;
@@ -28,4 +30,4 @@ pub mod wire;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;

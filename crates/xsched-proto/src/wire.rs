@@ -161,9 +161,8 @@ pub enum ClientMsg {
         system: bool,
         /// Levels this device can do.
         levels: Levels,
-        /// The pool in which its commands run at the same time as those of other programs, by the hardware's own priorities: a
-        /// number that clients of one MPS server have in common.
-        pool: Option<u64>,
+        /// How the contexts behind it share the device.
+        sharing: Sharing,
     },
     /// It is gone.
     GroupRemove {
@@ -287,28 +286,47 @@ pub enum Request {
         pid: u32,
     },
     /// The process that asks is about to become a program: the daemon does not end for lack of clients while it, or
-    /// a client of its job, is there. Where MPS is asked for, answered by [`DaemonMsg::Mps`] or [`DaemonMsg::ByTime`].
+    /// a client of its job, is there.
     Announce {
         /// As in [`ProgramOptions::job`].
         job: String,
         /// What it will run, the same at each start of the same thing: what is learned of it is kept under this name.
         program: String,
-        /// It would share its GPU by MPS.
-        mps: Option<MpsWish>,
+    },
+    /// The process that asks is about to touch a GPU, and would be in the pool of its user. Answered by
+    /// [`DaemonMsg::Pool`] or [`DaemonMsg::ByTime`], once the pool is there: that may take seconds.
+    JoinPool {
+        /// As in [`ProgramOptions::job`].
+        job: Option<String>,
+        /// As in [`ProgramOptions::priority`].
+        priority: Option<i32>,
+        /// Also where the policy takes turns, or it is known not to suit others of a pool.
+        insists: bool,
+        /// Why the process itself knows that it must not be in a pool, in one line.
+        obstacle: Option<String>,
+    },
+    /// From the server of a private MPS daemon: what became of the time slice of its channel group on one device.
+    PoolServer {
+        /// The number of the pool, from its environment.
+        pool: u64,
+        /// Why the pool cannot be, in one line; none = the slice holds.
+        fault: Option<String>,
     },
     /// End the daemon; programs go on unscheduled.
     Stop,
 }
 
-/// How a program would share its GPU by NVIDIA's Multi-Process Service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MpsWish {
-    /// Pipe directory of an MPS daemon that answers.
-    pub running: Option<String>,
-    /// Without one, start a private one.
-    pub start: bool,
-    /// Only if it pays: no other program uses a GPU in another way, and this one is not known for long kernels.
-    pub if_pays: bool,
+/// How the contexts of a program share a device with those of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sharing {
+    /// They take turns with all others.
+    #[default]
+    Time,
+    /// They are in the pool of their user: one context of the hardware's, of which the urgent programs are no part.
+    Pool,
+    /// They are clients of an MPS server that is not ours, and run at the same time as its other clients, by the hardware's own
+    /// priorities: a number that those have in common.
+    Spatial(u64),
 }
 
 /// Whom a hint is for.
@@ -383,17 +401,17 @@ pub enum DaemonMsg {
     Policy(PolicyInfo),
     /// Part of the answer to [`Request::Describe`].
     Description(Vec<Described>),
-    /// Part of the answer to [`Request::Announce`]: use the MPS daemon of this pipe directory.
-    Mps {
+    /// Answer to [`Request::JoinPool`]: the process is reserved a context on each device in the pool of this pipe directory.
+    Pool {
         /// `CUDA_MPS_PIPE_DIRECTORY`.
         pipe: String,
-        /// Something the user should know, in one line.
-        warning: Option<String>,
+        /// Something that the user should know, in one line.
+        note: Option<String>,
     },
-    /// Part of the answer to [`Request::Announce`]: MPS would not pay.
+    /// Answer to [`Request::JoinPool`]: the process gets a context of its own.
     ByTime {
-        /// One line.
-        why: String,
+        /// Why, in one line, where the user should know.
+        why: Option<String>,
     },
     /// The answer is complete and was yes.
     End,
@@ -505,7 +523,9 @@ pub enum QueueDomain {
 pub enum Share {
     /// Each has a context of its own; they take turns.
     Time,
-    /// By NVIDIA's Multi-Process Service: side by side.
+    /// The best-effort programs of a user are side by side in one context, which takes turns with the urgent ones.
+    Pool,
+    /// By an MPS daemon that is not ours: side by side, whatever their class.
     Spatial,
 }
 

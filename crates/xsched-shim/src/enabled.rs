@@ -20,9 +20,14 @@ pub const HIP: u8 = 4;
 pub const NUMBERED: [wire::Platform; 5] =
     [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
 
-/// Whether none is: `XSCHED_DISABLE`.
+/// Whether none is: `XSCHED_DISABLE`, or this is the server of a pool.
 pub(crate) fn disabled() -> bool {
-    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0")
+    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0") || pool_served().is_some()
+}
+
+/// The number of the pool that this process serves: then it is no program of its own.
+pub(crate) fn pool_served() -> Option<u64> {
+    std::env::var("XSCHED_POOL").ok()?.parse().ok()
 }
 
 /// Whether the platform of this number is scheduled in this process: neither `XSCHED_DISABLE` is set nor

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use xsched_proto::paths::{self, Origin};
 
 use crate::failure::{Error, Result};
-use crate::folders;
+use crate::{folders, preload};
 use crate::values::{self, IdleExit};
 
 /// Run the daemon in the foreground
@@ -55,6 +55,7 @@ pub(crate) fn main(args: Args) -> Result {
         policy: args.policy,
         scheduler: args.scheduler,
         config: configuration(args.config)?,
+        library: library(),
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
         seed: args.seed,
@@ -63,6 +64,11 @@ pub(crate) fn main(args: Args) -> Result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(e) => Err(e),
     }
+}
+
+/// The preload library, as LD_PRELOAD can name it, and other users may read it.
+fn library() -> Option<PathBuf> {
+    preload::find().and_then(|library| preload::speakable(&library)).ok()
 }
 
 /// The configuration files there are, in order.

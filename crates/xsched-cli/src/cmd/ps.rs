@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
-SHARE     how it shares an NVIDIA GPU: by time, or spatially under MPS; - for a program not started by `xsched run`
+SHARE     how it shares an NVIDIA GPU: by time, in the pool of its user, or spatially under MPS; - on other devices
 STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
@@ -84,6 +84,7 @@ fn table(answer: &Answer) -> String {
         let head = |priority: i32| {
             let share = match program.share {
                 Some(Share::Time) => "time",
+                Some(Share::Pool) => "pool",
                 Some(Share::Spatial) => "spatial",
                 None => "-",
             };

@@ -158,7 +158,7 @@ impl Runtime {
             priority_fixed: key.fixed,
             system: key.system,
             levels: platform.levels(&key.device),
-            pool: platform.pool(&key.device),
+            sharing: platform.sharing(&key.device),
         }
     }
 

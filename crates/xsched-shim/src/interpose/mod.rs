@@ -80,6 +80,8 @@ pub enum Class {
     Capture,
     /// Changes what was recorded, or asks about it.
     Recorded,
+    /// Begins with the vendor's library.
+    Begin,
     /// Makes a queue or a context.
     Create,
     /// Destroys a queue or a context, or decides when it will be.

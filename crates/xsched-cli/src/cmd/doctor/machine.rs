@@ -144,7 +144,7 @@ fn daemon_check(socket: Option<&Path>) -> Check {
             let about = about.unwrap_or_else(|| "it says nothing about itself".to_owned());
             Check::ok("daemon", format!("{about}, {programs} programs, at {}", path.display()))
         }
-        Err(_) if matches!(client::connect(&path), Err(client::NotConnected::System(_))) => Check::note(
+        Err(_) if matches!(client::connect(&path), Err(client::NoAnswer::NotConnected(_))) => Check::note(
             "daemon",
             format!("none at {}", path.display()),
             "nothing to do: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",

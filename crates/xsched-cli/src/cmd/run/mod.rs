@@ -7,15 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use xsched_proto::paths;
-use xsched_proto::wire::Platform;
+use xsched_proto::wire::{Platform, Request};
 
 use crate::failure::{Error, Result, say};
 use crate::hints::HintArgs;
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
-use crate::{preload, sigpipe, start};
+use crate::{client, preload, sigpipe, start};
 
-use self::share::{Mps, Share};
+use self::share::Share;
 
 /// Start a program under the scheduler
 ///
@@ -43,13 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = values::job)]
     job: Option<String>,
 
-    /// How it shares an NVIDIA GPU with others: by turns, or side by side under MPS [default: auto]
-    #[arg(long, value_name = "time|spatial|auto")]
+    /// How it shares an NVIDIA GPU with others: by turns, or side by side [default: auto]
+    #[arg(long, value_name = "time|pool|spatial|auto")]
     share: Option<Share>,
-
-    /// Which MPS daemon spatial sharing uses: one that runs, or else one started for the purpose [default: running]
-    #[arg(long, value_name = "running|start")]
-    mps: Option<Mps>,
 
     /// A shared library that decides instead of a policy, for the daemon that this starts
     #[arg(long, value_name = "FILE", value_parser = values::library, conflicts_with_all = ["local", "no_daemon"])]
@@ -92,12 +88,11 @@ Priorities: higher goes first. A number belongs to the class at or below it.
 `normal` is the default. `normal` and `low` are best-effort: they take what is left.
 On a system daemon more than `high` needs privilege.
 
-Sharing an NVIDIA GPU: `time` keeps a program out of any MPS daemon: it has a context of its
-own, and takes turns. `spatial` makes it a client of MPS: kernels run side by side, low and
-normal ones yield to others, but a GPU fault of one ends all, and kernels of more than some
-2 ms hold up everybody. `auto` is `time` unless the configuration has `[mps] auto = true`, the
-class is normal or low (`max_class`), and all programs on a GPU come by the same MPS daemon.
-`--mps start` (or `[mps] start = true`) starts a private MPS daemon, ended with its last program.
+Sharing an NVIDIA GPU: `time` gives a program a context of its own, which takes turns with all
+others. `pool` puts it beside the other low and normal programs of its user, in one context
+that takes turns with the urgent programs: more work in total, but a GPU fault of one program
+ends all in the pool. `spatial` makes it a client of the MPS daemon that runs. `auto` is `pool`
+for low and normal programs where it can be had, and `time` else.
 
 A program that the preload library cannot enter (static, setuid, 32-bit or of another
 machine, musl, old glibc, AddressSanitizer) runs unscheduled, and one line says so.
@@ -176,7 +171,7 @@ pub(crate) fn main(args: Args) -> Result {
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     let scheduler = Scheduler::of(&args);
     let job = args.job.clone().unwrap_or_else(fresh_job);
-    let sharing = share::Wish::of(&args, &job, &program)?;
+    let sharing = share::Wish::of(&args)?;
     args.hand_over(&mut environment);
     environment.set("XSCHED_JOB", &job);
     if required {
@@ -184,7 +179,7 @@ pub(crate) fn main(args: Args) -> Result {
     } else {
         environment.unset("XSCHED_REQUIRE");
     }
-    let mut daemon = None;
+    let mut has_daemon = false;
     match &scheduler {
         Scheduler::Daemon(socket, origin) => {
             environment.set("XSCHED_SOCKET", socket);
@@ -200,7 +195,8 @@ pub(crate) fn main(args: Args) -> Result {
                     if required {
                         answers(socket)?;
                     }
-                    daemon = Some(socket.as_path());
+                    client::tell(socket, Request::Announce { job: job.clone(), program: name_of(&program, rest) });
+                    has_daemon = true;
                     environment.unset("XSCHED_TOLD");
                 }
                 Err(why) if required => return Err(refused(why.line())),
@@ -231,13 +227,13 @@ pub(crate) fn main(args: Args) -> Result {
             say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
         }
     }
-    sharing.settle(daemon, &mut environment)?;
+    sharing.settle(has_daemon, &mut environment)?;
     Err(exec(&program, name, rest, &environment))
 }
 
 /// Whether the daemon asks a scheduler: one that was there already may not, and another's may be another.
 fn decides_by_scheduler(socket: &Path) -> Result<()> {
-    let answer = crate::client::ask(Some(socket), xsched_proto::wire::Request::Ps)?;
+    let answer = crate::client::ask(Some(socket), Request::Ps)?;
     let external =
         answer.iter().any(|m| matches!(m, xsched_proto::wire::DaemonMsg::Daemon(d) if d.policy == "external"));
     if external {
@@ -262,7 +258,7 @@ fn refused(why: &str) -> Error {
 
 /// Whether the daemon does more than take the connection: one that is stopped does that too.
 fn answers(socket: &Path) -> Result<()> {
-    let asked = crate::client::ask(Some(socket), xsched_proto::wire::Request::PolicyList);
+    let asked = crate::client::ask(Some(socket), Request::PolicyList);
     asked.map(drop).map_err(|failure| refused(failure.line()))
 }
 
@@ -296,6 +292,19 @@ impl Args {
             environment.unset("XSCHED_FORCE_LEVEL");
         }
     }
+}
+
+/// What the daemon remembers the program by: its path, and that of the script or module it is given.
+fn name_of(program: &Path, rest: &[OsString]) -> String {
+    let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = full(program).to_string_lossy().into_owned();
+    let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
+    if let Some(script) = rest.iter().find(|word| !is_option(word)) {
+        let path = Path::new(script);
+        let shown = if path.is_file() { full(path) } else { path.to_owned() };
+        name = format!("{name} {}", shown.display());
+    }
+    name
 }
 
 /// A name no other run has, also where containers with process ids of their own share a daemon.
@@ -373,6 +382,24 @@ mod tests {
         let (a, b) = (fresh_job(), fresh_job());
         assert!(a.starts_with(&format!("run-{}-", std::process::id())));
         assert_ne!(a, b);
+    }
+
+    #[test]
+    fn a_program_has_one_name_however_it_is_called() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        std::fs::write(at("python3.11"), "").unwrap();
+        std::fs::write(at("train.py"), "").unwrap();
+        std::os::unix::fs::symlink("python3.11", at("python3")).unwrap();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let expected = format!("{} {}", at("python3.11"), at("train.py"));
+        for rest in [&["-u", &at("train.py"), "--epochs", "3"][..], &[&at("./train.py")]] {
+            assert_eq!(name_of(Path::new(&at("python3")), &words(rest)), expected);
+        }
+        let module = name_of(Path::new(&at("python3")), &words(&["-m", "train"]));
+        assert_eq!(module, format!("{} train", at("python3.11")));
+        assert_eq!(name_of(Path::new(&at("train.py")), &[]), at("train.py"));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::SEGMENT_BYTES;
-use xsched_proto::wire::Levels;
+use xsched_proto::wire::{Levels, Sharing};
 
 use super::hot::hot;
 use super::timeslice;
 use super::types::*;
-use super::{capture, stream};
+use super::{capture, pool, stream};
 use crate::enabled::CUDA;
 use crate::interpose::resolve;
 use crate::lock::Lock;
@@ -89,8 +89,7 @@ struct Known {
 struct Device {
     key: String,
     levels: Levels,
-    /// Its contexts are clients of an MPS server: the number of that server.
-    pool: Option<u64>,
+    sharing: Sharing,
 }
 
 /// Whether the context that was asked last cannot reach the segment.
@@ -108,9 +107,9 @@ pub(super) fn levels(key: &str) -> Levels {
     if timeslice::available() { base } else { base.without(Levels::THREE) }
 }
 
-/// The number of the MPS server that the contexts of a device, named by its key, are clients of.
-pub(super) fn pool(key: &str) -> Option<u64> {
-    of_device(key, |device| device.pool).flatten()
+/// How the contexts of a device, named by its key, share it.
+pub(super) fn sharing(key: &str) -> Sharing {
+    of_device(key, |device| device.sharing).unwrap_or_default()
 }
 
 /// A number that clients of one MPS server have in common: that of its pipe directory, which they share however it is called.
@@ -250,11 +249,15 @@ impl Api {
             if unsafe { (self.device_attribute)(&mut value, which, device) } == SUCCESS { value } else { 0 }
         };
         // A stream's memory operations serve gates; time slices separate contexts only where each has its own channels.
-        let pool = (attribute(ATTRIBUTE_MPS) != 0).then(mps_server);
+        let sharing = match attribute(ATTRIBUTE_MPS) != 0 {
+            true if pool::is_member() => Sharing::Pool,
+            true => Sharing::Spatial(mps_server()),
+            false => Sharing::Time,
+        };
         let levels = Levels::ONE
             .with_if(attribute(ATTRIBUTE_WAIT_VALUE) != 0, Levels::TWO)
-            .with_if(pool.is_none(), Levels::THREE);
-        let found = Device { key: key.clone(), levels, pool };
+            .with_if(sharing == Sharing::Time, Levels::THREE);
+        let found = Device { key: key.clone(), levels, sharing };
         known().get_or_insert_default().devices.insert(device, found);
         Some(key)
     }

@@ -7,6 +7,7 @@
 //! - [`stream`]: which XQueue a stream handle means; [`capture`]: what is only recorded. The way of a command into the
 //!   driver is [`super::shared`] with HIP.
 //! - [`graphs`]: graphs made ready, changed and launched; [`gate_nodes`]: gates inside them.
+//! - [`pool`]: whether the process is in the pool of its user; [`served`]: the server of one.
 //! - [`api`]: the few driver functions that we call ourselves.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
@@ -26,6 +27,10 @@ mod hot;
 mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
+#[allow(non_snake_case)] // vendor names
+mod pool;
+#[allow(non_snake_case)] // vendor names
+pub(crate) mod served;
 mod signatures;
 pub(crate) mod stats;
 mod stream;
@@ -35,7 +40,7 @@ mod types;
 mod waits;
 
 use xsched_core::XQueue;
-use xsched_proto::wire::{self, Levels};
+use xsched_proto::wire::{self, Levels, Sharing};
 
 use crate::interpose::Group;
 use crate::platform::shared::late::fence_suffix_of;
@@ -67,6 +72,7 @@ pub static HOOKS: &[&Group] = &[
     &lifetime::PARTITIONS_MADE,
     &lifetime::PARTITIONS_DESTROYED,
     &lookup::LOOKUPS,
+    &pool::BEGINS,
 ];
 
 /// Typed pointers to every function, named like it.
@@ -95,6 +101,7 @@ pub(crate) fn forget_all() {
     hot::forget_all();
     graphs::forget_all();
     timeslice::forget_all();
+    pool::forget();
 }
 
 /// The platform.
@@ -109,8 +116,8 @@ impl xsched_core::Platform for Cuda {
         api::levels(device)
     }
 
-    fn pool(&self, device: &str) -> Option<u64> {
-        api::pool(device)
+    fn sharing(&self, device: &str) -> Sharing {
+        api::sharing(device)
     }
 
     /// Commands begin when they are given; but that they are complete is known of the fenced ones only.

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use xsched_core::{Runtime, now_ns};
 use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 
+use super::served;
 use crate::interpose::ioctl::{IoctlFn, real};
+use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::process;
 
@@ -98,6 +100,17 @@ pub(super) fn available() -> bool {
     OUTCOME.load(Relaxed) == WORKS
 }
 
+/// Whether this process is the server of a pool, whose groups all get the pool's slice.
+fn serves() -> bool {
+    static SERVES: AtomicU64 = AtomicU64::new(UNTRIED);
+    if SERVES.load(Acquire) == UNTRIED {
+        let wanted = resolve::keeping_errno(served::wanted_us);
+        WANTED_US.fetch_max(wanted.unwrap_or(0), Relaxed);
+        SERVES.store(if wanted.is_some() { WORKS } else { REFUSED }, Release);
+    }
+    SERVES.load(Relaxed) == WORKS
+}
+
 /// Before a context is made on a device: decides what slice it gets.
 pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
     let wanted = match rt.forced_level() {
@@ -122,7 +135,8 @@ pub(super) fn prepare(rt: &'static Runtime, device: Option<&str>) {
 /// An `ioctl` that may be the driver's.
 pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let real = real();
-    if argument.is_null() || process::running().is_none() {
+    let serves = serves();
+    if argument.is_null() || !serves && process::running().is_none() {
         // SAFETY: the caller's own arguments.
         return unsafe { real(fd, request, argument) };
     }
@@ -140,6 +154,9 @@ pub(crate) unsafe extern "C" fn watched(fd: c_int, request: c_ulong, argument: *
 
 /// Remembers a channel group for compute.
 fn note(fd: c_int, made: &Allocate, rc: c_int) {
+    if made.class == served::SUBDEVICE && rc >= 0 && made.status == 0 && serves() {
+        served::note_subdevice(made.root, made.new);
+    }
     if made.class != CHANNEL_GROUP || made.parameters.is_null() || rc < 0 || made.status != 0 {
         return;
     }
@@ -176,9 +193,21 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
         if wanted != 0 {
             *slice = wanted;
         }
+        // For a server the daemon is told what becomes of it.
+        let tell = |read_us| {
+            if serves() {
+                let ask = |client, object, command, words: &mut [u32]| {
+                    let (parameters, bytes) = (words.as_mut_ptr().cast(), size_of_val(words) as u32);
+                    let mut ask = Control { client, object, command, flags: 0, parameters, bytes, status: 0 };
+                    real(fd, request, std::ptr::from_mut(&mut ask).cast()) == 0 && ask.status == 0
+                };
+                process::guarded("a server's report", || served::report(wanted, read_us, ask));
+            }
+        };
         let rc = real(fd, request, argument);
         if rc < 0 || (*call).status != 0 {
             OUTCOME.store(REFUSED, Relaxed);
+            tell(None);
             if wanted == 0 {
                 return rc;
             }
@@ -196,6 +225,7 @@ unsafe fn control(real: IoctlFn, fd: c_int, request: c_ulong, argument: *mut c_v
         let asked = real(fd, request, std::ptr::from_mut(&mut ask).cast());
         let holds = asked == 0 && ask.status == 0 && (wanted == 0 || read == wanted);
         OUTCOME.store(if holds { WORKS } else { REFUSED }, Relaxed);
+        tell(Some(read).filter(|_| asked == 0 && ask.status == 0));
         if !holds && wanted != 0 {
             *slice = meant;
             return real(fd, request, argument);

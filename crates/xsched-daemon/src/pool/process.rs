@@ -1,0 +1,254 @@
+//! The processes of a pool: NVIDIA's control daemon, which starts a server, both as the pool's user.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::Error;
+use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
+use crate::tuning::POOL_LOG_MAX_BYTES;
+
+/// The user whose processes they are.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+}
+
+impl Owner {
+    /// The user of a process, in the groups that it is in.
+    pub(super) fn of(pid: u32, uid: u32) -> Option<Owner> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = |name: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+        };
+        // The effective ones.
+        let (uids, gids) = (numbers("Uid:"), numbers("Gid:"));
+        (uids.get(1) == Some(&uid)).then_some(())?;
+        Some(Owner { uid, gid: *gids.get(1)?, groups: numbers("Groups:") })
+    }
+
+    /// Whose a folder is.
+    fn of_folder(folder: &Path) -> Option<Owner> {
+        let meta = std::fs::symlink_metadata(folder).ok()?;
+        Some(Owner { uid: meta.uid(), gid: meta.gid(), groups: Vec::new() })
+    }
+
+    fn is_ours(&self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// What the processes find in their environment besides.
+pub(super) struct Surroundings<'a> {
+    /// `libxsched.so`, for the server.
+    pub(super) library: &'a Path,
+    /// The daemon's socket.
+    pub(super) socket: &'a Path,
+    /// Number of the pool.
+    pub(super) pool: u64,
+    /// Time slice of the server's channel groups, in µs.
+    pub(super) timeslice_us: u64,
+    /// GPUs that it sees; empty = all.
+    pub(super) gpus: &'a [String],
+}
+
+/// A control daemon in a folder of its own beside the socket.
+pub(super) struct Process {
+    folder: PathBuf,
+    pipe: String,
+    owner: Owner,
+    control: Child,
+    pub(super) pidfd: OwnedFd,
+    log: File,
+}
+
+impl Process {
+    /// Starts one; it answers soon after.
+    pub(super) fn start(owner: Owner, around: &Surroundings<'_>) -> Result<Process, Error> {
+        let all = beside(around.socket);
+        let fail = |what: &str, e: &dyn std::fmt::Display| Error::environment(format!("cannot {what}: {e}"));
+        let folder = all.join(format!("{}-{}", std::process::id(), around.pool));
+        let (pipe, logs) = (folder.join("pipe"), folder.join("log"));
+        let shown = || format!("make the folder {}", folder.display());
+        // Other users pass through the outer one.
+        let made = DirBuilder::new().mode(0o711).recursive(true).create(&all).and_then(|()| {
+            for folder in [&folder, &pipe, &logs] {
+                DirBuilder::new().mode(0o700).create(folder)?;
+            }
+            Ok(())
+        });
+        made.map_err(|e| fail(&shown(), &e))?;
+        let path = logs.join("control.out");
+        let written = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
+        let written = written.map_err(|e| fail("write the log of MPS", &e))?;
+        let log = OpenOptions::new().read(true).write(true).open(&path);
+        let log = log.map_err(|e| fail("read the log of MPS", &e))?;
+        if !owner.is_ours() {
+            for folder in [&logs, &pipe, &folder] {
+                chown(folder, Some(owner.uid), Some(owner.gid)).map_err(|e| fail(&shown(), &e))?;
+            }
+        }
+        let output = || written.try_clone().map_err(|e| fail("write the log of MPS", &e));
+        let mut command = control(&pipe, &owner);
+        command.arg("-f").stdout(output()?).stderr(output()?);
+        command.env("CUDA_MPS_LOG_DIRECTORY", &logs).env("LD_PRELOAD", around.library);
+        command.env("XSCHED_SOCKET", around.socket).env("XSCHED_POOL", around.pool.to_string());
+        command.env("XSCHED_POOL_TIMESLICE_US", around.timeslice_us.to_string());
+        if !around.gpus.is_empty() {
+            // By name: programs then number them as they would without it.
+            command.env("CUDA_VISIBLE_DEVICES", around.gpus.join(","));
+        }
+        let mut control = command.spawn().map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::environment(format!("{CONTROL} is not in the daemon's PATH")),
+            _ => fail(&format!("start {CONTROL}"), &e),
+        })?;
+        let pidfd = Pid::from_raw(control.id().cast_signed())
+            .ok_or(Errno::SRCH)
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
+        let pipe = pipe.into_os_string().into_string();
+        match (pidfd, pipe) {
+            (Ok(pidfd), Ok(pipe)) => Ok(Process { folder, pipe, owner, control, pidfd, log }),
+            _ => {
+                let _ = control.kill();
+                let _ = control.wait();
+                Err(Error::environment(format!("{CONTROL} cannot be watched, or its folder's name is not UTF-8")))
+            }
+        }
+    }
+
+    /// Its pipe directory.
+    pub(super) fn pipe(&self) -> &str {
+        &self.pipe
+    }
+
+    /// Whether the control daemon takes commands.
+    pub(super) fn answers(&self) -> bool {
+        answers(Path::new(&self.pipe))
+    }
+
+    /// Whether the control daemon runs.
+    pub(super) fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+
+    /// Has it start the server, which else comes with the first program.
+    pub(super) fn start_server(&self) {
+        let line = format!("start_server -uid {}", self.owner.uid);
+        run(move |pipe, owner| tell(pipe, owner, &line).and_then(|mut child| child.wait()).map(drop), self);
+    }
+
+    /// What it wrote to its log since the last time. A log that has become long is emptied.
+    pub(super) fn news(&mut self) -> String {
+        let mut text = Vec::new();
+        let _ = Read::by_ref(&mut self.log).take(POOL_LOG_MAX_BYTES).read_to_end(&mut text);
+        if self.log.stream_position().is_ok_and(|at| at >= POOL_LOG_MAX_BYTES) {
+            let _ = self.log.set_len(0);
+            let _ = self.log.seek(SeekFrom::Start(0));
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// The log's file.
+    pub(super) fn log_path(&self) -> PathBuf {
+        self.folder.join("log/control.out")
+    }
+
+    /// Has it end once its last client has, and clears up after it, without waiting for either.
+    pub(super) fn end(self) {
+        let asked = tell(Path::new(&self.pipe), &self.owner, "quit");
+        // Without a thread the folder stays until the next start.
+        let _ = std::thread::Builder::new().name("mps".into()).spawn(move || self.outlast(asked));
+    }
+
+    fn outlast(mut self, asked: std::io::Result<Child>) {
+        let told = asked.and_then(|mut child| child.wait()).is_ok_and(|status| status.success());
+        if !told {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::TERM);
+        }
+        let _ = self.control.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The folder of all that belong to the daemon at a socket.
+fn beside(socket: &Path) -> PathBuf {
+    let mut all = socket.as_os_str().to_owned();
+    all.push(".mps");
+    all.into()
+}
+
+/// Ends or removes what daemons that were killed left there.
+pub(super) fn clear(socket: &Path) {
+    for folder in std::fs::read_dir(beside(socket)).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let pipe = folder.join("pipe");
+        if !answers(&pipe) {
+            let _ = std::fs::remove_dir_all(&folder);
+        } else if let Some(owner) = Owner::of_folder(&folder)
+            && let Ok(mut child) = tell(&pipe, &owner, "quit")
+        {
+            let _ = std::thread::Builder::new().name("mps".into()).spawn(move || child.wait());
+        }
+    }
+}
+
+/// Does something that waits for a process, on a thread of its own.
+fn run(body: impl FnOnce(&Path, &Owner) -> std::io::Result<()> + Send + 'static, process: &Process) {
+    let (pipe, owner) = (PathBuf::from(&process.pipe), process.owner.clone());
+    let _ = std::thread::Builder::new().name("mps".into()).spawn(move || body(&pipe, &owner));
+}
+
+/// Passes a command to a control daemon.
+fn tell(pipe: &Path, owner: &Owner, line: &str) -> std::io::Result<Child> {
+    let mut child = control(pipe, owner).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(format!("{line}\n").as_bytes())?;
+    }
+    Ok(child)
+}
+
+/// The program, for the control daemon of a pipe directory, as the user that it belongs to: nothing of what is meant for
+/// programs or for this daemon, and for another user nothing of this daemon's environment that it does not need.
+fn control(pipe: &Path, owner: &Owner) -> Command {
+    let mut command = Command::new(CONTROL);
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        let ours = ["CUDA_VISIBLE_DEVICES", "LD_PRELOAD"].iter().any(|other| name == *other)
+            || bytes.starts_with(b"CUDA_MPS_")
+            || bytes.starts_with(b"XSCHED_");
+        let needed = name == "PATH" || name == "LD_LIBRARY_PATH";
+        if ours || !owner.is_ours() && !needed {
+            command.env_remove(&name);
+        }
+    }
+    command.env(PIPE_DIRECTORY, pipe).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let other = (!owner.is_ours()).then(|| owner.clone());
+    // SAFETY: between fork and exec this calls only async-signal-safe functions, on memory made before.
+    unsafe {
+        command.pre_exec(move || {
+            // This daemon takes its signals from a descriptor; a child needs them as they are.
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            libc::setsid();
+            let Some(owner) = &other else { return Ok(()) };
+            let done = libc::setgroups(owner.groups.len(), owner.groups.as_ptr()) == 0
+                && libc::setresgid(owner.gid, owner.gid, owner.gid) == 0
+                && libc::setresuid(owner.uid, owner.uid, owner.uid) == 0;
+            if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+    command
+}

@@ -1,0 +1,111 @@
+//! One request to the daemon and its answer, for whoever is no client: commands, and processes that are about to be one.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Request, decode, encode};
+use crate::{Error, PROTOCOL_VERSION, trust};
+
+/// Longest wait for room in a daemon's backlog.
+const BACKLOG: Duration = Duration::from_secs(5);
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// Nothing could be connected to.
+    NotConnected(Errno),
+    /// The daemon may be another user's.
+    Distrusted(Error),
+    /// The connection was lost.
+    Lost(Errno),
+    /// It is silent for longer than the caller has patience.
+    Silent,
+    /// It ended the connection.
+    HungUp,
+    /// What it says cannot be read.
+    Unreadable(Error),
+    /// It refuses.
+    Refused(Error),
+}
+
+/// Connects to the socket of a daemon of this user or root.
+///
+/// # Errors
+/// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
+pub fn connect(socket: &Path) -> Result<OwnedFd, NoAnswer> {
+    let connected = || {
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // A daemon that is stopped lets its backlog fill up, and connecting would wait for room.
+        rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Send, Some(BACKLOG))?;
+        rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
+        Ok(fd)
+    };
+    let fd = connected().map_err(NoAnswer::NotConnected)?;
+    trust::check_daemon(fd.as_fd(), socket).map_err(NoAnswer::Distrusted)?;
+    Ok(fd)
+}
+
+/// Sends one request and gathers the answer, each part of which must come within `patience` of the last.
+///
+/// # Errors
+/// See [`NoAnswer`].
+pub fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Vec<DaemonMsg>, NoAnswer> {
+    let fd = connect(socket)?;
+    let message = ClientMsg::Control { version: PROTOCOL_VERSION, request };
+    let packet = encode(&message).map_err(NoAnswer::Unreadable)?;
+    rustix::net::send(&fd, &packet, SendFlags::NOSIGNAL).map_err(NoAnswer::Lost)?;
+    let mut answer = Vec::new();
+    let mut buffer = vec![0u8; MAX_PACKET];
+    loop {
+        if !readable(&fd, patience).map_err(NoAnswer::Lost)? {
+            return Err(NoAnswer::Silent);
+        }
+        let mut receive = || rustix::net::recv(&fd, buffer.as_mut_slice(), RecvFlags::empty());
+        // A daemon that ends the connection with a packet unread says so once; its last words come after.
+        let received = match receive() {
+            Err(Errno::CONNRESET) => receive(),
+            received => received,
+        };
+        let (length, _) = received.map_err(NoAnswer::Lost)?;
+        if length == 0 {
+            return Err(NoAnswer::HungUp);
+        }
+        match decode(&buffer[..length]) {
+            Ok(DaemonMsg::End) => return Ok(answer),
+            Ok(DaemonMsg::Refused(why)) => return Err(NoAnswer::Refused(why)),
+            Ok(part) => answer.push(part),
+            Err(e) => return Err(NoAnswer::Unreadable(e)),
+        }
+    }
+}
+
+/// Tells the daemon something without waiting for the answer: what is told matters to the daemon alone.
+pub fn tell(socket: &Path, request: Request) {
+    let Ok(packet) = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request }) else { return };
+    if let Ok(fd) = connect(socket) {
+        let _ = rustix::net::send(&fd, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+/// Waits until `fd` can be read, at most `patience`.
+///
+/// # Errors
+/// The system's.
+pub fn readable(fd: &OwnedFd, patience: Duration) -> rustix::io::Result<bool> {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(n) => return Ok(n > 0),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
