@@ -35,6 +35,8 @@ pub struct DeviceWords {
     pub calls: AtomicU32,
     /// 1 = a kernel of the context has faulted; nothing more of it will run.
     pub faulted: AtomicU32,
+    /// The process id of the client whose kernel that was: of several in one context it may be another.
+    pub culprit: AtomicU32,
 }
 
 /// Words stored by the client.
