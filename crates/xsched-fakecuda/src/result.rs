@@ -44,6 +44,12 @@ errors! {
     HOST_MEMORY_NOT_REGISTERED = 713, "pointer does not correspond to a registered memory region";
     NOT_PERMITTED = 800, "operation not permitted";
     NOT_SUPPORTED = 801, "operation not supported";
+    MPS_CONNECTION_FAILED = 805, "MPS client failed to connect to the MPS control daemon or the MPS server";
+    MPS_RPC_FAILURE = 806, "the remote procedural call between the MPS server and the MPS client failed";
+    MPS_SERVER_NOT_READY = 807, "MPS server is not ready to accept new MPS client requests";
+    MPS_MAX_CLIENTS_REACHED = 808, "the hardware resources required to create MPS client have been exhausted";
+    MPS_MAX_CONNECTIONS_REACHED = 809, "the hardware resources required to device connections have been exhausted";
+    MPS_CLIENT_TERMINATED = 810, "the MPS client has been terminated by the server";
     STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
     STREAM_CAPTURE_INVALIDATED = 901, "operation failed due to a previous error during capture";
     STREAM_CAPTURE_MERGE = 902, "operation would result in a merge of separate capture sequences";

@@ -17,7 +17,7 @@ fn end(ctx: &Ctx) {
     let mine = |owner: &Weak<Ctx>| owner.as_ptr() == std::ptr::from_ref(ctx);
     STREAMS.all().iter().filter(|stream| mine(&stream.ctx)).for_each(|stream| stream.ends());
     ctx.alive.store(false, Release);
-    ctx.group.end();
+    ctx.home.leave();
     ctx.sim.close();
     capture::end_of(ctx.id);
     forget_of(ctx);
