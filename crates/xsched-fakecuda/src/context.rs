@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use xsched_sim::client::{self, Mark, Ordering, lock};
+use xsched_sim::command::Fault;
 
 /// A context.
 pub(crate) struct Ctx {
@@ -66,8 +67,8 @@ pub(crate) struct Primary {
     pub(crate) context: Option<Arc<Ctx>>,
     pub(crate) references: u64,
     pub(crate) flags: c_uint,
-    /// A kernel of some primary context here faulted.
-    pub(crate) has_faulted: bool,
+    /// A kernel of some primary context here faulted: how.
+    pub(crate) fault: Option<Fault>,
 }
 
 /// By handle.
@@ -120,8 +121,8 @@ impl Ctx {
             stats::illegal(format!("context {:#x} is destroyed", self.handle));
             return Err(Error::CONTEXT_IS_DESTROYED);
         }
-        if self.sim.has_faulted() {
-            return Err(Error::ILLEGAL_ADDRESS);
+        if let Some(fault) = self.sim.fault() {
+            return Err(fault.into());
         }
         if matches!(self.home, Home::Pool(..)) && self.sim.is_lost() {
             return Err(Error::MPS_CLIENT_TERMINATED);
@@ -177,8 +178,8 @@ pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
     let (device, out) = (device(number)?, out.required()?);
     let mut primary = primary(device)?;
     // Driver 580 gives such a process no other, reset or not.
-    if primary.has_faulted {
-        return Err(Error::ILLEGAL_ADDRESS);
+    if let Some(fault) = primary.fault {
+        return Err(fault.into());
     }
     let context = match &primary.context {
         Some(context) => context.clone(),

@@ -1,6 +1,7 @@
 //! `CUresult`.
 
 use xsched_sim::client;
+use xsched_sim::command::Fault;
 
 /// Names the errors, and gives each its text.
 macro_rules! errors {
@@ -40,6 +41,7 @@ errors! {
     ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";
     PRIMARY_CONTEXT_ACTIVE = 708, "cannot set while device is active in this process";
     CONTEXT_IS_DESTROYED = 709, "context is destroyed";
+    ASSERT = 710, "device-side assert triggered";
     HOST_MEMORY_ALREADY_REGISTERED = 712, "part or all of the requested memory range is already mapped";
     HOST_MEMORY_NOT_REGISTERED = 713, "pointer does not correspond to a registered memory region";
     NOT_PERMITTED = 800, "operation not permitted";
@@ -65,6 +67,15 @@ errors! {
 
 /// With an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Address => Self::ILLEGAL_ADDRESS,
+            Fault::Assert => Self::ASSERT,
+        }
+    }
+}
 
 impl From<client::Error> for Error {
     fn from(error: client::Error) -> Self {

@@ -47,7 +47,7 @@ pub(crate) fn primary_reset(number: c_int) -> Result<()> {
     let mut primary = primary(device(number)?)?;
     primary.references = 0;
     if let Some(context) = primary.context.take() {
-        primary.has_faulted |= context.sim.has_faulted();
+        primary.fault = primary.fault.or(context.sim.fault());
         end(&context);
     }
     Ok(())

@@ -12,8 +12,9 @@ use common::{Bench, library};
 use rustix::process::Signal;
 use xsched_testkit::{Process, finish, is_alive, signal, until};
 
-/// CUDA_ERROR_ILLEGAL_ADDRESS and those of MPS.
+/// CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ASSERT and those of MPS.
 const ILLEGAL_ADDRESS: i32 = 700;
+const ASSERT: i32 = 710;
 const SERVER_NOT_READY: i32 = 807;
 const MAX_CLIENTS_REACHED: i32 = 808;
 const CLIENT_TERMINATED: i32 = 810;
@@ -334,6 +335,21 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
     assert_eq!(pool.status(), "ACTIVE");
     pool.client().runs(10);
     assert_eq!(pool.server(), server, "the server is the same");
+}
+
+#[test]
+fn an_assertion_that_fails_ends_its_client_only() {
+    let machine = Machine::new();
+    let pool = machine.pool("pool");
+    let (mut one, mut other) = (pool.client(), pool.client());
+    one.says("assert", &format!("assert {ASSERT}"));
+    one.says("sync", &format!("sync {ASSERT}"));
+    other.runs(10);
+    assert_eq!(pool.status(), "ACTIVE");
+    pool.client().runs(10);
+    let mut alone = machine.outside();
+    alone.says("assert", &format!("assert {ASSERT}"));
+    alone.says("sync", &format!("sync {ASSERT}"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use xsched_sim::command::{Action, Command, Condition, KernelOp, Place, Width};
+use xsched_sim::command::{Action, Command, Condition, Fault, KernelOp, Place, Width};
 use xsched_sim::layout::{ARENA_BYTES, RING, STREAM_DEPTH, STREAMS, Shared};
 use xsched_sim::memory::{Mapping, now_ns, sealed_memfd};
 use xsched_sim::wire::{self, Request, status};
@@ -379,10 +379,20 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     let fourth = server.client_by(join((number, secret)));
     assert_eq!(ask(&owner.socket, Request::Expel { number }, &[]).unwrap().0[0], status::OK);
     fourth.dropped();
-    // A fault is everybody's in the context, and nobody's outside.
+    // An assertion ends its client's part only, a fault all in the context, and nobody outside.
+    let fifth = server.client_by(join(owner.invite()));
+    fifth.run(KernelOp::Assert, 1000);
+    until("it has failed", || fifth.shared().device.faulted.load(Acquire) == Fault::Assert as u32);
+    fifth.run(KernelOp::Nop, 1000);
+    third.run(KernelOp::Nop, 1000);
+    third.await_completed(2);
+    assert_eq!(fifth.shared().streams[0].completed.load(Acquire), 0);
+    assert_eq!(owner.shared().device.faulted.load(Acquire), 0);
     other.run(KernelOp::Fault, 1000);
     until("all have faulted", || {
-        [&owner, &other, &third].iter().all(|client| client.shared().device.faulted.load(Acquire) == 1)
+        [&owner, &other, &third]
+            .iter()
+            .all(|client| client.shared().device.faulted.load(Acquire) == Fault::Address as u32)
     });
     assert_eq!(owner.shared().device.culprit.load(Relaxed), std::process::id());
     assert_eq!(outside.shared().device.faulted.load(Acquire), 0);

@@ -6,6 +6,7 @@
  *             A gate before them opens when all are given, so that mostly nothing but the device is between their times.
  *   take      waits for them: "ran BEGIN END" in ns, or "failed RESULT"
  *   crash     runs a kernel that faults: "crash RESULT"
+ *   assert    runs a kernel whose assertion fails: "assert RESULT"
  *   sync      waits for the context: "sync RESULT"
  *   context   makes another context: "context RESULT"
  *   destroy   ends the newest one: "destroy RESULT"
@@ -72,6 +73,14 @@ int main(void)
             result = cuModuleGetFunction(&crash, module, "crash");
             result = result == SUCCESS ? launch(crash, s, NULL) : result;
             say("crash", result == SUCCESS ? cuStreamSynchronize(s) : result);
+        } else if (!strcmp(line, "assert\n")) {
+            /* The software driver goes by the name. */
+            CUmodule more;
+            CUfunction fails;
+            result = cuModuleLoadData(&more, ".version 6.0\n.visible .entry assert_false() { ret; }\n");
+            result = result == SUCCESS ? cuModuleGetFunction(&fails, more, "assert_false") : result;
+            result = result == SUCCESS ? launch(fails, s, NULL) : result;
+            say("assert", result == SUCCESS ? cuStreamSynchronize(s) : result);
         } else if (!strcmp(line, "sync\n")) {
             say("sync", cuCtxSynchronize());
         } else if (!strcmp(line, "context\n") && made < OTHERS) {

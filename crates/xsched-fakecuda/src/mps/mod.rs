@@ -16,6 +16,7 @@
 //!   takes is `FAKECUDA_WIDTH` percent of the device, 100 unless set, and no more than `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`.
 //! - A device has room for 48 contexts of clients (`FAKECUDA_MPS_CONTEXTS`, read by the server); then
 //!   CUDA_ERROR_MPS_MAX_CLIENTS_REACHED.
+//! - A device-side assertion that fails ends the contexts of its client only, as measured with driver 580.
 //! - A kernel that faults ends the contexts of all clients on that device with its sticky error. The server is then in the state
 //!   FAULT, and answers new clients with CUDA_ERROR_MPS_SERVER_NOT_READY, until all those clients have ended. Then it makes its
 //!   context anew.

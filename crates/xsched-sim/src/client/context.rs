@@ -6,7 +6,7 @@ use super::error::{Error, Result};
 use super::heap::Heap;
 use super::regions::Regions;
 use super::share::Imports;
-use crate::command::{Action, Command, Place};
+use crate::command::{Action, Command, Fault, Place};
 use crate::layout::{ARENA_BYTES, DEVICE_BYTES, EVENTS, RING, STREAM_DEPTH, STREAMS, Shared};
 use crate::memory::{Mapping, now_ns};
 use crate::wire::{self, Request, WORDS};
@@ -302,7 +302,16 @@ impl Context {
 
     /// A kernel of the context has faulted.
     pub fn has_faulted(&self) -> bool {
-        self.shared().device.faulted.load(Acquire) != 0
+        self.fault().is_some()
+    }
+
+    /// Why nothing more of the context runs, if a kernel has faulted.
+    pub fn fault(&self) -> Option<Fault> {
+        match self.shared().device.faulted.load(Acquire) {
+            0 => None,
+            word if word == Fault::Assert as u32 => Some(Fault::Assert),
+            _ => Some(Fault::Address),
+        }
     }
 
     /// The process whose kernel it was that has faulted.

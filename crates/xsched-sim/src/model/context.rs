@@ -66,10 +66,15 @@ impl<P> Context<P> {
         Some(number)
     }
 
-    /// Drops a member with its streams.
+    /// Drops a member; its number is free again.
     pub(super) fn remove_member(&mut self, member: u32) {
-        let streams = streams_of(member);
+        self.clear_member(member);
         self.members.remove(&member);
+    }
+
+    /// Drops the streams of a member.
+    pub(super) fn clear_member(&mut self, member: u32) {
+        let streams = streams_of(member);
         self.streams.retain(|stream, _| !streams.contains(stream));
         self.fifo.retain(|stream| !streams.contains(stream));
         self.running.retain(|stream| !streams.contains(stream));

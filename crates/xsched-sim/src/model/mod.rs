@@ -194,10 +194,20 @@ impl<P> Model<P> {
 
     /// Ends a member of a context now. Its pending commands are dropped.
     pub fn remove_member(&mut self, id: ContextId, member: u32) {
+        self.without(id, |context| context.remove_member(member));
+    }
+
+    /// Drops the pending commands of a member of a context, which goes on to be one.
+    pub fn clear_member(&mut self, id: ContextId, member: u32) {
+        self.without(id, |context| context.clear_member(member));
+    }
+
+    /// Takes something away from a context, perhaps kernels that run.
+    fn without(&mut self, id: ContextId, take: impl FnOnce(&mut Context<P>)) {
         self.renew_slice();
         self.pause(id);
         if let Some(context) = self.contexts.get_mut(&id) {
-            context.remove_member(member);
+            take(context);
         }
         self.go_on(id);
         self.dispatch();

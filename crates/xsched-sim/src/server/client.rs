@@ -2,7 +2,7 @@
 
 use super::effect::{Regions, prepare};
 use super::{Arrival, Input};
-use crate::command::Action;
+use crate::command::{Action, Fault};
 use crate::layout::{ARENA_BYTES, MAX_TIMESLICE_US, RING, STREAM_DEPTH, STREAMS, Shared};
 use crate::memory::{Mapping, sealed_memfd};
 use crate::model::ContextId;
@@ -50,7 +50,7 @@ pub(super) struct Client {
     touched: Vec<u32>,
     calls_due: bool,
     /// A kernel of its context has faulted: nothing more happens there.
-    pub(super) faulted: bool,
+    pub(super) faulted: Option<Fault>,
 }
 
 impl Client {
@@ -85,7 +85,7 @@ impl Client {
             given: vec![0; STREAMS],
             touched: Vec::new(),
             calls_due: false,
-            faulted: false,
+            faulted: None,
         };
         client.shared().client.timeslice_ns.store(timeslice_ns, Relaxed);
         client.shared().client.runnable.store(1, Relaxed);
@@ -195,10 +195,10 @@ impl Client {
     }
 
     /// A kernel of the context, given by the process `culprit`, has faulted: tells all who wait.
-    pub(super) fn fault(&mut self, culprit: u32) {
-        self.faulted = true;
+    pub(super) fn fault(&mut self, fault: Fault, culprit: u32) {
+        self.faulted = Some(fault);
         self.shared().device.culprit.store(culprit, Relaxed);
-        self.shared().device.faulted.store(1, Release);
+        self.shared().device.faulted.store(fault as u32, Release);
         fence(SeqCst);
         let shared = self.shared();
         shared.streams.iter().filter(|slot| slot.waiters.load(Relaxed) != 0).for_each(|slot| wake(&slot.wake));

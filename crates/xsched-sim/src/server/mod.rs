@@ -9,6 +9,7 @@ mod effect;
 mod lock;
 mod settings;
 
+use crate::command::Fault;
 use crate::memory::now_ns;
 use crate::model::{Board, ContextId, Model, Timing, Work, member_of, own_number, stream_of};
 use crate::wire::{self, Request, status};
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -34,7 +36,7 @@ use std::time::Duration;
 
 /// Looks at blocked waits are this far apart at first, and later a sixteenth of the time waited so far, up to the
 /// longest: a gate closed for long costs about a twentieth of a core, not a whole one. In ns.
-const POLL_NS: std::ops::RangeInclusive<u64> = 10_000..=200_000;
+const POLL_NS: RangeInclusive<u64> = 10_000..=200_000;
 /// So many exports of all clients there may be.
 const MOST_EXPORTS: usize = 65_536;
 /// So many invitations of all clients there may be.
@@ -201,7 +203,7 @@ impl Server {
         arrivals.sort_by_key(|a| a.stamp);
         let now = now_ns();
         for Arrival { stamp, key, input } in arrivals {
-            let Some(client) = self.clients.get(&key) else { continue };
+            let Some(client) = self.clients.get(&key).filter(|client| client.faulted.is_none()) else { continue };
             let (index, id, member) = (client.device, client.context, client.member);
             let device = &mut self.devices[index];
             let bus = &mut Bus { clients: &mut self.clients, keys: &self.keys[index] };
@@ -234,8 +236,11 @@ impl Server {
         self.plan_poll(now, look);
         for client in self.clients.values_mut() {
             client.tell();
-            if client.faulted {
-                self.devices[client.device].remove_context(client.context);
+            let device = &mut self.devices[client.device];
+            match client.faulted {
+                None => {}
+                Some(Fault::Assert) if client.member != 0 => device.clear_member(client.context, client.member),
+                Some(_) => device.remove_context(client.context),
             }
         }
         for key in dead {
@@ -469,7 +474,7 @@ impl Server {
         }
         self.devices[index].remove_context(id);
         self.invitations.retain(|_, invitation| invitation.owner != key);
-        let joined: Vec<u64> = of_context(&self.keys[index], id).collect();
+        let joined: Vec<u64> = of_context(&self.keys[index], id, 0..=u32::MAX).collect();
         joined.into_iter().for_each(|member| self.remove(member));
     }
 }
@@ -478,9 +483,9 @@ fn reply(socket: &OwnedFd, status: u64, [a, b, c, d]: [u64; 4]) -> io::Result<()
     wire::send(socket, [status, a, b, c, d, 0, 0, 0], &[])
 }
 
-/// The clients of a context.
-fn of_context(keys: &Keys, id: ContextId) -> impl Iterator<Item = u64> + '_ {
-    keys.range((id, 0)..=(id, u32::MAX)).map(|(_, &key)| key)
+/// The clients that are these members of a context.
+fn of_context(keys: &Keys, id: ContextId, members: RangeInclusive<u32>) -> impl Iterator<Item = u64> + '_ {
+    keys.range((id, *members.start())..=(id, *members.end())).map(|(_, &key)| key)
 }
 
 /// What only a client that was told can know.
@@ -516,12 +521,13 @@ impl Bus<'_> {
 impl Board<(Effect, bool)> for Bus<'_> {
     fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: (Effect, bool)) {
         let (effect, counted) = command;
-        let Some(client) = self.client(context, stream).filter(|client| !client.faulted) else { return };
-        if matches!(effect, Effect::Fault) {
-            let culprit = client.pid;
-            for key in of_context(self.keys, context) {
+        let Some(client) = self.client(context, stream).filter(|client| client.faulted.is_none()) else { return };
+        if let Effect::Fault(fault) = effect {
+            let (culprit, alone) = (client.pid, fault == Fault::Assert && client.member != 0);
+            let member = if alone { client.member..=client.member } else { 0..=u32::MAX };
+            for key in of_context(self.keys, context, member) {
                 if let Some(client) = self.clients.get_mut(&key) {
-                    client.fault(culprit);
+                    client.fault(fault, culprit);
                 }
             }
             return;
@@ -544,7 +550,7 @@ impl Board<(Effect, bool)> for Bus<'_> {
     }
 
     fn call(&mut self, context: ContextId, stream: u32, count: u64) {
-        if let Some(client) = self.client(context, stream).filter(|client| !client.faulted) {
+        if let Some(client) = self.client(context, stream).filter(|client| client.faulted.is_none()) {
             client.call_due(own_number(stream), count);
         }
     }
