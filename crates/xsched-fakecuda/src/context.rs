@@ -2,6 +2,7 @@
 
 use crate::books::{Blocks, Shares};
 use crate::edge::{In, Out};
+use crate::mps::Pool;
 use crate::process::{device, driver, known, note_fds, of_the_machine};
 use crate::result::{Error, Result};
 use crate::rm::Group;
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use xsched_sim::client::{self, Mark, Ordering, lock};
+use xsched_sim::command::Fault;
 
 /// A context.
 pub(crate) struct Ctx {
@@ -25,9 +27,38 @@ pub(crate) struct Ctx {
     flags: AtomicU32,
     pub(crate) alive: AtomicBool,
     pub(crate) sim: &'static client::Context,
-    pub(crate) group: Arc<Group>,
+    pub(crate) home: Home,
     pub(crate) memory: Blocks,
     pub(crate) ipc: Shares,
+}
+
+/// What a context lies in.
+pub(crate) enum Home {
+    /// Channel groups of its own.
+    Groups(Arc<Group>),
+    /// An MPS server's context, which it has joined by an invitation of this number.
+    Pool(&'static Pool, u64),
+}
+
+impl Home {
+    fn new(device: usize) -> Result<(&'static client::Context, Self)> {
+        let number = of_the_machine(device);
+        if let Some(pool) = &driver()?.pool {
+            let (sim, invitation) = pool.join(number)?;
+            return Ok((sim, Self::Pool(pool, invitation)));
+        }
+        let number = u8::try_from(number).map_err(|_| Error::INVALID_DEVICE)?;
+        let sim = client::Context::new(number, Ordering::Barrier)?;
+        Ok((sim, Self::Groups(Group::new(sim)?)))
+    }
+
+    /// Before the context ends.
+    pub(crate) fn leave(&self) {
+        match self {
+            Self::Groups(group) => group.end(),
+            Self::Pool(pool, invitation) => pool.leave(*invitation),
+        }
+    }
 }
 
 /// A device's primary context.
@@ -36,8 +67,8 @@ pub(crate) struct Primary {
     pub(crate) context: Option<Arc<Ctx>>,
     pub(crate) references: u64,
     pub(crate) flags: c_uint,
-    /// A kernel of some primary context here faulted.
-    pub(crate) has_faulted: bool,
+    /// A kernel of some primary context here faulted: how.
+    pub(crate) fault: Option<Fault>,
 }
 
 /// By handle.
@@ -64,10 +95,8 @@ pub(crate) fn stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> T {
 
 impl Ctx {
     fn new(device: usize, primary: bool, flags: c_uint) -> Result<Arc<Self>> {
-        let number = u8::try_from(of_the_machine(device)).map_err(|_| Error::INVALID_DEVICE)?;
-        let sim = client::Context::new(number, Ordering::Barrier)?;
-        let group = Group::new(sim)?;
-        note_fds(sim.fds());
+        let (sim, home) = Home::new(device)?;
+        note_fds(&sim.fds());
         Counters::add(&COUNTERS.contexts);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         Ok(CONTEXTS.add(|handle| {
@@ -79,21 +108,24 @@ impl Ctx {
                 flags: flags.into(),
                 alive: AtomicBool::new(true),
                 sim,
-                group,
+                home,
                 memory: Blocks::default(),
                 ipc: Shares::default(),
             })
         }))
     }
 
-    /// Fails if the context is gone or a kernel of it has faulted.
+    /// Fails if the context is gone, or a kernel has faulted in it or in that of the MPS server.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.alive.load(Acquire) {
             stats::illegal(format!("context {:#x} is destroyed", self.handle));
             return Err(Error::CONTEXT_IS_DESTROYED);
         }
-        if self.sim.has_faulted() {
-            return Err(Error::ILLEGAL_ADDRESS);
+        if let Some(fault) = self.sim.fault() {
+            return Err(fault.into());
+        }
+        if matches!(self.home, Home::Pool(..)) && self.sim.is_lost() {
+            return Err(Error::MPS_CLIENT_TERMINATED);
         }
         Ok(())
     }
@@ -146,8 +178,8 @@ pub(crate) fn primary_retain(out: Out<usize>, number: c_int) -> Result<()> {
     let (device, out) = (device(number)?, out.required()?);
     let mut primary = primary(device)?;
     // Driver 580 gives such a process no other, reset or not.
-    if primary.has_faulted {
-        return Err(Error::ILLEGAL_ADDRESS);
+    if let Some(fault) = primary.fault {
+        return Err(fault.into());
     }
     let context = match &primary.context {
         Some(context) => context.clone(),

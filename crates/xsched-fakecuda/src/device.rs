@@ -85,22 +85,23 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, number: c_int) -> Result<
         15 | 19 | 31 | 41 | 78 => 1, // overlap, mapped host memory, concurrent kernels, unified addresses, priorities
         16 => 132,                   // multiprocessors
         33 => (FIRST_BUS + device) as c_int,
-        36 => 3_201_000,                      // memory clock, kHz
-        37 => 6144,                           // memory bus, bits
-        38 => 60 << 20,                       // L2 cache
-        39 => 2048,                           // threads per multiprocessor
-        40 => 3,                              // copy engines
-        51 => 32,                             // texture pitch alignment
-        75 => 9,                              // compute capability
-        79 | 80 | 90 => 1,                    // L1 caches, compute preemption
-        81 | 97 => 227 << 10,                 // shared memory per multiprocessor, per block if asked for
-        92..=94 | 122 | 123 => 1,             // stream memory operations, their 64-bit words, NOR
-        91 | 99 => 1,                         // registered host memory, by its own address
-        95 => 1,                              // cooperative launches
-        106 => 32,                            // blocks per multiprocessor
-        115 => 1,                             // memory pools
-        120 => 1,                             // clusters
-        _ if (1..=161).contains(&which) => 0, // all that is not there
+        36 => 3_201_000,                        // memory clock, kHz
+        37 => 6144,                             // memory bus, bits
+        38 => 60 << 20,                         // L2 cache
+        39 => 2048,                             // threads per multiprocessor
+        40 => 3,                                // copy engines
+        51 => 32,                               // texture pitch alignment
+        75 => 9,                                // compute capability
+        79 | 80 | 90 => 1,                      // L1 caches, compute preemption
+        81 | 97 => 227 << 10,                   // shared memory per multiprocessor, per block if asked for
+        92..=94 | 122 | 123 => 1,               // stream memory operations, their 64-bit words, NOR
+        91 | 99 => 1,                           // registered host memory, by its own address
+        95 => 1,                                // cooperative launches
+        106 => 32,                              // blocks per multiprocessor
+        115 => 1,                               // memory pools
+        120 => 1,                               // clusters
+        133 => driver()?.pool.is_some().into(), // MPS
+        _ if (1..=161).contains(&which) => 0,   // all that is not there
         _ => return Err(Error::INVALID_VALUE),
     })
 }

@@ -68,6 +68,7 @@ impl Launch {
             Kernel::Empty => kernel(KernelOp::Nop, 0, BASE_NS, 0, 0, 0.0),
             Kernel::Spin => kernel(KernelOp::Nop, 0, first, 0, 0, 0.0),
             Kernel::Crash => None,
+            Kernel::AssertFalse => kernel(KernelOp::Assert, 0, BASE_NS, 0, 0, 0.0),
             Kernel::Axpy => {
                 let (x, y) = (floats(third, count)?, floats(fourth, count)?);
                 kernel(KernelOp::Axpy, count, work, x, y, f32::from_bits(second as u32))

@@ -11,6 +11,7 @@
 //! - [`op`]: a command, which is [given](given) to the device, or recorded by a [`capture`] ([`issue`]); [`launch`], [`copy`],
 //!   [`memops`]: the kinds of it; [`calls`]: the functions that give them. [`sequence`]: what captures forbid.
 //! - [`rm`]: channel groups and time slices, asked for by `ioctl` as a driver does.
+//! - [`mps`]: contexts of several processes in one, and the two programs that this takes; [`visible`]: which devices a process sees.
 //! - [`lookup`] answers `cuGetProcAddress`.
 //!
 //! # What is not as on hardware
@@ -42,6 +43,7 @@ mod lookup;
 mod memops;
 mod memory;
 mod module;
+mod mps;
 mod nodes;
 mod op;
 mod process;
@@ -54,8 +56,10 @@ mod stats;
 mod stream;
 mod table;
 mod teardown;
+mod visible;
 
 pub use edge::{In, Out, Text};
+pub use mps::control;
 pub use result::{Error, Result};
 
 /// The entry point of this name; null if the driver has none. For a library that has this driver built in.

@@ -35,6 +35,8 @@ pub(crate) enum Kernel {
     Conv2d,
     /// `crash()`: touches memory that is not there.
     Crash,
+    /// `assert_false()`: a device-side assertion fails.
+    AssertFalse,
 }
 
 impl Kernel {
@@ -50,6 +52,7 @@ impl Kernel {
             "gemm" => Self::Gemm,
             "conv2d" => Self::Conv2d,
             "crash" => Self::Crash,
+            "assert_false" => Self::AssertFalse,
             _ => return None,
         })
     }
@@ -57,7 +60,7 @@ impl Kernel {
     /// Sizes of its arguments, in bytes.
     pub(crate) fn parameters(self) -> &'static [usize] {
         match self {
-            Self::Empty | Self::Crash => &[],
+            Self::Empty | Self::Crash | Self::AssertFalse => &[],
             Self::Axpy => &[4, 4, 8, 8],
             Self::Fill => &[4, 4, 8],
             Self::Reduce | Self::Copy => &[4, 8, 8],

@@ -1,7 +1,9 @@
 //! What belongs to the process: whether the driver is up, and what a fork does to it.
 
+use crate::mps::Pool;
 use crate::result::{Error, Result};
-use crate::stats;
+use crate::visible::visible;
+use crate::{rm, stats};
 use rustix::fd::RawFd;
 use std::cell::Cell;
 use std::ffi::c_uint;
@@ -15,6 +17,8 @@ pub(crate) struct Driver {
     pub(crate) devices: usize,
     /// Which those are of the machine's: `CUDA_VISIBLE_DEVICES`, by numbers.
     visible: Vec<usize>,
+    /// Contexts are made in an MPS server's.
+    pub(crate) pool: Option<Pool>,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -36,12 +40,20 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    let there = usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?;
+    let pool = if rm::OFF.load(Relaxed) { None } else { Pool::find()? };
+    let there = match &pool {
+        Some(pool) => pool.devices.clone(),
+        None => (0..usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?).collect(),
+    };
     let chosen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let visible = visible(there, chosen.as_deref());
+    // A client's numbers are those that the server's devices have there.
+    let visible: Vec<usize> = visible(there.len(), chosen.as_deref()).into_iter().map(|number| there[number]).collect();
     let devices = visible.len();
     if devices == 0 {
         return Err(Error::NO_DEVICE);
+    }
+    if let Some(pool) = &pool {
+        note_fds(&[pool.fd()]);
     }
     DRIVER.get_or_init(|| {
         // SAFETY: both handlers live as long as the process, for this library is never unloaded.
@@ -49,14 +61,14 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
             libc::pthread_atfork(None, None, Some(after_fork));
             libc::atexit(stats::report);
         }
-        Driver { devices, visible }
+        Driver { devices, visible, pool }
     });
     Ok(())
 }
 
-/// Descriptors of contexts, never closed, for a forked child. A list that only grows and is read without a lock.
+/// Descriptors of contexts and the like, never closed, for a forked child. A list that only grows and is read without a lock.
 struct Fds {
-    fds: [RawFd; 2],
+    fds: Vec<RawFd>,
     next: *const Fds,
 }
 
@@ -67,14 +79,14 @@ fn for_each_fd(body: impl Fn(RawFd)) {
     let mut entry = FDS.load(Acquire).cast_const();
     // SAFETY: entries are leaked, and `next` was set before publication.
     while let Some(fds) = unsafe { entry.as_ref() } {
-        fds.fds.into_iter().for_each(&body);
+        fds.fds.iter().copied().for_each(&body);
         entry = fds.next;
     }
 }
 
-/// Notes descriptors of a new context.
-pub(crate) fn note_fds(fds: [RawFd; 2]) {
-    let entry = Box::leak(Box::new(Fds { fds, next: std::ptr::null() }));
+/// Notes descriptors of a new context, or of the connection to an MPS server.
+pub(crate) fn note_fds(fds: &[RawFd]) {
+    let entry = Box::leak(Box::new(Fds { fds: fds.to_vec(), next: std::ptr::null() }));
     let mut head = FDS.load(Acquire);
     loop {
         entry.next = head;
@@ -129,19 +141,6 @@ pub(crate) fn of_the_machine(number: usize) -> usize {
     driver().ok().and_then(|driver| driver.visible.get(number).copied()).unwrap_or(number)
 }
 
-/// The devices of so many that a process sees, in its order: up to the first that is not there, or is there twice.
-fn visible(there: usize, chosen: Option<&str>) -> Vec<usize> {
-    let Some(chosen) = chosen else { return (0..there).collect() };
-    let mut visible = Vec::new();
-    for word in chosen.split(',') {
-        match word.trim().parse() {
-            Ok(number) if number < there && !visible.contains(&number) => visible.push(number),
-            _ => break,
-        }
-    }
-    visible
-}
-
 /// An object that is gone, or never was, is no use of a correct program.
 pub(crate) fn known<T>(what: &str, handle: usize, found: Option<T>) -> Result<T> {
     found.ok_or_else(|| {
@@ -150,18 +149,4 @@ pub(crate) fn known<T>(what: &str, handle: usize, found: Option<T>) -> Result<T>
         }
         Error::INVALID_HANDLE
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::visible;
-
-    #[test]
-    fn visible_devices_are_those_named_in_their_order_up_to_a_wrong_one() {
-        assert_eq!(visible(3, None), [0, 1, 2]);
-        assert_eq!(visible(3, Some("2, 0")), [2, 0]);
-        assert_eq!(visible(3, Some("1,7,0")), [1]);
-        assert_eq!(visible(3, Some("1,1,0")), [1]);
-        assert!(visible(3, Some("")).is_empty() && visible(3, Some("-1")).is_empty());
-    }
 }

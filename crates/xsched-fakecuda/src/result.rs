@@ -1,6 +1,7 @@
 //! `CUresult`.
 
 use xsched_sim::client;
+use xsched_sim::command::Fault;
 
 /// Names the errors, and gives each its text.
 macro_rules! errors {
@@ -40,10 +41,17 @@ errors! {
     ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";
     PRIMARY_CONTEXT_ACTIVE = 708, "cannot set while device is active in this process";
     CONTEXT_IS_DESTROYED = 709, "context is destroyed";
+    ASSERT = 710, "device-side assert triggered";
     HOST_MEMORY_ALREADY_REGISTERED = 712, "part or all of the requested memory range is already mapped";
     HOST_MEMORY_NOT_REGISTERED = 713, "pointer does not correspond to a registered memory region";
     NOT_PERMITTED = 800, "operation not permitted";
     NOT_SUPPORTED = 801, "operation not supported";
+    MPS_CONNECTION_FAILED = 805, "MPS client failed to connect to the MPS control daemon or the MPS server";
+    MPS_RPC_FAILURE = 806, "the remote procedural call between the MPS server and the MPS client failed";
+    MPS_SERVER_NOT_READY = 807, "MPS server is not ready to accept new MPS client requests";
+    MPS_MAX_CLIENTS_REACHED = 808, "the hardware resources required to create MPS client have been exhausted";
+    MPS_MAX_CONNECTIONS_REACHED = 809, "the hardware resources required to device connections have been exhausted";
+    MPS_CLIENT_TERMINATED = 810, "the MPS client has been terminated by the server";
     STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
     STREAM_CAPTURE_INVALIDATED = 901, "operation failed due to a previous error during capture";
     STREAM_CAPTURE_MERGE = 902, "operation would result in a merge of separate capture sequences";
@@ -59,6 +67,15 @@ errors! {
 
 /// With an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Address => Self::ILLEGAL_ADDRESS,
+            Fault::Assert => Self::ASSERT,
+        }
+    }
+}
 
 impl From<client::Error> for Error {
     fn from(error: client::Error) -> Self {

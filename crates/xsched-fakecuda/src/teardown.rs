@@ -17,7 +17,7 @@ fn end(ctx: &Ctx) {
     let mine = |owner: &Weak<Ctx>| owner.as_ptr() == std::ptr::from_ref(ctx);
     STREAMS.all().iter().filter(|stream| mine(&stream.ctx)).for_each(|stream| stream.ends());
     ctx.alive.store(false, Release);
-    ctx.group.end();
+    ctx.home.leave();
     ctx.sim.close();
     capture::end_of(ctx.id);
     forget_of(ctx);
@@ -47,7 +47,7 @@ pub(crate) fn primary_reset(number: c_int) -> Result<()> {
     let mut primary = primary(device(number)?)?;
     primary.references = 0;
     if let Some(context) = primary.context.take() {
-        primary.has_faulted |= context.sim.has_faulted();
+        primary.fault = primary.fault.or(context.sim.fault());
         end(&context);
     }
     Ok(())

@@ -25,17 +25,36 @@ pub enum KernelOp {
     AddIndex = 3,
     /// `y[0]` = the sum of `x[i]`
     Sum = 4,
-    /// Faults: its context ends.
+    /// Faults: its context ends, with all that have joined it.
     Fault = 5,
+    /// Finds an assertion false: the context of its client ends, or that client's part in another's.
+    Assert = 6,
 }
 
 impl KernelOp {
     /// By its number.
     pub fn new(op: u64) -> Option<Self> {
-        const OPS: [KernelOp; 6] =
-            [KernelOp::Nop, KernelOp::Fill, KernelOp::Axpy, KernelOp::AddIndex, KernelOp::Sum, KernelOp::Fault];
+        const OPS: [KernelOp; 7] = [
+            KernelOp::Nop,
+            KernelOp::Fill,
+            KernelOp::Axpy,
+            KernelOp::AddIndex,
+            KernelOp::Sum,
+            KernelOp::Fault,
+            KernelOp::Assert,
+        ];
         OPS.get(usize::try_from(op).ok()?).copied()
     }
+}
+
+/// Why nothing more of a context runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Fault {
+    /// [`KernelOp::Fault`]
+    Address = 1,
+    /// [`KernelOp::Assert`]
+    Assert = 2,
 }
 
 /// What a kernel with three operands does when it completes. All are dense rows of `f32`.
@@ -356,7 +375,7 @@ mod tests {
     fn nonsense_is_no_command() {
         assert_eq!(Command::decode([0; WORDS]), None);
         assert_eq!(Command::decode([12 << 32, 0, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Command::decode([1 << 32, 6, 0, 0, 0, 0, 0]), None, "no such kernel");
+        assert_eq!(Command::decode([1 << 32, 7, 0, 0, 0, 0, 0]), None, "no such kernel");
         assert_eq!(Command::decode([11 << 32, 2 << 56, 0, 0, 0, 0, 0]), None, "no such tensor kernel");
         assert_eq!(Command::decode([3 << 32, 0, 3, 0, 0, 0, 0]), None, "no such pattern");
         assert_eq!(Command::decode([6 << 32, 0, 0, 4, 0, 4, 0]), None, "no such comparison");

@@ -33,8 +33,10 @@ pub struct DeviceWords {
     pub room: AtomicU32,
     /// Futex: moves when a [`Action::Call`](crate::command::Action::Call) becomes due, see [`StreamWords::called`].
     pub calls: AtomicU32,
-    /// 1 = a kernel of the context has faulted; nothing more of it will run.
+    /// Not 0 = a kernel of the context has faulted, by a [`Fault`](crate::command::Fault); nothing more of it will run.
     pub faulted: AtomicU32,
+    /// The process id of the client whose kernel that was: of several in one context it may be another.
+    pub culprit: AtomicU32,
 }
 
 /// Words stored by the client.

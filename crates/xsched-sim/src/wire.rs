@@ -13,7 +13,7 @@ pub const WORDS: usize = 8;
 /// A message.
 pub type Words = [u64; WORDS];
 /// First word of a greeting; its last byte is the version of everything shared.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x03");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x04");
 /// Most descriptors in a message.
 pub const MAX_FDS: usize = 3;
 
@@ -39,6 +39,23 @@ pub enum Request {
     Context {
         /// Index of the device.
         device: u64,
+    },
+    /// Greeting: a part in another client's context, as a member of it. Reply and life as for a context; the time slice and the
+    /// turns are those of the owner.
+    Join {
+        /// Of the invitation.
+        number: u64,
+        /// Of the invitation.
+        secret: u64,
+        /// How wide its kernels are, in thousandths of the device.
+        width: u32,
+    },
+    /// Lets one more client join this client's context. Reply: a number and a secret.
+    Invite,
+    /// Ends that: the client that has joined is dropped.
+    Expel {
+        /// Of the invitation.
+        number: u64,
     },
     /// Makes memory known to the device. Comes with its descriptor, a memfd sealed against shrinking.
     Register {
@@ -101,6 +118,9 @@ impl Request {
             Self::Unexport { number } => [MAGIC, 7, number, 0, 0, 0, 0, 0],
             Self::Import { number, secret, at, bytes } => [MAGIC, 8, number, at, bytes, secret, 0, 0],
             Self::Restore { at } => [MAGIC, 9, 0, at, 0, 0, 0, 0],
+            Self::Invite => [MAGIC, 10, 0, 0, 0, 0, 0, 0],
+            Self::Join { number, secret, width } => [MAGIC, 11, number, width.into(), 0, secret, 0, 0],
+            Self::Expel { number } => [MAGIC, 12, number, 0, 0, 0, 0, 0],
         }
     }
 
@@ -117,6 +137,9 @@ impl Request {
             (true, 7) => Some(Self::Unexport { number: a }),
             (true, 8) => Some(Self::Import { number: a, secret, at: offset, bytes }),
             (true, 9) => Some(Self::Restore { at: offset }),
+            (true, 10) => Some(Self::Invite),
+            (true, 11) => Some(Self::Join { number: a, secret, width: u32::try_from(offset).ok()? }),
+            (true, 12) => Some(Self::Expel { number: a }),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use xsched_sim::command::{Action, Command, Condition, KernelOp, Place, Width};
+use xsched_sim::command::{Action, Command, Condition, Fault, KernelOp, Place, Width};
 use xsched_sim::layout::{ARENA_BYTES, RING, STREAM_DEPTH, STREAMS, Shared};
 use xsched_sim::memory::{Mapping, now_ns, sealed_memfd};
 use xsched_sim::wire::{self, Request, status};
@@ -38,8 +38,12 @@ impl Server {
     }
 
     fn client(&self) -> Client {
+        self.client_by(Request::Context { device: 0 })
+    }
+
+    fn client_by(&self, greeting: Request) -> Client {
         let socket = self.connect();
-        let (reply, fds) = ask(&socket, Request::Context { device: 0 }, &[]).unwrap();
+        let (reply, fds) = ask(&socket, greeting, &[]).unwrap();
         assert_eq!(reply[0], status::OK);
         let [control, arena, bell] = <[OwnedFd; 3]>::try_from(fds).unwrap();
         let arena = Mapping::new(arena, 0, ARENA_BYTES).unwrap();
@@ -309,5 +313,93 @@ fn memory_is_shared_with_whoever_was_told() {
         // The server has not seen yet that the owner is gone.
         assert!(ok(&other, Request::Restore { at: 4096 }));
     }
+    server.works();
+}
+
+impl Client {
+    fn invite(&self) -> (u64, u64) {
+        let (reply, _) = ask(&self.socket, Request::Invite, &[]).unwrap();
+        assert_eq!(reply[0], status::OK);
+        (reply[1], reply[2])
+    }
+
+    /// Has it a kernel that takes so long.
+    fn run(&self, op: KernelOp, duration_ns: u64) {
+        self.give(Action::Kernel { op, count: 0, duration_ns, x: 0, y: 0, a: 0.0 });
+    }
+
+    /// The device's time when the command after all those given so far is complete.
+    fn stamp(&self, offset: u64) {
+        self.give(Action::Stamp { place: Place { region: 0, offset }, duration_ns: 0 });
+    }
+
+    fn stamped(&self, offset: usize) -> u64 {
+        // SAFETY: inside the arena, which is mapped, and aligned.
+        unsafe { self.arena.base().add(offset).cast::<u64>().read_volatile() }
+    }
+}
+
+/// Clients that were invited share one context: its turns, its end, and a fault of any of them.
+#[test]
+fn members_of_a_context_share_its_turns_and_its_faults() {
+    const HALF: u32 = xsched_sim::model::WHOLE / 2;
+    let server = Server::new();
+    let owner = server.client();
+    let outside = server.client();
+    let join = |(number, secret): (u64, u64)| Request::Join { number, secret, width: HALF };
+    let (number, secret) = owner.invite();
+    let refused = |request| ask(&server.connect(), request, &[]).unwrap().0[0] == status::INVALID_VALUE;
+    assert!(refused(join((number, secret ^ 1))), "a wrong secret");
+    let one = server.client_by(join((number, secret)));
+    assert!(refused(join((number, secret))), "one client by each invitation");
+    assert_eq!(ask(&one.socket, Request::Invite, &[]).unwrap().0[0], status::INVALID_VALUE, "the owner's business");
+    assert_eq!(ask(&outside.socket, Request::Expel { number }, &[]).unwrap().0[0], status::INVALID_VALUE);
+    let other = server.client_by(join(owner.invite()));
+
+    // Each takes half of the device: the second does not wait for the end of the first.
+    const LONG_NS: u64 = 100_000_000;
+    for client in [&one, &other] {
+        client.run(KernelOp::Nop, LONG_NS);
+        client.stamp(0);
+    }
+    [&one, &other].iter().for_each(|client| client.await_completed(2));
+    let ends = [&one, &other].map(|client| client.stamped(0));
+    assert!(ends[0].abs_diff(ends[1]) < LONG_NS, "{ends:?}");
+
+    // One that leaves takes its commands along.
+    one.run(KernelOp::Nop, u64::MAX / 4);
+    let third = server.client_by(join(owner.invite()));
+    drop(one);
+    other.run(KernelOp::Nop, 1000);
+    other.await_completed(3);
+    third.run(KernelOp::Nop, 1000);
+    third.await_completed(1);
+    // One that is expelled is dropped.
+    let (number, secret) = owner.invite();
+    let fourth = server.client_by(join((number, secret)));
+    assert_eq!(ask(&owner.socket, Request::Expel { number }, &[]).unwrap().0[0], status::OK);
+    fourth.dropped();
+    // An assertion ends its client's part only, a fault all in the context, and nobody outside.
+    let fifth = server.client_by(join(owner.invite()));
+    fifth.run(KernelOp::Assert, 1000);
+    until("it has failed", || fifth.shared().device.faulted.load(Acquire) == Fault::Assert as u32);
+    fifth.run(KernelOp::Nop, 1000);
+    third.run(KernelOp::Nop, 1000);
+    third.await_completed(2);
+    assert_eq!(fifth.shared().streams[0].completed.load(Acquire), 0);
+    assert_eq!(owner.shared().device.faulted.load(Acquire), 0);
+    other.run(KernelOp::Fault, 1000);
+    until("all have faulted", || {
+        [&owner, &other, &third]
+            .iter()
+            .all(|client| client.shared().device.faulted.load(Acquire) == Fault::Address as u32)
+    });
+    assert_eq!(owner.shared().device.culprit.load(Relaxed), std::process::id());
+    assert_eq!(outside.shared().device.faulted.load(Acquire), 0);
+    outside.run(KernelOp::Nop, 1000);
+    outside.await_completed(1);
+    // The end of the owner is the end of all.
+    drop(owner);
+    third.dropped();
     server.works();
 }

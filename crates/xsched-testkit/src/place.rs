@@ -1,6 +1,7 @@
 //! A folder for one test, with a simulated device and room for a daemon.
 
 use std::ffi::OsStr;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -48,7 +49,8 @@ impl Place {
         for (name, _) in std::env::vars_os() {
             let bytes = name.as_encoded_bytes();
             let chooses = ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES"].iter().any(|other| name == *other);
-            if bytes.starts_with(b"XSCHED_") || bytes.starts_with(b"SIMDEV_") || chooses {
+            let ours: [&[u8]; 4] = [b"XSCHED_", b"SIMDEV_", b"FAKECUDA_", b"CUDA_MPS_"];
+            if ours.iter().any(|prefix| bytes.starts_with(prefix)) || chooses {
                 command.env_remove(&name);
             }
         }
@@ -127,6 +129,17 @@ impl Place {
     pub fn daemon(&self, args: &[&str]) -> Process {
         let mut command = self.xsched(&["daemon"]);
         command.args(args);
+        self.answering(command)
+    }
+
+    /// Starts a daemon that can start a private MPS daemon: it finds the stand-ins of [`Place::mps_binaries`].
+    pub fn daemon_with_mps(&self, args: &[&str]) -> Process {
+        let mut command = self.xsched(&["daemon"]);
+        command.args(args).env("PATH", self.path_with_mps());
+        self.answering(command)
+    }
+
+    fn answering(&self, command: Command) -> Process {
         let mut daemon = Process::start(command);
         let pid = daemon.pid();
         until("the daemon answers", || {
@@ -134,6 +147,60 @@ impl Place {
             self.ps().is_some_and(|ps| ps["daemon"]["pid"] == pid)
         });
         daemon
+    }
+
+    /// A folder with stand-ins for NVIDIA's `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`, by these names. They serve
+    /// programs that use the software driver ([`crate::Gpu`]) with this place's device.
+    ///
+    /// What they start they find by themselves; they need `CUDA_MPS_PIPE_DIRECTORY` and `CUDA_MPS_LOG_DIRECTORY` as NVIDIA's do,
+    /// and end at the latest when the pipe directory goes away, which should therefore lie in this place.
+    pub fn mps_binaries(&self) -> PathBuf {
+        let folder = self.join("mps-bin");
+        if !folder.is_dir() {
+            std::fs::create_dir(&folder).expect("a folder for the stand-ins");
+            for name in ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"] {
+                std::os::unix::fs::symlink(beside(name), folder.join(name)).expect("a link to the stand-in");
+            }
+        }
+        folder
+    }
+
+    /// `PATH` with those before all else.
+    pub fn path_with_mps(&self) -> std::ffi::OsString {
+        let usual = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(self.mps_binaries()).chain(std::env::split_paths(&usual));
+        std::env::join_paths(folders).expect("no colon in a place's path")
+    }
+
+    /// Starts an MPS daemon that is not xsched's, with the pipe directory `name` of this place, and waits until it answers. Its
+    /// logs lie in `NAME-log`. Dropping the process ends it with its server, at once.
+    pub fn mps_daemon(&self, name: &str, variables: &[(&str, &str)]) -> Process {
+        let mut command = self.mps_control(name);
+        command.arg("-f").envs(variables.iter().copied());
+        let daemon = Process::start(command);
+        until("the MPS daemon answers", || self.mps_says(name, "get_server_list").is_ok());
+        daemon
+    }
+
+    /// Gives the MPS daemon of a pipe directory a command: what it answers, or why it does not do it.
+    pub fn mps_says(&self, name: &str, line: &str) -> Result<String, String> {
+        let mut child =
+            self.mps_control(name).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.as_mut().expect("the stand-in runs");
+        writeln!(child.stdin.take().expect("a pipe"), "{line}").expect("the stand-in reads");
+        let (mut out, mut err) = (String::new(), String::new());
+        child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("text");
+        child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
+        let done = child.wait().expect("a child").success();
+        if done { Ok(out.trim().to_owned()) } else { Err(err.trim().to_owned()) }
+    }
+
+    /// The control program for the pipe directory `name` of this place, or an absolute one.
+    fn mps_control(&self, name: &str) -> Command {
+        let mut command = self.command(self.mps_binaries().join("nvidia-cuda-mps-control"), &[]);
+        command.env("CUDA_MPS_PIPE_DIRECTORY", self.join(name));
+        command.env("CUDA_MPS_LOG_DIRECTORY", self.join(&format!("{name}-log")));
+        command
     }
 
     /// Starts a program under `xsched run`, which must be able to attach it.

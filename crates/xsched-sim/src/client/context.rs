@@ -6,7 +6,7 @@ use super::error::{Error, Result};
 use super::heap::Heap;
 use super::regions::Regions;
 use super::share::Imports;
-use crate::command::{Action, Command, Place};
+use crate::command::{Action, Command, Fault, Place};
 use crate::layout::{ARENA_BYTES, DEVICE_BYTES, EVENTS, RING, STREAM_DEPTH, STREAMS, Shared};
 use crate::memory::{Mapping, now_ns};
 use crate::wire::{self, Request, WORDS};
@@ -72,6 +72,15 @@ pub struct Mark {
     pub count: u64,
 }
 
+/// By what another client joins a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    /// The device's number for it.
+    pub number: u64,
+    /// Only who was told it may join.
+    pub secret: u64,
+}
+
 /// What the ring's lock protects.
 pub struct State {
     head: u64,
@@ -114,7 +123,18 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Context {
     /// A new context on a device, which is started if need be; `ordering` is its default stream's.
     pub fn new(device: u8, ordering: Ordering) -> Result<&'static Self> {
-        let greeting = greet(Request::Context { device: device.into() })?;
+        Self::greeted(Request::Context { device: device.into() }, ordering)
+    }
+
+    /// A part in another client's context, with streams and memory of its own. Its kernels take `width` thousandths of the
+    /// device; those of other clients in the context run beside them where there is room.
+    pub fn join(invitation: Invitation, width: u32, ordering: Ordering) -> Result<&'static Self> {
+        let Invitation { number, secret } = invitation;
+        Self::greeted(Request::Join { number, secret, width }, ordering)
+    }
+
+    fn greeted(request: Request, ordering: Ordering) -> Result<&'static Self> {
+        let greeting = greet(request)?;
         let Ok([control, arena, doorbell]) = <[OwnedFd; 3]>::try_from(greeting.fds) else {
             return Err(Error::NoDevice);
         };
@@ -282,7 +302,37 @@ impl Context {
 
     /// A kernel of the context has faulted.
     pub fn has_faulted(&self) -> bool {
-        self.shared().device.faulted.load(Acquire) != 0
+        self.fault().is_some()
+    }
+
+    /// Why nothing more of the context runs, if a kernel has faulted.
+    pub fn fault(&self) -> Option<Fault> {
+        match self.shared().device.faulted.load(Acquire) {
+            0 => None,
+            word if word == Fault::Assert as u32 => Some(Fault::Assert),
+            _ => Some(Fault::Address),
+        }
+    }
+
+    /// The process whose kernel it was that has faulted.
+    pub fn culprit(&self) -> u32 {
+        self.shared().device.culprit.load(Relaxed)
+    }
+
+    /// Waits until a kernel of the context faults, or the context or the device ends.
+    pub fn outlast(&self) {
+        let _ = self.wait(Mark { slot: 0, count: u64::MAX });
+    }
+
+    /// Lets one more client join this context.
+    pub fn invite(&self) -> Result<Invitation> {
+        let [number, secret, ..] = self.ask(Request::Invite, None)?;
+        Ok(Invitation { number, secret })
+    }
+
+    /// Ends the part of the client that was invited by this number.
+    pub fn expel(&self, number: u64) -> Result<()> {
+        self.ask(Request::Expel { number }, None).map(drop)
     }
 
     /// Tells the device that the call blocking a stream has returned.

@@ -17,7 +17,7 @@ mod share;
 mod spawn;
 
 pub use calls::{Function, spawn};
-pub use context::{Context, EventSlot, Heaps, Mark, Ordering, Slot, State, lock};
+pub use context::{Context, EventSlot, Heaps, Invitation, Mark, Ordering, Slot, State, lock};
 pub use error::{Error, Result};
 pub use heap::Heap;
 pub use share::{Export, PAGE};

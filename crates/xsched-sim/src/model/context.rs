@@ -1,6 +1,6 @@
-//! One context: its streams and the FIFO of kernels they feed.
+//! One context: its streams, the FIFO of kernels they feed, and the members whose streams they are.
 
-use super::{Board, ContextId, Work};
+use super::{Board, ContextId, WHOLE, Work, member_of, streams_of};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug)]
@@ -9,22 +9,26 @@ struct Stream<P> {
     completed: u64,
     /// The first command has been queued as a kernel, or called: nothing to do until it ends.
     engaged: bool,
+    /// What is left of the first command, a kernel that has had the device, in ns.
+    left: Option<u64>,
 }
 
 impl<P> Default for Stream<P> {
     fn default() -> Self {
-        Self { commands: VecDeque::new(), completed: 0, engaged: false }
+        Self { commands: VecDeque::new(), completed: 0, engaged: false, left: None }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Context<P> {
     streams: BTreeMap<u32, Stream<P>>,
-    /// Streams whose first command is a kernel, in the order in which it became first. The front one has the device
-    /// when the context has it.
+    /// Streams whose first command is a kernel, in the order in which it became first. See [`Context::start`] for those of
+    /// them that have the device when the context has it.
     fifo: VecDeque<u32>,
-    /// What is left of the front kernel, once it has been cut.
-    cut_left: Option<u64>,
+    /// Streams whose kernels have the device, in the order of the FIFO; meaningful while the context's kernels run.
+    running: Vec<u32>,
+    /// The widths of the members other than the first, by number.
+    members: BTreeMap<u32, u32>,
     pub(super) evicted: bool,
     pub(super) timeslice_ns: u64,
     pub(super) used_ns: u64,
@@ -35,7 +39,8 @@ impl<P> Context<P> {
         Self {
             streams: BTreeMap::new(),
             fifo: VecDeque::new(),
-            cut_left: None,
+            running: Vec::new(),
+            members: BTreeMap::new(),
             evicted: false,
             timeslice_ns: timeslice_ns.max(1),
             used_ns: 0,
@@ -54,26 +59,87 @@ impl<P> Context<P> {
         self.streams.entry(stream).or_default().commands.push_back((work, command));
     }
 
-    /// Device time the front kernel still needs.
-    pub(super) fn kernel_left(&self) -> Option<u64> {
-        let front = self.streams.get(self.fifo.front()?)?.commands.front()?;
-        match front.0 {
-            Work::Run(duration) => Some(self.cut_left.unwrap_or(duration)),
+    /// Adds a member; none if there is no number for it.
+    pub(super) fn add_member(&mut self, width: u32) -> Option<u32> {
+        let number = (1..=u32::from(u16::MAX)).find(|number| !self.members.contains_key(number))?;
+        self.members.insert(number, width.clamp(1, WHOLE));
+        Some(number)
+    }
+
+    /// Drops a member; its number is free again.
+    pub(super) fn remove_member(&mut self, member: u32) {
+        self.clear_member(member);
+        self.members.remove(&member);
+    }
+
+    /// Drops the streams of a member.
+    pub(super) fn clear_member(&mut self, member: u32) {
+        let streams = streams_of(member);
+        self.streams.retain(|stream, _| !streams.contains(stream));
+        self.fifo.retain(|stream| !streams.contains(stream));
+        self.running.retain(|stream| !streams.contains(stream));
+    }
+
+    /// The kernels that have the device when this context has it: in the order of the FIFO, one of each member, up to the first
+    /// for which there is no room. While they run, no other that comes changes which these are; it can only join them.
+    fn chosen(&self) -> Vec<u32> {
+        let (mut chosen, mut room) = (Vec::<u32>::new(), WHOLE);
+        for &stream in &self.fifo {
+            let member = member_of(stream);
+            if chosen.iter().any(|&other| member_of(other) == member) {
+                continue;
+            }
+            let width = self.members.get(&member).copied().unwrap_or(WHOLE);
+            let Some(rest) = room.checked_sub(width) else { break };
+            chosen.push(stream);
+            room = rest;
+            if room == 0 {
+                break;
+            }
+        }
+        chosen
+    }
+
+    /// Would other kernels than those that run now have the device?
+    pub(super) fn outgrown(&self) -> bool {
+        self.chosen() != self.running
+    }
+
+    /// Chooses the kernels that run from now on. Returns when the first of them ends, in ns from now; none if there is none.
+    pub(super) fn start(&mut self) -> Option<u64> {
+        self.running = self.chosen();
+        self.running.iter().filter_map(|&stream| self.left(stream)).min()
+    }
+
+    /// Device time that the kernel at the front of a stream still needs.
+    fn left(&self, stream: u32) -> Option<u64> {
+        let stream = self.streams.get(&stream)?;
+        match stream.commands.front()?.0 {
+            Work::Run(duration) => Some(stream.left.unwrap_or(duration)),
             _ => None,
         }
     }
 
-    /// The front kernel loses the device after having had it for `ran` ns.
-    pub(super) fn cut_kernel(&mut self, ran: u64) {
-        self.cut_left = self.kernel_left().map(|left| left.saturating_sub(ran));
-        self.used_ns += ran;
+    /// The kernels that run have had the device for so many ns more.
+    pub(super) fn ran(&mut self, ns: u64) {
+        for index in 0..self.running.len() {
+            let stream = self.running[index];
+            let left = self.left(stream).map(|left| left.saturating_sub(ns));
+            if let Some(state) = self.streams.get_mut(&stream) {
+                state.left = left;
+            }
+        }
+        self.used_ns += ns;
     }
 
-    pub(super) fn finish_kernel(&mut self, now: u64, id: ContextId, board: &mut impl Board<P>) {
-        self.cut_left = None;
-        if let Some(stream) = self.fifo.pop_front() {
-            self.complete_first(now, id, stream, board);
-            self.advance(now, id, stream, board);
+    /// Completes the kernels that have had what they need.
+    pub(super) fn finish_kernels(&mut self, now: u64, id: ContextId, board: &mut impl Board<P>) {
+        for stream in std::mem::take(&mut self.running) {
+            if self.left(stream) == Some(0) {
+                self.fifo.retain(|&other| other != stream);
+                self.complete_first(now, id, stream, board);
+                self.advance(now, id, stream, board);
+            }
         }
     }
 
@@ -160,6 +226,7 @@ impl<P> Context<P> {
             && let Some((_, command)) = state.commands.pop_front()
         {
             state.engaged = false;
+            state.left = None;
             state.completed += 1;
             board.complete(now, id, stream, state.completed, command);
         }

@@ -8,6 +8,9 @@
 //! - The commands of a stream run in order. Commands that take no device time complete as soon as they are first in
 //!   their stream, whether or not the context holds the device.
 //! - Kernels that are first in their stream form one FIFO per context. One kernel runs at a time, on the whole device.
+//! - Only kernels of different *members* of a context run side by side. A member has a width, its part of the device; its kernels
+//!   run one at a time. They are started in the order of the FIFO as long as there is room, and do not slow each other. What
+//!   there is no room for waits, and with it all that came later. A context as such is its only member, as wide as the device.
 //! - A context is *runnable* when its FIFO is not empty and it is not evicted. Runnable contexts take turns in the
 //!   order of their ids, a time slice each. At the end of a slice the running kernel is cut and goes on later where
 //!   it was. A context with nothing to run gives the device up at once.
@@ -22,9 +25,37 @@ mod tests;
 
 use context::Context;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// Names a context for the life of a model; never used twice.
 pub type ContextId = u64;
+
+/// The width of a whole device, in thousandths of it.
+pub const WHOLE: u32 = 1000;
+
+/// The bits of a stream's number that say which stream of its member it is. Above them stands the member, 0 for the context
+/// itself.
+const MEMBER_SHIFT: u32 = 16;
+
+/// The number that a stream of a member has in its context.
+pub const fn stream_of(member: u32, stream: u32) -> u32 {
+    member << MEMBER_SHIFT | stream
+}
+
+/// The member that a stream of a context belongs to.
+pub const fn member_of(stream: u32) -> u32 {
+    stream >> MEMBER_SHIFT
+}
+
+/// A stream's number as its member knows it.
+pub const fn own_number(stream: u32) -> u32 {
+    stream & ((1 << MEMBER_SHIFT) - 1)
+}
+
+/// The numbers of all streams of a member.
+fn streams_of(member: u32) -> RangeInclusive<u32> {
+    stream_of(member, 0)..=stream_of(member, (1 << MEMBER_SHIFT) - 1)
+}
 
 /// What a command asks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +111,7 @@ enum Phase {
         to: Option<ContextId>,
         until: u64,
     },
-    /// The first kernel of the resident's FIFO has been running since `since` and will end at `end`.
+    /// The resident's kernels have been running since `since`; the first of them will end at `end`.
     Running {
         since: u64,
         end: u64,
@@ -152,6 +183,33 @@ impl<P> Model<P> {
         if self.resident == Some(id) && matches!(self.phase, Phase::Running { .. }) {
             self.phase = Phase::Idle;
         }
+        self.dispatch();
+    }
+
+    /// Adds a member to a context: streams of its own, by the numbers of [`stream_of`], whose kernels take `width` thousandths of
+    /// the device. None if there is no such context, or no room in it.
+    pub fn add_member(&mut self, id: ContextId, width: u32) -> Option<u32> {
+        self.contexts.get_mut(&id)?.add_member(width)
+    }
+
+    /// Ends a member of a context now. Its pending commands are dropped.
+    pub fn remove_member(&mut self, id: ContextId, member: u32) {
+        self.without(id, |context| context.remove_member(member));
+    }
+
+    /// Drops the pending commands of a member of a context, which goes on to be one.
+    pub fn clear_member(&mut self, id: ContextId, member: u32) {
+        self.without(id, |context| context.clear_member(member));
+    }
+
+    /// Takes something away from a context, perhaps kernels that run.
+    fn without(&mut self, id: ContextId, take: impl FnOnce(&mut Context<P>)) {
+        self.renew_slice();
+        self.pause(id);
+        if let Some(context) = self.contexts.get_mut(&id) {
+            take(context);
+        }
+        self.go_on(id);
         self.dispatch();
     }
 
@@ -236,8 +294,8 @@ impl<P> Model<P> {
                 };
                 if self.now >= end {
                     self.phase = Phase::Idle;
-                    context.used_ns += self.now - since;
-                    context.finish_kernel(self.now, id, board);
+                    context.ran(self.now - since);
+                    context.finish_kernels(self.now, id, board);
                     self.dispatch();
                 } else {
                     self.cut();
@@ -253,7 +311,35 @@ impl<P> Model<P> {
         let now = self.now;
         if let Some(context) = self.contexts.get_mut(&id) {
             change(now, context);
+            if context.outgrown() {
+                self.pause(id);
+                self.go_on(id);
+            }
             self.dispatch();
+        }
+    }
+
+    /// If kernels of this context run, accounts for what they have had so far.
+    fn pause(&mut self, id: ContextId) {
+        if let Phase::Running { since, end } = self.phase
+            && self.resident == Some(id)
+            && let Some(context) = self.contexts.get_mut(&id)
+        {
+            context.ran(self.now - since);
+            self.phase = Phase::Running { since: self.now, end };
+        }
+    }
+
+    /// If kernels of this context run, chooses anew which; another slice does not begin.
+    fn go_on(&mut self, id: ContextId) {
+        if matches!(self.phase, Phase::Running { .. })
+            && self.resident == Some(id)
+            && let Some(context) = self.contexts.get_mut(&id)
+        {
+            self.phase = match context.start() {
+                Some(left) => Phase::Running { since: self.now, end: self.now.saturating_add(left) },
+                None => Phase::Idle,
+            };
         }
     }
 
@@ -275,18 +361,18 @@ impl<P> Model<P> {
         if self.slice_end == 0 {
             self.begin_slice();
         }
-        if let Some(left) = self.contexts.get(&id).and_then(|c| c.kernel_left()) {
+        if let Some(left) = self.contexts.get_mut(&id).and_then(Context::start) {
             self.phase = Phase::Running { since: self.now, end: self.now.saturating_add(left) };
             self.renew_slice();
         }
     }
 
-    /// Stops the running kernel where it is.
+    /// Stops the running kernels where they are.
     fn cut(&mut self) {
         if let (Phase::Running { since, .. }, Some(id)) = (self.phase, self.resident)
             && let Some(context) = self.contexts.get_mut(&id)
         {
-            context.cut_kernel(self.now - since);
+            context.ran(self.now - since);
         }
         self.phase = Phase::Idle;
     }

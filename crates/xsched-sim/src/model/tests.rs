@@ -272,3 +272,98 @@ fn kernels_without_duration_complete_in_order() {
     b.kernel(a, 0, 0, "a1").kernel(a, 0, 0, "a2").kernel(c, 0, 0, "c");
     assert_eq!(b.done(100), [(0, "a1"), (0, "a2"), (50, "c")]);
 }
+
+/// Two members of one context, as wide as given.
+fn members(b: &mut Bench, widths: [u32; 2]) -> (ContextId, [u32; 2]) {
+    let pool = b.context();
+    (pool, widths.map(|width| stream_of(b.model.add_member(pool, width).unwrap(), 0)))
+}
+
+#[test]
+fn kernels_of_members_with_room_run_side_by_side() {
+    let mut b = Bench::new();
+    let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 2]);
+    b.kernel(pool, x, 1000, "x1").kernel(pool, x, 1000, "x2").at(400).kernel(pool, y, 1000, "y");
+    // Each as if it were alone.
+    assert_eq!(b.done(10_000), [(1000, "x1"), (1400, "y"), (2000, "x2")]);
+    assert_eq!((b.model.used_ns(pool), b.model.switches()), (2000 * US, 0));
+    // Those that end together complete in the order in which they came.
+    b.kernel(pool, y, 100, "y").kernel(pool, x, 100, "x");
+    assert_eq!(b.done(20_000), [(10_100, "y"), (10_100, "x")]);
+}
+
+#[test]
+fn kernels_of_members_without_room_run_in_the_order_in_which_they_came() {
+    let mut b = Bench::new();
+    let (pool, [x, y]) = members(&mut b, [WHOLE, WHOLE]);
+    b.kernel(pool, x, 100, "x1").kernel(pool, x, 100, "x2").kernel(pool, y, 100, "y1").kernel(pool, y, 100, "y2");
+    assert_eq!(b.done(10_000), [(100, "x1"), (200, "y1"), (300, "x2"), (400, "y2")]);
+}
+
+#[test]
+fn a_wide_kernel_is_not_overtaken_by_narrow_ones() {
+    let mut b = Bench::new();
+    let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 2]);
+    let wide = stream_of(b.model.add_member(pool, WHOLE).unwrap(), 0);
+    b.kernel(pool, x, 1000, "x1").at(100).kernel(pool, wide, 100, "wide").kernel(pool, y, 100, "y");
+    b.kernel(pool, x, 100, "x2");
+    assert_eq!(b.done(10_000), [(1000, "x1"), (1100, "wide"), (1200, "y"), (1200, "x2")]);
+}
+
+#[test]
+fn a_member_runs_one_kernel_at_a_time_and_holds_nobody_up_with_the_next() {
+    let mut b = Bench::new();
+    let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 2]);
+    b.kernel(pool, x, 100, "x1").kernel(pool, x + 1, 100, "x2").kernel(pool, y, 100, "y");
+    assert_eq!(b.done(10_000), [(100, "x1"), (100, "y"), (200, "x2")]);
+}
+
+#[test]
+fn members_are_one_context_in_its_turns_and_slices() {
+    let mut b = Bench::new();
+    let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 2]);
+    let a = b.context();
+    b.model.set_timeslice(pool, 500 * US);
+    b.kernel(pool, x, 900, "x").kernel(pool, y, 600, "y").kernel(a, 0, 3000, "a");
+    // Both 0-500, a 550-2550, both 2600-2700, x until 3000, a 3050-4050.
+    assert_eq!(b.done(10_000), [(2700, "y"), (3000, "x"), (4050, "a")]);
+    // One that joins in the middle of a slice does not renew it: x and y 10050-10550, a 10600-12600, then the rest.
+    b.kernel(pool, x, 800, "x").kernel(a, 0, 2000, "a").at(10_250).kernel(pool, y, 400, "y");
+    assert_eq!(b.done(20_000), [(12_600, "a"), (12_750, "y"), (12_950, "x")]);
+}
+
+#[test]
+fn the_end_of_a_member_leaves_the_others_running() {
+    let mut b = Bench::new();
+    let (pool, [x, y]) = members(&mut b, [WHOLE, WHOLE]);
+    b.kernel(pool, x, 5000, "x1").kernel(pool, x, 5000, "x2").kernel(pool, y, 100, "y").at(300);
+    b.model.remove_member(pool, member_of(x));
+    assert_eq!(b.done(10_000), [(400, "y")]);
+    // Beside one that goes on, and as the last.
+    let x = stream_of(b.model.add_member(pool, WHOLE / 2).unwrap(), 0);
+    let z = stream_of(b.model.add_member(pool, WHOLE / 2).unwrap(), 0);
+    assert_eq!(member_of(x), 1, "its number is free again");
+    b.kernel(pool, x, 1000, "x").kernel(pool, z, 1000, "z").at(10_500);
+    b.model.remove_member(pool, member_of(x));
+    assert_eq!(b.done(20_000), [(11_000, "z")]);
+    b.kernel(pool, z, 1000, "z").at(20_500);
+    b.model.remove_member(pool, member_of(z));
+    assert_eq!((b.done(30_000), b.model.next_event()), (vec![], None));
+}
+
+#[test]
+fn a_late_driver_changes_nothing_for_members() {
+    let play = |steps: &[u64]| {
+        let mut b = Bench::new();
+        let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 3]);
+        let a = b.context();
+        for _ in 0..3 {
+            b.kernel(pool, x, 1700, "x").kernel(pool, y, 1100, "y").kernel(a, 0, 900, "a");
+        }
+        for &us in steps {
+            b.at(us);
+        }
+        b.log.done
+    };
+    assert_eq!(play(&[1_000_000]), play(&(0..2000).map(|i| i * 10).collect::<Vec<_>>()));
+}

@@ -2,7 +2,7 @@
 
 use super::effect::{Regions, prepare};
 use super::{Arrival, Input};
-use crate::command::Action;
+use crate::command::{Action, Fault};
 use crate::layout::{ARENA_BYTES, MAX_TIMESLICE_US, RING, STREAM_DEPTH, STREAMS, Shared};
 use crate::memory::{Mapping, sealed_memfd};
 use crate::model::ContextId;
@@ -27,6 +27,10 @@ pub(super) struct Client {
     pub(super) doorbell: OwnedFd,
     pub(super) device: usize,
     pub(super) context: ContextId,
+    /// Which member of the context it is; 0 = its owner.
+    pub(super) member: u32,
+    /// Its process; 0 = not known.
+    pub(super) pid: u32,
     pub(super) regions: Regions,
     /// Kernels, copies and sets taken in, and those of them that are complete.
     pub(super) launched: u64,
@@ -45,17 +49,17 @@ pub(super) struct Client {
     /// Streams with completions that waiters have not been told of.
     touched: Vec<u32>,
     calls_due: bool,
-    /// A kernel of it has faulted: nothing more happens in its context.
-    pub(super) faulted: bool,
+    /// A kernel of its context has faulted: nothing more happens there.
+    pub(super) faulted: Option<Fault>,
 }
 
 impl Client {
     /// A client and the descriptors that go to it: control memory, arena (its doorbell is `self.doorbell`).
     pub(super) fn new(
+        (pid, pidfd): (u32, Option<OwnedFd>),
         socket: OwnedFd,
-        pidfd: Option<OwnedFd>,
         device: usize,
-        context: ContextId,
+        (context, member): (ContextId, u32),
         timeslice_ns: u64,
     ) -> io::Result<(Self, [OwnedFd; 2])> {
         let control = sealed_memfd("simdev-control", size_of::<Shared>())?;
@@ -66,6 +70,8 @@ impl Client {
             doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             device,
             context,
+            member,
+            pid,
             regions: Regions::from([(0, Rc::new(Mapping::new(&arena, 0, ARENA_BYTES)?))]),
             launched: 0,
             completed: 0,
@@ -79,7 +85,7 @@ impl Client {
             given: vec![0; STREAMS],
             touched: Vec::new(),
             calls_due: false,
-            faulted: false,
+            faulted: None,
         };
         client.shared().client.timeslice_ns.store(timeslice_ns, Relaxed);
         client.shared().client.runnable.store(1, Relaxed);
@@ -188,10 +194,11 @@ impl Client {
         self.touched = touched;
     }
 
-    /// A kernel has faulted: tells all who wait.
-    pub(super) fn fault(&mut self) {
-        self.faulted = true;
-        self.shared().device.faulted.store(1, Release);
+    /// A kernel of the context, given by the process `culprit`, has faulted: tells all who wait.
+    pub(super) fn fault(&mut self, fault: Fault, culprit: u32) {
+        self.faulted = Some(fault);
+        self.shared().device.culprit.store(culprit, Relaxed);
+        self.shared().device.faulted.store(fault as u32, Release);
         fence(SeqCst);
         let shared = self.shared();
         shared.streams.iter().filter(|slot| slot.waiters.load(Relaxed) != 0).for_each(|slot| wake(&slot.wake));

@@ -1,6 +1,6 @@
 //! What a command does to memory when it completes.
 
-use crate::command::{Action, Condition, KernelOp, Place, TensorOp, Width, transfer_ns};
+use crate::command::{Action, Condition, Fault, KernelOp, Place, TensorOp, Width, transfer_ns};
 use crate::layout::{EVENTS, STREAMS};
 use crate::memory::Mapping;
 use crate::model::Work;
@@ -15,7 +15,7 @@ pub(super) enum Effect {
     None,
     Kernel { op: KernelOp, count: u32, x: *mut u8, y: *mut u8, a: f32 },
     Tensor { op: TensorOp, sizes: [u32; 4], x: *const f32, w: *const f32, y: *mut f32 },
-    Fault,
+    Fault(Fault),
     Stamp { word: Word },
     Copy { dst: Rows, src: Rows, bytes: usize, rows: usize },
     Set { dst: Rows, unit: u8, pattern: u32, bytes: usize, rows: usize },
@@ -89,7 +89,8 @@ pub(super) fn prepare(action: Action, regions: &Regions) -> Option<(Work, Effect
         Action::Kernel { op, count, duration_ns, x, y, a } => {
             let effect = match op {
                 KernelOp::Nop => Effect::None,
-                KernelOp::Fault => Effect::Fault,
+                KernelOp::Fault => Effect::Fault(Fault::Address),
+                KernelOp::Assert => Effect::Fault(Fault::Assert),
                 KernelOp::Fill | KernelOp::AddIndex => {
                     let y = floats(y, count)?;
                     Effect::Kernel { op, count, x: y, y, a }
@@ -152,7 +153,7 @@ impl Effect {
     /// Does at `at` ns what is to be done in memory. Called only while the context exists, and its arena with it.
     pub(super) fn apply(&self, at: u64) {
         match *self {
-            Self::None | Self::Fault | Self::Record { .. } | Self::WaitValue { .. } => {}
+            Self::None | Self::Fault(_) | Self::Record { .. } | Self::WaitValue { .. } => {}
             Self::Kernel { op, count, x, y, a } => kernel(op, count, x.cast(), y.cast(), a),
             Self::Tensor { op, sizes, x, w, y } => tensor(op, sizes, x, w, y),
             Self::Stamp { ref word } => word.store(at),
@@ -189,7 +190,7 @@ fn kernel(op: KernelOp, count: u32, x: *mut u32, y: *mut u32, a: f32) {
     let get = |base, i| f32::from_bits(cell(base, i).load(Relaxed));
     let put = |i, value: f32| cell(y, i).store(value.to_bits(), Relaxed);
     match op {
-        KernelOp::Nop | KernelOp::Fault => {}
+        KernelOp::Nop | KernelOp::Fault | KernelOp::Assert => {}
         KernelOp::Fill => (0..count).for_each(|i| put(i, a)),
         KernelOp::Axpy => (0..count).for_each(|i| put(i, get(y, i) + a * get(x, i))),
         KernelOp::AddIndex => (0..count).for_each(|i| put(i, get(y, i) * a + i as f32)),

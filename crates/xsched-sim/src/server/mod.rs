@@ -9,8 +9,9 @@ mod effect;
 mod lock;
 mod settings;
 
+use crate::command::Fault;
 use crate::memory::now_ns;
-use crate::model::{Board, ContextId, Model, Timing, Work};
+use crate::model::{Board, ContextId, Model, Timing, Work, member_of, own_number, stream_of};
 use crate::wire::{self, Request, status};
 use client::Client;
 use effect::Effect;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -34,9 +36,11 @@ use std::time::Duration;
 
 /// Looks at blocked waits are this far apart at first, and later a sixteenth of the time waited so far, up to the
 /// longest: a gate closed for long costs about a twentieth of a core, not a whole one. In ns.
-const POLL_NS: std::ops::RangeInclusive<u64> = 10_000..=200_000;
+const POLL_NS: RangeInclusive<u64> = 10_000..=200_000;
 /// So many exports of all clients there may be.
 const MOST_EXPORTS: usize = 65_536;
+/// So many invitations of all clients there may be.
+const MOST_INVITATIONS: usize = 65_536;
 /// Epoll keys below this one are the server's own.
 const FIRST_KEY: u64 = 16;
 const LISTENER: u64 = 0;
@@ -81,6 +85,18 @@ struct Exported {
     bytes: u64,
 }
 
+/// Clients by context and member.
+type Keys = BTreeMap<(ContextId, u32), u64>;
+
+/// A place for another client in a client's context.
+struct Invitation {
+    /// Key of the context's owner.
+    owner: u64,
+    secret: u64,
+    /// Key of the client that has joined.
+    joined: Option<u64>,
+}
+
 type Device = Model<(Effect, bool)>;
 
 struct Server {
@@ -98,8 +114,12 @@ struct Server {
     exports: BTreeMap<u64, Exported>,
     /// No number is given twice.
     next_export: u64,
-    /// For each device, the keys of the clients by context.
-    keys: Vec<BTreeMap<ContextId, u64>>,
+    /// By number.
+    invitations: BTreeMap<u64, Invitation>,
+    /// No number is given twice.
+    next_invitation: u64,
+    /// For each device, the keys of the clients by context and member.
+    keys: Vec<Keys>,
     next_key: u64,
     /// Since when waits have been looked at without success, and when to look next.
     poll: Option<(u64, u64)>,
@@ -129,6 +149,8 @@ impl Server {
             clients: BTreeMap::new(),
             exports: BTreeMap::new(),
             next_export: 1,
+            invitations: BTreeMap::new(),
+            next_invitation: 1,
             keys: vec![BTreeMap::new(); settings.devices],
             next_key: FIRST_KEY,
             poll: None,
@@ -181,8 +203,8 @@ impl Server {
         arrivals.sort_by_key(|a| a.stamp);
         let now = now_ns();
         for Arrival { stamp, key, input } in arrivals {
-            let Some(client) = self.clients.get(&key) else { continue };
-            let (index, id) = (client.device, client.context);
+            let Some(client) = self.clients.get(&key).filter(|client| client.faulted.is_none()) else { continue };
+            let (index, id, member) = (client.device, client.context, client.member);
             let device = &mut self.devices[index];
             let bus = &mut Bus { clients: &mut self.clients, keys: &self.keys[index] };
             // Not before what has been played already, and not in the future.
@@ -190,9 +212,15 @@ impl Server {
             match input {
                 Input::Command(stream, work, effect, counted) => {
                     self.launched[index] += u64::from(counted);
-                    device.submit(id, stream, work, (effect, counted), bus);
+                    let work = match work {
+                        Work::After { stream, count } => Work::After { stream: stream_of(member, stream), count },
+                        other => other,
+                    };
+                    device.submit(id, stream_of(member, stream), work, (effect, counted), bus);
                 }
-                Input::Returned(stream) => device.returned(id, stream, bus),
+                Input::Returned(stream) => device.returned(id, stream_of(member, stream), bus),
+                // The turns of a context are its owner's business.
+                Input::Timeslice(_) | Input::Runnable(_) if member != 0 => {}
                 Input::Timeslice(ns) => device.set_timeslice(id, ns),
                 Input::Runnable(on) => device.set_runnable(id, on, bus),
             }
@@ -208,8 +236,11 @@ impl Server {
         self.plan_poll(now, look);
         for client in self.clients.values_mut() {
             client.tell();
-            if client.faulted {
-                self.devices[client.device].remove_context(client.context);
+            let device = &mut self.devices[client.device];
+            match client.faulted {
+                None => {}
+                Some(Fault::Assert) if client.member != 0 => device.clear_member(client.context, client.member),
+                Some(_) => device.remove_context(client.context),
             }
         }
         for key in dead {
@@ -309,14 +340,30 @@ impl Server {
                 let Some(index) = usize::try_from(device).ok().filter(|&d| d < self.devices.len()) else {
                     return reply(&socket, status::NO_DEVICE, [0; 4]);
                 };
-                let pidfd = rustix::net::sockopt::socket_peercred(&socket)
-                    .and_then(|peer| pidfd_open(peer.pid, PidfdFlags::NONBLOCK))
-                    .ok();
                 let id = self.devices[index].add_context();
-                let made = Client::new(socket, pidfd, index, id, self.timing.timeslice_ns)
+                let made = Client::new(peer(&socket), socket, index, (id, 0), self.timing.timeslice_ns)
                     .and_then(|(client, fds)| self.welcome(key, client, &fds));
                 if made.is_err() {
                     self.devices[index].remove_context(id);
+                }
+                made
+            }
+            Some(Request::Join { number, secret, width }) => {
+                let open = |invitation: &&mut Invitation| invitation.secret == secret && invitation.joined.is_none();
+                let invitation = self.invitations.get_mut(&number).filter(open);
+                let owner = invitation.as_ref().and_then(|invitation| self.clients.get(&invitation.owner));
+                let (Some(invitation), Some(owner)) = (invitation, owner) else {
+                    return reply(&socket, status::INVALID_VALUE, [0; 4]);
+                };
+                let (index, id) = (owner.device, owner.context);
+                let Some(member) = self.devices[index].add_member(id, width) else {
+                    return reply(&socket, status::OUT_OF_MEMORY, [0; 4]);
+                };
+                invitation.joined = Some(key);
+                let made = Client::new(peer(&socket), socket, index, (id, member), self.timing.timeslice_ns)
+                    .and_then(|(client, fds)| self.welcome(key, client, &fds));
+                if made.is_err() {
+                    self.devices[index].remove_member(id, member);
                 }
                 made
             }
@@ -333,7 +380,7 @@ impl Server {
         }
         let words = [status::OK, self.timing.timeslice_ns, 0, 0, 0, 0, 0, 0];
         wire::send(&client.socket, words, &[fds[0].as_fd(), fds[1].as_fd(), client.doorbell.as_fd()])?;
-        self.keys[client.device].insert(client.context, key);
+        self.keys[client.device].insert((client.context, client.member), key);
         self.clients.insert(key, client);
         Ok(())
     }
@@ -353,13 +400,32 @@ impl Server {
                 let known = region != 0 && client.regions.remove(&region).is_some();
                 reply(&client.socket, if known { status::OK } else { status::INVALID_VALUE }, [0; 4])
             }
+            Some(Request::Invite) => {
+                if client.member != 0 || self.invitations.len() >= MOST_INVITATIONS {
+                    return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
+                }
+                let number = self.next_invitation;
+                self.next_invitation += 1;
+                let secret = secret();
+                self.invitations.insert(number, Invitation { owner: key, secret, joined: None });
+                reply(&client.socket, status::OK, [number, secret, 0, 0])
+            }
+            Some(Request::Expel { number }) => {
+                let own = self.invitations.get(&number).is_some_and(|invitation| invitation.owner == key);
+                let joined = own.then(|| self.invitations.remove(&number)).flatten().and_then(|one| one.joined);
+                let replied = reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4]);
+                if let Some(member) = joined {
+                    self.remove(member);
+                }
+                replied
+            }
             Some(Request::Export { offset, bytes }) => {
                 if !client.may_export(offset, bytes) || self.exports.len() >= MOST_EXPORTS {
                     return reply(&client.socket, status::INVALID_VALUE, [0; 4]);
                 }
                 let number = self.next_export;
                 self.next_export += 1;
-                let secret = RandomState::new().build_hasher().finish();
+                let secret = secret();
                 let arena = client.arena.clone();
                 self.exports.insert(number, Exported { owner: key, secret, arena, offset, bytes });
                 reply(&client.socket, status::OK, [number, secret, 0, 0])
@@ -395,18 +461,43 @@ impl Server {
         }
     }
 
-    /// Ends a client's context; its work is dropped.
+    /// Ends a client's context, with all that have joined it, or its part in another's; its work is dropped.
     fn remove(&mut self, key: u64) {
-        if let Some(client) = self.clients.remove(&key) {
-            self.exports.retain(|_, export| export.owner != key);
-            self.keys[client.device].remove(&client.context);
-            self.devices[client.device].remove_context(client.context);
+        let Some(client) = self.clients.remove(&key) else { return };
+        let (index, id) = (client.device, client.context);
+        self.exports.retain(|_, export| export.owner != key);
+        self.keys[index].remove(&(id, client.member));
+        if client.member != 0 {
+            self.devices[index].remove_member(id, client.member);
+            self.invitations.retain(|_, invitation| invitation.joined != Some(key));
+            return;
         }
+        self.devices[index].remove_context(id);
+        self.invitations.retain(|_, invitation| invitation.owner != key);
+        let joined: Vec<u64> = of_context(&self.keys[index], id, 0..=u32::MAX).collect();
+        joined.into_iter().for_each(|member| self.remove(member));
     }
 }
 
 fn reply(socket: &OwnedFd, status: u64, [a, b, c, d]: [u64; 4]) -> io::Result<()> {
     wire::send(socket, [status, a, b, c, d, 0, 0, 0], &[])
+}
+
+/// The clients that are these members of a context.
+fn of_context(keys: &Keys, id: ContextId, members: RangeInclusive<u32>) -> impl Iterator<Item = u64> + '_ {
+    keys.range((id, *members.start())..=(id, *members.end())).map(|(_, &key)| key)
+}
+
+/// What only a client that was told can know.
+fn secret() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// The process at the other end: its number, and what tells of its end.
+fn peer(socket: &OwnedFd) -> (u32, Option<OwnedFd>) {
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) else { return (0, None) };
+    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    (pid, pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok())
 }
 
 fn exited(pidfd: &OwnedFd) -> bool {
@@ -418,21 +509,27 @@ fn exited(pidfd: &OwnedFd) -> bool {
 /// Between a model and the memory of its clients.
 struct Bus<'a> {
     clients: &'a mut BTreeMap<u64, Client>,
-    keys: &'a BTreeMap<ContextId, u64>,
+    keys: &'a Keys,
 }
 
 impl Bus<'_> {
-    fn client(&mut self, context: ContextId) -> Option<&mut Client> {
-        self.clients.get_mut(self.keys.get(&context)?)
+    fn client(&mut self, context: ContextId, stream: u32) -> Option<&mut Client> {
+        self.clients.get_mut(self.keys.get(&(context, member_of(stream)))?)
     }
 }
 
 impl Board<(Effect, bool)> for Bus<'_> {
     fn complete(&mut self, at: u64, context: ContextId, stream: u32, count: u64, command: (Effect, bool)) {
         let (effect, counted) = command;
-        let Some(client) = self.client(context).filter(|client| !client.faulted) else { return };
-        if matches!(effect, Effect::Fault) {
-            client.fault();
+        let Some(client) = self.client(context, stream).filter(|client| client.faulted.is_none()) else { return };
+        if let Effect::Fault(fault) = effect {
+            let (culprit, alone) = (client.pid, fault == Fault::Assert && client.member != 0);
+            let member = if alone { client.member..=client.member } else { 0..=u32::MAX };
+            for key in of_context(self.keys, context, member) {
+                if let Some(client) = self.clients.get_mut(&key) {
+                    client.fault(fault, culprit);
+                }
+            }
             return;
         }
         effect.apply(at);
@@ -445,7 +542,7 @@ impl Board<(Effect, bool)> for Bus<'_> {
             }
         }
         client.completed += u64::from(counted);
-        client.completed(stream, count);
+        client.completed(own_number(stream), count);
     }
 
     fn holds(&mut self, command: &(Effect, bool)) -> bool {
@@ -453,8 +550,8 @@ impl Board<(Effect, bool)> for Bus<'_> {
     }
 
     fn call(&mut self, context: ContextId, stream: u32, count: u64) {
-        if let Some(client) = self.client(context).filter(|client| !client.faulted) {
-            client.call_due(stream, count);
+        if let Some(client) = self.client(context, stream).filter(|client| client.faulted.is_none()) {
+            client.call_due(own_number(stream), count);
         }
     }
 }

@@ -1,0 +1,73 @@
+//! The driver's part in a client: its connection to the server, and contexts in that one's.
+
+use super::packet;
+use crate::result::{Error, Result};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+use xsched_sim::client::{Context, Invitation, Ordering, lock};
+use xsched_sim::model::WHOLE;
+
+/// The pool that the contexts of this process belong to.
+pub(crate) struct Pool {
+    connection: Mutex<OwnedFd>,
+    fd: RawFd,
+    /// The machine's numbers of the devices that the server sees, in its order.
+    pub(crate) devices: Vec<usize>,
+    width: u32,
+}
+
+impl Pool {
+    /// The pool of the control daemon that answers, if one does.
+    pub(crate) fn find() -> Result<Option<Self>> {
+        let Ok(connection) = packet::connect(&packet::folder()) else { return Ok(None) };
+        let devices: Vec<usize> = asked(&connection, "client")?;
+        let fd = connection.as_raw_fd();
+        Ok(Some(Self { connection: Mutex::new(connection), fd, devices, width: width() }))
+    }
+
+    /// The descriptor of the connection.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// A context in the server's on one of the machine's devices, with the number of its invitation.
+    pub(crate) fn join(&self, device: usize) -> Result<(&'static Context, u64)> {
+        let [number, secret] = asked(&lock(&self.connection), &format!("context {device}"))?[..] else {
+            return Err(Error::MPS_RPC_FAILURE);
+        };
+        match Context::join(Invitation { number, secret }, self.width, Ordering::Barrier) {
+            Ok(sim) => Ok((sim, number)),
+            Err(_) => {
+                self.leave(number);
+                Err(Error::MPS_SERVER_NOT_READY)
+            }
+        }
+    }
+
+    /// The context of this invitation ends.
+    pub(crate) fn leave(&self, number: u64) {
+        // A server that is gone has no use for it.
+        let _ = packet::ask(&*lock(&self.connection), &format!("end {number}"));
+    }
+}
+
+/// Asks the server something: the numbers that it answers with.
+fn asked<T: std::str::FromStr>(connection: &OwnedFd, question: &str) -> Result<Vec<T>> {
+    let answer = packet::ask(connection, question).map_err(|_| Error::MPS_CONNECTION_FAILED)?;
+    if let Some(code) = answer.strip_prefix("error ") {
+        return Err(code.parse().map_or(Error::MPS_RPC_FAILURE, Error));
+    }
+    let words = answer.strip_prefix("ok").ok_or(Error::MPS_RPC_FAILURE)?.split_ascii_whitespace();
+    words.map(|word| word.parse().map_err(|_| Error::MPS_RPC_FAILURE)).collect()
+}
+
+/// How much of the device a kernel of this process takes, in thousandths.
+fn width() -> u32 {
+    let percent = |name: &str| {
+        let set = std::env::var(name).ok()?.trim().parse::<f64>().ok()?;
+        (set > 0.0 && set <= 100.0).then_some(set)
+    };
+    let variables = ["FAKECUDA_WIDTH", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
+    let least = variables.into_iter().filter_map(percent).fold(100.0, f64::min);
+    (least * f64::from(WHOLE) / 100.0).ceil() as u32
+}
