@@ -10,8 +10,8 @@ Names:
   classes   five programs of the five classes at once; two by their cgroup alone; three lengths of a turn
   held      what commands behind a gate on the device cost others, and what waits for them there (without xsched)
 
---systems restricts preempt: native, mps, mps-prio, xsched-spatial, auto, pool, pool-1 (the best-effort program in a pool,
-at level 2 or 1), 1, 2, 3 (by time, at that level), 2-whole (level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
+--systems restricts preempt: native, mps, mps-prio, auto (the best-effort program in a pool), pool-1 (the same at
+level 1), 1, 2, 3 (by time, at that level), 2-whole (level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
 """
 
 import json
@@ -23,7 +23,7 @@ import records
 import units
 from systems import Trouble, Variant, Worker, end_all
 
-SYSTEMS = ("native", "mps", "mps-prio", "pool", "pool-1", "1", "2", "3", "2-whole")
+SYSTEMS = ("native", "mps", "mps-prio", "auto", "pool-1", "1", "2", "3", "2-whole")
 LEVELS = ("1", "2", "3")
 KERNELS = {"none": 0, "10 us": 10, "100 us": 100, "1 ms": 1_000, "10 ms": 10_000, "100 ms": 100_000}
 KERNELS |= {"graph": 10, "graph, 100 us": 100}
@@ -42,7 +42,6 @@ PREEMPT_S = 60  # of one case of preempt; beside long kernels it is left with fe
 VARIANTS = {
     "2-whole": Variant("XSCHED_GRAPH_GATES=0 --share time --level 2"),
     "auto": Variant(),
-    "pool": Variant("--share pool"),
     "pool-1": Variant("--share pool"),
     **{level: Variant(f"--share time --level {level}") for level in LEVELS},
     "pup": Variant("policy:pup"),

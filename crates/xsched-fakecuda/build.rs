@@ -10,6 +10,8 @@ fn main() {
     for option in ["-soname,libcuda.so.1", "-z,nodelete"] {
         println!("cargo:rustc-cdylib-link-arg=-Wl,{option}");
     }
+    // A preloaded `ioctl` looks for it in the server, too.
+    println!("cargo:rustc-link-arg-bin=nvidia-cuda-mps-server=-Wl,--export-dynamic-symbol=fakeRmIoctl");
     // Asked now, not when this was compiled: several checkouts may share a folder of artifacts.
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let here = Path::new(&here);

@@ -11,7 +11,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
     ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, ParamInfo, PolicyInfo, ProgramInfo,
-    QueueDomain, QueueInfo, Request, Target, Unscheduled,
+    QueueDomain, QueueInfo, Request, Sharing, Target, Unscheduled,
 };
 
 use crate::Error;
@@ -91,8 +91,8 @@ impl Server {
                 return Ok(false);
             }
             Request::Announce { job, program } => self.announce(id, &job, &program)?,
-            Request::JoinPool { job, priority, insists, obstacle } => {
-                return self.join_pool(id, Joining { job, priority, insists, obstacle });
+            Request::JoinPool { job, priority, insists, obstacle, refused_by } => {
+                return self.join_pool(id, Joining { job, priority, insists, obstacle, refused_by });
             }
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Stop => {
@@ -184,7 +184,19 @@ impl Server {
                 }
             }
         }
-        Ok(self.without_effect(&hinted, &changes.hints))
+        let mut notes = self.without_effect(&hinted, &changes.hints);
+        notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
+        Ok(notes)
+    }
+
+    /// That groups whose class is now another than those of a pool stay where they are, or do not come there.
+    fn stays(&self, groups: &[GroupId], priority: i32) -> Option<String> {
+        let class = Class::of(priority);
+        let suits = class <= self.config.pool_max_class();
+        let pooled = groups.iter().filter_map(|id| self.groups.get(id)).any(|group| group.sharing == Sharing::Pool);
+        (pooled && !suits).then(|| {
+            format!("it stays in the pool until it ends: only its gates follow class {class}; start it with that class")
+        })
     }
 
     /// What the policies of some groups' devices do not look at.

@@ -56,9 +56,10 @@ pub(crate) const NICE_NS: u64 = 100_000_000;
 
 // ---- Pools ---------------------------------------------------------------------------------------------------------------
 
-/// Time slice of a pool's channel group, in µs: the urgent program outside waits at most this long for what the pool runs. On
-/// an H200 250 to 2,048 give the same work and differ by a tenth in the gap between tokens.
-pub(crate) const POOL_TIMESLICE_US: u64 = 500;
+/// Time slice of a pool's channel group, in µs, as of a best-effort program that is the only one: once an urgent program is
+/// ready, what was in flight in the pool is cut after so long. Without an urgent one it cuts nothing. On an H200 an urgent
+/// launch waits up to 720 µs for a slice of 500.
+pub(crate) const POOL_TIMESLICE_US: u64 = 100;
 /// Processes in a pool: an MPS server has room for 48 contexts on a device (CUDA 13.0), and each process makes one.
 pub(crate) const POOL_MEMBERS_MAX: usize = 48;
 /// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver

@@ -318,7 +318,7 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
         client.says("context", &format!("context {ILLEGAL_ADDRESS}"));
     }
     assert_eq!(pool.status(), "FAULT");
-    let line = format!("client {{{}, 1}} generated a fatal GPU error", culprit.0.pid());
+    let line = format!("Client {{PID: {}, Context: 1}} encountered a fatal GPU error", culprit.0.pid());
     assert!(pool.log().contains(&line), "{}", pool.log());
     outside.ran();
     let refused = format!("init {SERVER_NOT_READY}");

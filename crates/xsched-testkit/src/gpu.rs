@@ -34,6 +34,11 @@ impl Gpu {
         Gpu { place, driver, manager }
     }
 
+    /// A library to be preloaded, for what asks the driver's resource manager itself.
+    pub fn manager(&self) -> &Path {
+        &self.manager
+    }
+
     /// A program of `testing/cuda/c`.
     pub fn program(&self, name: &str) -> PathBuf {
         self.place.compile(&format!("cuda/c/{name}.c"), &["-lpthread", "-lm"])

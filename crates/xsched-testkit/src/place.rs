@@ -133,9 +133,9 @@ impl Place {
     }
 
     /// Starts a daemon that can start a private MPS daemon: it finds the stand-ins of [`Place::mps_binaries`].
-    pub fn daemon_with_mps(&self, args: &[&str]) -> Process {
+    pub fn daemon_with_mps(&self, args: &[&str], variables: &[(&str, &str)]) -> Process {
         let mut command = self.xsched(&["daemon"]);
-        command.args(args).env("PATH", self.path_with_mps());
+        command.args(args).env("PATH", self.path_with_mps()).envs(variables.iter().copied());
         self.answering(command)
     }
 

@@ -62,6 +62,9 @@ struct Pool {
     started_ns: u64,
     /// Since when it has no programs.
     unused_ns: Option<u64>,
+    /// A GPU fault has ended its programs; the culprit is known.
+    has_broken: bool,
+    is_named: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -72,6 +75,8 @@ enum Stage {
     Asked,
     /// Programs may come.
     Serving,
+    /// It takes nobody in, and ends with its last program.
+    Ending,
 }
 
 /// What a process said that would be in a pool.
@@ -80,6 +85,7 @@ pub(crate) struct Joining {
     pub(crate) priority: Option<i32>,
     pub(crate) insists: bool,
     pub(crate) obstacle: Option<String>,
+    pub(crate) refused_by: Option<String>,
 }
 
 impl Pools {
@@ -89,7 +95,12 @@ impl Pools {
 
     /// Whether some pool starts, or may end soon.
     pub(crate) fn need_looks(&self) -> bool {
-        self.list.iter().any(|pool| pool.stage != Stage::Serving || pool.unused_ns.is_some())
+        let looks = |pool: &Pool| match pool.stage {
+            Stage::Starting | Stage::Asked => true,
+            Stage::Serving => pool.unused_ns.is_some(),
+            Stage::Ending => false,
+        };
+        self.list.iter().any(looks)
     }
 
     /// A line that a user was not told yet.
@@ -114,16 +125,20 @@ impl Server {
         }
         // One that has ended or broken meanwhile takes nobody in.
         self.look_at_pools();
+        let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
+        if let Some(broken) = self.pools.list.iter().find(theirs).map(|pool| pool.id) {
+            self.end_pool(broken);
+        }
         let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
         if let Err(why) = self.why_no_pool(pid, member, &joining) {
             return Ok(self.by_time(conn, uid, why));
         }
         let members = |id| self.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
-        let free = self.pools.list.iter().position(|p| p.uid == uid && members(p.id) < POOL_MEMBERS_MAX);
-        let at = match free {
-            Some(at) => at,
-            None if self.pools.list.iter().any(|p| p.uid == uid) => {
+        let theirs = |p: &Pool| p.uid == uid && p.stage != Stage::Ending;
+        let at = match self.pools.list.iter().position(theirs) {
+            Some(at) if members(self.pools.list[at].id) < POOL_MEMBERS_MAX => at,
+            Some(_) => {
                 let why = format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more");
                 return Ok(self.by_time(conn, uid, Some(why)));
             }
@@ -200,7 +215,7 @@ impl Server {
         let around = Surroundings { library: &library, socket: &socket, pool: id, timeslice_us, gpus: &gpus };
         let uid = owner.uid;
         let process = Process::start(owner, &around)?;
-        self.watch_log(&process);
+        self.watch_pool(&process);
         self.pools.list.push(Pool {
             id,
             uid,
@@ -211,12 +226,15 @@ impl Server {
             devices: gpus.len().max(1),
             started_ns: self.now_ns,
             unused_ns: None,
+            has_broken: false,
+            is_named: false,
         });
         Ok(self.pools.list.len() - 1)
     }
 
-    /// Has news in a pool's log told.
-    fn watch_log(&mut self, process: &Process) {
+    /// Has news in a pool's log told, and its end.
+    fn watch_pool(&mut self, process: &Process) {
+        let _ = epoll::add(&self.epoll, &process.pidfd, EventData::new_u64(LOGS), EventFlags::IN);
         if self.pools.watch.is_none() {
             let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
             let added = epoll::add(&self.epoll, &watch, EventData::new_u64(LOGS), EventFlags::IN);
@@ -228,7 +246,7 @@ impl Server {
         }
     }
 
-    /// Some pool has written to its log.
+    /// Some pool has written to its log, or ended.
     pub(crate) fn hear_logs(&mut self) {
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
         if let Some(watch) = &self.pools.watch {
@@ -255,15 +273,14 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at what pools have written, and at those that start or may end.
+    /// Looks at what pools have written, and at those that start or end.
     pub(crate) fn look_at_pools(&mut self) {
         let now_ns = self.now_ns;
-        let mut over = Vec::new();
-        let mut broken = Vec::new();
+        let (mut over, mut faults) = (Vec::new(), Vec::new());
         for pool in &mut self.pools.list {
             let news = pool.process.news();
             if let Some(fault) = log::fault(&news) {
-                broken.push((pool.id, fault));
+                faults.push((pool.id, fault));
             }
             if pool.stage == Stage::Starting && pool.process.answers() {
                 pool.stage = Stage::Asked;
@@ -272,18 +289,25 @@ impl Server {
             if pool.stage == Stage::Asked && pool.reports >= pool.devices {
                 pool.stage = Stage::Serving;
             }
-            if !pool.process.is_alive() {
+            let starts = matches!(pool.stage, Stage::Starting | Stage::Asked);
+            if starts && !pool.process.is_alive() {
                 let last = news.lines().next_back().unwrap_or("its log says nothing");
                 over.push((pool.id, format!("no pool: the MPS daemon has ended ({last})")));
-            } else if pool.stage != Stage::Serving && now_ns.saturating_sub(pool.started_ns) > POOL_START_NS {
+            } else if starts && now_ns.saturating_sub(pool.started_ns) > POOL_START_NS {
                 over.push((pool.id, "no pool: the MPS server does not start".to_owned()));
             }
         }
         for (id, why) in over {
             self.give_up_pool(id, &why);
         }
-        for (id, fault) in broken {
-            self.break_pool(id, fault);
+        for (id, fault) in faults {
+            self.fault(id, fault);
+        }
+        let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
+        for pool in ended {
+            let _ = epoll::delete(&self.epoll, &pool.process.pidfd);
+            self.move_on(pool.waiting);
+            pool.process.bury();
         }
         self.admit();
         self.end_unused_pools();
@@ -307,47 +331,58 @@ impl Server {
 
     /// A pool cannot be: those who wait for it get contexts of their own, and its user no other one for a while.
     fn give_up_pool(&mut self, id: u64, why: &str) {
-        let Some(at) = self.pools.list.iter().position(|pool| pool.id == id) else { return };
-        let pool = self.pools.list.remove(at);
-        self.log(&format!("user {}: {why}", pool.uid));
-        if pool.stage != Stage::Serving {
-            self.refuse_pools(pool.uid, why);
-        }
-        for conn in pool.waiting {
-            self.by_time(conn, pool.uid, Some(why.to_owned()));
+        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        let (uid, waiting) = (pool.uid, std::mem::take(&mut pool.waiting));
+        self.log(&format!("user {uid}: {why}"));
+        self.refuse_pools(uid, why);
+        for conn in waiting {
+            self.by_time(conn, uid, Some(why.to_owned()));
             self.send(conn, &DaemonMsg::End, &[]);
         }
-        pool.process.end();
-        self.settle();
+        self.end_pool(id);
     }
 
-    /// A GPU fault of a program has ended all that were in a pool: it ends with them, and the next program starts another.
-    fn break_pool(&mut self, id: u64, fault: log::Fault) {
-        let Some(at) = self.pools.list.iter().position(|pool| pool.id == id) else { return };
-        let pool = self.pools.list.remove(at);
-        let culprit = fault.pid.and_then(|pid| self.expected.values().find(|e| e.pid == pid && e.pool == Some(id)));
-        let named = culprit.map_or("unknown".to_owned(), |e| format!("process {}", e.pid));
-        let program = culprit.and_then(|e| e.program.clone());
-        self.log(&format!("user {}: a GPU fault has ended the pool; culprit: {named}", pool.uid));
-        if let Some(program) = program
+    /// A pool takes nobody in any more: it ends with its last program, and the next one starts another.
+    fn end_pool(&mut self, id: u64) {
+        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        if pool.stage != Stage::Ending {
+            pool.stage = Stage::Ending;
+            pool.process.quit();
+        }
+        let waiting = std::mem::take(&mut pool.waiting);
+        self.move_on(waiting);
+    }
+
+    /// Sends those who wait for a pool that is over to another.
+    fn move_on(&mut self, waiting: Vec<u64>) {
+        let first = waiting.first().and_then(|conn| self.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.uid));
+        let Some(fresh) = first.and_then(|owner| self.start_pool(owner).ok()) else { return };
+        let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.conns.get(conn)?.pid)).collect();
+        let pool = &mut self.pools.list[fresh];
+        pool.waiting = waiting;
+        for expected in self.expected.values_mut().filter(|e| pids.contains(&e.pid)) {
+            expected.pool = Some(pool.id);
+        }
+    }
+
+    /// A GPU fault of a program has ended all that were in a pool.
+    fn fault(&mut self, id: u64, fault: log::Fault) {
+        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        let culprit = fault.pid.filter(|_| !pool.is_named);
+        let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
+        pool.is_named |= culprit.is_some();
+        let uid = pool.uid;
+        if is_news {
+            let named = culprit.map_or("unknown".to_owned(), |pid| format!("process {pid}"));
+            self.log(&format!("user {uid}: a GPU fault has ended a pool; culprit: {named}"));
+        }
+        let expected = culprit.and_then(|pid| self.expected.values().find(|e| e.pid == pid && e.uid == uid));
+        if let Some(program) = expected.and_then(|e| e.program.clone())
             && let Err(e) = self.unsuitable.note_fault(&program)
         {
             self.log(&e.to_string());
         }
-        let mut waiting = pool.waiting;
-        pool.process.end();
-        // Those who were about to come try again, in another.
-        if let Some(first) = waiting.first()
-            && let Some(owner) = self.conns.get(first).and_then(|c| Owner::of(c.pid, c.uid))
-            && let Ok(fresh) = self.start_pool(owner)
-        {
-            let fresh_id = self.pools.list[fresh].id;
-            let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.conns.get(conn)?.pid)).collect();
-            self.pools.list[fresh].waiting.append(&mut waiting);
-            for expected in self.expected.values_mut().filter(|e| pids.contains(&e.pid)) {
-                expected.pool = Some(fresh_id);
-            }
-        }
+        self.end_pool(id);
     }
 
     fn refuse_pools(&mut self, uid: u32, why: &str) {
@@ -361,28 +396,23 @@ impl Server {
             let used = self.expected.values().any(|e| e.pool == Some(pool.id)) || !pool.waiting.is_empty();
             pool.unused_ns = if used { None } else { Some(pool.unused_ns.unwrap_or(now_ns)) };
         }
-        let over = |pool: &mut Pool| pool.unused_ns.is_some_and(|since| now_ns.saturating_sub(since) >= POOL_LINGER_NS);
-        let ended: Vec<Pool> = self.pools.list.extract_if(.., over).collect();
-        for pool in ended {
-            pool.process.end();
-        }
-        self.pools.look_at = None;
+        let over = |pool: &&Pool| pool.unused_ns.is_some_and(|since| now_ns.saturating_sub(since) >= POOL_LINGER_NS);
+        let unused: Vec<u64> = self.pools.list.iter().filter(over).map(|pool| pool.id).collect();
+        unused.into_iter().for_each(|id| self.end_pool(id));
     }
 
     /// At the end: programs that use them still do so until their end, which the MPS daemons wait for.
     pub(crate) fn end_pools(&mut self) {
-        for pool in self.pools.list.drain(..) {
-            pool.process.end();
+        for pool in &self.pools.list {
+            pool.process.quit();
         }
     }
 
     /// When pools are to be looked at.
     pub(crate) fn next_look_at_pools(&mut self) -> Option<u64> {
         let now_ns = self.now_ns;
-        self.pools.look_at = self
-            .pools
-            .need_looks()
-            .then(|| self.pools.look_at.unwrap_or(now_ns + POOL_LOOK_NS));
+        let before = self.pools.look_at.filter(|at| *at > now_ns);
+        self.pools.look_at = self.pools.need_looks().then(|| before.unwrap_or(now_ns + POOL_LOOK_NS));
         self.pools.look_at
     }
 }

@@ -1,5 +1,6 @@
 //! The processes of a pool: NVIDIA's control daemon, which starts a server, both as the pool's user.
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -7,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -15,6 +17,9 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::Error;
 use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
 use crate::tuning::POOL_LOG_MAX_BYTES;
+
+/// How often one that an earlier daemon left is looked at.
+const LEFT_STEP: Duration = Duration::from_millis(200);
 
 /// The user whose processes they are.
 #[derive(Clone, Debug)]
@@ -102,7 +107,7 @@ impl Process {
         let output = || written.try_clone().map_err(|e| fail("write the log of MPS", &e));
         let mut command = control(&pipe, &owner);
         command.arg("-f").stdout(output()?).stderr(output()?);
-        command.env("CUDA_MPS_LOG_DIRECTORY", &logs).env("LD_PRELOAD", around.library);
+        command.env("CUDA_MPS_LOG_DIRECTORY", &logs).env("LD_PRELOAD", preloads(around.library, &owner));
         command.env("XSCHED_SOCKET", around.socket).env("XSCHED_POOL", around.pool.to_string());
         command.env("XSCHED_POOL_TIMESLICE_US", around.timeslice_us.to_string());
         if !around.gpus.is_empty() {
@@ -165,21 +170,38 @@ impl Process {
         self.folder.join("log/control.out")
     }
 
-    /// Has it end once its last client has, and clears up after it, without waiting for either.
-    pub(super) fn end(self) {
-        let asked = tell(Path::new(&self.pipe), &self.owner, "quit");
-        // Without a thread the folder stays until the next start.
-        let _ = std::thread::Builder::new().name("mps".into()).spawn(move || self.outlast(asked));
+    /// Has it end once its last client has. Whether it could be told is not waited for.
+    pub(super) fn quit(&self) {
+        let pidfd = self.pidfd.try_clone();
+        run(
+            move |pipe, owner| {
+                let told = tell(pipe, owner, "quit").and_then(|mut child| child.wait());
+                if !told.is_ok_and(|status| status.success())
+                    && let Ok(pidfd) = pidfd
+                {
+                    let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::TERM);
+                }
+                Ok(())
+            },
+            self,
+        );
     }
 
-    fn outlast(mut self, asked: std::io::Result<Child>) {
-        let told = asked.and_then(|mut child| child.wait()).is_ok_and(|status| status.success());
-        if !told {
-            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::TERM);
-        }
+    /// Clears up after one that has ended.
+    pub(super) fn bury(mut self) {
         let _ = self.control.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The preload library, before what this daemon's user preloads into all of its processes.
+fn preloads(library: &Path, owner: &Owner) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| owner.is_ours() && !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
 }
 
 /// The folder of all that belong to the daemon at a socket.
@@ -192,14 +214,19 @@ fn beside(socket: &Path) -> PathBuf {
 /// Ends or removes what daemons that were killed left there.
 pub(super) fn clear(socket: &Path) {
     for folder in std::fs::read_dir(beside(socket)).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let pipe = folder.join("pipe");
-        if !answers(&pipe) {
+        let Some(owner) = Owner::of_folder(&folder) else { continue };
+        let outlast = move || {
+            let pipe = folder.join("pipe");
+            if answers(&pipe) {
+                let _ = tell(&pipe, &owner, "quit").and_then(|mut child| child.wait());
+            }
+            // It serves its programs to their end.
+            while answers(&pipe) {
+                std::thread::sleep(LEFT_STEP);
+            }
             let _ = std::fs::remove_dir_all(&folder);
-        } else if let Some(owner) = Owner::of_folder(&folder)
-            && let Ok(mut child) = tell(&pipe, &owner, "quit")
-        {
-            let _ = std::thread::Builder::new().name("mps".into()).spawn(move || child.wait());
-        }
+        };
+        let _ = std::thread::Builder::new().name("mps".into()).spawn(outlast);
     }
 }
 

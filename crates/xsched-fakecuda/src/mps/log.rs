@@ -29,6 +29,8 @@ impl Log {
         let line =
             format!("[{} {} {:5}] {text}\n", date(now.as_secs(), now.subsec_millis()), self.who, std::process::id());
         let _ = (&self.file).write_all(line.as_bytes());
+        // NVIDIA's write here alone when they stay in the foreground.
+        let _ = io::stdout().write_all(line.as_bytes());
     }
 }
 

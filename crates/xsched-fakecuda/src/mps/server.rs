@@ -166,10 +166,10 @@ impl Server {
             let here = |client: &Client| client.contexts.values().any(|&other| other == index);
             let affected: BTreeSet<u64> =
                 self.clients.iter().filter(|(_, client)| here(client)).map(|(&key, _)| key).collect();
-            self.log.line("Volta MPS Server: is handling a fatal GPU error.");
             let (culprit, number) = (sim.culprit(), device.number);
-            self.log
-                .line(&format!("Volta MPS: client {{{culprit}, 1}} generated a fatal GPU error on device {number}"));
+            self.log.line(&format!("Client {{PID: {culprit}, Context: 1}} encountered a fatal GPU error."));
+            self.log.line("Server is handling a fatal GPU error.");
+            self.log.line(&format!("Client {{PID: {culprit}, Context ID: 1}} on device {number} to be torn down"));
             for client in affected.iter().filter_map(|key| self.clients.get(key)) {
                 self.log.line(&format!("Volta MPS: status of client {{{}, 1}} is INACTIVE", client.pid));
             }

@@ -18,12 +18,14 @@ use crate::process;
 
 /// Where the driver looks for an MPS daemon.
 const PIPE_DIRECTORY: &CStr = c"CUDA_MPS_PIPE_DIRECTORY";
+/// CUDA_ERROR_MPS_CONNECTION_FAILED, CUDA_ERROR_MPS_RPC_FAILURE, CUDA_ERROR_MPS_SERVER_NOT_READY.
+const MPS_REFUSALS: [CUresult; 3] = [805, 806, 807];
 /// Longest wait for a pool that starts; the daemon gives it up sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether this process was given a place.
 static MEMBER: AtomicBool = AtomicBool::new(false);
-/// Whether it has asked.
+/// Whether it has asked, and not in vain.
 static ASKED: Lock<bool> = Lock::new();
 
 /// Whether this process was given a place in a pool.
@@ -39,46 +41,68 @@ pub(super) fn forget() {
 
 unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
     let (_, function) = real!(cuInit);
-    let before = process::guarded("before cuInit", enter).flatten();
     // SAFETY: the caller's own argument.
-    let rc = unsafe { function(flags) };
-    if let Some(before) = before {
+    let call = || unsafe { function(flags) };
+    let mut refused_by = None;
+    loop {
+        let Some((before, pipe)) = process::guarded("before cuInit", || begin(refused_by.take())).flatten() else {
+            return call();
+        };
+        let rc = call();
         process::guarded("after cuInit", || {
-            if rc != SUCCESS {
-                MEMBER.store(false, Release);
-            }
             // What this process starts decides for itself.
             point_at(&before);
+            if rc != SUCCESS {
+                MEMBER.store(false, Release);
+                *ASKED.lock() = false;
+            }
         });
+        // A server that has a fault takes nobody in; the daemon has another started.
+        if !MPS_REFUSALS.contains(&rc) {
+            return rc;
+        }
+        refused_by = Some(pipe);
     }
-    rc
 }
 
 hooks! { CUDA, BEGINS: Begin; cuInit }
 
-/// Where the driver is pointed at a pool, where it was pointed before.
-fn enter() -> Option<CString> {
-    if !platform_enabled(CUDA) {
-        return None;
-    }
+/// Points the driver at the pool that this process is given a place in: where it was pointed before, and where it is now. None
+/// where it has asked before, or is in no pool. Another thread that comes by meanwhile waits: the driver must not begin
+/// without.
+fn begin(refused_by: Option<CString>) -> Option<(CString, CString)> {
+    let insists = insists()?;
     let mut asked = ASKED.lock();
-    if std::mem::replace(&mut *asked, true) {
+    if !platform_enabled(CUDA) || std::mem::replace(&mut *asked, true) {
         return None;
     }
-    let insists = match std::env::var("XSCHED_SHARE").ok()?.as_str() {
-        "auto" => false,
-        "pool" => true,
-        _ => return None,
-    };
     // SAFETY: a C string; what it finds is copied at once.
     let before = unsafe {
         let found = libc::getenv(PIPE_DIRECTORY.as_ptr());
         (!found.is_null()).then(|| CStr::from_ptr(found).to_owned())?
     };
+    let pipe = enter(insists, refused_by)?;
+    point_at(&pipe);
+    MEMBER.store(true, Release);
+    Some((before, pipe))
+}
+
+/// Whether this process would be in a pool wherever there can be one; none = it would not be in any.
+fn insists() -> Option<bool> {
+    match std::env::var("XSCHED_SHARE").ok()?.as_str() {
+        "auto" => Some(false),
+        "pool" => Some(true),
+        _ => None,
+    }
+}
+
+/// The pipe directory of the pool that this process is given a place in; none = it shares by time.
+fn enter(insists: bool, refused_by: Option<CString>) -> Option<CString> {
     let settings = Settings::read(|name| std::env::var(name).ok());
     let Mode::Daemon(socket) = settings.mode else { return None };
     let (job, priority) = (settings.options.job, settings.options.priority);
-    let request = Request::JoinPool { job, priority, insists, obstacle: obstacle() };
+    let refused_by = refused_by.and_then(|pipe| pipe.into_string().ok());
+    let request = Request::JoinPool { job, priority, insists, obstacle: obstacle(), refused_by };
     let answer = match ask::ask(&socket, request, PATIENCE) {
         Ok(answer) => answer.into_iter().next()?,
         // That no daemon answers is told where the program attaches.
@@ -93,9 +117,7 @@ fn enter() -> Option<CString> {
             if let Some(note) = note {
                 say(&note);
             }
-            point_at(&CString::new(pipe).ok()?);
-            MEMBER.store(true, Release);
-            Some(before)
+            CString::new(pipe).ok()
         }
         DaemonMsg::ByTime { why } => {
             if let Some(why) = why {

@@ -1,0 +1,334 @@
+//! Programs in a pool: a private MPS daemon of xsched's, with stand-ins for NVIDIA's programs, so that what the pool does is done
+//! by a device.
+
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use xsched_e2e::{Gpu, Process, now_ns, signal, until};
+
+const ILLEGAL_ADDRESS: i32 = 700;
+const POOL: &[&str] = &["--share", "pool"];
+const LOW: &[&str] = &["--share", "pool", "--priority", "low"];
+const URGENT: &[&str] = &["--priority", "high"];
+
+/// A machine with a GPU and MPS, and a daemon that can start it.
+struct Machine {
+    gpu: Gpu,
+    daemon: Option<Process>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        Machine::with_devices(1)
+    }
+
+    fn with_devices(count: u32) -> Machine {
+        let mut machine = Machine { gpu: Gpu::with_devices(count), daemon: None };
+        machine.start_daemon(&[]);
+        // The first program of a user is told what a pool means.
+        let (enabled, errors) = machine.mps(LOW, &[]);
+        assert_eq!(enabled, "1", "{errors}");
+        assert!(errors.contains("a GPU fault of one program ends all best-effort programs"), "{errors}");
+        machine
+    }
+
+    fn start_daemon(&mut self, variables: &[(&str, &str)]) {
+        // The server's calls to its resource manager are answered as those of programs are.
+        let manager = self.gpu.manager().to_str().unwrap().to_owned();
+        let variables = [&[("LD_PRELOAD", manager.as_str())], variables].concat(); // the last one counts
+        self.daemon = Some(self.gpu.place.daemon_with_mps(&[], &variables));
+    }
+
+    /// The folders of private MPS daemons.
+    fn pools(&self) -> Vec<PathBuf> {
+        let all = std::fs::read_dir(self.gpu.place.join("x.sock.mps"));
+        all.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn ask(&self, line: &str) -> String {
+        let pools = self.pools();
+        let [only] = &pools[..] else { panic!("one pool: {pools:?}") };
+        self.gpu.place.mps_says(only.join("pipe").to_str().unwrap(), line).unwrap()
+    }
+
+    fn server(&self) -> u32 {
+        self.ask("get_server_list").parse().unwrap()
+    }
+
+    fn control(&self) -> u32 {
+        let pools = self.pools();
+        let file = std::fs::read_to_string(pools[0].join("pipe/nvidia-cuda-mps-control.pid")).unwrap();
+        file.trim().parse().unwrap()
+    }
+
+    fn clients(&self) -> Vec<u32> {
+        let list = self.ask(&format!("get_client_list {}", self.server()));
+        list.lines().map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    fn share(&self, pid: u32) -> String {
+        self.gpu.place.program(pid).unwrap()["share"].as_str().unwrap().to_owned()
+    }
+
+    /// A program that runs kernels all the time.
+    fn steady(&self, options: &[&str]) -> Process {
+        let mut program = self.gpu.run(options, &self.gpu.program("steady"), &["200", "8"]);
+        program.expect("ready");
+        program
+    }
+
+    /// One that does as it is told, once it has a context.
+    fn told(&self, options: &[&str]) -> Process {
+        let mut program = self.gpu.run(options, &self.gpu.program("pooled"), &[]);
+        program.expect("context 0");
+        program
+    }
+
+    /// What MPS is to one, 1 or 0, and what it was told.
+    fn mps(&self, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
+        let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
+        command.envs(variables.iter().copied());
+        let mut program = self.gpu.with_driver(command);
+        let enabled = program.find("mps", |line| line.strip_prefix("mps ").map(str::to_owned));
+        program.expect("context 0");
+        program.tell("sync");
+        program.expect("sync 0");
+        let errors = program.errors();
+        (enabled, errors)
+    }
+}
+
+#[test]
+fn best_effort_programs_are_clients_of_one_server_and_all_of_their_launches_are_scheduled() {
+    let machine = Machine::new();
+    let (mut one, mut other) = (machine.steady(POOL), machine.steady(LOW));
+    one.progress_after(0);
+    let mut pids = vec![one.pid(), other.pid()];
+    pids.sort_unstable();
+    let mut clients = machine.clients();
+    clients.sort_unstable();
+    assert_eq!(clients, pids);
+    let mut urgent = machine.steady(&[POOL, URGENT].concat());
+    assert!(urgent.errors().contains("class high stays out of pools"), "{}", urgent.errors());
+    urgent.progress_after(now_ns());
+    let shares = [&one, &other, &urgent].map(|program| machine.share(program.pid()));
+    assert_eq!(shares, ["pool", "pool", "time"]);
+    assert_eq!(machine.clients().len(), 2);
+    drop(urgent);
+    one.progress_after(now_ns());
+    machine.gpu.end(one);
+    other.progress_after(now_ns());
+    machine.gpu.end(other);
+    until("the pool has ended with its last program", || machine.pools().is_empty());
+}
+
+#[test]
+fn class_order_holds_inside_a_pool() {
+    let machine = Machine::new();
+    let (mut normal, low) = (machine.steady(POOL), machine.steady(LOW));
+    normal.progress_after(now_ns());
+    machine.gpu.place.await_state(low.pid(), "ready");
+    machine.gpu.place.assert_ahead(normal.pid(), low.pid(), 200);
+    machine.gpu.end(normal);
+    machine.gpu.end(low);
+}
+
+/// The server tells what its slice is; one that it cannot have makes a pool impossible.
+#[test]
+fn where_the_slice_does_not_hold_there_is_no_pool() {
+    let mut machine = Machine::new();
+    let keeps = machine.gpu.place.compile("cuda/c/fakerm.c", &["-shared", "-fPIC", "-DKEEPS_SLICES"]);
+    machine.daemon = None;
+    until("the daemon has ended", || machine.gpu.place.ps().is_none());
+    machine.start_daemon(&[("LD_PRELOAD", keeps.to_str().unwrap())]);
+    let why = "time sharing: no pool: the time slice of 100 us does not hold: it is ";
+    let (enabled, errors) = machine.mps(LOW, &[]);
+    assert_eq!(enabled, "0");
+    assert!(errors.contains(why), "{errors}");
+    let (enabled, errors) = machine.mps(LOW, &[]);
+    assert_eq!((enabled.as_str(), errors.as_str()), ("0", ""), "said once");
+}
+
+#[test]
+fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_another() {
+    let machine = Machine::new();
+    let mut innocent = machine.told(POOL);
+    let mut urgent = machine.told(URGENT);
+    let mut runs = || {
+        urgent.tell("give 10");
+        urgent.expect("given 0");
+        urgent.tell("take");
+        urgent.find("ran", |line| line.strip_prefix("ran ").map(drop));
+    };
+    let mut culprits = Vec::new();
+    for round in 1..=2 {
+        let mut culprit = machine.gpu.run(LOW, &machine.gpu.program("pooled"), &[]);
+        culprit.expect("mps 1");
+        culprit.expect("context 0");
+        let pools = machine.pools();
+        runs();
+        culprit.tell("crash");
+        culprit.expect(&format!("crash {ILLEGAL_ADDRESS}"));
+        innocent.tell("sync");
+        innocent.expect(&format!("sync {ILLEGAL_ADDRESS}"));
+        runs();
+        // The next one comes while the old pool still has clients.
+        innocent = machine.told(POOL);
+        assert_eq!(machine.share(innocent.pid()), "pool");
+        assert!(machine.pools().iter().any(|pool| !pools.contains(pool)), "round {round}");
+        culprits.push(culprit);
+    }
+    // Who broke two has no pool; others do.
+    let (enabled, errors) = machine.mps(LOW, &[]);
+    assert_eq!(enabled, "0", "{errors}");
+    assert!(errors.contains("GPU faults of this program ended 2 pools"), "{errors}");
+}
+
+#[test]
+fn who_is_killed_behind_a_closed_gate_takes_nobody_along() {
+    let machine = Machine::new();
+    let mut stays = machine.steady(POOL);
+    let (held, urgent) = (machine.steady(LOW), machine.steady(URGENT));
+    machine.gpu.place.await_state(held.pid(), "ready");
+    signal(held.pid(), Signal::KILL);
+    assert_eq!(held.wait().0, -9);
+    machine.gpu.end(urgent);
+    stays.progress_after(now_ns());
+    machine.gpu.end(stays);
+}
+
+#[test]
+fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
+    let mut machine = Machine::new();
+    let (mut inside, mut urgent) = (machine.steady(LOW), machine.told(URGENT));
+    inside.progress_after(0);
+    let kill = |pid: u32| signal(pid, Signal::KILL);
+    // The daemon: the pool serves its programs to their end, and the next daemon starts another.
+    kill(machine.daemon.as_ref().unwrap().pid());
+    machine.daemon = None;
+    machine.start_daemon(&[]);
+    until("it is attached again", || machine.gpu.place.program(inside.pid()).is_some());
+    assert_eq!(machine.share(inside.pid()), "pool");
+    inside.progress_after(now_ns());
+    let mut other = machine.steady(LOW);
+    other.progress_after(now_ns());
+    assert_eq!(machine.pools().len(), 2);
+    inside.tell("end");
+    assert_eq!(inside.wait().0, 0);
+    until("the old one has ended", || machine.pools().len() == 1);
+    // The server: its programs are lost, as without xsched; the next one finds a server.
+    kill(machine.server());
+    assert_ne!(other.wait().0, 0);
+    let mut third = machine.steady(LOW);
+    assert_eq!(machine.share(third.pid()), "pool");
+    third.progress_after(now_ns());
+    // The control daemon: the next program starts another.
+    kill(machine.control());
+    let mut fourth = machine.steady(LOW);
+    assert_eq!(machine.share(fourth.pid()), "pool");
+    fourth.progress_after(now_ns());
+    urgent.tell("sync");
+    urgent.expect("sync 0");
+}
+
+#[test]
+fn a_hint_changes_the_gates_of_a_pooled_program_and_says_so() {
+    let machine = Machine::new();
+    let mut program = machine.steady(LOW);
+    program.progress_after(0);
+    let hint = ["hint", "--pid", &program.pid().to_string(), "--priority", "high"];
+    let said = String::from_utf8(machine.gpu.place.xsched(&hint).output().unwrap().stderr).unwrap();
+    assert!(said.contains("it stays in the pool until it ends"), "{said}");
+    assert_eq!(machine.share(program.pid()), "pool");
+    program.progress_after(now_ns());
+    machine.gpu.end(program);
+}
+
+#[test]
+fn what_a_pool_does_not_suit_shares_by_time() {
+    let machine = Machine::new();
+    let (enabled, errors) = machine.mps(LOW, &[("CUDA_INJECTION64_PATH", "/none")]);
+    assert_eq!(enabled, "0");
+    assert!(errors.contains("time sharing: a profiler needs a context of its own"), "{errors}");
+    for (options, variables) in [(&["--share", "time"][..], &[][..]), (URGENT, &[]), (LOW, &[("XSCHED_PLATFORMS", "hip")])] {
+        assert_eq!(machine.mps(options, variables), ("0".into(), String::new()), "{options:?} {variables:?}");
+    }
+    machine.gpu.place.ask(&["policy", "set", "up"]);
+    let usual = ("CUDA_MPS_PIPE_DIRECTORY", machine.gpu.place.join("none"));
+    let usual = [(usual.0, usual.1.to_str().unwrap())];
+    let (enabled, errors) = machine.mps(&["--priority", "low"], &usual);
+    assert_eq!(enabled, "0");
+    assert!(errors.contains("time sharing: under the policy up programs take turns"), "{errors}");
+    machine.gpu.place.ask(&["policy", "set", "hpf"]);
+    assert_eq!(machine.mps(&["--priority", "low"], &usual).0, "1");
+}
+
+#[test]
+fn several_devices_are_those_that_the_program_means() {
+    let machine = Machine::with_devices(2);
+    let devices = |options: &[&str], visible: &str| {
+        let mut command = machine.gpu.place.run_command(options, &machine.gpu.program("pooled"), &[]);
+        command.env("CUDA_VISIBLE_DEVICES", visible);
+        let mut program = machine.gpu.with_driver(command);
+        let found = program.find("devices", |line| line.strip_prefix("devices ").map(str::to_owned));
+        program.expect("context 0");
+        found
+    };
+    for visible in ["0", "1", "1,0"] {
+        assert_eq!(devices(LOW, visible), devices(&["--share", "time"], visible), "{visible}");
+    }
+}
+
+/// A root daemon starts a pool for another user, as that user.
+#[test]
+fn a_pool_belongs_to_the_user_of_its_programs() {
+    if !rustix::process::geteuid().is_root() {
+        return xsched_e2e::skipped("only root can start programs of other users");
+    }
+    const OTHER: u32 = 12_345;
+    let mut machine = Machine::new();
+    machine.daemon = None;
+    // Of the daemon's environment a server of another user finds nothing; the simulated device is to be found all the same.
+    let place = &machine.gpu.place;
+    let (bin, stand_in) = (place.join("others-bin"), place.mps_binaries().join("nvidia-cuda-mps-control"));
+    std::fs::create_dir(&bin).unwrap();
+    let script = format!(
+        "#!/bin/sh\nexport SIMDEV_SOCKET={} LD_PRELOAD=$LD_PRELOAD:{}\nexec {} \"$@\"\n",
+        place.join("sim.sock").display(),
+        machine.gpu.manager().display(),
+        stand_in.display()
+    );
+    let control = bin.join("nvidia-cuda-mps-control");
+    std::fs::write(&control, script).unwrap();
+    std::fs::set_permissions(&control, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    until("the daemon has ended", || machine.gpu.place.ps().is_none());
+    machine.start_daemon(&[("PATH", &format!("{}:/usr/bin:/bin", bin.display()))]);
+    let own = machine.told(LOW);
+    let open = |name: &str, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(machine.gpu.place.join(name), mode).unwrap();
+    };
+    for (name, mode) in [("", 0o755), ("sim.sock", 0o666), ("x.sock", 0o666)] {
+        open(name, mode);
+    }
+    let mut command = machine.gpu.place.run_command(LOW, &machine.gpu.program("pooled"), &[]);
+    std::os::unix::process::CommandExt::uid(&mut command, OTHER);
+    let runtime = machine.gpu.place.join("others");
+    std::fs::create_dir(&runtime).unwrap();
+    std::os::unix::fs::chown(&runtime, Some(OTHER), Some(OTHER)).unwrap();
+    command.env_remove("XSCHED_STATS").env("XDG_RUNTIME_DIR", &runtime).env("XSCHED_SOCKET", machine.gpu.place.socket());
+    let mut others = machine.gpu.with_driver(command);
+    others.expect("mps 1");
+    others.expect("context 0");
+    let owner = |pid: u32| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(format!("/proc/{pid}")).unwrap());
+    let servers: Vec<u32> = machine
+        .pools()
+        .iter()
+        .map(|pool| machine.gpu.place.mps_says(pool.join("pipe").to_str().unwrap(), "get_server_list").unwrap())
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    let mut owners: Vec<u32> = servers.into_iter().map(owner).collect();
+    owners.sort_unstable();
+    assert_eq!(owners, [0, OTHER]);
+    drop(own);
+}
