@@ -73,3 +73,34 @@ fn an_mps_server_with_the_library_preloaded_serves_as_without_it() {
     assert!(maps.contains("libxsched.so"), "it is preloaded");
     program.end_steady();
 }
+
+/// A program `pooled`, which does what it is told.
+fn told(gpu: &Gpu, options: &[&str]) -> Process {
+    let mut program = gpu.run(options, &gpu.program("pooled"), &[]);
+    program.expect("context 0");
+    program
+}
+
+#[track_caller]
+fn says(program: &mut Process, line: &str, answer: &str) {
+    program.tell(line);
+    assert_eq!(program.line(), answer);
+}
+
+#[test]
+fn a_fault_of_a_pooled_program_ends_the_pool_and_nobody_outside() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon_with_mps(&["--policy", "hpf"]);
+    let pooled = ["--share", "spatial", "--mps", "start"];
+    let (mut one, mut other) = (told(&gpu, &pooled), told(&gpu, &pooled));
+    let mut outside = told(&gpu, &["--share", "time", "--priority", "high"]);
+    // An assertion that fails is its program's own affair.
+    let mut third = told(&gpu, &pooled);
+    says(&mut third, "assert", "assert 710");
+    says(&mut other, "sync", "sync 0");
+    says(&mut one, "crash", "crash 700");
+    says(&mut other, "sync", "sync 700");
+    says(&mut outside, "give 10", "given 0");
+    says(&mut outside, "sync", "sync 0");
+    assert_eq!(ask(&gpu, &format!("get_server_status {}", ask(&gpu, "get_server_list"))), "FAULT");
+}

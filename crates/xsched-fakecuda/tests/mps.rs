@@ -261,6 +261,8 @@ fn a_pool_is_one_context_with_the_slice_of_its_server() {
     let machine = Machine::new();
     let preloaded = rewrites_slices(&machine.bench, REWRITTEN);
     let pool = machine.pool_with("pool", &[("LD_PRELOAD", preloaded.to_str().unwrap())]);
+    pool.ask(&format!("start_server -uid {}", rustix::process::geteuid().as_raw()));
+    assert_eq!(pool.ask(&format!("get_server_timeslices {}", pool.server())), format!("0 {REWRITTEN}"));
     // Begins somewhere in a turn, and goes round so often.
     let rounds = |took: u64, work: u64, others: u64| (took - STAMP_NS - work * 1000) as f64 / (others * 1000) as f64;
 
@@ -410,6 +412,23 @@ fn a_server_that_is_killed_is_replaced() {
     client.says("take", &format!("failed {CLIENT_TERMINATED}"));
     pool.client().runs(10);
     assert_ne!(pool.server(), server);
+}
+
+#[test]
+fn a_daemon_that_is_killed_takes_its_server_along() {
+    let machine = Machine::new();
+    let pool = machine.pool("pool");
+    let (mut client, server) = (pool.client(), pool.server());
+    assert_eq!(pool.ask(&format!("get_server_timeslices {server}")), "0 2048");
+    client.gives(FOR_EVER_US);
+    drop(pool);
+    client.says("take", &format!("failed {CLIENT_TERMINATED}"));
+    until("the server has ended", || !is_alive(server));
+    // Its socket is still there, and nobody answers.
+    let after = machine.program("pool", &[]).ready("mps 0");
+    after.ends();
+    // Another daemon serves the folder.
+    machine.pool("pool").client().runs(10);
 }
 
 #[test]

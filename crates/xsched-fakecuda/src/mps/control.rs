@@ -23,7 +23,7 @@ const DETACHED: &str = "--detached";
 
 const USAGE: &str = "usage: nvidia-cuda-mps-control [-f | -d]; without an option, commands are read from stdin: \
     get_server_list, get_server_status PID, get_client_list PID, start_server -uid UID, terminate_client SERVER CLIENT, \
-    quit [-t SECONDS]";
+    quit [-t SECONDS]; of this stand-in's own: get_server_timeslices PID";
 
 /// The program: exit status 0 if all that was asked for was done.
 pub fn main() -> ExitCode {
@@ -242,6 +242,7 @@ impl Daemon {
             }
             ["get_server_status", pid] => self.ask(pid, "status"),
             ["get_client_list", pid] => self.ask(pid, "clients"),
+            ["get_server_timeslices", pid] => self.ask(pid, "slices"),
             ["terminate_client", pid, client] => self.ask(pid, &format!("terminate {client}")),
             ["start_server", "-uid", uid] => {
                 let own = rustix::process::geteuid().as_raw();

@@ -23,6 +23,8 @@
 //! - `quit` lets the clients end first, and the daemon with the last.
 //!
 //! # What is not
+//! - `get_server_timeslices PID` is this stand-in's own: a line for each device, with its number and the slice of the server's
+//!   compute channel group there, in µs.
 //! - One server, of the user who started the daemon. Its state INITIALIZING is not seen: who asks then waits.
 //! - Client priorities, memory limits and all else that can be set by the control program: it says so.
 //! - A client is not made slower by a percentage below 100.

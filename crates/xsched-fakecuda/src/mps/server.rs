@@ -280,6 +280,11 @@ impl Server {
                 let pids: BTreeSet<i32> = self.clients.values().map(|client| client.pid).collect();
                 pids.iter().fold("ok".to_string(), |list, pid| format!("{list}\n{pid}"))
             }
+            ("slices", _) => {
+                let slice =
+                    |device: &Device| format!("\n{} {}", device.number, device.shared.sim.timeslice_ns() / 1000);
+                self.devices.iter().fold("ok".to_string(), |list, device| list + &slice(device))
+            }
             (other, _) => self.terminate(other.strip_prefix("terminate ").and_then(|pid| pid.parse().ok())),
         };
         packet::send(&self.control, &answer, None)?;
