@@ -340,6 +340,24 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
 }
 
 #[test]
+fn a_fault_stays_on_its_device() {
+    let machine = Machine::new();
+    let pool = machine.pool_with("pool", &[("SIMDEV_DEVICES", "2")]);
+    let on = |device| pool.program(&[("CUDA_VISIBLE_DEVICES", device)]).ready("mps 1");
+    let (mut there, mut elsewhere) = (on("0"), on("1"));
+    there.says("crash", &format!("crash {ILLEGAL_ADDRESS}"));
+    elsewhere.says("context", "context 0");
+    elsewhere.runs(10);
+    assert_eq!(pool.status(), "FAULT");
+    // Its own end has the server recover, not that of a client which is none the worse for it.
+    elsewhere.ends();
+    assert_eq!(pool.status(), "FAULT");
+    there.ends();
+    assert_eq!(pool.status(), "ACTIVE");
+    on("0").runs(10);
+}
+
+#[test]
 fn an_assertion_that_fails_ends_its_client_only() {
     let machine = Machine::new();
     let pool = machine.pool("pool");
