@@ -88,7 +88,7 @@ fn says(program: &mut Process, line: &str, answer: &str) {
 }
 
 #[test]
-fn a_fault_of_a_pooled_program_ends_the_pool_and_nobody_outside() {
+fn a_fault_of_a_pooled_program_ends_the_pool_and_nothing_outside() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon_with_mps(&["--policy", "hpf"]);
     let pooled = ["--share", "spatial", "--mps", "start"];

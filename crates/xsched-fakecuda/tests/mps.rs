@@ -79,7 +79,7 @@ impl Machine {
         finish(child, LIMIT)
     }
 
-    /// A program that finds this pipe directory, and perhaps nobody there.
+    /// A program that finds this pipe directory, perhaps without a daemon.
     fn program(&self, name: &str, variables: &[(&str, &str)]) -> Client {
         let mut command = self.bench.command(&self.client);
         self.in_folder(&mut command, name);
@@ -404,7 +404,7 @@ fn the_daemon_ends_with_its_last_client_once_told_to() {
     let (status, _, errors) = pool.daemon.wait();
     assert_eq!((status, errors.as_str()), (0, ""));
     assert!(!is_alive(server) && !machine.bench.path("pool/control").exists());
-    assert!(!machine.say("pool", "get_server_list").status.success(), "nobody answers");
+    assert!(!machine.say("pool", "get_server_list").status.success(), "no daemon answers");
     // Programs do without.
     machine.program("pool", &[]).ready("mps 0");
 }
@@ -442,7 +442,7 @@ fn a_daemon_that_is_killed_takes_its_server_along() {
     drop(pool);
     client.says("take", &format!("failed {CLIENT_TERMINATED}"));
     until("the server has ended", || !is_alive(server));
-    // Its socket is still there, and nobody answers.
+    // Its socket is still there, and no daemon answers.
     let after = machine.program("pool", &[]).ready("mps 0");
     after.ends();
     // Another daemon serves the folder.

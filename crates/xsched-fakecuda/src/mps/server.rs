@@ -1,6 +1,6 @@
 //! `nvidia-cuda-mps-server`: has a context on each device, and lets clients join.
 //!
-//! One thread serves the control daemon, on descriptor 0, and the clients. It waits for nobody but the device.
+//! One thread serves the control daemon, on descriptor 0, and the clients. It waits for nothing but the device.
 
 use super::log::Log;
 use super::packet;

@@ -201,7 +201,7 @@ impl Client {
         self.shared().device.faulted.store(fault as u32, Release);
     }
 
-    /// Tells all who wait that it has.
+    /// Wakes the threads that wait, which then find that it has.
     pub(super) fn tell_of_fault(&self) {
         fence(SeqCst);
         let shared = self.shared();

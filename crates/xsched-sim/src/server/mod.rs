@@ -527,7 +527,7 @@ impl Board<(Effect, bool)> for Bus<'_> {
             let alone = fault == Fault::Assert && culprit != 0;
             let members = if alone { culprit..=culprit } else { 0..=u32::MAX };
             let mut keys: Vec<u64> = of_context(self.keys, context, members).collect();
-            // Whoever learns of it from the culprit finds it with all others, and nobody is woken before.
+            // The culprit is told last, and no thread is woken before: what it reports is then so for all others.
             keys.sort_by_key(|key| self.keys.get(&(context, culprit)) == Some(key));
             for key in &keys {
                 self.clients.entry(*key).and_modify(|client| client.fault(fault, pid));
