@@ -79,7 +79,7 @@ impl Machine {
         finish(child, LIMIT)
     }
 
-    /// A program that finds this pipe directory, and perhaps nobody there.
+    /// A program that finds this pipe directory, perhaps without a daemon.
     fn program(&self, name: &str, variables: &[(&str, &str)]) -> Client {
         let mut command = self.bench.command(&self.client);
         self.in_folder(&mut command, name);
@@ -261,6 +261,8 @@ fn a_pool_is_one_context_with_the_slice_of_its_server() {
     let machine = Machine::new();
     let preloaded = rewrites_slices(&machine.bench, REWRITTEN);
     let pool = machine.pool_with("pool", &[("LD_PRELOAD", preloaded.to_str().unwrap())]);
+    pool.ask(&format!("start_server -uid {}", rustix::process::geteuid().as_raw()));
+    assert_eq!(pool.ask(&format!("get_server_timeslices {}", pool.server())), format!("0 {REWRITTEN}"));
     // Begins somewhere in a turn, and goes round so often.
     let rounds = |took: u64, work: u64, others: u64| (took - STAMP_NS - work * 1000) as f64 / (others * 1000) as f64;
 
@@ -338,6 +340,24 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
 }
 
 #[test]
+fn a_fault_stays_on_its_device() {
+    let machine = Machine::new();
+    let pool = machine.pool_with("pool", &[("SIMDEV_DEVICES", "2")]);
+    let on = |device| pool.program(&[("CUDA_VISIBLE_DEVICES", device)]).ready("mps 1");
+    let (mut there, mut elsewhere) = (on("0"), on("1"));
+    there.says("crash", &format!("crash {ILLEGAL_ADDRESS}"));
+    elsewhere.says("context", "context 0");
+    elsewhere.runs(10);
+    assert_eq!(pool.status(), "FAULT");
+    // Its own end has the server recover, not that of a client which is none the worse for it.
+    elsewhere.ends();
+    assert_eq!(pool.status(), "FAULT");
+    there.ends();
+    assert_eq!(pool.status(), "ACTIVE");
+    on("0").runs(10);
+}
+
+#[test]
 fn an_assertion_that_fails_ends_its_client_only() {
     let machine = Machine::new();
     let pool = machine.pool("pool");
@@ -384,7 +404,7 @@ fn the_daemon_ends_with_its_last_client_once_told_to() {
     let (status, _, errors) = pool.daemon.wait();
     assert_eq!((status, errors.as_str()), (0, ""));
     assert!(!is_alive(server) && !machine.bench.path("pool/control").exists());
-    assert!(!machine.say("pool", "get_server_list").status.success(), "nobody answers");
+    assert!(!machine.say("pool", "get_server_list").status.success(), "no daemon answers");
     // Programs do without.
     machine.program("pool", &[]).ready("mps 0");
 }
@@ -410,6 +430,23 @@ fn a_server_that_is_killed_is_replaced() {
     client.says("take", &format!("failed {CLIENT_TERMINATED}"));
     pool.client().runs(10);
     assert_ne!(pool.server(), server);
+}
+
+#[test]
+fn a_daemon_that_is_killed_takes_its_server_along() {
+    let machine = Machine::new();
+    let pool = machine.pool("pool");
+    let (mut client, server) = (pool.client(), pool.server());
+    assert_eq!(pool.ask(&format!("get_server_timeslices {server}")), "0 2048");
+    client.gives(FOR_EVER_US);
+    drop(pool);
+    client.says("take", &format!("failed {CLIENT_TERMINATED}"));
+    until("the server has ended", || !is_alive(server));
+    // Its socket is still there, and no daemon answers.
+    let after = machine.program("pool", &[]).ready("mps 0");
+    after.ends();
+    // Another daemon serves the folder.
+    machine.pool("pool").client().runs(10);
 }
 
 #[test]

@@ -379,7 +379,7 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     let fourth = server.client_by(join((number, secret)));
     assert_eq!(ask(&owner.socket, Request::Expel { number }, &[]).unwrap().0[0], status::OK);
     fourth.dropped();
-    // An assertion ends its client's part only, a fault all in the context, and nobody outside.
+    // An assertion ends its client's part only, a fault all in the context, and nothing outside.
     let fifth = server.client_by(join(owner.invite()));
     fifth.run(KernelOp::Assert, 1000);
     until("it has failed", || fifth.shared().device.faulted.load(Acquire) == Fault::Assert as u32);

@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a server may take to come up or to answer, and a program that connects to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 /// CUDA_ERROR_MPS_CONNECTION_FAILED, for clients that come when the daemon is about to end or has no server.
@@ -23,7 +23,7 @@ const DETACHED: &str = "--detached";
 
 const USAGE: &str = "usage: nvidia-cuda-mps-control [-f | -d]; without an option, commands are read from stdin: \
     get_server_list, get_server_status PID, get_client_list PID, start_server -uid UID, terminate_client SERVER CLIENT, \
-    quit [-t SECONDS]";
+    quit [-t SECONDS]; of this stand-in's own: get_server_timeslices PID";
 
 /// The program: exit status 0 if all that was asked for was done.
 pub fn main() -> ExitCode {
@@ -197,7 +197,7 @@ impl Daemon {
 
     fn accept(&mut self) {
         let Ok(caller) = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) else { return };
-        if patient(&caller).is_err() {
+        if limit_waits(&caller).is_err() {
             return;
         }
         let Ok((text, _)) = packet::receive(&caller) else { return };
@@ -242,6 +242,7 @@ impl Daemon {
             }
             ["get_server_status", pid] => self.ask(pid, "status"),
             ["get_client_list", pid] => self.ask(pid, "clients"),
+            ["get_server_timeslices", pid] => self.ask(pid, "slices"),
             ["terminate_client", pid, client] => self.ask(pid, &format!("terminate {client}")),
             ["start_server", "-uid", uid] => {
                 let own = rustix::process::geteuid().as_raw();
@@ -285,7 +286,7 @@ impl Daemon {
             self.log.line(&format!("Starting new server {} for user {user}", started.child.id()));
             // Held from here on, so that it does not go on without a daemon.
             let server = self.server.insert(started);
-            let up = patient(&server.socket).is_ok() && packet::receive(&server.socket).is_ok();
+            let up = limit_waits(&server.socket).is_ok() && packet::receive(&server.socket).is_ok();
             if !up {
                 self.end_server();
                 return Err(io::Error::other("the server has not started"));
@@ -317,9 +318,9 @@ impl Daemon {
     }
 }
 
-/// The other side is not waited for without end.
-fn patient(socket: &OwnedFd) -> io::Result<()> {
-    Ok(rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))?)
+/// Bounds the time that a receive from the other side waits.
+fn limit_waits(socket: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(ANSWER_WITHIN))?)
 }
 
 /// Starts a server with this daemon's environment; the daemon is at its descriptor 0.

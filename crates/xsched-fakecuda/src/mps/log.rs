@@ -10,24 +10,24 @@ const SECONDS_A_DAY: u64 = 86_400;
 /// A log file that lines are added to.
 pub(super) struct Log {
     file: File,
-    who: &'static str,
+    role: &'static str,
 }
 
 impl Log {
     /// Opens a file of the log directory.
-    pub(super) fn open(name: &str, who: &'static str) -> io::Result<Self> {
+    pub(super) fn open(name: &str, role: &'static str) -> io::Result<Self> {
         let named = std::env::var_os("CUDA_MPS_LOG_DIRECTORY").filter(|value| !value.is_empty());
         let folder = named.map_or_else(|| "/var/log/nvidia-mps".into(), PathBuf::from);
         std::fs::create_dir_all(&folder)?;
         let file = OpenOptions::new().create(true).append(true).open(folder.join(name))?;
-        Ok(Self { file, who })
+        Ok(Self { file, role })
     }
 
     /// Adds a line. What cannot be written is not missed.
     pub(super) fn line(&self, text: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line =
-            format!("[{} {} {:5}] {text}\n", date(now.as_secs(), now.subsec_millis()), self.who, std::process::id());
+            format!("[{} {} {:5}] {text}\n", date(now.as_secs(), now.subsec_millis()), self.role, std::process::id());
         let _ = (&self.file).write_all(line.as_bytes());
         // NVIDIA's write here alone when they stay in the foreground.
         let _ = io::stdout().write_all(line.as_bytes());

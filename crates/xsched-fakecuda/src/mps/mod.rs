@@ -23,7 +23,9 @@
 //! - `quit` lets the clients end first, and the daemon with the last.
 //!
 //! # What is not
-//! - One server, of the user who started the daemon. Its state INITIALIZING is not seen: who asks then waits.
+//! - `get_server_timeslices PID` is this stand-in's own: a line for each device, with its number and the slice of the server's
+//!   compute channel group there, in µs.
+//! - One server, of the user who started the daemon. Its state INITIALIZING is not seen: a question waits meanwhile.
 //! - Client priorities, memory limits and all else that can be set by the control program: it says so.
 //! - A client is not made slower by a percentage below 100.
 //! - The end of the control daemon is the end of its server, and so is that of its pipe directory: nothing is left of a test.

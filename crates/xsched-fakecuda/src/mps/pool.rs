@@ -20,9 +20,10 @@ impl Pool {
     /// The pool of the control daemon that answers, if one does.
     pub(crate) fn find() -> Result<Option<Self>> {
         let Ok(connection) = packet::connect(&packet::folder()) else { return Ok(None) };
+        let width = width(|name| std::env::var(name).ok())?;
         let devices: Vec<usize> = asked(&connection, "client")?;
         let fd = connection.as_raw_fd();
-        Ok(Some(Self { connection: Mutex::new(connection), fd, devices, width: width() }))
+        Ok(Some(Self { connection: Mutex::new(connection), fd, devices, width }))
     }
 
     /// The descriptor of the connection.
@@ -61,13 +62,36 @@ fn asked<T: std::str::FromStr>(connection: &OwnedFd, question: &str) -> Result<V
     words.map(|word| word.parse().map_err(|_| Error::MPS_RPC_FAILURE)).collect()
 }
 
-/// How much of the device a kernel of this process takes, in thousandths.
-fn width() -> u32 {
+/// How much of the device a kernel of this process takes, in thousandths. As NVIDIA's driver, it does without a percentage of
+/// NVIDIA's that makes no sense; one of its own is a mistake in a test.
+fn width(get: impl Fn(&str) -> Option<String>) -> Result<u32> {
     let percent = |name: &str| {
-        let set = std::env::var(name).ok()?.trim().parse::<f64>().ok()?;
-        (set > 0.0 && set <= 100.0).then_some(set)
+        let set = get(name)?;
+        Some(set.trim().parse::<f64>().ok().filter(|&n| n > 0.0 && n <= 100.0).ok_or(set))
     };
-    let variables = ["FAKECUDA_WIDTH", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
-    let least = variables.into_iter().filter_map(percent).fold(100.0, f64::min);
-    (least * f64::from(WHOLE) / 100.0).ceil() as u32
+    let own = percent("FAKECUDA_WIDTH").unwrap_or(Ok(100.0)).map_err(|set| {
+        eprintln!("FAKECUDA_WIDTH={set}: expected a percentage above 0, up to 100");
+        Error::INVALID_VALUE
+    })?;
+    let given = percent("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").and_then(std::result::Result::ok).unwrap_or(100.0);
+    Ok((own.min(given) * f64::from(WHOLE) / 100.0).ceil() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lesser_percentage_is_the_width() {
+        let of = |own: Option<&str>, given: Option<&str>| {
+            width(|name| if name == "FAKECUDA_WIDTH" { own } else { given }.map(str::to_owned))
+        };
+        assert_eq!(of(None, None), Ok(WHOLE));
+        assert_eq!(of(Some("50"), None), Ok(WHOLE / 2));
+        assert_eq!(of(Some("50"), Some("12.5")), Ok(WHOLE / 8));
+        assert_eq!(of(Some("0.01"), Some("100")), Ok(1), "something");
+        assert_eq!(of(None, Some("200")), Ok(WHOLE), "NVIDIA's is left out");
+        assert_eq!(of(Some("half"), None), Err(Error::INVALID_VALUE));
+        assert_eq!(of(Some("0"), None), Err(Error::INVALID_VALUE));
+    }
 }

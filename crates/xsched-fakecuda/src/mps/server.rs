@@ -1,6 +1,6 @@
 //! `nvidia-cuda-mps-server`: has a context on each device, and lets clients join.
 //!
-//! One thread serves the control daemon, on descriptor 0, and the clients. It waits for nobody but the device.
+//! One thread serves the control daemon, on descriptor 0, and the clients. It waits for nothing but the device.
 
 use super::log::Log;
 use super::packet;
@@ -279,6 +279,11 @@ impl Server {
             ("clients", _) => {
                 let pids: BTreeSet<i32> = self.clients.values().map(|client| client.pid).collect();
                 pids.iter().fold("ok".to_string(), |list, pid| format!("{list}\n{pid}"))
+            }
+            ("slices", _) => {
+                let slice =
+                    |device: &Device| format!("\n{} {}", device.number, device.shared.sim.timeslice_ns() / 1000);
+                self.devices.iter().fold("ok".to_string(), |list, device| list + &slice(device))
             }
             (other, _) => self.terminate(other.strip_prefix("terminate ").and_then(|pid| pid.parse().ok())),
         };

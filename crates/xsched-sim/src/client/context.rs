@@ -77,7 +77,7 @@ pub struct Mark {
 pub struct Invitation {
     /// The device's number for it.
     pub number: u64,
-    /// Only who was told it may join.
+    /// Only a client that was told it may join.
     pub secret: u64,
 }
 

@@ -311,7 +311,7 @@ fn a_wide_kernel_is_not_overtaken_by_narrow_ones() {
 }
 
 #[test]
-fn a_member_runs_one_kernel_at_a_time_and_holds_nobody_up_with_the_next() {
+fn a_member_runs_one_kernel_at_a_time_and_its_next_does_not_hold_others_up() {
     let mut b = Bench::new();
     let (pool, [x, y]) = members(&mut b, [WHOLE / 2, WHOLE / 2]);
     b.kernel(pool, x, 100, "x1").kernel(pool, x + 1, 100, "x2").kernel(pool, y, 100, "y");

@@ -194,11 +194,15 @@ impl Client {
         self.touched = touched;
     }
 
-    /// A kernel of the context, given by the process `culprit`, has faulted: tells all who wait.
+    /// A kernel of the context, given by the process `culprit`, has faulted.
     pub(super) fn fault(&mut self, fault: Fault, culprit: u32) {
         self.faulted = Some(fault);
         self.shared().device.culprit.store(culprit, Relaxed);
         self.shared().device.faulted.store(fault as u32, Release);
+    }
+
+    /// Wakes the threads that wait, which then find that it has.
+    pub(super) fn tell_of_fault(&self) {
         fence(SeqCst);
         let shared = self.shared();
         shared.streams.iter().filter(|slot| slot.waiters.load(Relaxed) != 0).for_each(|slot| wake(&slot.wake));

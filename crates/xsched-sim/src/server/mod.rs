@@ -523,13 +523,16 @@ impl Board<(Effect, bool)> for Bus<'_> {
         let (effect, counted) = command;
         let Some(client) = self.client(context, stream).filter(|client| client.faulted.is_none()) else { return };
         if let Effect::Fault(fault) = effect {
-            let (culprit, alone) = (client.pid, fault == Fault::Assert && client.member != 0);
-            let member = if alone { client.member..=client.member } else { 0..=u32::MAX };
-            for key in of_context(self.keys, context, member) {
-                if let Some(client) = self.clients.get_mut(&key) {
-                    client.fault(fault, culprit);
-                }
+            let (pid, culprit) = (client.pid, client.member);
+            let alone = fault == Fault::Assert && culprit != 0;
+            let members = if alone { culprit..=culprit } else { 0..=u32::MAX };
+            let mut keys: Vec<u64> = of_context(self.keys, context, members).collect();
+            // The culprit is told last, and no thread is woken before: what it reports is then so for all others.
+            keys.sort_by_key(|key| self.keys.get(&(context, culprit)) == Some(key));
+            for key in &keys {
+                self.clients.entry(*key).and_modify(|client| client.fault(fault, pid));
             }
+            keys.iter().filter_map(|key| self.clients.get(key)).for_each(Client::tell_of_fault);
             return;
         }
         effect.apply(at);
