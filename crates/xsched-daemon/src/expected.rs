@@ -64,8 +64,8 @@ impl Server {
 
     /// The priority that a process will have when it attaches, if it asks for this one.
     pub(crate) fn priority_to_be(&self, pid: u32, uid: u32, asked: Option<i32>) -> i32 {
-        let pidfd = Pid::from_raw(pid.cast_signed())
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let pidfd =
+            Pid::from_raw(pid.cast_signed()).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
         let peer = pidfd.and_then(|pidfd| peer::identify(pid, uid, &pidfd).ok());
         let given = peer.map(|peer| self.config.given(&peer.exe, uid, &peer.cgroup)).unwrap_or_default();
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
@@ -105,9 +105,8 @@ impl Server {
     /// Forgets programs that are gone, notes pools without programs, and since when there is no client.
     pub(crate) fn settle(&mut self) {
         let conns = &self.conns;
-        let attached = |job: &Option<String>| {
-            job.is_some() && conns.values().filter_map(|c| c.client()).any(|c| c.job == *job)
-        };
+        let attached =
+            |job: &Option<String>| job.is_some() && conns.values().filter_map(|c| c.client()).any(|c| c.job == *job);
         self.expected.retain(|_, e| !e.ended || attached(&e.job));
         self.end_unused_pools();
         if self.conns.is_empty() && self.expected.is_empty() {

@@ -74,10 +74,7 @@ impl Server {
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
                 }
-                self.group_add(
-                    id,
-                    Group { steps: priority_steps, fixed: priority_fixed, system, sharing, ..group },
-                );
+                self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, system, sharing, ..group });
                 Ok(())
             }
             ClientMsg::Levels { slot, levels } => {

@@ -64,7 +64,8 @@ impl Unsuitable {
             return Some(format!("GPU faults of this program ended {} pools", record.faults));
         }
         let ms = record.longest_us as f64 / 1e3;
-        (record.longest_us > 0).then(|| format!("this program ran kernels of {ms:.1} ms in a pool, beside which others starve"))
+        (record.longest_us > 0)
+            .then(|| format!("this program ran kernels of {ms:.1} ms in a pool, beside which others starve"))
     }
 
     /// Takes note of a program's longest kernel, in µs.

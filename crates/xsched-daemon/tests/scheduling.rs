@@ -11,7 +11,9 @@ use xsched_proto::Error;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{device_place, length, state};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Sharing, Target};
+use xsched_proto::wire::{
+    ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Sharing, Target,
+};
 use xsched_testkit::until;
 
 #[test]

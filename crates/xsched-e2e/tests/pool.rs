@@ -56,9 +56,8 @@ impl Machine {
     }
 
     fn control(&self) -> u32 {
-        let pools = self.pools();
-        let file = std::fs::read_to_string(pools[0].join("pipe/nvidia-cuda-mps-control.pid")).unwrap();
-        file.trim().parse().unwrap()
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server())).unwrap();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().parse().unwrap()
     }
 
     fn clients(&self) -> Vec<u32> {
@@ -87,7 +86,8 @@ impl Machine {
     /// What MPS is to one, 1 or 0, and what it was told.
     fn mps(&self, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
         let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
-        command.envs(variables.iter().copied());
+        // As `xsched run` finds it on a machine with NVIDIA's driver.
+        command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none")).envs(variables.iter().copied());
         let mut program = self.gpu.with_driver(command);
         let enabled = program.find("mps", |line| line.strip_prefix("mps ").map(str::to_owned));
         program.expect("context 0");
@@ -178,9 +178,9 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
         assert!(machine.pools().iter().any(|pool| !pools.contains(pool)), "round {round}");
         culprits.push(culprit);
     }
-    // Who broke two has no pool; others do.
-    let (enabled, errors) = machine.mps(LOW, &[]);
-    assert_eq!(enabled, "0", "{errors}");
+    // Who broke two is in none of its own accord.
+    let (enabled, errors) = machine.mps(&["--priority", "low"], &[]);
+    assert_eq!(enabled, "0", "{errors} {}", machine.daemon.as_ref().unwrap().errors());
     assert!(errors.contains("GPU faults of this program ended 2 pools"), "{errors}");
 }
 
@@ -250,17 +250,17 @@ fn what_a_pool_does_not_suit_shares_by_time() {
     let (enabled, errors) = machine.mps(LOW, &[("CUDA_INJECTION64_PATH", "/none")]);
     assert_eq!(enabled, "0");
     assert!(errors.contains("time sharing: a profiler needs a context of its own"), "{errors}");
-    for (options, variables) in [(&["--share", "time"][..], &[][..]), (URGENT, &[]), (LOW, &[("XSCHED_PLATFORMS", "hip")])] {
+    for (options, variables) in
+        [(&["--share", "time"][..], &[][..]), (URGENT, &[]), (LOW, &[("XSCHED_PLATFORMS", "hip")])]
+    {
         assert_eq!(machine.mps(options, variables), ("0".into(), String::new()), "{options:?} {variables:?}");
     }
     machine.gpu.place.ask(&["policy", "set", "up"]);
-    let usual = ("CUDA_MPS_PIPE_DIRECTORY", machine.gpu.place.join("none"));
-    let usual = [(usual.0, usual.1.to_str().unwrap())];
-    let (enabled, errors) = machine.mps(&["--priority", "low"], &usual);
+    let (enabled, errors) = machine.mps(&["--priority", "low"], &[]);
     assert_eq!(enabled, "0");
     assert!(errors.contains("time sharing: under the policy up programs take turns"), "{errors}");
     machine.gpu.place.ask(&["policy", "set", "hpf"]);
-    assert_eq!(machine.mps(&["--priority", "low"], &usual).0, "1");
+    assert_eq!(machine.mps(&["--priority", "low"], &[]).0, "1");
 }
 
 #[test]
@@ -316,7 +316,10 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     let runtime = machine.gpu.place.join("others");
     std::fs::create_dir(&runtime).unwrap();
     std::os::unix::fs::chown(&runtime, Some(OTHER), Some(OTHER)).unwrap();
-    command.env_remove("XSCHED_STATS").env("XDG_RUNTIME_DIR", &runtime).env("XSCHED_SOCKET", machine.gpu.place.socket());
+    command
+        .env_remove("XSCHED_STATS")
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .env("XSCHED_SOCKET", machine.gpu.place.socket());
     let mut others = machine.gpu.with_driver(command);
     others.expect("mps 1");
     others.expect("context 0");
@@ -324,7 +327,7 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     let servers: Vec<u32> = machine
         .pools()
         .iter()
-        .map(|pool| machine.gpu.place.mps_says(pool.join("pipe").to_str().unwrap(), "get_server_list").unwrap())
+        .filter_map(|pool| machine.gpu.place.mps_says(pool.join("pipe").to_str().unwrap(), "get_server_list").ok())
         .map(|pid| pid.parse().unwrap())
         .collect();
     let mut owners: Vec<u32> = servers.into_iter().map(owner).collect();

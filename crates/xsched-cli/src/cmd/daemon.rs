@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use xsched_proto::paths::{self, Origin};
 
 use crate::failure::{Error, Result};
-use crate::{folders, preload};
 use crate::values::{self, IdleExit};
+use crate::{folders, preload};
 
 /// Run the daemon in the foreground
 ///

@@ -31,7 +31,8 @@ mod tests {
     fn a_fault_is_found_with_the_process_that_the_log_names() {
         let connected = "[2026-11-23 03:00:14.006 Server   547] Client {PID: 814, Context ID: 1} connected\n";
         let handling = "[2026-11-23 03:00:19.335 Server   547] Server is handling a fatal GPU error.\n";
-        let culprit = "[2026-11-23 03:00:19.335 Server   547] Client {PID: 814, Context: 1} encountered a fatal GPU error.\n";
+        let culprit =
+            "[2026-11-23 03:00:19.335 Server   547] Client {PID: 814, Context: 1} encountered a fatal GPU error.\n";
         assert_eq!(fault(""), None);
         assert_eq!(fault(connected), None);
         assert_eq!(fault(&[connected, handling].concat()), Some(Fault { pid: None }));

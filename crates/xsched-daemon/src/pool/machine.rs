@@ -38,9 +38,7 @@ pub(super) fn obstacle() -> Option<String> {
     if on_path(CONTROL).is_none() {
         return Some(format!("{CONTROL} is not in the daemon's PATH: install NVIDIA's compute utilities"));
     }
-    let is_instance = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"gi"))
-    };
+    let is_instance = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"gi"));
     if folders(Path::new(CAPABILITIES)).iter().any(|gpu| folders(&gpu.join("mig")).iter().any(is_instance)) {
         return Some("a GPU is divided into MIG instances".into());
     }
@@ -54,8 +52,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
 /// The program of this name.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let is_program = |file: &PathBuf| {
-        fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
+    let is_program =
+        |file: &PathBuf| fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(is_program)
 }

@@ -26,9 +26,7 @@ use self::process::{Owner, Process, Surroundings};
 use crate::Error;
 use crate::client::check_name;
 use crate::server::{LOGS, Server};
-use crate::tuning::{
-    POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX,
-};
+use crate::tuning::{POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX};
 
 /// All pools, and what is needed for them.
 #[derive(Default)]
@@ -260,7 +258,8 @@ impl Server {
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
         let uid = self.conns.get(&conn).map(|c| c.uid);
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
-        let pool = self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
+        let pool =
+            self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
         match fault {
             None => pool.reports += 1,
             Some(fault) => {

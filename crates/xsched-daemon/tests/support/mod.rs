@@ -22,8 +22,8 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, state};
 use xsched_proto::wire::{
-    ClientMsg, DaemonInfo, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, Sharing, decode,
-    encode,
+    ClientMsg, DaemonInfo, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramInfo, ProgramOptions, Request, Sharing,
+    decode, encode,
 };
 use xsched_testkit::{TIMEOUT, until};
 
@@ -35,7 +35,16 @@ pub struct Daemon {
 
 pub fn options(folder: &Path) -> Options {
     let socket = folder.join("run").join("xsched.sock");
-    Options { socket, policy: None, scheduler: None, config: Vec::new(), library: None, state: None, idle_exit: None, seed: 1 }
+    Options {
+        socket,
+        policy: None,
+        scheduler: None,
+        config: Vec::new(),
+        library: None,
+        state: None,
+        idle_exit: None,
+        seed: 1,
+    }
 }
 
 impl Daemon {
