@@ -186,6 +186,8 @@ pub struct Arbiter {
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
     jobs: Vec<Job>,
+    /// Groups came or went since `jobs` was found.
+    jobs_changed: bool,
     classes: Vec<ClassRule>,
     /// Devices to decide again; kept to spare the allocation.
     dirty: Vec<usize>,
@@ -212,6 +214,7 @@ impl Arbiter {
             device_of: HashMap::new(),
             held: BTreeSet::new(),
             jobs: Vec::new(),
+            jobs_changed: false,
             classes: Vec::new(),
             dirty: Vec::new(),
         }
@@ -228,6 +231,13 @@ impl Arbiter {
 
     /// Takes in an event and appends what has to be done, in this order, to `actions`.
     pub fn event(&mut self, now: Micros, event: Event, actions: &mut Vec<Action>) {
+        self.take(now, event);
+        self.decide(now, actions);
+    }
+
+    /// Takes in an event and leaves the decision to [`Arbiter::decide`]: of many that come together, only the state that they
+    /// end in is decided. One decision costs as much as there are groups on the device, whatever has changed.
+    pub fn take(&mut self, now: Micros, event: Event) {
         match event {
             Event::Add(spec) => self.add(now, spec),
             Event::Remove(id) => self.remove(now, id),
@@ -271,7 +281,6 @@ impl Arbiter {
                 self.dirty.extend((0..self.devices.len()).filter(|&d| due(&self.devices[d])));
             }
         }
-        self.decide(now, actions);
     }
 
     /// What policies ask, by device; to be answered by [`Event::Answer`].
@@ -386,7 +395,7 @@ impl Arbiter {
         self.device_of.insert(id, at);
         self.dirty.push(at);
         self.inherit(id);
-        self.jobs = jobs::spanning(&mut self.devices);
+        self.jobs_changed = true;
     }
 
     fn remove(&mut self, now: Micros, id: GroupId) {
@@ -401,12 +410,13 @@ impl Arbiter {
                     self.device_of.insert(m.group.id, at);
                 }
             }
-            // What is gone here may have kept others from the devices that stay.
+            // What is gone here may have kept others from the devices that stay. Their places have changed, too.
+            self.dirty.clear();
             self.dirty.extend(0..self.devices.len());
         } else {
             self.dirty.push(at);
         }
-        self.jobs = jobs::spanning(&mut self.devices);
+        self.jobs_changed = true;
         let relative = self.devices.iter().flat_map(|d| &d.members).find(|m| Some(m.group.program) == program);
         if let Some(relative) = relative.map(|m| m.group.id) {
             self.inherit(relative);
@@ -476,8 +486,11 @@ impl Arbiter {
         }
     }
 
-    /// Decides for all devices that something changed on.
-    fn decide(&mut self, now: Micros, actions: &mut Vec<Action>) {
+    /// Decides for all devices that something changed on, and appends what has to be done, in this order, to `actions`.
+    pub fn decide(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        if std::mem::take(&mut self.jobs_changed) {
+            self.jobs = jobs::spanning(&mut self.devices);
+        }
         if self.dirty.is_empty() {
             return;
         }

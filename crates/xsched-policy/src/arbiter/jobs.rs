@@ -28,7 +28,9 @@ pub(super) fn spanning(devices: &mut [Device]) -> Vec<Job> {
         }
     }
     for m in devices.iter_mut().flat_map(|d| &mut d.members) {
-        m.spans = jobs.iter().any(|j| j.owns(m.job.as_deref()));
+        // They are in order.
+        let owns = |job: &str| jobs.binary_search_by(|j| j.name.as_str().cmp(job)).is_ok();
+        m.spans = m.job.as_deref().is_some_and(owns);
     }
     jobs
 }
