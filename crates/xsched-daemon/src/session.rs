@@ -1,5 +1,6 @@
 //! What attached processes say.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,10 +15,12 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions}
 
 use crate::Error;
 use crate::client::{Client, Group, Queue, check_name};
+use crate::follow::ancestors;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
-use crate::server::{Role, Server, kind};
+use crate::server::{Role, Server, is_own, kind};
 use crate::socket::Passed;
+use crate::tuning::{USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, of_user};
 
 impl Server {
     /// The highest priority that a user may ask for.
@@ -49,7 +52,8 @@ impl Server {
         }
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
-        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, self.limit(uid))?;
+        let limit = self.limit(uid);
+        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, limit, ancestors(pid))?;
         let priority = client.priority;
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
@@ -73,6 +77,12 @@ impl Server {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
+                }
+                if let Some(why) = self.too_many_groups(group.uid, &group.device) {
+                    // As without a daemon: it runs unscheduled, and asks again later.
+                    self.refuse(id, why);
+                    self.doomed.push((id, None));
+                    return Ok(());
                 }
                 self.group_add(
                     id,
@@ -127,6 +137,19 @@ impl Server {
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
 
+    /// Why a user may have no further group on a device: every decision there, also for others, would take longer.
+    fn too_many_groups(&self, uid: u32, device: &str) -> Option<Error> {
+        let of_user_now = self.groups.values().filter(|g| g.uid == uid);
+        let (all, here) = of_user_now.fold((0, 0), |(all, here), g| (all + 1, here + usize::from(g.device == device)));
+        let too_many = |n: usize, whose: &str| {
+            Error::environment(format!("user {uid} has {n} groups{whose}, as many as a user may have: see xsched ps"))
+        };
+        if here >= of_user(USER_DEVICE_GROUPS_MAX, is_own(uid)) {
+            return Some(too_many(here, &format!(" on {device}")));
+        }
+        (all >= of_user(USER_GROUPS_MAX, is_own(uid))).then(|| too_many(all, ""))
+    }
+
     fn new_group(
         &self,
         conn: u64,
@@ -145,6 +168,7 @@ impl Server {
         let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or_else(|| Error::input("it is gone"))?;
         Ok(Group {
             conn,
+            uid: client.peer.uid,
             words: GroupWords::new(client.segment.clone(), slot),
             slot,
             device,
@@ -162,8 +186,7 @@ impl Server {
 
     fn group_add(&mut self, conn: u64, group: Group) {
         let id = GroupId(self.next_id());
-        let peer = self.conns.get(&conn).and_then(|c| c.client()).map(|client| (client.peer.uid, client.peer.pid));
-        let active = peer.is_some_and(|(uid, pid)| self.has_active_window(uid, pid));
+        let active = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| self.has_active_window(c));
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
         let spec = GroupSpec {
@@ -224,11 +247,19 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        let now_us = self.now_us();
+        let mut devices = BTreeSet::new();
         for &id in &client.groups {
-            self.group_remove(id);
+            devices.extend(self.groups.remove(&id).map(|group| group.device));
+            self.gatekeeper.remove(now_us, id);
         }
         if client.held {
-            self.event(Event::Release(client.program));
+            self.gatekeeper.event(now_us, Event::Release(client.program));
+        }
+        // One decision for all of them.
+        self.act();
+        for device in &devices {
+            self.assign_timeslices(device);
         }
         self.questions_of_the_dead(conn);
     }
