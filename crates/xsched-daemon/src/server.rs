@@ -1,5 +1,8 @@
 //! The event loop: connections, wake-ups, timers.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -258,57 +261,63 @@ impl Server {
 
     /// Serves until told to stop.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         let mut buffer = vec![0; MAX_PACKET];
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         while !self.stop {
-            self.arm();
-            events.clear();
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let timeout = (!self.wakes.is_empty() || !self.work.is_empty()).then_some(&at_once);
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
-                Ok(_) => (),
-                Err(Errno::INTR) => continue,
-                Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
-            }
-            self.now_ns = now_ns();
-            for event in &events {
-                let (token, flags) = (event.data.u64(), event.flags);
-                match token & 3 {
-                    kind::OWN => (),
-                    kind => self.note(token >> 2, kind, flags),
-                }
-            }
-            // Gates first: a program waits for each of these.
-            self.in_slices(|server| {
-                let Some(id) = server.wakes.pop() else { return false };
-                server.scan(id);
-                true
-            });
-            for event in &events {
-                match event.data.u64() {
-                    LISTENER => self.accept(),
-                    TIMER => self.armed = None,
-                    SIGNALS => self.stop = true,
-                    SCHEDULER => self.hear_scheduler(),
-                    token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
-                    _ => continue,
-                }
-                self.bury();
-            }
-            self.in_slices(|server| {
-                match server.work.pop() {
-                    Some(Work::Serve(id)) => server.serve(id, &mut buffer),
-                    Some(Work::Look(id)) => server.look(id),
-                    None => return false,
-                }
-                true
-            });
-            self.timers();
-            self.bury();
-            self.ask_scheduler();
+            self.turn(&mut events, &mut buffer)?;
         }
         self.let_all_go();
         self.closer.end();
+        Ok(())
+    }
+
+    /// Waits for events unless there is work, and does a slice of it.
+    fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
+        self.arm();
+        events.clear();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = (!self.wakes.is_empty() || !self.work.is_empty()).then_some(&at_once);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
+            Ok(_) => (),
+            Err(Errno::INTR) => return Ok(()),
+            Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
+        }
+        self.now_ns = now_ns();
+        for event in events.iter() {
+            let (token, flags) = (event.data.u64(), event.flags);
+            match token & 3 {
+                kind::OWN => (),
+                kind => self.note(token >> 2, kind, flags),
+            }
+        }
+        // Gates first: a program waits for each of these.
+        self.in_slices(|server| {
+            let Some(id) = server.wakes.pop() else { return false };
+            server.scan(id);
+            true
+        });
+        for event in events.iter() {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                TIMER => self.armed = None,
+                SIGNALS => self.stop = true,
+                SCHEDULER => self.hear_scheduler(),
+                token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
+                _ => continue,
+            }
+            self.bury();
+        }
+        self.in_slices(|server| {
+            match server.work.pop() {
+                Some(Work::Serve(id)) => server.serve(id, buffer),
+                Some(Work::Look(id)) => server.look(id),
+                None => return false,
+            }
+            true
+        });
+        self.timers();
+        self.bury();
+        self.ask_scheduler();
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What attached processes say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,9 +18,9 @@ use crate::client::{Client, Group, Queue, check_name};
 use crate::follow::ancestors;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
-use crate::server::{Role, Server, is_own, kind};
+use crate::server::{Conn, Role, Server, is_own, kind};
 use crate::socket::Passed;
-use crate::tuning::{USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, of_user};
+use crate::tuning::{USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, of_user};
 
 impl Server {
     /// The highest priority that a user may ask for.
@@ -78,7 +78,7 @@ impl Server {
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
                 }
-                if let Some(why) = self.too_many_groups(group.uid, &group.device) {
+                if let Some(why) = self.too_much(&group) {
                     // As without a daemon: it runs unscheduled, and asks again later.
                     self.refuse(id, why);
                     self.doomed.push((id, None));
@@ -137,17 +137,34 @@ impl Server {
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
 
-    /// Why a user may have no further group on a device: every decision there, also for others, would take longer.
-    fn too_many_groups(&self, uid: u32, device: &str) -> Option<Error> {
-        let of_user_now = self.groups.values().filter(|g| g.uid == uid);
-        let (all, here) = of_user_now.fold((0, 0), |(all, here), g| (all + 1, here + usize::from(g.device == device)));
-        let too_many = |n: usize, whose: &str| {
-            Error::environment(format!("user {uid} has {n} groups{whose}, as many as a user may have: see xsched ps"))
+    /// Why a user may not have a further group: every decision, also for others, would take longer.
+    fn too_much(&self, group: &Group) -> Option<Error> {
+        let (uid, own) = (group.uid, is_own(group.uid));
+        let has = |n: usize, what: &str| {
+            Some(Error::environment(format!("user {uid} has {n} {what}, as many as a user may have: see xsched ps")))
         };
-        if here >= of_user(USER_DEVICE_GROUPS_MAX, is_own(uid)) {
-            return Some(too_many(here, &format!(" on {device}")));
+        let of_user_now = || self.groups.values().filter(|g| g.uid == uid);
+        let here = of_user_now().filter(|g| g.device == group.device).count();
+        if here >= of_user(USER_DEVICE_GROUPS_MAX, own) {
+            return has(here, &format!("groups on {}", group.device));
         }
-        (all >= of_user(USER_GROUPS_MAX, is_own(uid))).then(|| too_many(all, ""))
+        let all = of_user_now().count();
+        if all >= of_user(USER_GROUPS_MAX, own) {
+            return has(all, "groups");
+        }
+        let job_of = |g: &Group| self.conns.get(&g.conn).and_then(Conn::client).and_then(|c| c.job.as_deref());
+        let job = job_of(group)?;
+        let mut devices: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for g in of_user_now() {
+            if let Some(job) = job_of(g) {
+                devices.entry(job).or_default().insert(&g.device);
+            }
+        }
+        let spans = |job: &str| devices.get(job).is_some_and(|devices| devices.len() > 1);
+        let jobs = devices.keys().filter(|job| spans(job)).count();
+        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(group.device.as_str()));
+        let one_more = elsewhere && !spans(job);
+        if one_more && jobs >= of_user(USER_JOBS_MAX, own) { has(jobs, "jobs on several devices") } else { None }
     }
 
     fn new_group(

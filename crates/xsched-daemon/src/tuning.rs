@@ -42,6 +42,9 @@ pub(crate) const USER_CONNS_MAX: usize = 1_024;
 pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
 /// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.
 pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
+/// Jobs of one user that have groups on several devices, likewise: where all of them have to give way, each costs a decision on all its
+/// devices, some 20 µs on sixteen.
+pub(crate) const USER_JOBS_MAX: (usize, usize) = (32, 256);
 /// Bytes kept for a command that does not read its answer yet. An answer is made as it is read; what a program says for another is not.
 pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 1 << 20;
 /// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.

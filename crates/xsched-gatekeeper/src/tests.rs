@@ -120,6 +120,26 @@ fn states_become_gates() {
 }
 
 #[test]
+fn what_is_told_together_is_decided_once() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.changes.clear();
+    for state in [state::READY, state::IDLE] {
+        world.words[&HIGH].state.store(state, SeqCst);
+        assert_eq!(world.keeper.scan(world.now, HIGH, |lent| lent), Ok(()));
+    }
+    world.carry_out();
+    assert_eq!(world.changes, [], "LOW has kept the device");
+    let third = Rc::new(slot());
+    world.keeper.add(world.now, spec(GroupId(3), 255, 5_000), third.clone());
+    world.keeper.event(world.now, Event::Ready(GroupId(3)));
+    world.keeper.remove(world.now, GroupId(3));
+    world.carry_out();
+    assert_eq!(world.changes, []);
+    assert!(third.gate.load().is_granted(), "it is left open");
+}
+
+#[test]
 fn a_group_that_comes_finds_its_words_cleared_and_one_that_goes_leaves_its_gate_open() {
     let mut world = World::low_and_high();
     world.state(HIGH, state::READY);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use xsched_proto::hint::Hints;
 
 use self::device::{Device, Member};
-use self::jobs::Job;
 use crate::tuning::GUARD_US;
 use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
 
@@ -185,7 +184,8 @@ pub struct Arbiter {
     devices: Vec<Device>,
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
-    jobs: Vec<Job>,
+    /// How many jobs have groups on several devices.
+    jobs: usize,
     /// Groups came or went since `jobs` was found.
     jobs_changed: bool,
     classes: Vec<ClassRule>,
@@ -213,7 +213,7 @@ impl Arbiter {
             devices: Vec::new(),
             device_of: HashMap::new(),
             held: BTreeSet::new(),
-            jobs: Vec::new(),
+            jobs: 0,
             jobs_changed: false,
             classes: Vec::new(),
             dirty: Vec::new(),
@@ -495,7 +495,7 @@ impl Arbiter {
             return;
         }
         let mut dirty = std::mem::take(&mut self.dirty);
-        if !self.jobs.is_empty() {
+        if self.jobs > 0 {
             // A change on one device may let a job go on on all of its own.
             dirty.clear();
             dirty.extend(0..self.devices.len());
@@ -514,8 +514,8 @@ impl Arbiter {
         }
         dirty.sort_unstable();
         dirty.dedup();
-        if !self.jobs.is_empty() {
-            jobs::reconcile(now, &self.jobs, &mut self.devices, self.seed);
+        if self.jobs > 0 {
+            jobs::reconcile(now, self.jobs, &mut self.devices, self.seed);
         }
         for &at in &dirty {
             self.devices[at].close(now, actions);
