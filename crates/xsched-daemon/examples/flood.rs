@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
-use support::{Client, Daemon, connect, hello, map, memfd, own_pidfd, seals, send_raw, try_connect};
+use support::{Daemon, connect, hello, map, memfd, own_pidfd, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
 use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, encode};
@@ -29,7 +29,7 @@ const NOBODY: u32 = 65_534;
 /// Programs of a flood.
 const PROGRAMS: usize = 24;
 /// No flood is measured for longer: where decisions take long, fewer samples say so too.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// By name: given the socket, it prints a line once it is under way, and goes on.
 type Flood = (&'static str, fn(&Path));
 const FLOODS: [Flood; 8] = [
@@ -316,6 +316,3 @@ fn churn(path: &Path) {
         }
     }
 }
-
-#[allow(dead_code, reason = "the type is of the tests beside")]
-type Unused = Client;

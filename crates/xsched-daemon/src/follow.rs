@@ -31,7 +31,7 @@ impl Server {
             Some(pid) => self.active_windows.insert(uid, pid),
             None => self.active_windows.remove(&uid),
         };
-        let of_user = self.clients().filter(|c| c.peer.uid == uid);
+        let of_user = self.clients().filter(|c| c.peer.uid == uid && !c.groups.is_empty());
         let found: Vec<(ProgramId, bool)> = of_user.map(|c| (c.program, self.has_active_window(c))).collect();
         let now_us = self.now_us();
         for (program, active) in found {
