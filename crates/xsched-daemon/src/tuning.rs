@@ -44,7 +44,7 @@ pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
 pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
 /// Jobs of one user that have groups on several devices, likewise: where all of them have to give way, each costs a decision on all its
 /// devices, some 20 µs on sixteen.
-pub(crate) const USER_JOBS_MAX: (usize, usize) = (32, 256);
+pub(crate) const USER_JOBS_MAX: (usize, usize) = (16, 128);
 /// Bytes kept for a command that does not read its answer yet. An answer is made as it is read; what a program says for another is not.
 pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 1 << 20;
 /// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
