@@ -1,6 +1,6 @@
 //! The scheduling daemon: one thread, one epoll loop, pure policies.
 //!
-//! - `server`: the loop, connections, timers; `socket`: packets, the listening socket, the lock beside it.
+//! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
 //! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
@@ -22,6 +22,7 @@ mod config;
 mod container;
 mod control;
 mod expected;
+mod fair;
 mod follow;
 mod gates;
 mod glob;

@@ -2,6 +2,11 @@
 
 use xsched_policy::LOOK_US;
 
+/// Which of two bounds is that of a user: the second is for root and the daemon's own user.
+pub(crate) fn of_user(bounds: (usize, usize), own: bool) -> usize {
+    if own { bounds.1 } else { bounds.0 }
+}
+
 // ---- Programs ------------------------------------------------------------------------------------------------------------
 
 /// While some group waits, the progress of those that run is looked at this often, in ns.
@@ -18,12 +23,34 @@ pub(crate) const LONG_US: u64 = 2_000;
 
 // ---- Connections ---------------------------------------------------------------------------------------------------------
 
-/// Packets taken from one connection before others get their turn.
-pub(crate) const PACKETS_PER_WAKE: usize = 16;
-/// Bytes kept for a command that does not read its answer yet.
-pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
+/// Events taken from the kernel at a time: enough that what one user's connections have to say does not hide, for several calls, that
+/// another's program wants its gate opened.
+pub(crate) const EVENTS_MAX: usize = 1_024;
+/// Connections accepted at a time.
+pub(crate) const ACCEPTED_MAX: usize = 16;
+/// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the
+/// wake-ups of others. One piece takes some 0.2 ms at most.
+pub(crate) const SLICE_NS: u64 = 250_000;
+/// Connections of one user, the daemon's own and root excepted: more than programs that can have a group each.
+pub(crate) const USER_CONNS_MAX: usize = 1_024;
+/// Groups of one user on one device, for others and for root and the daemon's own: a decision takes as long as there are groups on the
+/// device, some 50 ns each. A user of a device has some dozens of programs at most.
+pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
+/// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.
+pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
+/// Jobs of one user that have groups on several devices, likewise: where all of them have to give way, each costs a decision on all its
+/// devices, some 20 µs on sixteen.
+pub(crate) const USER_JOBS_MAX: (usize, usize) = (16, 128);
+/// Bytes kept for a command that does not read its answer yet. An answer is made as it is read; what a program says for another is not.
+pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 1 << 20;
 /// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
 pub(crate) const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
+/// Bytes kept for all connections of one user, for others and for root and the daemon's own: a stopped program needs none as long as
+/// its socket has room.
+pub(crate) const USER_OUT_MAX_BYTES: (usize, usize) = (4 << 20, 64 << 20);
+/// A connection for which something is kept and that reads nothing for so long, in ns, is closed. Its socket is full by then: it has not
+/// read some hundred messages.
+pub(crate) const UNREAD_NS: u64 = 2_000_000_000;
 /// What a kept message takes besides its own bytes.
 pub(crate) const KEPT_BYTES: usize = 56;
 /// Descriptors that are neither connections nor closed for them: sockets, timers, files that are open for a moment.
@@ -32,6 +59,10 @@ pub(crate) const OWN_FDS: usize = 32;
 pub(crate) const LOG_NS: u64 = 1_000_000_000;
 /// A client answers a question within this time, in ns.
 pub(crate) const ANSWER_NS: u64 = 1_000_000_000;
+/// Levels of cgroups that count for a program, and processes above it: each is a file that is read when it attaches.
+pub(crate) const CGROUPS_MAX: usize = 16;
+/// As above, of the processes that it was started by.
+pub(crate) const ANCESTORS_MAX: usize = 32;
 /// Longest device key or job name, in bytes.
 pub(crate) const NAME_MAX_BYTES: usize = 256;
 /// A release of a stranger's descriptor that takes longer than this, in ns, is nudged, and again each time.

@@ -40,7 +40,8 @@ pub struct UnknownState;
 
 /// The arbiter, the words of all groups, and what was last seen there.
 ///
-/// Each method that takes a time may leave actions to [`Gatekeeper::carry_out`].
+/// Each method that takes a time may leave decisions and actions to [`Gatekeeper::carry_out`]: what is told between two calls of
+/// that is decided together.
 pub struct Gatekeeper<W> {
     arbiter: Arbiter,
     budget_us: u32,
@@ -110,7 +111,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Tells the arbiter anything else than that a group comes or goes.
     pub fn event(&mut self, now: Micros, event: Event) {
-        self.arbiter.event(now, event, &mut self.actions);
+        self.arbiter.take(now, event);
     }
 
     /// See [`Arbiter::set_policy`].
@@ -145,13 +146,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if lent != group.lent {
             group.lent = lent;
             let priority = (lent != i32::MIN).then(|| cap(lent));
-            self.arbiter.event(now, Event::Inherit { group: id, priority }, &mut self.actions);
+            self.arbiter.take(now, Event::Inherit { group: id, priority });
         }
         // A launch has cleared the bit: the group goes on.
         if group.stalled && !group.words.gate.load().is_stalled() {
             group.stalled = false;
             group.progress.forget();
-            self.arbiter.event(now, Event::Progress(id), &mut self.actions);
+            self.arbiter.take(now, Event::Progress(id));
         }
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
@@ -162,7 +163,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let bursts = group.words.bursts.load(Acquire);
         if std::mem::replace(&mut group.bursts, bursts) != bursts {
             let us = group.words.burst_us.load(Relaxed);
-            self.arbiter.event(now, Event::Burst { group: id, us }, &mut self.actions);
+            self.arbiter.take(now, Event::Burst { group: id, us });
         }
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
@@ -188,7 +189,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 
     /// Whether [`Gatekeeper::carry_out`] is about to close a gate.
-    pub fn is_closing(&self) -> bool {
+    pub fn is_closing(&mut self, now: Micros) -> bool {
+        self.arbiter.decide(now, &mut self.actions);
         self.actions[self.done..].iter().any(|action| matches!(action, Action::Close(_)))
     }
 
@@ -196,6 +198,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// anything that may leave actions.
     pub fn carry_out(&mut self, now: Micros) -> Option<Change> {
         loop {
+            self.arbiter.decide(now, &mut self.actions);
             while let Some(&action) = self.actions.get(self.done) {
                 self.done += 1;
                 let change = self.store(action);
@@ -209,7 +212,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 return None;
             }
             for id in self.off_device.drain(..) {
-                self.arbiter.event(now, Event::Drained(id), &mut self.actions);
+                self.arbiter.take(now, Event::Drained(id));
             }
         }
     }

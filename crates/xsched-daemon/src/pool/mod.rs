@@ -324,7 +324,7 @@ impl Server {
                         --share time keeps one apart";
             let note = self.pools.tell_once(uid, note.to_owned());
             self.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
-            self.send(conn, &DaemonMsg::End, &[]);
+            self.finish(conn, &DaemonMsg::End);
         }
     }
 
@@ -336,7 +336,7 @@ impl Server {
         self.refuse_pools(uid, why);
         for conn in waiting {
             self.by_time(conn, uid, Some(why.to_owned()));
-            self.send(conn, &DaemonMsg::End, &[]);
+            self.finish(conn, &DaemonMsg::End);
         }
         self.end_pool(id);
     }
