@@ -1,38 +1,40 @@
 #!/usr/bin/env python3
 """Co-locates programs on one GPU, as people run them, and compares what schedulers make of it.
 
-  coloc.py [--bin DIR] [--out FILE] [--systems A,B] [--rounds N] [--secs S] [--quick] [--gpus N] [--deadline SECS] [MIX ...]
+  coloc.py [--bin DIR] [--out FILE] [--systems A,B] [--rounds N] [--secs S] [--quick] [--gpus N] [--deadline SECS]
+           [MIX ...]
 
-A MIX is roles joined by `+`, such as llm+train or bert-lc+bert-be*5; every role is a process of its own (roles.py says what
-each does). Latency-critical roles serve requests at random times (Poisson; --arrivals regular: at a fixed rate), at the same
-ones under all systems of a round. llm-low serves too, at class normal. Best-effort roles run flat out. Systems:
+A MIX is roles joined by `+`, such as llm+train or bert-lc+bert-be*5; every role is a process of its own (roles.py says
+what each does). Latency-critical roles serve requests at random times (Poisson; --arrivals regular: at a fixed rate),
+at the same ones under all systems of a round. llm-low serves too, at class normal. Best-effort roles run flat out.
+Systems:
 
-  alone         the latency-critical role by itself        best-effort     all others by themselves
-  native        all of them, nothing done                  xsched          xsched run --priority high / normal / low
-  xsched-time   xsched run --share time                    xsched-pool     --share pool for all but the urgent one
-  mps           a private CUDA MPS daemon                  mps-prio        the same, with client priorities
-  xsched-spatial  xsched run --share spatial
+  alone            the latency-critical role by itself    best-effort      all others by themselves
+  native           all of them, nothing done              xsched           xsched run --priority high / normal / low
+  xsched-time      the same, --share time                 xsched-pool      --share pool for all but the urgent one
+  mps              a private CUDA MPS daemon              mps-prio         the same, with client priorities
+  xsched-spatial   xsched run --share spatial
 
-Not measured unless --systems asks for it: xsched-spatial; xsched-pool, since xsched chooses the pool by itself where it can
-be had; mps but for two mixes.
+Not measured unless --systems asks for it: xsched-spatial; xsched-pool, since xsched chooses the pool by itself where it
+can be had; mps but for two mixes.
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
 (NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), or another build in
 turns with this one (bin:DIR).
 
 All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
-measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a window of
-S seconds in which all others are idle; windows are such that all rounds of a system come to 1,000 requests, or to 400 with
-their first tokens and 31 gaps between tokens each. --quick: a quarter of that. Best-effort programs by themselves need no
-more than 10 s. An idle process keeps its memory: so all of a mix must fit at once. Before the start it is said how much
-memory and how long each mix needs, about.
+measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a
+window of S seconds in which all others are idle; windows are such that all rounds of a system come to 1,000 requests,
+or to 400 with their first tokens and 31 gaps between tokens each. --quick: a quarter of that. Best-effort programs by
+themselves need no more than 10 s. An idle process keeps its memory: so all of a mix must fit at once. Before the start
+it is said how much memory and how long each mix needs, about.
 
-Windows are appended to FILE as they end, with every latency; those that are there already, of the same build, length and
-arrivals, are not measured again. With --gpus N, N mixes run at a time, each on its own GPU. With --deadline, no round is
-begun that would end later, and the exit status is 75: the same command goes on from there.
+Windows are appended to FILE as they end, with every latency; those that are there already, of the same build, length
+and arrivals, are not measured again. With --gpus N, N mixes run at a time, each on its own GPU. With --deadline, no
+round is begun that would end later, and the exit status is 75: the same command goes on from there.
 
-Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Limits are
-those of limits.py: met if the interval ends within the limit, missed if it begins beyond it, undecided else.
+Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Limits
+are those of limits.py: met if the interval ends within the limit, missed if it begins beyond it, undecided else.
 """
 
 import argparse
@@ -48,20 +50,22 @@ import limits
 import machine
 import records
 import systems
-from figures import BARE, pooled, rates, relative, summaries, summary, table  # noqa: F401: other scripts take them from here
+from figures import BARE, pooled, rates, relative, summaries, summary, table  # noqa: F401: taken from here elsewhere
 from limits import MIXES, PLAIN_MPS
 from roles import AUTOTUNED, LOWER, RATES, ROLES, STREAMED
 from systems import Deadline, Site, Trouble, Variant, Worker
 
 DEFAULT_SYSTEMS = ("alone", "best-effort", "native", "mps-prio", "xsched-time", "xsched")
 LEAD_S = 0.5  # best-effort work begins so much earlier than the window, which then opens in its midst
+DRAIN_S = 0.7  # about how long what is queued at the end of a window takes
 START_S = 300  # longest wait for a process to load or to warm up
 REQUESTS = 1000  # for a P99, over all rounds
 FIRST_TOKENS = 400  # the same of requests that are answered in tokens: each has many gaps between these
 MARGIN = 1.03  # random arrivals: some may not be begun when the window ends
 LEAST_S = 6.0  # of a window
+LEAST_QUICK_S = 3.0
 BEST_EFFORT_S = 10.0  # longest window of best-effort programs by themselves
-QUICK = 0.25
+QUICK = 4  # windows are so many times shorter
 # GiB that a warm process keeps on the device, about, its context of half a GiB included.
 MEMORY_GIB = {
     "rn18": 0.7,
@@ -119,12 +123,12 @@ def started(names):
 def start_seconds(roles, names):
     """About how long it takes until all processes of a mix are warm."""
     sets = len(started(names))
-    return 30 + sets * sum(5 if role in AUTOTUNED else 1.5 for role in roles)
+    return 25 + sets * sum(3 if role in AUTOTUNED else 1 for role in roles)
 
 
 def round_seconds(roles, names, secs):
     """About how long a round takes: what is queued when a window ends has to end, too."""
-    return sum(length(name, roles, secs) + LEAD_S + 1 for name in names)
+    return sum(length(name, roles, secs) + LEAD_S + DRAIN_S for name in names)
 
 
 def memory_gib(roles, names):
@@ -135,7 +139,7 @@ def memory_gib(roles, names):
 def applicable(roles, names):
     """The systems that say something about this mix."""
     kinds = {kind(r) for r in roles}
-    skip = {"alone"} if "lc" not in kinds else set() if "be" in kinds else {"best-effort", "native"}
+    skip = {"alone"} if "lc" not in kinds else set() if kinds - {"lc"} else {"best-effort", "native"}
     return [n for n in names if n not in skip]
 
 
@@ -175,8 +179,8 @@ class Set:
         return ", ".join(f"{w.name} {w.memory_mib / 1024:.1f}" for w in self.workers if w.memory_mib)
 
     def window(self, secs, only=None, arrivals="regular", number=0):
-        """One window, of all kinds or only these; what each process says of it. Random arrivals follow from the number of
-        the round and the place of the role in the mix."""
+        """One window, of all kinds or only these; what each process says of it. Random arrivals follow from the number
+        of the round and the place of the role in the mix."""
         working = [(i, w) for i, w in enumerate(self.workers) if only is None or kind(w.name) in only]
         start = time.monotonic() + LEAD_S
         for index, worker in working:
@@ -201,8 +205,9 @@ def plan(mix, args):
     """Roles, systems and length of the windows of a mix."""
     roles = parse_mix(mix)
     names = applicable(roles, args.names or default_systems(mix, args.variants))
-    secs = args.secs or round(window_seconds(roles, args.rounds, args.arrivals) * (QUICK if args.quick else 1), 2)
-    return roles, names, secs
+    secs = window_seconds(roles, args.rounds, args.arrivals)
+    secs = max(LEAST_QUICK_S, secs / QUICK) if args.quick else secs
+    return roles, names, args.secs or round(secs, 2)
 
 
 def still_open(mix, args):
@@ -332,7 +337,8 @@ def brief(roles):
             text = f"{role['role']} {found['p50']:.2f}/{found['p99']:.2f} ms"
             if role.get("gap_ms"):
                 gaps, first = records.latencies(role["gap_ms"]), records.latencies(role["first_ms"])
-                text += f" (token gap {gaps['p50']:.2f}/{gaps['p99']:.2f}, first {first['p50']:.1f}/{first['p90']:.1f} P90)"
+                text += f" (token gap {gaps['p50']:.2f}/{gaps['p99']:.2f}"
+                text += f", first token P90 {first['p90']:.1f})"
             parts.append(text)
         elif "per_s" in role:
             parts.append(f"{role['role']} {role['per_s']:.1f}/s")
@@ -387,7 +393,8 @@ def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=systems.default_bin(), help="folder of xsched and libxsched.so")
     parser.add_argument("--out", type=Path, default=Path("coloc.jsonl"), help="JSON lines to add to [%(default)s]")
-    parser.add_argument("--systems", help=f"separated by commas [{','.join(DEFAULT_SYSTEMS)}; mps for {' and '.join(PLAIN_MPS)}]")
+    usual = f"{','.join(DEFAULT_SYSTEMS)}, and mps for {' and '.join(PLAIN_MPS)}"
+    parser.add_argument("--systems", help=f"separated by commas [{usual}]")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
     parser.add_argument("--rounds", type=natural, default=5)
     parser.add_argument("--secs", type=float, help=f"of a window [so that there are {REQUESTS} requests, at least 6]")

@@ -21,14 +21,14 @@ def pooled(windows, what="latency_ms"):
 
 
 def served(windows):
-    """How long requests took once they were begun, in ms. Older records do not tell how long they were queued before."""
+    """How long requests took once they were begun, in ms. Older records do not tell how long they were queued."""
     whole, queued = pooled(windows), pooled(windows, "queued_ms")
     return [a - b for a, b in zip(whole, queued)] if len(whole) == len(queued) else whole
 
 
 def parts(windows):
-    """What requests consist of, host and wait: P50 and P99 of the time in which their commands were given, and of that in
-    which the device was waited for afterwards. Older records do not tell."""
+    """What requests consist of, host and wait: P50 and P99 of the time in which their commands were given, and of that
+    in which the device was waited for afterwards. Older records do not tell."""
     whole, waits = pooled(windows), pooled(windows, "wait_ms")
     if not waits or len(waits) != len(whole):
         return {}
@@ -95,8 +95,8 @@ def three(found, digits=4):
 
 
 def work(by, name, left):
-    """Measures of a system's best-effort work, with intervals: rounds are resampled, the same ones of all systems that are
-    compared. `left` is the share of time that the urgent program leaves."""
+    """Measures of a system's best-effort work, with intervals: rounds are resampled, the same ones of all systems that
+    are compared. `left` is the share of time that the urgent program leaves."""
     compared = (name, "best-effort", "xsched-time")
     known = {n: {w["round"]: work_of(w) for w in by.get(n, [])} for n in compared}
     known = {n: rounds for n, rounds in known.items() if any(rounds.values())}
@@ -288,7 +288,7 @@ def request_rows(found):
                     NAMES[metric],
                     *(ranged(one[p]) for p in SHARES),
                     row["max"] if whole else None,
-                    one["n"],
+                    f"{one['n']} ({row['unserved']} not begun)" if whole and "unserved" in row else one["n"],
                     one.get("p99_of_rounds"),
                     *(ranged(ratios.get(p), 3) for p in SHARES),
                     f"{by_round['min']:.2f}–{by_round['max']:.2f}" if by_round else None,
@@ -299,7 +299,8 @@ def request_rows(found):
             )
         for metric, one in row.get("lower", {}).items():
             rest = (None,) * (len(HEAD) - 7)
-            rows.append((f"{name}, lower class", NAMES[metric], *(ranged(one[p]) for p in SHARES), None, one["n"], *rest))
+            own = (ranged(one[p]) for p in SHARES)
+            rows.append((f"{name}, lower class", NAMES[metric], *own, None, one["n"], *rest))
     for metric, ratios in found.get("noise", {}).items():
         blank = (None,) * 6
         cells = (ranged(ratios[p], 3) for p in SHARES)

@@ -1,11 +1,11 @@
 """How sure figures are: 95 % intervals by the percentile bootstrap.
 
 Requests are resampled within their round. A request is resampled whole: the token gaps of one answer are alike, and to
-resample each for itself would make intervals too narrow. What a resampling comes to needs no list of resampled values. A
-quantile is the value at some rank, and the resampled rank of a fixed value is a sum of independent draws, so normal: its
-standard error follows from how many values of each request lie above the quantile. A resampled quantile is then the value
-at the rank that a normal number says. The interval of one quantile is the limit for many resamplings; those of ratios and
-differences of two come from 1,000 seeded ones. Equal on every machine, and quick for any number of values.
+resample each for itself would make intervals too narrow. What a resampling comes to needs no list of resampled values.
+A quantile is the value at some rank, and the resampled rank of a fixed value is a sum of independent draws, so normal:
+its standard error follows from how many values of each request lie above the quantile. A resampled quantile is then the
+value at the rank that a normal number says. The interval of one quantile is the limit for many resamplings; those of
+ratios and differences of two come from 1,000 seeded ones. Equal on every machine, and quick for any number of values.
 
 What happens once in a round, such as best-effort work per second, is resampled by rounds.
 """
@@ -77,8 +77,8 @@ def difference(one, other, share):
 
 
 def of_rounds(rounds, figures):
-    """Figures that follow from rounds, with their intervals: name -> value, low, high. `figures(rounds)` gives name -> value
-    for those that can be told. Of a single round nothing can be said: low and high are None then."""
+    """Figures that follow from rounds, with their intervals: name -> value, low, high. `figures(rounds)` gives name ->
+    value for those that can be told. Of a single round nothing can be said: low and high are None then."""
     rounds, draw = list(rounds), random.Random(0)
     found = figures(rounds)
     if len(rounds) < 2:

@@ -20,9 +20,9 @@ WORDS = {  # measure -> what it says
     "first p90": "first token P90 to alone",
     "gap p99": "token gap P99 to alone",
     "wait p99": "device wait P99 beyond alone, ms",
-    "work kept": "best-effort work to the same natively without the urgent program, mean of programs",
-    "least kept": "the same, least of programs",
-    "work of time left": "best-effort work to the same natively without the urgent program x time left",
+    "work kept": "best-effort work to that without the urgent program, mean of programs",
+    "least kept": "best-effort work to that without the urgent program, least of programs",
+    "work of time left": "best-effort work to that without the urgent program x time left",
     "work to time": "best-effort work to time sharing's",
     "points to time": "best-effort work of the time left, less time sharing's",
 }

@@ -1,9 +1,9 @@
-"""The transformers of roles.py, with random weights: a language model that serves or decodes in batches, and training."""
+"""The transformers of roles.py, with random weights: a language model that serves or decodes, and training."""
 
 
 class Language:
-    """A language model of 0.78 billion parameters in fp16, as a server runs it: eager prefill of prompts of any length, and
-    decoding by one CUDA graph a token with a key-value cache that stays where it is."""
+    """A language model of 0.78 billion parameters in fp16, as a server runs it: eager prefill of prompts of any length,
+    and decoding by one CUDA graph a token with a key-value cache that stays where it is."""
 
     def __init__(self, torch, batch, context, layers=24, width=1536, heads=24, vocabulary=32000):
         self.torch, self.batch, self.context = torch, batch, context

@@ -12,16 +12,16 @@ It reads its orders, one a line, from standard input and answers on standard out
   quit, or end of input          (ends)
 
 Modes: `paced` = RATE requests a second, regularly; `poisson` = as many, at random times that SEED says; `closed` = one
-request after the other; `flat` = best-effort, eight steps queued before each wait. With the first two a late start counts
-as latency. All but flat give all latencies in ms, flat gives items per second. The orders let one start serve many
-measuring windows, and let conductors alternate between processes.
+request after the other; `flat` = best-effort, eight steps queued before each wait. With the first two a late start
+counts as latency. All but flat give all latencies in ms, flat gives items per second. The orders let one start serve
+many measuring windows, and let conductors alternate between processes.
 
-Roles that serve requests: rn18 (ResNet-18), bert-lc (BERT-base), decode (16 tokens without CUDA graphs), llm and llm-low
-(a language model of 0.78 billion parameters: eager prefill of 128-512 tokens, then 31 CUDA graphs of a token each, each
-token read back before the next is begun). llm gives besides, in ms, the time from when each request was due to its first
-token (first_ms) and from each token to the next (gap_ms). Flat out: rn50 (ResNet-50, images), gemm (kernels of about
-100 ms), bert-be (BERT-base), llm-be (the same language model, batches of 64, tokens), train (training of a transformer,
-tokens), jax (eight matrix products with tanh under JAX's jit, how often).
+Roles that serve requests: rn18 (ResNet-18), bert-lc (BERT-base), decode (16 tokens without CUDA graphs), llm and
+llm-low (a language model of 0.78 billion parameters: eager prefill of 128-512 tokens, then 31 CUDA graphs of a token
+each, each token read back before the next is begun). llm gives besides, in ms, the time from when each request was due
+to its first token (first_ms) and from each token to the next (gap_ms). Flat out: rn50 (ResNet-50, images), gemm
+(kernels of about 100 ms), bert-be (BERT-base), llm-be (the same language model, batches of 64, tokens), train (training
+of a transformer, tokens), jax (eight matrix products with tanh under JAX's jit, how often).
 """
 
 import argparse
@@ -127,8 +127,8 @@ def build(torch, role, batch):
 
 def due_times(mode, start, end, rate, seed=0):
     """When requests are due: none for `closed`. `poisson` = a Poisson process that comes to exactly as many as the rate
-    says: independent times, each equally likely anywhere in the window. Whoever is given the same seed and length of window
-    is asked at the same moments of it."""
+    says: independent times, each equally likely anywhere in the window. Whoever is given the same seed and length of
+    window is asked at the same moments of it."""
     if mode == "closed":
         return None
     if mode == "poisson":
@@ -202,8 +202,8 @@ class Role:
         return dict(found, role=self.name, mode=mode, check=self.digest())
 
     def requests(self, start, end, times=None, seed=0):
-        """Latencies of requests that are due at these times, or come one after the other. And how much of each was waiting
-        for the device after its last commands were given, and before it was begun: the rest is the host's."""
+        """Latencies of requests that are due at these times, or come one after the other. And how much of each was
+        waiting for the device after its last commands were given, and before it was begun: the rest is the host's."""
         latencies, waits, queued, first, gaps, late = [], [], [], [], [], 0
         lengths = prompt_lengths(seed, len(times or []) or 1)
         done = start

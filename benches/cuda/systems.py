@@ -54,9 +54,18 @@ def visible_device(index, found, uuids):
     return uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else name
 
 
+TOOLS = "/usr/local/nvidia/bin:/usr/bin"  # where the driver's tools may be besides
+
+
+def find_tools():
+    """Lets this process and those that it starts find the driver's tools: the daemon looks for them in PATH only."""
+    path = os.environ.get("PATH", "")
+    if not path.endswith(TOOLS):
+        os.environ["PATH"] = f"{path}:{TOOLS}"
+
+
 def mps_control():
-    path = os.environ.get("PATH", "") + ":/usr/local/nvidia/bin:/usr/bin"
-    found = shutil.which("nvidia-cuda-mps-control", path=path)
+    found = shutil.which("nvidia-cuda-mps-control")
     if not found:
         raise Trouble("nvidia-cuda-mps-control is missing: leave out mps, mps-prio and xsched-spatial")
     return found
@@ -87,8 +96,8 @@ class Variant:
         return [*self.options, *(() if kind == "lc" else self.best_effort)]
 
     def wrong_share(self, kind, share):
-        """What is wrong with how a program of this kind shares its GPU; nothing where it is as it was asked for. An urgent
-        program is never in a pool. Older builds do not tell how a program shares."""
+        """What is wrong with how a program of this kind shares its GPU; nothing where it is as it was asked for. An
+        urgent program is never in a pool. Older builds do not tell how a program shares."""
         options = self.options_of(kind)
         asked = options[options.index("--share") + 1] if "--share" in options else None
         if kind == "lc" and share == "pool":
@@ -152,6 +161,7 @@ class Site:
         self.bin, self.work, self.gpu = Path(binaries).resolve(), Path(work), gpu
         self.variants = {**{name: Variant(*words) for name, words in BUILT_IN.items()}, **(variants or {})}
         self.daemons, self.mps, self.started = {}, None, 0
+        find_tools()
         # The surrounding environment must not matter.
         self.env = {k: v for k, v in os.environ.items() if k == "XSCHED_JOURNAL" or not k.startswith(("XSCHED_", "CUDA_MPS_", "LD_PRELOAD"))}
         if gpu is not None:
