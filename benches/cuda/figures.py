@@ -174,6 +174,7 @@ def summary(windows):
         by.setdefault(window["system"], []).append(window)
     alone, base = pooled(by.get("alone", [])), rates(by.get("best-effort", []))
     alone_samples, alone_waits = samples(by.get("alone", [])), sample(by.get("alone", []), "wait_ms")
+    lower_alone = samples(by.get("best-effort", []), "normal")
     busy = None
     if alone:
         rate = sum(r["rate"] for r in of_kind(by["alone"][0]))
@@ -212,6 +213,8 @@ def summary(windows):
         lower = samples(mine, "normal")
         if lower:
             row["lower"] = {m: dict(three_of(one), n=len(one)) for m, one in lower.items()}
+            if name != "best-effort":
+                row["lower_to_alone"] = to_alone(lower, lower_alone)
         now = rates(mine)
         if now:
             row["best_effort_per_s"] = {k: rounded(v, 2) for k, v in now.items()}
@@ -298,9 +301,10 @@ def request_rows(found):
                 )
             )
         for metric, one in row.get("lower", {}).items():
-            rest = (None,) * (len(HEAD) - 7)
-            own = (ranged(one[p]) for p in SHARES)
-            rows.append((f"{name}, lower class", NAMES[metric], *own, None, one["n"], *rest))
+            base = row.get("lower_to_alone", {}).get(metric, {})
+            own, ratios = [ranged(one[p]) for p in SHARES], [ranged(base.get(p), 3) for p in SHARES]
+            rest = (None,) * (len(HEAD) - 11)
+            rows.append((f"{name}, lower class", NAMES[metric], *own, None, one["n"], None, *ratios, *rest))
     for metric, ratios in found.get("noise", {}).items():
         blank = (None,) * 6
         cells = (ranged(ratios[p], 3) for p in SHARES)

@@ -133,7 +133,7 @@ def due_times(mode, start, end, rate, seed=0):
         return None
     if mode == "poisson":
         draw = random.Random(f"arrivals {seed}")
-        places = sorted(draw.random() for _ in range(round(rate * (end - start))))
+        places = sorted(draw.random() for _ in range(round(round(rate * (end - start), 3))))
         return [start + (end - start) * place for place in places]
     return [start + number / rate for number in range(math.ceil((end - start) * rate - 1e-9))]
 
@@ -276,6 +276,7 @@ class Jax(Role):
         for _ in range(10):
             self.last = self.step()
             self.wait()
+        self.digest()  # is compiled, too
 
     def wait(self):
         self.last.block_until_ready()

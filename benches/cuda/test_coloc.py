@@ -329,8 +329,10 @@ class Limits(unittest.TestCase):
 
     def test_a_role_of_lower_class_is_told_apart_from_the_urgent_one(self):
         urgent, lower = llm([8.0] * 9, [[1.0, 1.0]] * 9), llm([80.0] * 9, [[9.0, 9.0]] * 9, "normal")
-        found = coloc.summary([window("xsched", 0, urgent, lower)])
+        base = llm([40.0] * 9, [[9.0, 9.0]] * 9, "normal")
+        found = coloc.summary([window("best-effort", 0, base), window("xsched", 0, urgent, lower)])
         row = found["systems"]["xsched"]
+        self.assertEqual(row["lower_to_alone"]["first"]["p99"], [2.0, 2.0, 2.0])
         self.assertEqual((row["n"], row["p50"], row["lower"]["first"]["p50"][0]), (9, 10.0, 80.0))
         self.assertIn("| xsched, lower class | token gap | 9.00 (9.00–9.00) |", coloc.table(found))
 
