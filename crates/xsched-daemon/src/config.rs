@@ -12,7 +12,7 @@ use xsched_proto::class::{self, Class};
 use xsched_proto::hint::{Hint, Hints};
 
 use crate::glob::glob;
-use crate::tuning::POOL_TIMESLICE_US;
+use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
 use crate::{Error, container};
 
 /// All configuration, files merged.
@@ -42,6 +42,7 @@ struct PoolTable {
     enabled: Option<bool>,
     max_class: Option<ClassName>,
     timeslice_us: Option<Quantum>,
+    budget_us: Option<Budget>,
 }
 
 /// What programs of a kind get.
@@ -146,6 +147,7 @@ struct Priority(i32);
 struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Weight(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Budget(u32);
 struct Starvation(u32);
 /// The value of a parameter, a number or a word, as text.
@@ -394,6 +396,7 @@ impl Config {
             enabled: file.pool.enabled.or(self.pool.enabled),
             max_class: file.pool.max_class.or(self.pool.max_class),
             timeslice_us: file.pool.timeslice_us.or(self.pool.timeslice_us),
+            budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
         Ok(remarks)
     }
@@ -416,6 +419,11 @@ impl Config {
     /// Time slice of a pool's channel group, in µs.
     pub(crate) fn pool_timeslice_us(&self) -> u64 {
         self.pool.timeslice_us.map_or(POOL_TIMESLICE_US, |slice| slice.0)
+    }
+
+    /// In-flight budget of a pooled program, in µs.
+    pub(crate) fn pool_budget_us(&self) -> u32 {
+        self.pool.budget_us.map_or(POOL_BUDGET_US, |budget| budget.0)
     }
 
     /// The highest priority a user without privilege may ask for.
@@ -509,6 +517,7 @@ mod tests {
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.limit(1)), (500, 191));
         assert_eq!((nothing.may_pool(), nothing.pool_max_class()), (true, Class::Normal));
+        assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (100, 100));
     }
 
     #[test]

@@ -220,7 +220,11 @@ impl Server {
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
         self.groups.insert(id, group);
         self.publish_level(id);
+        let pooled = self.groups.get(&id).is_some_and(|group| group.sharing == Sharing::Pool);
         self.gatekeeper.add(self.now_us(), spec, words);
+        if pooled {
+            self.gatekeeper.set_budget(id, self.config.pool_budget_us());
+        }
         self.act();
         // It may have become ready while it had no name.
         self.scan(conn);

@@ -64,6 +64,8 @@ struct Group<W> {
     /// Bursts that the arbiter was told of.
     bursts: u64,
     progress: Progress,
+    /// See [`Gatekeeper::set_budget`].
+    own_budget_us: Option<u32>,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -96,10 +98,19 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             stalled: false,
             bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
+            own_budget_us: None,
             words,
         };
         self.groups.insert(spec.id, group);
         self.event(now, Event::Add(spec));
+    }
+
+    /// From now on a group that may have to make room has no more in flight than this, in µs, whatever part of the device's
+    /// budget it has.
+    pub fn set_budget(&mut self, id: GroupId, us: u32) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.own_budget_us = Some(us);
+        }
     }
 
     /// Gives a group up: its gate is left open.
@@ -230,8 +241,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             Action::Open(id) => return self.open(id),
             Action::Close(id) => return self.close(id),
             Action::Bound(id, sharers) => {
-                let budget_us = part_of_budget(self.budget_us, sharers);
-                self.groups.get(&id)?.words.budget_us.store(budget_us, Release);
+                let group = self.groups.get(&id)?;
+                let part_us = part_of_budget(self.budget_us, sharers);
+                let budget_us = group.own_budget_us.map_or(part_us, |own| own.min(part_us));
+                group.words.budget_us.store(budget_us, Release);
             }
             Action::Contended(id, on) => self.mark(id, Gate::CONTENDED, on),
             Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),

@@ -26,7 +26,7 @@ use self::process::{Owner, Process, Surroundings};
 use crate::Error;
 use crate::client::check_name;
 use crate::server::{LOGS, Server};
-use crate::tuning::{POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX};
+use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX};
 
 /// All pools, and what is needed for them.
 #[derive(Default)]
@@ -63,6 +63,8 @@ struct Pool {
     /// A GPU fault has ended its programs; the culprit is known.
     has_broken: bool,
     is_named: bool,
+    /// When the last of its programs ended.
+    member_ended_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -99,6 +101,13 @@ impl Pools {
             Stage::Ending => false,
         };
         self.list.iter().any(looks)
+    }
+
+    /// A program of a pool has ended.
+    pub(crate) fn member_ended(&mut self, id: u64, now_ns: u64) {
+        if let Some(pool) = self.list.iter_mut().find(|pool| pool.id == id) {
+            pool.member_ended_ns = Some(now_ns);
+        }
     }
 
     /// A line that a user was not told yet.
@@ -226,6 +235,7 @@ impl Server {
             unused_ns: None,
             has_broken: false,
             is_named: false,
+            member_ended_ns: None,
         });
         Ok(self.pools.list.len() - 1)
     }
@@ -367,7 +377,9 @@ impl Server {
     /// A GPU fault of a program has ended all that were in a pool.
     fn fault(&mut self, id: u64, fault: log::Fault) {
         let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
-        let culprit = fault.pid.filter(|_| !pool.is_named);
+        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
+        let someone_ended = pool.member_ended_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
+        let culprit = fault.pid.filter(|_| !pool.is_named && !someone_ended);
         let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
         pool.is_named |= culprit.is_some();
         let uid = pool.uid;
