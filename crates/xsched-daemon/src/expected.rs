@@ -94,9 +94,7 @@ impl Server {
     pub(crate) fn expected_ended(&mut self, id: u64) {
         if let Some(expected) = self.expected.get_mut(&id) {
             expected.ended = true;
-            if let Some(pool) = expected.pool.take() {
-                self.pools.member_ended(pool, self.now_ns);
-            }
+            expected.pool = None;
         }
         if let Some(expected) = self.expected.get(&id) {
             self.unwatch(&expected.pidfd);

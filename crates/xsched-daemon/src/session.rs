@@ -265,6 +265,10 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
+        if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {
+            self.pools.cut_off(client.peer.uid, self.now_ns);
+        }
         let now_us = self.now_us();
         let mut devices = BTreeSet::new();
         for &id in &client.groups {

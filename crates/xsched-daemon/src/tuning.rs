@@ -105,8 +105,8 @@ pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
 pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;
 /// A pool without programs ends after this time, in ns: the next one of a script finds it.
 pub(crate) const POOL_LINGER_NS: u64 = 2_000_000_000;
-/// A fault so soon after the end of another of the pool's programs, in ns, counts against none: a program that is killed in the
-/// midst of a long kernel breaks the pool, and the log names one that lives.
+/// A fault so soon after a program of the pool ended in the midst of its work, in ns, counts against none: one that is killed in a
+/// long kernel breaks the pool, and the log names one that lives.
 pub(crate) const POOL_BLAME_NS: u64 = 3_000_000_000;
 /// A user whose pool could not be had gets none for this time, in ns: each attempt keeps a program waiting.
 pub(crate) const POOL_RETRY_NS: u64 = 600_000_000_000;

@@ -63,8 +63,8 @@ struct Pool {
     /// A GPU fault has ended its programs; the culprit is known.
     has_broken: bool,
     is_named: bool,
-    /// When the last of its programs ended.
-    member_ended_ns: Option<u64>,
+    /// When a program last ended in the midst of its work.
+    cut_off_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -103,10 +103,10 @@ impl Pools {
         self.list.iter().any(looks)
     }
 
-    /// A program of a pool has ended.
-    pub(crate) fn member_ended(&mut self, id: u64, now_ns: u64) {
-        if let Some(pool) = self.list.iter_mut().find(|pool| pool.id == id) {
-            pool.member_ended_ns = Some(now_ns);
+    /// A pooled program of a user has ended in the midst of its work.
+    pub(crate) fn cut_off(&mut self, uid: u32, now_ns: u64) {
+        for pool in self.list.iter_mut().filter(|pool| pool.uid == uid) {
+            pool.cut_off_ns = Some(now_ns);
         }
     }
 
@@ -235,7 +235,7 @@ impl Server {
             unused_ns: None,
             has_broken: false,
             is_named: false,
-            member_ended_ns: None,
+            cut_off_ns: None,
         });
         Ok(self.pools.list.len() - 1)
     }
@@ -378,8 +378,8 @@ impl Server {
     fn fault(&mut self, id: u64, fault: log::Fault) {
         let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
-        let someone_ended = pool.member_ended_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
-        let culprit = fault.pid.filter(|_| !pool.is_named && !someone_ended);
+        let was_cut_off = pool.cut_off_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
+        let culprit = fault.pid.filter(|_| !pool.is_named && !was_cut_off);
         let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
         pool.is_named |= culprit.is_some();
         let uid = pool.uid;
