@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What happens when something dies, stops or never comes back. Time sharing only: under MPS programs share their
-faults.
+"""What happens when something dies, stops or never comes back. Time sharing only: pool.py has
+the same for pools, whose programs share their faults.
 
   faults.py [--bin DIR] [--out FILE] [--quick] [NAME ...]
 
@@ -155,7 +155,7 @@ class Faults:
         """A window with the daemon as it is, one in which things happen to it, one after: same results."""
         step = 1.0 if self.quick else 3.0
         system = f"daemon {mix}"
-        self.site.variants[system] = Variant()
+        self.site.variants[system] = Variant("--share time")
         programs = coloc.Set(self.site, system, mix, self.args.worker, self.site.work)
         try:
             programs.imported()
@@ -224,7 +224,7 @@ class Faults:
     def one_kills(self, count):
         chance = random.Random(count)
         system = "kills"
-        self.site.variants[system] = Variant()
+        self.site.variants[system] = Variant("--share time")
         survivor = self.flat(system, "normal", us=200)
         daemon = self.site.daemons[system].process.pid
         victims, settled, running = [], None, 0

@@ -49,6 +49,9 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/memops.c",
         "testing/cuda/c/multithread.c",
         "testing/cuda/c/streams.c",
+        // What benches/cuda/pool.py runs.
+        "testing/cuda/c/pooled.c",
+        "testing/cuda/c/steady.c",
     ],
     libraries: &[("testing/cuda/count/count.c", "count.so")],
     carried: &["benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],

@@ -1,4 +1,4 @@
-/* The software driver only: a client, perhaps of MPS, that does what the lines on stdin say, and answers each with a line.
+/* A client, perhaps of MPS, that does what the lines on stdin say, and answers each with a line.
  *
  * At its start it prints "init RESULT", then, if that is 0, "mps ENABLED", "devices COUNT FIRST" (the first one's PCI bus) and
  * "context RESULT". Then:
@@ -6,7 +6,7 @@
  *             A gate before them opens when all are given, so that mostly nothing but the device is between their times.
  *   take      waits for them: "ran BEGIN END" in ns, or "failed RESULT"
  *   crash     runs a kernel that faults: "crash RESULT"
- *   assert    runs a kernel whose assertion fails: "assert RESULT"
+ *   assert    runs a kernel whose assertion fails: "assert RESULT" (the software driver only)
  *   sync      waits for the context: "sync RESULT"
  *   context   makes another context: "context RESULT"
  *   destroy   ends the newest one: "destroy RESULT"

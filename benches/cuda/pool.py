@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""What pools do on this GPU: who is in one, and what happens when something in one fails or is killed.
+
+  pool.py [--bin DIR] [--out FILE] [--gpu N] [--quick] [CASE ...]
+
+Cases:
+  members    `low` and `normal` programs are clients of one MPS server, `high` ones are not; order of classes inside
+  address    an illegal address in a pooled program: all of the pool have the error, the urgent program loses nothing, the
+             next program finds a fresh pool at once
+  idle       kill -9 of a pooled program without work
+  flight     kill -9 of a pooled program whose short kernels are in flight
+  gate       kill -9 of a pooled program behind closed gates
+  server     kill -9 of the MPS server
+  control    kill -9 of the MPS control daemon
+  daemon     kill -9 of xsched's daemon, and another one
+
+In each an urgent program outside asks for short kernels all the time: it must get every one. Every wait has a limit; a
+case that fails says so in its record ("failed": why), and the exit status is 1.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import records
+import units
+from harness import Daemon
+from systems import Trouble, Variant, Worker
+
+CASES = ("members", "address", "idle", "flight", "gate", "server", "control", "daemon")
+ILLEGAL_ADDRESS = 700
+PATIENCE_S = 30
+PERIOD_S = 0.005  # of the urgent program's requests
+
+
+class Failed(Exception):
+    """A check did not hold."""
+
+
+def require(holds, why):
+    if not holds:
+        raise Failed(why)
+
+
+def wait_until(holds, why, seconds=PATIENCE_S):
+    end = time.monotonic() + seconds
+    while not holds():
+        require(time.monotonic() < end, f"after {seconds} s: {why}")
+        time.sleep(0.01)
+
+
+def processes(name):
+    """Process ids of this name, by their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if entry.name.isdigit() and any(Path(os.fsdecode(word)).name == name for word in words[:2]):
+            found.append(int(entry.name))
+    return found
+
+
+class Urgent:
+    """A program outside that asks for a short kernel again and again, and says how long the longest request took."""
+
+    def __init__(self, program):
+        self.program, self.served, self.longest_s, self.trouble = program, 0, 0.0, None
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.ask, daemon=True)
+        self.thread.start()
+
+    def ask(self):
+        try:
+            while not self.over.is_set():
+                begin = time.monotonic()
+                self.program.send("give 10")
+                self.program.expect("given 0", PATIENCE_S)
+                self.program.send("take")
+                self.program.expect("ran", PATIENCE_S)
+                self.served += 1
+                self.longest_s = max(self.longest_s, time.monotonic() - begin)
+                time.sleep(PERIOD_S)
+        except (Trouble, OSError, ValueError) as error:  # ValueError: its input was closed
+            self.trouble = str(error)
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        require(self.trouble is None, f"the urgent program: {self.trouble}")
+        return {"urgent_served": self.served, "urgent_longest_ms": round(self.longest_s * 1e3, 2)}
+
+
+class Pools:
+    def __init__(self, site, unit, args):
+        self.site, self.unit, self.args, self.system, self.started = site, unit, args, None, []
+
+    def start(self, name, kind, *arguments):
+        binary = self.site.bin / name
+        words, env = self.site.command(self.system, kind, [binary, *arguments])
+        worker = Worker(binary.name, words, env, self.site.work / f"{time.monotonic_ns()}.err", patience=2)
+        self.started.append(worker)
+        return worker
+
+    def told(self, kind="low"):
+        """A program that does as it is told, with a context."""
+        program = self.start("pooled", kind)
+        program.expect("context 0", PATIENCE_S)
+        return program
+
+    def steady(self, kind="low"):
+        """A program that runs short kernels all the time; it tells of each batch."""
+        program = self.start("steady", kind, 200, 8)
+        program.expect("ready", PATIENCE_S)
+        return program
+
+    def advances(self, program):
+        while not program.lines.empty():
+            require(program.lines.get() is not None, f"{program.name} ended: {program.last_words()}")
+        require(program.lines.get(timeout=PATIENCE_S) is not None, f"{program.name} ended: {program.last_words()}")
+
+    def entry(self, program):
+        said = self.site.daemons[self.system].ps() or {"programs": []}
+        return next((p for p in said["programs"] if p["pid"] == program.process.pid), None)
+
+    def require_share(self, program, share):
+        found = self.entry(program)
+        require(found and found["share"] == share, f"{program.name} shares by {found and found['share']}, not {share}")
+
+    def run(self, case):
+        self.unit.run("pool", case, 0, 60, lambda: self.one(case))
+
+    def one(self, case):
+        self.system = f"pool {case}"
+        self.site.variants[self.system] = Variant("--share pool")
+        found = {}
+        try:
+            urgent = Urgent(self.told("high"))
+            self.require_share(urgent.program, "time")
+            found = getattr(self, case)() or {}
+            found |= urgent.end()
+            require(found["urgent_served"] > 0, "the urgent program was never served")
+        except (Failed, Trouble) as why:
+            found["failed"] = str(why)
+        finally:
+            for program in self.started:
+                program.end()
+            self.started.clear()
+        return found
+
+    def members(self):
+        normal, low = self.steady("normal"), self.steady("low")
+        self.require_share(normal, "pool")
+        self.require_share(low, "pool")
+        require(len(processes("nvidia-cuda-mps-server")) == 1, "there is not one server")
+        before = [self.entry(p)["groups"][0]["launches"] for p in (normal, low)]
+        time.sleep(0.3 if self.args.quick else 2)
+        after = [self.entry(p)["groups"][0]["launches"] for p in (normal, low)]
+        made = [b - a for a, b in zip(before, after)]
+        require(made[1] * 4 < made[0], f"`normal` goes before `low`: launches {made}")
+        return {"launches_normal_low": made}
+
+    def crash(self):
+        innocent, culprit = self.told(), self.told()
+        culprit.send("crash")
+        culprit.expect(f"crash {ILLEGAL_ADDRESS}", PATIENCE_S)
+        innocent.send("sync")
+        innocent.expect(f"sync {ILLEGAL_ADDRESS}", PATIENCE_S)
+
+    def fresh(self):
+        begin = time.monotonic()
+        program = self.told()
+        self.require_share(program, "pool")
+        program.send("give 10")
+        program.expect("given 0", PATIENCE_S)
+        program.send("take")
+        program.expect("ran", PATIENCE_S)
+        return {"next_program_s": round(time.monotonic() - begin, 3)}
+
+    def address(self):
+        self.crash()
+        return self.fresh()
+
+    def stays_when_killed(self, victim):
+        """Whether another program of the pool goes on when one is killed; the next one finds a pool in any case."""
+        stays = self.steady()
+        self.advances(stays)
+        victim.process.kill()
+        victim.process.wait()
+        try:
+            for _ in range(3):
+                self.advances(stays)
+            found = {"others_go_on": True}
+        except (Failed, Trouble) as why:
+            found = {"others_go_on": False, "why": str(why)[:200]}
+        return found | self.fresh()
+
+    def idle(self):
+        found = self.stays_when_killed(self.told())
+        require(found["others_go_on"], "an idle program took the pool along")
+        return found
+
+    def flight(self):
+        victim = self.steady()
+        self.advances(victim)
+        found = self.stays_when_killed(victim)
+        require(found["others_go_on"], "a program of short kernels took the pool along")
+        return found
+
+    def gate(self):
+        normal, low = self.steady("normal"), self.steady("low")
+        self.advances(normal)
+        wait_until(lambda: self.entry(low)["groups"][0]["state"] == "ready", "`low` is held")
+        low.process.kill()
+        low.process.wait()
+        for _ in range(3):
+            self.advances(normal)
+
+    def server(self):
+        lost = self.steady()
+        self.advances(lost)
+        for pid in processes("nvidia-cuda-mps-server"):
+            os.kill(pid, signal.SIGKILL)
+        return self.fresh()
+
+    def control(self):
+        lost = self.steady()
+        self.advances(lost)
+        for pid in processes("nvidia-cuda-mps-control"):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(1)  # until the daemon has seen it
+        return self.fresh()
+
+    def daemon(self):
+        stays = self.steady()
+        self.advances(stays)
+        old = self.site.daemons[self.system]
+        old.process.kill()
+        old.process.wait()
+        self.advances(stays)
+        self.site.daemons[self.system] = Daemon(self.site.xsched, old.socket.parent, "hpf")
+        wait_until(lambda: self.entry(stays) is not None, "it is attached again")
+        self.require_share(stays, "pool")
+        self.advances(stays)
+        return self.fresh()
+
+
+def main():
+    parser = units.parser(__doc__, "pool.jsonl")
+    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE")
+    args = parser.parse_args()
+    unknown = [c for c in args.cases if c not in CASES]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is unknown: use {', '.join(CASES)}")
+    if subprocess.run(["pgrep", "-f", "nvidia-cuda-mps"], capture_output=True).returncode == 0:
+        parser.error("some MPS runs already, which these cases would kill: end it first")
+
+    def body(site, unit):
+        pools = Pools(site, unit, args)
+        for case in args.cases:
+            pools.run(case)
+
+    status = units.conduct(args, body)
+    failed = [r for r in units.newest([r for r in records.load(args.out) if r["bench"] == "pool"]) if "failed" in r]
+    for record in failed:
+        print(f"FAILED {record['case']}: {record['failed']}", file=sys.stderr)
+    return status or (1 if failed else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
