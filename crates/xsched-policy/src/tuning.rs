@@ -1,5 +1,7 @@
 //! Every constant of policies and arbiter: name, unit, reason. A name ends in its unit; parts and counts have none.
 
+use xsched_proto::hint::Slo;
+
 use crate::Micros;
 
 // ---- Policies ------------------------------------------------------------------------------------------------------------
@@ -32,6 +34,8 @@ pub(crate) const NICE_STEP: f64 = 1.25;
 pub(crate) const PRIORITIES_PER_STEP: f64 = 12.75;
 /// Time off the device that pays back a µs of use under `mlfq`: work that has the device a fifth of the time stays on top.
 pub(crate) const SLEEP_PER_RUN: f64 = 4.0;
+/// What an urgent program aims at under `slo` that names no target: five percent more than alone.
+pub(crate) const SLO_DEFAULT: Slo = Slo::Slowdown(105);
 /// What a burst within its P99 adds to the allowance under `slo`, as a part of the target: a miss takes back a fifth of it, and the
 /// allowance is found within some hundred requests.
 pub(crate) const SLO_GROWTH: f64 = 0.002;

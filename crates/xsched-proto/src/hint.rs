@@ -90,7 +90,9 @@ impl Hint {
             Hint::K => "a number from 1 to 64, or none",
             Hint::Laxity => "US or US:PRIORITY:CRITICAL_PRIORITY, such as 2000:low:high, or none",
             Hint::Active => "on or off",
-            Hint::Slo => "a P99 such as 2500us or 2.5ms, a slowdown from 1.01x to 100x, or none",
+            Hint::Slo => {
+                "a P99 such as 2500us, 2.5ms or p99=2.5ms, a slowdown from 1.01x to 100x, such as slowdown=1.05, or none"
+            }
         }
     }
 }
@@ -294,9 +296,11 @@ fn laxity(text: &str, is_none: bool) -> Option<Laxity> {
 
 fn slo(text: &str) -> Option<Slo> {
     let scaled = |number: &str, by: f64| number.parse::<f64>().ok().filter(|n| n.is_finite()).map(|n| (n * by).round());
-    if let Some(times) = text.strip_suffix('x') {
+    let slowdown = text.strip_prefix("slowdown=").map(|times| times.strip_suffix('x').unwrap_or(times));
+    if let Some(times) = slowdown.or(text.strip_suffix('x')) {
         return scaled(times, 100.0).filter(|p| *p >= 1.0 && *p <= 1e6).map(|p| Slo::Slowdown(p as u32));
     }
+    let text = text.strip_prefix("p99=").unwrap_or(text);
     let us = if let Some(us) = text.strip_suffix("us").or(text.strip_suffix("µs")) {
         scaled(us, 1.0)
     } else if let Some(ms) = text.strip_suffix("ms") {
@@ -338,7 +342,12 @@ mod tests {
             assert_eq!(hints.or(Hints::default()), hints);
             assert_eq!(Hints::default().or(hints), hints);
         }
-        assert_eq!(read(Hint::Slo, "2.5ms").unwrap().slo, Some(Slo::P99(2_500)));
+        for text in ["2.5ms", "p99=2.5ms", "p99=2500us"] {
+            assert_eq!(read(Hint::Slo, text).unwrap().slo, Some(Slo::P99(2_500)), "{text}");
+        }
+        for text in ["1.05x", "slowdown=1.05", "slowdown=1.05x"] {
+            assert_eq!(read(Hint::Slo, text).unwrap().slo, Some(Slo::Slowdown(105)), "{text}");
+        }
         assert_eq!(read(Hint::Laxity, "7").unwrap().laxity, Some(Laxity { us: 7, lax: None, critical: None }));
         assert_eq!(read(Hint::Deadline, "-1").unwrap().deadline_us, Some(0), "as the original's interface has it");
     }
@@ -357,6 +366,8 @@ mod tests {
             (Hint::Slo, "1x"),
             (Hint::Slo, "5"),
             (Hint::Slo, "nans"),
+            (Hint::Slo, "p99=1.05x"),
+            (Hint::Slo, "slowdown=5ms"),
             (Hint::Slo, "101x"),
         ] {
             let line = read(hint, text).expect_err(text).to_string();

@@ -26,7 +26,10 @@ use self::process::{Owner, Process, Surroundings};
 use crate::Error;
 use crate::client::check_name;
 use crate::server::{LOGS, Server};
-use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX};
+use crate::tuning::{
+    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX,
+    POOL_YOUNG_NS,
+};
 
 /// All pools, and what is needed for them.
 #[derive(Default)]
@@ -133,8 +136,14 @@ impl Server {
         // One that has ended or broken meanwhile takes nobody in.
         self.look_at_pools();
         let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
-        if let Some(broken) = self.pools.list.iter().find(theirs).map(|pool| pool.id) {
-            self.end_pool(broken);
+        let broken = self.pools.list.iter().find(theirs).map(|pool| (pool.id, pool.started_ns));
+        match broken {
+            // Else who says so again and again would have processes started all the time.
+            Some((id, started_ns)) if self.now_ns.saturating_sub(started_ns) < POOL_YOUNG_NS => {
+                self.give_up_pool(id, "no pool: its server refuses programs");
+            }
+            Some((id, _)) => self.end_pool(id),
+            None => (),
         }
         let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;

@@ -37,10 +37,10 @@ impl Owner {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
         };
-        // The effective ones.
+        // The effective user, as the socket has it; the real group, which a program cannot borrow.
         let (uids, gids) = (numbers("Uid:"), numbers("Gid:"));
         (uids.get(1) == Some(&uid)).then_some(())?;
-        Some(Owner { uid, gid: *gids.get(1)?, groups: numbers("Groups:") })
+        Some(Owner { uid, gid: *gids.first()?, groups: numbers("Groups:") })
     }
 
     /// Whose a folder is.

@@ -9,18 +9,21 @@
 //! - a slowdown: the allowance follows the difference between the time that bursts take and the time they may take, which is
 //!   the mean of some bursts without any allowance, times the slowdown.
 //!
+//! An urgent program (class `high` or above) that names no target aims at a slowdown of 1.05; `none` is no target.
+//!
 //! Priorities hold as under `hpf`; among equals a group with a target goes before those without. Where the target cannot be met,
 //! the allowance ends at nothing, which is `hpf`.
 
 use std::collections::HashMap;
 
+use xsched_proto::class::Class;
 use xsched_proto::hint::{Hint, Slo};
 
 use crate::entry::Entry;
 use crate::params::Params;
 use crate::policies::rank;
 use crate::tuning::{
-    SLO_ALLOWANCE_MOST, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING,
+    SLO_ALLOWANCE_MOST, SLO_DEFAULT, SLO_GROWTH, SLO_PROBE_EACH, SLO_PROBES_FIRST, SLO_SLOWDOWN_GAIN, SLO_SMOOTHING,
 };
 use crate::{Group, GroupId, Micros, Policy, Verdict};
 
@@ -59,8 +62,10 @@ fn make(_: &Params) -> Box<dyn Policy> {
     Box::new(ServiceLevel::default())
 }
 
+/// What a group aims at: what it said; an urgent one that said nothing aims at a slowdown.
 fn target(group: &Group) -> Option<Slo> {
-    group.hints.slo.filter(|slo| *slo != Slo::None)
+    let urgent = !Class::of(group.priority).is_best_effort();
+    group.hints.slo.or(urgent.then_some(SLO_DEFAULT)).filter(|slo| *slo != Slo::None)
 }
 
 impl Served {

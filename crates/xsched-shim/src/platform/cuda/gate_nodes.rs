@@ -319,13 +319,7 @@ pub(super) fn original(gated: &Gated, graph: CUgraph, node: CUgraphNode) -> CUgr
 }
 
 /// Puts a gate before each node at `places`.
-fn put(
-    clone: &GraphClone,
-    nodes: &[CUgraphNode],
-    edges: &[Edge],
-    places: &[usize],
-    gate: Gate,
-) -> Result<(), Refusal> {
+fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usize], gate: Gate) -> Result<(), Refusal> {
     const REFUSED: Refusal = "the driver takes no gates in it";
     let mut ahead = vec![Vec::new(); nodes.len()];
     for edge in edges {
