@@ -40,6 +40,7 @@ mod timeslices;
 mod tuning;
 mod unsuitable;
 
+pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 
 use std::path::PathBuf;

@@ -91,6 +91,12 @@ pub(crate) struct Joining {
     pub(crate) refused_by: Option<String>,
 }
 
+/// Why there can be no pools on this machine, for a daemon with this environment, in one line. What only a pool's server can see,
+/// such as the compute mode of a GPU, is not among it.
+pub fn obstacle() -> Option<String> {
+    machine::obstacle()
+}
+
 impl Pools {
     pub(crate) fn new(library: Option<PathBuf>) -> Pools {
         Pools { library, ..Pools::default() }

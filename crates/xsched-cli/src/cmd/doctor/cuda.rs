@@ -19,8 +19,10 @@ pub(super) struct Cuda {
     mps: Mps,
     /// Levels of `run --share time`: all devices can do them.
     pub(super) levels_by_time: Vec<u8>,
-    /// Levels of `run --share spatial`: under MPS all programs have the same time slice.
+    /// Levels of `run --share pool` and `spatial`: under MPS all programs have the same time slice.
     levels_spatial: Vec<u8>,
+    /// Why there are no pools, as far as that is to be seen from here.
+    pool_obstacle: Option<String>,
 }
 
 /// The Multi-Process Service, as a program started here would find it.
@@ -51,6 +53,7 @@ impl Cuda {
             mps: Mps { pipe_directory, answers, control_pids: mps::control_daemons() },
             levels_by_time,
             levels_spatial,
+            pool_obstacle: xsched_daemon::pool_obstacle(),
         }
     }
 
@@ -70,6 +73,10 @@ impl Cuda {
         }
         let levels: Vec<String> = self.levels_spatial.iter().map(u8::to_string).collect();
         lines.push(service + &format!("levels with `run --share spatial`: {}", levels.join(", ")));
+        lines.push(match &self.pool_obstacle {
+            None => "pools: `run` puts low and normal programs into one".to_owned(),
+            Some(why) => format!("pools: none, programs share by time: {why}"),
+        });
         lines
     }
 }
