@@ -127,7 +127,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         for (&group, known) in self.groups.iter().filter(|(id, _)| self.arbiter.is_counted(**id)) {
             let completed = known.words.completed.load(Relaxed);
             let longest_us = known.words.longest_us.load(Relaxed);
-            self.counts.push(Event::Counted { group, completed, longest_us });
+            let drained = known.words.state.load(Acquire) != state::READY;
+            self.counts.push(Event::Counted { group, completed, longest_us, drained });
         }
         for count in self.counts.drain(..) {
             self.arbiter.event(now, count, &mut self.actions);

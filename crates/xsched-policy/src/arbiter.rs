@@ -137,6 +137,8 @@ pub enum Event {
         completed: u64,
         /// In µs.
         longest_us: u64,
+        /// Nothing of it is on the device for sure, should its gate be closed.
+        drained: bool,
     },
     /// Its commands are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
@@ -270,9 +272,9 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
-            Event::Counted { group, completed, longest_us } => {
+            Event::Counted { group, completed, longest_us, drained } => {
                 if let Some(&at) = self.device_of.get(&group) {
-                    self.devices[at].shares.count(now, group, completed, longest_us);
+                    self.devices[at].shares.count(now, group, completed, longest_us, drained);
                 }
             }
             Event::Stalled(id) if self.is_hindered(id) => {}

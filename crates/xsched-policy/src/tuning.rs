@@ -89,6 +89,9 @@ pub(crate) const SPELL_US: Micros = 20_000;
 pub(crate) const SPELL_MOST_US: Micros = 1_000_000;
 /// One that came by itself begins and ends anywhere in a command; with so many commands that is an error of 6 % at most.
 pub(crate) const SPELL_COMMANDS: f64 = 8.0;
+/// What is found in one is taken for true at its end, or after this time, in µs: should something of another one complete sooner
+/// that was in the driver already, it was no spell alone.
+pub(crate) const SPELL_PROVEN_US: Micros = 300_000;
 /// Time between spells of a group that others are held for, in µs: at first …
 pub(crate) const SPELL_SOON_US: Micros = 250_000;
 /// … and at most; each is twice the last one.
@@ -97,8 +100,12 @@ pub(crate) const SPELL_RARE_US: Micros = 8_000_000;
 pub(crate) const SPELL_PARTS: u64 = 32;
 /// The first spells of a group do not wait for that: until they succeed nothing is held, however unfair the pool is.
 pub(crate) const SPELLS_FIRST: u32 = 3;
-/// A spell that differs from what is known by this factor may be another phase of the program: the next one comes soon.
+/// A spell that differs from what is known by this factor may be another phase of the program: the next one comes soon …
 pub(crate) const SPELL_NEWS: f64 = 1.5;
+/// … and so many in a row are one …
+pub(crate) const SPELLS_NEWS: u32 = 4;
+/// … of which so much is forgotten, in lengths of the memory. Fewer would take the parts of a long step for phases.
+pub(crate) const NEWS_FORGETS: f64 = 1.5;
 /// Time alone after which what was learned counts a third, in µs: a second in which two programs alternate …
 pub(crate) const RATE_MEMORY_US: f64 = 500_000.0;
 /// … or so many spells, some half a minute where others are held for them.

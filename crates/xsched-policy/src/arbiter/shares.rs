@@ -46,6 +46,8 @@ struct Standing {
     /// As last told.
     completed: Option<u64>,
     longest_us: u64,
+    /// The longest time between two completions that was seen while it was alone.
+    longest_gap_us: u64,
     /// When it last completed something, or came on the device.
     advanced_at: Micros,
     /// How long the command in flight has probably run, µs.
@@ -65,7 +67,7 @@ struct Standing {
     away: Option<(Micros, f64)>,
     /// It was on the device at the last look.
     on: bool,
-    /// When it was on the device last, wanting it ever since.
+    /// When it was seen on the device last, unless it has left it for sure.
     last_on: Option<Micros>,
     rate: Rate,
     /// Commands and time in spells that came by themselves, not learned from yet.
@@ -73,6 +75,8 @@ struct Standing {
     spell_due: Micros,
     spell_interval_us: Micros,
     spells: u32,
+    /// So many spells in a row showed it slower, or faster if negative, than was known.
+    news: i32,
 }
 
 /// Completions in time alone, both with slow forgetting. The ratio of the sums is right on average however the lengths of commands
@@ -86,12 +90,17 @@ struct Rate {
 /// What is counted of a group that is alone on the device.
 #[derive(Clone, Copy)]
 struct Window {
-    /// When it began and the count then; none = not yet.
+    since: Micros,
+    /// When counting began and the count then; none = not yet.
     from: Option<(Micros, u64)>,
     /// As last told.
     to: (Micros, u64),
     /// The spell is long enough; so is what is left of it, then.
     counts: bool,
+    /// When something completed last.
+    advanced_at: Option<Micros>,
+    /// Commands and time that were counted, not taken for true yet.
+    found: (u64, Micros),
 }
 
 /// All others are held for this group.
@@ -102,9 +111,15 @@ struct Spell {
 
 impl Rate {
     fn learn(&mut self, commands: u64, us: Micros) {
-        let kept = (-(us as f64 / RATE_MEMORY_US).max(1.0 / RATE_MEMORY_SPELLS)).exp();
-        self.commands = self.commands * kept + commands as f64;
-        self.us = self.us * kept + us as f64;
+        self.forget((us as f64 / RATE_MEMORY_US).max(1.0 / RATE_MEMORY_SPELLS));
+        self.commands += commands as f64;
+        self.us += us as f64;
+    }
+
+    fn forget(&mut self, memories: f64) {
+        let kept = (-memories).exp();
+        self.commands *= kept;
+        self.us *= kept;
     }
 
     /// Time alone for a command, µs; none = not known.
@@ -115,7 +130,7 @@ impl Rate {
 
 impl Window {
     fn new(now: Micros) -> Window {
-        Window { from: None, to: (now, 0), counts: false }
+        Window { since: now, from: None, to: (now, 0), advanced_at: None, counts: false, found: (0, 0) }
     }
 
     /// Whether a spell that came by itself is so long that it does not matter where in a command it began.
@@ -126,15 +141,26 @@ impl Window {
         let commands = s.rate.command_us().map_or(commands as f64, |alone| us as f64 / alone);
         us > 0 && (self.counts || commands >= SPELL_COMMANDS)
     }
+
+    /// Counts up to here.
+    fn find(&mut self) {
+        let Some((from, count)) = self.from.replace(self.to) else { return };
+        self.counts = true;
+        self.found.0 += self.to.1.wrapping_sub(count);
+        self.found.1 += self.to.0 - from;
+    }
+
+    /// Whether nothing that others had in the driver can still be found to have been running.
+    fn is_proven(&self, now: Micros) -> bool {
+        now >= self.since + SPELL_PROVEN_US
+    }
 }
 
 impl Standing {
     /// Takes what a spell that came by itself has told so far.
-    fn find(&mut self, now: Micros, window: &mut Window) {
-        let Some((from, count)) = window.from.replace(window.to) else { return };
-        window.counts = true;
-        self.found.0 += window.to.1.wrapping_sub(count);
-        self.found.1 += window.to.0 - from;
+    fn take(&mut self, now: Micros, window: &mut Window) {
+        let (commands, us) = std::mem::take(&mut window.found);
+        self.found = (self.found.0 + commands, self.found.1 + us);
         if self.found.1 >= SPELL_US && self.found.0 > 0 {
             let (commands, us) = std::mem::take(&mut self.found);
             self.learn(now, commands, us);
@@ -156,10 +182,10 @@ impl Standing {
         self.rate.command_us().unwrap_or(0.0)
     }
 
-    /// Until when something of it may be on the device once its gate is closed: what runs at a level above 1 goes on though
-    /// the group counts as drained.
+    /// Until when something of it may be on the device once its gate is closed, as long as its client does not say that nothing
+    /// is: at a level above 1 a group counts as off the device though what runs goes on.
     fn off_at(&self, last_on: Micros) -> Micros {
-        last_on + SETTLE_US.max(self.longest_us.min(SPELL_MOST_US) * 5 / 4)
+        last_on + SETTLE_US.max(self.longest_us.max(self.longest_gap_us).min(SPELL_MOST_US) * 5 / 4)
     }
 
     fn is_off(&self, now: Micros) -> bool {
@@ -179,12 +205,20 @@ impl Standing {
     }
 
     fn learn(&mut self, now: Micros, commands: u64, us: Micros) {
-        let before = self.rate.command_us();
+        let seen = us as f64 / commands.max(1) as f64 / self.rate.command_us().unwrap_or(0.0);
+        let news = if seen.is_infinite() || (1.0 / SPELL_NEWS..=SPELL_NEWS).contains(&seen) {
+            0
+        } else {
+            (seen - 1.0).signum() as i32
+        };
+        self.news = if news == self.news.signum() { self.news + news } else { news };
+        if self.news.unsigned_abs() >= SPELLS_NEWS {
+            self.rate.forget(NEWS_FORGETS);
+        }
         self.rate.learn(commands, us);
+        self.longest_gap_us -= self.longest_gap_us / 8;
         self.wait_for_spell(now);
-        // Another phase: the next spell comes soon.
-        let seen = us as f64 / commands.max(1) as f64;
-        if before.is_some_and(|before| !(1.0 / SPELL_NEWS..=SPELL_NEWS).contains(&(seen / before))) {
+        if news != 0 {
             self.spell_interval_us = SPELL_SOON_US;
             self.spell_due = now + SPELL_SOON_US;
         }
@@ -236,7 +270,7 @@ impl Shares {
     }
 
     /// A fresh count of what a group has completed.
-    pub(super) fn count(&mut self, now: Micros, id: GroupId, completed: u64, longest_us: u64) {
+    pub(super) fn count(&mut self, now: Micros, id: GroupId, completed: u64, longest_us: u64, drained: bool) {
         let Some(s) = self.groups.get_mut(&id) else { return };
         self.look_at = self.look_at.map(|at| at.max(now + SHARE_LOOK_US));
         s.longest_us = longest_us;
@@ -250,7 +284,22 @@ impl Shares {
                 s.progress += s.counts(commands as f64 * us * s.scale, self.evenness);
             }
         }
+        if !s.on {
+            s.last_on = s.last_on.filter(|_| !drained);
+        }
+        if !s.on && commands > 0 {
+            // What completes behind a closed gate was in the driver already, and may not have been the last. Others were not alone.
+            s.last_on = Some(now).filter(|_| !drained);
+            self.alone = self.alone.take().filter(|(alone, _)| *alone == id);
+            return;
+        }
         let Some((_, window)) = self.alone.as_mut().filter(|(alone, _)| *alone == id) else { return };
+        if commands > 0 {
+            // Counts come from time to time only.
+            let gap_us = (now - window.advanced_at.unwrap_or(now)).saturating_sub(2 * SHARE_LOOK_US);
+            s.longest_gap_us = s.longest_gap_us.max(gap_us);
+            window.advanced_at = Some(now);
+        }
         window.to = (now, completed);
         let forced = self.spell.as_ref().is_some_and(|spell| spell.id == id);
         let Some((from, count)) = window.from else {
@@ -262,7 +311,10 @@ impl Shares {
         };
         if !forced {
             if window.is_enough(s) {
-                s.find(now, window);
+                window.find();
+            }
+            if window.is_proven(now) {
+                s.take(now, window);
             }
         } else if commands > 0 && now >= from + SPELL_US {
             s.learn(now, completed.wrapping_sub(count), now - from);
@@ -507,6 +559,11 @@ impl Shares {
         };
         let alone = only.filter(|id| self.groups.contains_key(id));
         if self.alone.as_ref().map(|(id, _)| *id) != alone {
+            if let Some((id, mut window)) = self.alone.take()
+                && let Some(s) = self.groups.get_mut(&id)
+            {
+                s.take(now, &mut window);
+            }
             self.alone = alone.map(|id| (id, Window::new(now)));
         }
     }
