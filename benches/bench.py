@@ -10,6 +10,7 @@ Names:
   cold      cuLaunchKernel where caches are cold: after so many KiB of other data and code
   start     what the preload costs a program that never touches a device
   decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
+  flood     the same while another user floods the daemon with groups, jobs, requests or answers not read (as root)
   opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
   sim       the same on the simulated device, by level, and with long best-effort kernels
   shares    weighted fair share between two best-effort programs on the simulated device
@@ -259,6 +260,14 @@ class Bench:
             raise RuntimeError(done.stderr)
         return {"samples": samples, "said": done.stdout.splitlines()}
 
+    def flood(self):
+        samples = 100 if self.quick else 2_000
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "flood", samples]
+        done = run(command, dict(os.environ), 600, cwd=ROOT)
+        if done.status != 0:
+            raise RuntimeError(done.stderr)
+        return {"samples": samples, "said": done.stdout.splitlines()}
+
     # ---- co-location -------------------------------------------------------------------------------------------
 
     def pair(self, latency, best_effort, high=(), low=()):
@@ -422,7 +431,7 @@ def main():
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
-    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "flood", "opencl", "sim", "shares", "groups"], metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:

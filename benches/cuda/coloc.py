@@ -1,48 +1,85 @@
 #!/usr/bin/env python3
-"""Co-locates PyTorch programs on one GPU and compares what schedulers make of it.
+"""Co-locates programs on one GPU, as people run them, and compares what schedulers make of it.
 
-  coloc.py [--bin DIR] [--out FILE] [--systems A,B] [--rounds N] [--secs S] [MIX ...]
+  coloc.py [--bin DIR] [--out FILE] [--systems A,B] [--rounds N] [--secs S] [--quick] [--gpus N] [--deadline SECS]
+           [MIX ...]
 
-A MIX is roles joined by `+`, such as rn18+rn50 or bert-lc+bert-be*5; every role is a process of its own.
-Latency-critical roles serve requests at a fixed rate, best-effort roles run flat out. Systems:
+A MIX is roles joined by `+`, such as llm+train or bert-lc+bert-be*5; every role is a process of its own (roles.py says
+what each does). Latency-critical roles serve requests at random times (Poisson; --arrivals regular: at a fixed rate),
+at the same ones under all systems of a round. llm-low serves too, at class normal. Best-effort roles run flat out.
+Systems:
 
-  alone            the latency-critical role by itself           best-effort     the best-effort roles by themselves
-  native           all of them, nothing done                     xsched          xsched run --priority high / low
-  mps              a private CUDA MPS daemon                     mps-prio        the same, with client priorities
+  alone            the latency-critical role by itself    best-effort      all others by themselves
+  native           all of them, nothing done              xsched           xsched run --priority high / normal / low
+  xsched-time      the same, --share time                 xsched-pool      --share pool for all but the urgent one
+  mps              a private CUDA MPS daemon              mps-prio         the same, with client priorities
   xsched-spatial   xsched run --share spatial
+
+Not measured unless --systems asks for it: xsched-spatial; xsched-pool, since xsched chooses the pool by itself where it
+can be had; mps but for two mixes.
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
 (NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), or another build in
 turns with this one (bin:DIR).
 
 All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
-measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a window of
-S seconds in which all others are idle. Windows are appended to FILE as they end, with every latency; those that are
-there already, of the same build and length, are not measured again. With --gpus N, N mixes run at a time, each on its
-own GPU. With --deadline, no window is begun that would end later, and the exit status is 75: the same command goes on
-from there.
+measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a
+window of S seconds in which all others are idle; windows are such that all rounds of a system come to 1,000 requests,
+or to 400 with their first tokens and 31 gaps between tokens each. --quick: a quarter of that. Best-effort programs by
+themselves need no more than 10 s. An idle process keeps its memory: so all of a mix must fit at once. Before the start
+it is said how much memory and how long each mix needs, about.
+
+Windows are appended to FILE as they end, with every latency; those that are there already, of the same build, length
+and arrivals, are not measured again. With --gpus N, N mixes run at a time, each on its own GPU. With --deadline, no
+round is begun that would end later, and the exit status is 75: the same command goes on from there.
+
+Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Limits
+are those of limits.py: met if the interval ends within the limit, missed if it begins beyond it, undecided else.
 """
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+import limits
 import machine
 import records
 import systems
-from roles import AUTOTUNED, RATES, ROLES
+from figures import BARE, pooled, rates, relative, summaries, summary, table  # noqa: F401: taken from here elsewhere
+from limits import MIXES, PLAIN_MPS
+from roles import AUTOTUNED, LOWER, RATES, ROLES, STREAMED
 from systems import Deadline, Site, Trouble, Variant, Worker
 
-MIXES = ("rn18+rn50", "rn18+gemm", "bert-lc+bert-be*5", "bert-lc+rn50+gemm")
-DEFAULT_SYSTEMS = ("alone", "best-effort", "native", "xsched", "mps", "mps-prio", "xsched-spatial")
-BARE = {"alone": "lc", "best-effort": "be", "native": None}  # served by the same processes; which kind of them works
+DEFAULT_SYSTEMS = ("alone", "best-effort", "native", "mps-prio", "xsched-time", "xsched")
 LEAD_S = 0.5  # best-effort work begins so much earlier than the window, which then opens in its midst
+DRAIN_S = 0.7  # about how long what is queued at the end of a window takes
 START_S = 300  # longest wait for a process to load or to warm up
 REQUESTS = 1000  # for a P99, over all rounds
+FIRST_TOKENS = 400  # the same of requests that are answered in tokens: each has many gaps between these
+MARGIN = 1.03  # random arrivals: some may not be begun when the window ends
+LEAST_S = 6.0  # of a window
+LEAST_QUICK_S = 3.0
+BEST_EFFORT_S = 10.0  # longest window of best-effort programs by themselves
+QUICK = 4  # windows are so many times shorter
+# GiB that a warm process keeps on the device, about, its context of half a GiB included.
+MEMORY_GIB = {
+    "rn18": 0.7,
+    "bert-lc": 0.9,
+    "decode": 0.8,
+    "llm": 2.6,
+    "llm-low": 2.6,
+    "rn50": 8.0,
+    "gemm": 8.6,
+    "bert-be": 0.9,
+    "llm-be": 5.0,
+    "train": 7.5,
+    "jax": 1.5,
+}
 
 
 def parse_mix(spec):
@@ -57,19 +94,52 @@ def parse_mix(spec):
 
 
 def kind(role):
-    return "lc" if role in RATES else "be"
+    """`lc`, `be`, or the class of a role that serves requests without being the urgent one."""
+    return LOWER.get(role) or ("lc" if role in RATES else "be")
 
 
-def window_seconds(roles, rounds):
-    """Long enough for REQUESTS of the slowest latency-critical role over all rounds, and to settle."""
-    rates = [RATES[r] for r in roles if r in RATES]
-    return max(6.0, REQUESTS / (min(rates) * rounds) if rates else 0)
+def window_seconds(roles, rounds, arrivals="regular"):
+    """Long enough for REQUESTS, or FIRST_TOKENS, of the slowest role that serves over all rounds, and to settle."""
+    needed = [(FIRST_TOKENS if r in STREAMED else REQUESTS) / (RATES[r] * rounds) for r in roles if r in RATES]
+    return max(LEAST_S, max(needed, default=0) * (MARGIN if arrivals == "poisson" else 1))
+
+
+def length(name, roles, secs):
+    """Seconds of one system's window: the others' length tells nothing more of what only runs flat out."""
+    flat = name == "best-effort" and not any(kind(r) not in ("lc", "be") for r in roles)
+    return min(secs, BEST_EFFORT_S) if flat else secs
+
+
+def default_systems(mix, variants=()):
+    """What is measured of a mix unless the user says otherwise."""
+    return [*DEFAULT_SYSTEMS, *(("mps",) if mix in PLAIN_MPS else ()), *variants]
+
+
+def started(names):
+    """The systems that need processes of their own."""
+    return list(dict.fromkeys("native" if name in BARE else name for name in names))
+
+
+def start_seconds(roles, names):
+    """About how long it takes until all processes of a mix are warm."""
+    sets = len(started(names))
+    return 25 + sets * sum(3 if role in AUTOTUNED else 1 for role in roles)
+
+
+def round_seconds(roles, names, secs):
+    """About how long a round takes: what is queued when a window ends has to end, too."""
+    return sum(length(name, roles, secs) + LEAD_S + DRAIN_S for name in names)
+
+
+def memory_gib(roles, names):
+    """About how much memory the processes of all systems of a mix keep."""
+    return len(started(names)) * sum(MEMORY_GIB[role] for role in roles)
 
 
 def applicable(roles, names):
     """The systems that say something about this mix."""
     kinds = {kind(r) for r in roles}
-    skip = {"alone"} if "lc" not in kinds else set() if "be" in kinds else {"best-effort", "native"}
+    skip = {"alone"} if "lc" not in kinds else set() if kinds - {"lc"} else {"best-effort", "native"}
     return [n for n in names if n not in skip]
 
 
@@ -90,7 +160,7 @@ class Set:
         try:
             for index, role in enumerate(parse_mix(mix)):
                 command, env = site.command(system, kind(role), [sys.executable, *worker, role])
-                self.workers.append(Worker(role, command, env, log / f"{system}-{index}-{role}.err"))
+                self.workers.append(Worker(role, command, env, log / f"{system}-{index}-{role}.err", kind=kind(role)))
         except BaseException:
             self.close()
             raise
@@ -104,38 +174,101 @@ class Set:
         chosen = [w for w in self.workers if (tuned if w.name in AUTOTUNED else others)]
         systems.warm(chosen, AUTOTUNED, START_S)
 
-    def window(self, secs, only=None):
-        """One window; what each process says of it."""
-        working = [w for w in self.workers if only in (None, kind(w.name))]
+    def memory(self):
+        """What each process says that it keeps, in short."""
+        return ", ".join(f"{w.name} {w.memory_mib / 1024:.1f}" for w in self.workers if w.memory_mib)
+
+    def window(self, secs, only=None, arrivals="regular", number=0):
+        """One window, of all kinds or only these; what each process says of it. Random arrivals follow from the number
+        of the round and the place of the role in the mix."""
+        working = [(i, w) for i, w in enumerate(self.workers) if only is None or kind(w.name) in only]
         start = time.monotonic() + LEAD_S
-        for worker in working:
-            mode, rate = ("paced", RATES[worker.name]) if worker.name in RATES else ("flat", 0)
-            worker.send(f"go {mode} {start:.6f} {start + secs:.6f} {rate}")
-        found = [json.loads(worker.expect("RESULT", secs + 120)) for worker in working]
-        self.site.require_seen(self.system, working)
+        for index, worker in working:
+            order = f"flat {start:.6f} {start + secs:.6f} 0"
+            if worker.name in RATES:
+                mode, seed = ("poisson", f" {1000 * number + index}") if arrivals == "poisson" else ("paced", "")
+                order = f"{mode} {start:.6f} {start + secs:.6f} {RATES[worker.name]}{seed}"
+            worker.send(f"go {order}")
+        found = [json.loads(worker.expect("RESULT", secs + 120)) for _, worker in working]
+        self.site.require_seen(self.system, [worker for _, worker in working])
+        for said, (_, worker) in zip(found, working):
+            said["kind"] = worker.kind
+            if worker.memory_mib:
+                said["memory_mib"] = worker.memory_mib
         return found
 
     def close(self):
         systems.end_all(self.workers)
 
 
-def measure(mix, names, args, site, log, deadline):
+def plan(mix, args):
+    """Roles, systems and length of the windows of a mix."""
+    roles = parse_mix(mix)
+    names = applicable(roles, args.names or default_systems(mix, args.variants))
+    secs = window_seconds(roles, args.rounds, args.arrivals)
+    secs = max(LEAST_QUICK_S, secs / QUICK) if args.quick else secs
+    return roles, names, args.secs or round(secs, 2)
+
+
+def still_open(mix, args):
+    """(round, system) of a mix still to be measured."""
+    _, names, secs = plan(mix, args)
+    key = (secs, args.build, args.arrivals)
+    recorded = {
+        (r["mix"], r["system"], r["round"])
+        for r in records.load(args.out)
+        if r.get("bench") == "coloc" and (r["secs"], r["build"], r.get("arrivals", "regular")) == key
+    }
+    return open_windows(mix, names, args.rounds, recorded)
+
+
+def estimate(mix, args):
+    """About how many seconds what is open of a mix will take."""
+    roles, _, secs = plan(mix, args)
+    order = still_open(mix, args)
+    names = [name for _, name in order]
+    return start_seconds(roles, names) + round_seconds(roles, names, secs) if order else 0
+
+
+def spread_over(seconds, gpus):
+    """How long jobs take that are begun in this order, each as soon as a GPU is free."""
+    busy = [0] * gpus
+    for one in seconds:
+        busy[busy.index(min(busy))] += one
+    return max(busy)
+
+
+def announce(args):
+    """Says what will be measured, and about how long it takes."""
+    seconds = []
+    for mix in args.mixes:
+        roles, names, secs = plan(mix, args)
+        order = still_open(mix, args)
+        seconds.append(estimate(mix, args))
+        print(
+            f"coloc: {mix}: {len(order)} windows of {secs:g} s ({', '.join(names)}): about {seconds[-1]:.0f} s, "
+            f"{memory_gib(roles, names):.0f} GiB",
+            file=sys.stderr,
+        )
+    total = spread_over(seconds, args.gpus)
+    print(f"coloc: about {total:.0f} s in all, {args.gpus} mixes at a time", file=sys.stderr, flush=True)
+
+
+def measure(mix, args, site, log, deadline):
     """Measures what is missing of one mix. Gives whether there was time for all, and what went wrong."""
-    rounds, roles = args.rounds, parse_mix(mix)
-    names = applicable(roles, names)
-    secs = args.secs or window_seconds(roles, rounds)
-    recorded = records.done(args.out, "mix", "system", "round", "secs", "build")
-    recorded = {key[:3] for key in recorded if key[3:] == (secs, args.build)}
-    order = open_windows(mix, names, rounds, recorded)
+    roles, names, secs = plan(mix, args)
+    order = still_open(mix, args)
     if not order:
         return True, []
-    if not deadline.allows(60 + secs):
+    by_round = {number: [name for n, name in order if n == number] for number, _ in order}
+    first = next(iter(by_round.values()))
+    if not deadline.allows(start_seconds(roles, [n for _, n in order]) + round_seconds(roles, first, secs)):
         return False, []
     sets, troubles = {}, {}
 
     def each(step):
         """One step for every system; one that fails is left out, the others are measured all the same."""
-        for name in dict.fromkeys("native" if n in BARE else n for _, n in order):
+        for name in started(n for _, n in order):
             if name not in troubles:
                 try:
                     step(name)
@@ -148,37 +281,47 @@ def measure(mix, names, args, site, log, deadline):
     def start(name):
         sets[name] = Set(site, name, mix, args.worker, log)
 
+    begun = time.monotonic()
     try:
         each(start)
         each(lambda name: sets[name].imported())
         each(lambda name: sets[name].warm(others=False))
         each(lambda name: sets[name].warm(tuned=False))
-        for number, name in order:
-            of = "native" if name in BARE else name
-            if of in troubles:
-                continue
-            if not deadline.allows(secs + 2):
+        held = "; ".join(f"{name}: {said}" for name, said in ((n, one.memory()) for n, one in sets.items()) if said)
+        held = f", GiB without contexts: {held}" if held else ""
+        print(f"{mix}: warm after {time.monotonic() - begun:.0f} s{held}", file=sys.stderr, flush=True)
+        for number, turn in by_round.items():
+            # Systems are compared within a round: one that cannot be ended is not begun.
+            if not deadline.allows(round_seconds(roles, turn, secs)):
                 return False, list(troubles.values())
-            try:
-                said = sets[of].window(secs, BARE.get(name))
-            except (Trouble, RuntimeError, OSError) as error:
-                troubles[of] = f"{mix}, {name}: {error}"
-                sets[of].close()
-                continue
-            record = dict(
-                bench="coloc",
-                mix=mix,
-                system=name,
-                round=number,
-                secs=secs,
-                gpu=site.gpu or 0,
-                at=round(time.time(), 1),
-                build=args.build,
-                roles=said,
-                seen=site.seen(name),
-            )
-            records.append(args.out, record)
-            print(f"{mix} {name} {number + 1}/{rounds}: {brief(record['roles'])}", file=sys.stderr, flush=True)
+            for name in turn:
+                of = "native" if name in BARE else name
+                if of in troubles:
+                    continue
+                try:
+                    said = sets[of].window(length(name, roles, secs), BARE.get(name), args.arrivals, number)
+                except (Trouble, RuntimeError, OSError) as error:
+                    troubles[of] = f"{mix}, {name}: {error}"
+                    print(f"coloc: {troubles[of]}", file=sys.stderr, flush=True)
+                    sets[of].close()
+                    continue
+                record = dict(
+                    bench="coloc",
+                    mix=mix,
+                    system=name,
+                    round=number,
+                    secs=secs,
+                    window_s=length(name, roles, secs),
+                    arrivals=args.arrivals,
+                    run=args.run,
+                    gpu=site.gpu or 0,
+                    at=round(time.time(), 1),
+                    build=args.build,
+                    roles=said,
+                    seen=site.seen(name),
+                )
+                records.append(args.out, record)
+                print(f"{mix} {name} {number + 1}/{args.rounds}: {brief(said)}", file=sys.stderr, flush=True)
         return True, list(troubles.values())
     finally:
         for one in sets.values():
@@ -191,142 +334,15 @@ def brief(roles):
     for role in roles:
         if "latency_ms" in role and role["latency_ms"]:
             found = records.latencies(role["latency_ms"])
-            parts.append(f"{role['role']} {found['p50']:.2f}/{found['p99']:.2f} ms")
+            text = f"{role['role']} {found['p50']:.2f}/{found['p99']:.2f} ms"
+            if role.get("gap_ms"):
+                gaps, first = records.latencies(role["gap_ms"]), records.latencies(role["first_ms"])
+                text += f" (token gap {gaps['p50']:.2f}/{gaps['p99']:.2f}"
+                text += f", first token P90 {first['p90']:.1f})"
+            parts.append(text)
         elif "per_s" in role:
             parts.append(f"{role['role']} {role['per_s']:.1f}/s")
     return ", ".join(parts)
-
-
-# ---- summary ---------------------------------------------------------------------------------------------------------
-
-
-def pooled(windows, what="latency_ms"):
-    """All latencies of the latency-critical roles of these windows, or what else is known of each request, in ms."""
-    return [v for w in windows for r in w["roles"] for v in r.get(what, [])]
-
-
-def parts(windows):
-    """What requests consist of, host and wait: P50 and P99 of the time in which their commands were given, and of that in
-    which the device was waited for afterwards. Older records do not tell."""
-    whole, waits = pooled(windows), pooled(windows, "wait_ms")
-    if not waits or len(waits) != len(whole):
-        return {}
-    found = {"host": [a - b for a, b in zip(whole, waits)], "wait": waits}
-    return {k: {f"p{p}": round(records.percentile(v, p / 100), 4) for p in (50, 99)} for k, v in found.items()}
-
-
-def rates(windows):
-    """Best-effort role -> items per second of its processes together, median of the windows."""
-    found = {}
-    for window in windows:
-        sums = {}
-        for role in window["roles"]:
-            if "per_s" in role:
-                sums[role["role"]] = sums.get(role["role"], 0.0) + role["per_s"]
-        for name, value in sums.items():
-            found.setdefault(name, []).append(value)
-    return {name: records.median(values) for name, values in found.items()}
-
-
-def relative(now, base):
-    """Mean of the roles' rates, each relative to its base."""
-    parts = [now[r] / base[r] for r in now if base.get(r)]
-    return sum(parts) / len(parts) if parts else None
-
-
-def rounded(value, digits=4):
-    return None if value is None else round(value, digits)
-
-
-def summary(windows):
-    """The figures of one mix, by system, with what they are derived from."""
-    by = {}
-    for window in windows:
-        by.setdefault(window["system"], []).append(window)
-    alone, base = pooled(by.get("alone", [])), rates(by.get("best-effort", []))
-    busy = None
-    if alone:
-        rate = sum(r["rate"] for r in by["alone"][0]["roles"])
-        busy = rate * records.percentile(alone, 0.5) / 1e3
-    result = {"time_left": rounded(None if busy is None else 1 - busy), "best_effort_alone_per_s": base, "systems": {}}
-    alone_by_round = {w["round"]: pooled([w]) for w in by.get("alone", [])}
-    for name, mine in by.items():
-        row = {"windows": len(mine)}
-        found = pooled(mine)
-        if found:
-            row.update(records.latencies(found), **parts(mine))
-            if alone:
-                row["p99_to_alone"] = rounded(records.percentile(found, 0.99) / records.percentile(alone, 0.99))
-                row["p50_to_alone"] = rounded(records.percentile(found, 0.5) / records.percentile(alone, 0.5))
-            pairs = [(pooled([w]), alone_by_round[w["round"]]) for w in mine if alone_by_round.get(w["round"])]
-            pairs = [records.percentile(a, 0.99) / records.percentile(b, 0.99) for a, b in pairs if a]
-            if pairs:
-                row["p99_to_alone_by_round"] = records.spread(pairs)
-        now = rates(mine)
-        if now:
-            row["best_effort_per_s"] = {k: rounded(v, 2) for k, v in now.items()}
-            kept = relative(now, base)
-            if kept is not None and busy is not None and busy < 1:
-                row["best_effort_of_time_left"] = rounded(kept / (1 - busy))
-                row["best_effort_of_target"] = rounded(kept / (0.95 * (1 - busy)))
-            for other in ("native", "mps-prio"):
-                if other in by:
-                    row[f"best_effort_to_{other}"] = rounded(relative(now, rates(by[other])))
-        result["systems"][name] = row
-    return result
-
-
-HEAD = (
-    "system",
-    "P50 ms",
-    "P99 ms",
-    "max ms",
-    "n",
-    "P99 to alone",
-    "by round",
-    "host's part, P50 / P99",
-    "waiting, P50 / P99",
-    "best-effort per s",
-    "of the time left",
-)
-
-
-def table(found):
-    """A summary as Markdown."""
-    rows = []
-    for name, row in found["systems"].items():
-        by_round = row.get("p99_to_alone_by_round")
-        by_round = f"{by_round['min']:.2f}–{by_round['max']:.2f}" if by_round else None
-        per_s = ", ".join(f"{k} {v:.1f}" for k, v in row.get("best_effort_per_s", {}).items()) or None
-        host, wait = ("{p50:.2f} / {p99:.2f}".format(**row[k]) if k in row else None for k in ("host", "wait"))
-        left = row.get("best_effort_of_time_left")
-        rows.append(
-            (
-                name,
-                row.get("p50"),
-                row.get("p99"),
-                row.get("max"),
-                row.get("n"),
-                row.get("p99_to_alone"),
-                by_round,
-                host,
-                wait,
-                per_s,
-                None if left is None or name in BARE and name != "native" else f"{100 * left:.1f} %",
-            )
-        )
-    return records.table(HEAD, rows)
-
-
-def summaries(path):
-    """Mix -> summary of what a file holds of the build and window length measured last."""
-    by = {}
-    for record in records.load(path):
-        if record.get("bench") == "coloc":
-            by.setdefault(record["mix"], []).append(record)
-    same = ("build", "secs")
-    by = {mix: [w for w in found if all(w[k] == found[-1][k] for k in same)] for mix, found in by.items()}
-    return {mix: summary(found) for mix, found in by.items()}
 
 
 # ---- command ---------------------------------------------------------------------------------------------------------
@@ -348,7 +364,7 @@ def run_all(args):
                 with tempfile.TemporaryDirectory(prefix="xsched-coloc-") as work, Site(
                     args.bin, work, gpu, args.variants
                 ) as site:
-                    finished, troubles = measure(mix, args.names, args, site, Path(work), deadline)
+                    finished, troubles = measure(mix, args, site, Path(work), deadline)
                 with lock:
                     outcome["finished"] &= finished
                     outcome["trouble"] += troubles
@@ -377,27 +393,32 @@ def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=systems.default_bin(), help="folder of xsched and libxsched.so")
     parser.add_argument("--out", type=Path, default=Path("coloc.jsonl"), help="JSON lines to add to [%(default)s]")
-    parser.add_argument("--systems", default=None, help=f"separated by commas [{','.join(DEFAULT_SYSTEMS)}]")
+    usual = f"{','.join(DEFAULT_SYSTEMS)}, and mps for {' and '.join(PLAIN_MPS)}"
+    parser.add_argument("--systems", help=f"separated by commas [{usual}]")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
     parser.add_argument("--rounds", type=natural, default=5)
     parser.add_argument("--secs", type=float, help=f"of a window [so that there are {REQUESTS} requests, at least 6]")
+    parser.add_argument("--quick", action="store_true", help="windows of a quarter of that length")
+    parser.add_argument("--arrivals", choices=("poisson", "regular"), default="poisson", help="[%(default)s]")
     parser.add_argument("--gpus", type=natural, default=1)
     parser.add_argument("--first-gpu", type=int, default=0)
     parser.add_argument("--deadline", type=float, metavar="SECS", help="end after so long, to be continued")
     parser.add_argument("--worker", default=str(systems.HERE / "roles.py"), help=argparse.SUPPRESS)
     parser.add_argument("--summary", action="store_true", help="only print the tables of what FILE holds")
-    parser.add_argument("mixes", nargs="*", default=list(MIXES), metavar="MIX")
+    parser.add_argument("mixes", nargs="*", default=list(limits.ALL), metavar="MIX")
     args = parser.parse_args(words)
     args.worker = [args.worker]
     args.build = machine.build(args.bin)
+    args.run = f"{time.time():.0f}-{os.getpid()}"
     try:
         args.variants = {n: Variant(w) for n, w in (v.split("=", 1) for v in args.variant)}
     except ValueError:
         parser.error("--variant: use NAME='WORDS'")
-    args.names = (args.systems or ",".join((*DEFAULT_SYSTEMS, *args.variants))).split(",")
-    unknown = [n for n in args.names if n not in (*DEFAULT_SYSTEMS, *args.variants)]
+    known = dict.fromkeys(("alone", "best-effort", *systems.KNOWN, *args.variants))
+    args.names = args.systems.split(",") if args.systems else None
+    unknown = [n for n in args.names or () if n not in known]
     if unknown:
-        parser.error(f"--systems: {unknown[0]!r} is unknown: use {', '.join((*DEFAULT_SYSTEMS, *args.variants))}")
+        parser.error(f"--systems: {unknown[0]!r} is unknown: use {', '.join(known)}")
     try:
         for mix in args.mixes:
             parse_mix(mix)
@@ -412,9 +433,11 @@ def main():
     outcome = {"finished": True, "trouble": []}
     if not args.summary:
         machine.record(args.out, args.bin)
+        announce(args)
         outcome = run_all(args)
     for mix, found in summaries(args.out).items():
-        print(f"\n{mix}: time left {found['time_left']}\n\n{table(found)}")
+        arrivals = f", {found['arrivals']} arrivals" if "arrivals" in found else ""
+        print(f"\n{mix}: time left {found['time_left']}{arrivals}\n\n{table(found)}")
     for line in outcome["trouble"]:
         print(f"coloc: {line}", file=sys.stderr)
     if outcome["trouble"]:

@@ -18,7 +18,18 @@ import records
 
 HERE = Path(__file__).resolve().parent
 RAW = HERE.parents[1] / "docs" / "benchmarks" / "h200"
-NAMES = {"rn18": "ResNet-18", "rn50": "ResNet-50", "bert-lc": "BERT", "bert-be": "BERT", "gemm": "100 ms GEMMs"}
+NAMES = {
+    "rn18": "ResNet-18",
+    "rn50": "ResNet-50",
+    "bert-lc": "BERT",
+    "bert-be": "BERT",
+    "gemm": "100 ms GEMMs",
+    "llm": "LLM",
+    "llm-be": "batch decoding",
+    "llm-low": "LLM of class normal",
+    "train": "training",
+    "jax": "JAX",
+}
 LOOKS = {
     "native": ("nothing done", "#8c8c8c"),
     "xsched": ("xsched", "#c8342b"),
@@ -52,14 +63,15 @@ def built(path, mix):
 
 def figures(file, mps_files):
     """Mix -> what the table says of it, the worst first."""
-    found = {}
+    found, others = {}, {other: coloc.summaries(other) for other in mps_files}
     for mix, whole in coloc.summaries(file).items():
         systems = {name: dict(row, commit=built(file, mix)) for name, row in whole["systems"].items() if "p99" in row}
-        for other in mps_files:
-            row = coloc.summaries(other).get(mix, {"systems": {}})["systems"].get("mps-prio")
-            if row and "mps-prio" not in coloc.summaries(file)[mix]["systems"]:
+        for other, summaries in others.items():
+            row = summaries.get(mix, {"systems": {}})["systems"].get("mps-prio")
+            if row and "mps-prio" not in whole["systems"]:
                 systems["mps-prio"] = dict(row, commit=built(other, mix))
-        found[mix] = systems
+        if "p99_to_alone" in systems.get("xsched", {}):
+            found[mix] = systems
     return dict(sorted(found.items(), key=lambda item: -item[1]["xsched"]["p99_to_alone"]))
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import alone
 import coloc
 import groups
+import limits
+import readme
 import records
 from units import newest
 
@@ -127,7 +129,8 @@ def gather(folder):
     mixes = {}
     for path in sorted(Path(folder).glob("*.jsonl")):
         mixes.update(coloc.summaries(path))
-    mixes = {m: mixes[m] for m in sorted(mixes, key=lambda m: (m not in coloc.MIXES, [*coloc.MIXES, m].index(m)))}
+    known = (*coloc.MIXES, *limits.SERVING)
+    mixes = {m: mixes[m] for m in sorted(mixes, key=lambda m: [*known, m].index(m))}
     result = {
         "machines": machines,
         "coloc": mixes,
@@ -309,10 +312,11 @@ def plots(report, out):
         preempt_plot(report["preempt"], out / "preempt.svg", pyplot)
 
 
-NAMES = {"rn18": "ResNet-18", "rn50": "ResNet-50", "bert-lc": "BERT", "bert-be": "BERT", "gemm": "100 ms GEMMs"}
 LOOKS = {  # of the systems: name, colour, marker
     "native": ("nothing done", "#7f7f7f", "s"),
     "xsched": ("xsched", "#d62728", "o"),
+    "xsched-time": ("xsched --share time", "#e377c2", "P"),
+    "xsched-pool": ("xsched --share pool", "#9467bd", "X"),
     "xsched-spatial": ("xsched --share spatial", "#ff7f0e", "D"),
     "mps": ("MPS", "#1f77b4", "^"),
     "mps-prio": ("MPS, client priorities", "#17becf", "v"),
@@ -324,7 +328,7 @@ def mix_title(mix):
     words = []
     for part in mix.split("+"):
         role, _, count = part.partition("*")
-        words.append(f"{count} × {NAMES.get(role, role)}" if count else NAMES.get(role, role))
+        words.append(f"{count} × {readme.NAMES.get(role, role)}" if count else readme.NAMES.get(role, role))
     return f"{words[0]}, beside {' + '.join(words[1:])}"
 
 

@@ -24,7 +24,13 @@ sys.path.insert(0, str(ROOT / "testing/lib"))
 from harness import Daemon  # noqa: E402
 
 UNFINISHED = 75  # exit status: time is up, the same command goes on where this one stopped
-KNOWN = ("native", "xsched", "mps", "mps-prio", "xsched-spatial")
+BUILT_IN = {  # system -> what all its programs are started with, and its best-effort programs besides
+    "xsched": ("", ""),
+    "xsched-time": ("--share time", ""),
+    "xsched-pool": ("", "--share pool"),
+    "xsched-spatial": ("--share spatial", ""),
+}
+KNOWN = ("native", "mps", "mps-prio", *BUILT_IN)
 CLASSES = {"lc": "high", "be": "low"}
 
 
@@ -48,9 +54,18 @@ def visible_device(index, found, uuids):
     return uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else name
 
 
+TOOLS = "/usr/local/nvidia/bin:/usr/bin"  # where the driver's tools may be besides
+
+
+def find_tools():
+    """Lets this process and those that it starts find the driver's tools: the daemon looks for them in PATH only."""
+    path = os.environ.get("PATH", "")
+    if not path.endswith(TOOLS):
+        os.environ["PATH"] = f"{path}:{TOOLS}"
+
+
 def mps_control():
-    path = os.environ.get("PATH", "") + ":/usr/local/nvidia/bin:/usr/bin"
-    found = shutil.which("nvidia-cuda-mps-control", path=path)
+    found = shutil.which("nvidia-cuda-mps-control")
     if not found:
         raise Trouble("nvidia-cuda-mps-control is missing: leave out mps, mps-prio and xsched-spatial")
     return found
@@ -58,9 +73,10 @@ def mps_control():
 
 class Variant:
     """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@budget_us=300` (daemon's
-    configuration), `policy:up`, `bin:DIR` (another build)."""
+    configuration), `policy:up`, `bin:DIR` (another build). `best_effort` are options of best-effort programs alone."""
 
-    def __init__(self, text=""):
+    def __init__(self, text="", best_effort=""):
+        self.best_effort = shlex.split(best_effort)
         self.options, self.env, self.config, self.policy, self.bin = [], {}, [], "hpf", None
         for word in shlex.split(text):
             if word.startswith("@"):
@@ -74,6 +90,23 @@ class Variant:
                 self.env[name] = value
             else:
                 self.options.append(word)
+
+    def options_of(self, kind):
+        """Options of `xsched run` for a program of this kind."""
+        return [*self.options, *(() if kind == "lc" else self.best_effort)]
+
+    def wrong_share(self, kind, share):
+        """What is wrong with how a program of this kind shares its GPU; nothing where it is as it was asked for. An
+        urgent program is never in a pool. Older builds do not tell how a program shares."""
+        options = self.options_of(kind)
+        asked = options[options.index("--share") + 1] if "--share" in options else None
+        if kind == "lc" and share == "pool":
+            return "is in a pool, though it is urgent"
+        if kind != "lc" and asked == "pool" and share != "pool":
+            return f"is in no pool: it shares by {share or 'what the daemon does not tell'}"
+        if asked == "time" and share not in ("time", None):
+            return f"shares by {share} instead of time"
+        return None
 
 
 def last_lines(folder, count):
@@ -126,8 +159,9 @@ class Site:
     def __init__(self, binaries, work, gpu=None, variants=None):
         self.xsched = Path(binaries).resolve() / "xsched"
         self.bin, self.work, self.gpu = Path(binaries).resolve(), Path(work), gpu
-        self.variants = {"xsched": Variant(), "xsched-spatial": Variant("--share spatial"), **(variants or {})}
+        self.variants = {**{name: Variant(*words) for name, words in BUILT_IN.items()}, **(variants or {})}
         self.daemons, self.mps, self.started = {}, None, 0
+        find_tools()
         # The surrounding environment must not matter.
         self.env = {k: v for k, v in os.environ.items() if k == "XSCHED_JOURNAL" or not k.startswith(("XSCHED_", "CUDA_MPS_", "LD_PRELOAD"))}
         if gpu is not None:
@@ -189,7 +223,7 @@ class Site:
             daemon.socket,
             "--priority",
             priority,
-            *variant.options,
+            *variant.options_of(kind),
             *options,
         ]
         return [*map(str, words), "--", *command], env
@@ -201,20 +235,27 @@ class Site:
         keep = ("level", "state", "launches", "unscheduled", "liveness_overrides", "suspensions", "device_us", "wait_us")
         keep += ("short", "timeslice_us")
         keep += ("bound_escapes",)  # the older name of liveness_overrides: another build may run beside this one
-        return [
-            dict(pid=p["pid"], priority=p["priority"], groups=[{k: g[k] for k in keep if k in g} for g in p["groups"]])
-            for p in (said or {}).get("programs", [])
-        ]
+        found = []
+        for program in (said or {}).get("programs", []):
+            one = dict(pid=program["pid"], priority=program["priority"])
+            if "share" in program:
+                one["share"] = program["share"]
+            found.append(dict(one, groups=[{k: g[k] for k in keep if k in g} for g in program["groups"]]))
+        return found
 
     def require_seen(self, system, workers):
-        """Trouble unless each of these living programs has launched something under the system's daemon: one that ran
-        unscheduled would be taken for a result."""
+        """Trouble unless each of these living programs has launched something under the system's daemon, and shares its
+        GPU as the system says: one that ran unscheduled, or otherwise, would be taken for a result."""
         if system not in self.daemons:
             return
-        launches = {p["pid"]: sum(g["launches"] for g in p["groups"]) for p in self.seen(system)}
+        seen = {p["pid"]: p for p in self.seen(system)}
         for worker in workers:
-            if not launches.get(worker.process.pid):
+            program = seen.get(worker.process.pid)
+            if not program or not sum(g["launches"] for g in program["groups"]):
                 raise Trouble(f"{worker.name} runs unscheduled under {system}: the daemon knows no launch of it")
+            wrong = worker.kind and self.variants[system].wrong_share(worker.kind, program.get("share"))
+            if wrong:
+                raise Trouble(f"{worker.name} {wrong} under {system}; {worker.last_words()}")
 
     def close(self):
         for daemon in self.daemons.values():
@@ -232,9 +273,11 @@ class Site:
 class Worker:
     """A process that takes orders by its standard input and answers by lines."""
 
-    def __init__(self, name, command, env, log, patience=20):
-        """`patience`: seconds that it is given to end by itself once its input is closed."""
-        self.name, self.log, self.patience = name, Path(log), patience
+    def __init__(self, name, command, env, log, patience=20, kind=None):
+        """`patience`: seconds that it is given to end by itself once its input is closed. `kind`: as in `Site.command`,
+        where it matters how the program shares its GPU."""
+        self.name, self.log, self.patience, self.kind = name, Path(log), patience, kind
+        self.memory_mib = None  # what it holds on the device once it is warm, where it says so
         self.stats = env.get("XSCHED_STATS")
         self.mps_logs = env.get("CUDA_MPS_LOG_DIRECTORY")
         with open(self.log, "wb") as err:
@@ -335,15 +378,20 @@ def end_all(workers):
 
 def warm(workers, alone, timeout):
     """Warms up those whose name is among `alone` one after the other, then all others at once."""
+
+    def expect(worker):
+        held = worker.expect("WARM", timeout)
+        worker.memory_mib = int(held) if held else None
+
     for worker in workers:
         if worker.name in alone:
             worker.send("warm")
-            worker.expect("WARM", timeout)
+            expect(worker)
     rest = [w for w in workers if w.name not in alone]
     for worker in rest:
         worker.send("warm")
     for worker in rest:
-        worker.expect("WARM", timeout)
+        expect(worker)
 
 
 class Deadline:

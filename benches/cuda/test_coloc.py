@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import coloc  # noqa: E402
+import figures  # noqa: E402
+import intervals  # noqa: E402
+import limits  # noqa: E402
 import records  # noqa: E402
 import roles  # noqa: E402
 import systems  # noqa: E402
@@ -37,6 +42,14 @@ def be(per_s, role="rn50"):
     return {"role": role, "per_s": per_s}
 
 
+def llm(first, gaps, kind="lc"):
+    """A window of answers of three tokens: the first after `first` ms each, gaps in pairs."""
+    said = {"role": "llm", "kind": kind, "rate": 4.0, "first_ms": list(first)}
+    said["gap_ms"] = [gap for pair in gaps for gap in pair]
+    whole = [f + sum(pair) for f, pair in zip(first, gaps)]
+    return dict(said, latency_ms=whole, wait_ms=[w / 2 for w in whole], queued_ms=[0.0] * len(whole))
+
+
 class Planning(unittest.TestCase):
     def test_mixes_are_read_and_mistakes_named(self):
         self.assertEqual(coloc.parse_mix("bert-lc+bert-be*3"), ["bert-lc"] + ["bert-be"] * 3)
@@ -48,6 +61,52 @@ class Planning(unittest.TestCase):
         self.assertEqual(coloc.window_seconds(["rn18", "rn50"], 5), 10.0)
         self.assertEqual(coloc.window_seconds(["bert-lc", "rn50"], 5), 6.0)
         self.assertEqual(coloc.window_seconds(["rn50"], 5), 6.0)
+
+    def test_answers_in_tokens_need_fewer_requests_and_random_arrivals_some_more(self):
+        self.assertEqual(coloc.window_seconds(["llm", "train"], 5), 20.0)
+        self.assertEqual(round(coloc.window_seconds(["llm", "train"], 5, "poisson"), 3), 20.6)
+        for mix in limits.ALL:
+            roles_, names, secs = coloc.plan(mix, coloc.arguments(["--bin", "/nowhere", mix]))
+            for role in (r for r in roles_ if r in roles.RATES):
+                due = round(roles.RATES[role] * secs) * 5
+                self.assertGreaterEqual(due, 400 if role in roles.STREAMED else 1000, mix)
+            self.assertEqual("mps" in names, mix in limits.PLAIN_MPS)
+            self.assertLess(coloc.memory_gib(roles_, names), 75, mix)
+
+    def test_a_quick_run_has_windows_of_a_quarter(self):
+        words = ["--bin", "/x", "llm+train"]
+        full, quick = (coloc.plan("llm+train", coloc.arguments(w))[2] for w in (words, ["--quick", *words]))
+        self.assertEqual((full, quick), (20.6, 5.15))
+
+    def test_best_effort_programs_by_themselves_have_shorter_windows_unless_they_serve(self):
+        self.assertEqual(coloc.length("best-effort", ["llm", "train"], 20.6), 10)
+        self.assertEqual(coloc.length("native", ["llm", "train"], 20.6), 20.6)
+        self.assertEqual(coloc.length("best-effort", ["llm", "llm-low"], 20.6), 20.6)
+
+    def test_what_it_will_take_is_told_before(self):
+        self.assertEqual(coloc.spread_over([5, 3, 3, 1], 2), 6)
+        self.assertEqual(coloc.started(["alone", "best-effort", "native", "xsched"]), ["native", "xsched"])
+        self.assertEqual(coloc.memory_gib(["llm", "train"], ["alone", "native", "xsched"]), 2 * (2.6 + 7.5))
+        with tempfile.TemporaryDirectory() as work, contextlib.redirect_stderr(io.StringIO()) as said:
+            words = ["--bin", "/x", "--out", f"{work}/c.jsonl", "--systems", "alone,native", "--secs", "9"]
+            coloc.announce(coloc.arguments([*words, "--gpus", "2", "--rounds", "2", "rn18+rn50", "llm+train"]))
+        self.assertIn("coloc: llm+train: 4 windows of 9 s (alone, native): about 68 s, 10 GiB\n", said.getvalue())
+        self.assertIn("in all, 2 mixes at a time\n", said.getvalue())
+
+    def test_windows_of_other_arrivals_are_others(self):
+        with tempfile.TemporaryDirectory() as work:
+            out = Path(work) / "c.jsonl"
+            words = ["--bin", "/x", "--out", str(out), "--secs", "1", "--systems", "alone", "--rounds", "1"]
+            args = coloc.arguments(words)
+            old = dict(window("alone", 0, lc(1.0)), mix="rn18+rn50", build=args.build)
+            records.append(out, old)
+            self.assertEqual(len(coloc.still_open("rn18+rn50", args)), 1)
+            args.arrivals = "regular"  # what older records are, which do not tell
+            self.assertEqual(coloc.still_open("rn18+rn50", args), [])
+            args.arrivals = "poisson"
+            records.append(out, dict(old, arrivals="poisson"))
+            self.assertEqual(coloc.still_open("rn18+rn50", args), [])
+            self.assertEqual(coloc.summaries(out)["rn18+rn50"]["arrivals"], "poisson")
 
     def test_every_round_begins_with_another_system(self):
         order = coloc.open_windows("m", ["a", "b", "c"], 3, set())
@@ -63,6 +122,7 @@ class Planning(unittest.TestCase):
         self.assertEqual(coloc.applicable(["rn18"], names), ["alone", "xsched"])
         self.assertEqual(coloc.applicable(["rn50"], names), ["best-effort", "native", "xsched"])
         self.assertEqual(coloc.applicable(["rn18", "rn50"], names), names)
+        self.assertEqual(coloc.applicable(["llm", "llm-low"], names), names)
 
     def test_mistakes_are_told(self):
         for words in (["rn19"], ["--systems", "alone,mqs", "rn18"], ["--variant", "x", "rn18"], ["--rounds", "0"]):
@@ -70,6 +130,215 @@ class Planning(unittest.TestCase):
                 coloc.arguments(words)
             self.assertEqual(end.exception.code, 2)
             self.assertIn("error:", said.getvalue())
+
+
+class Arrivals(unittest.TestCase):
+    def test_the_same_seed_asks_at_the_same_moments_of_a_window(self):
+        one, other = (roles.due_times("poisson", start, start + 20, 4.0, 3001) for start in (0, 1000))
+        self.assertEqual([round(t + 1000, 6) for t in one], [round(t, 6) for t in other])
+        self.assertNotEqual(one, roles.due_times("poisson", 0, 20, 4.0, 3000))
+        self.assertEqual(roles.prompt_lengths(5, 9), roles.prompt_lengths(5, 9))
+        self.assertTrue(all(128 <= n <= 512 for n in roles.prompt_lengths(5, 999)))
+
+    def test_random_arrivals_are_as_many_as_the_rate_says_and_their_gaps_exponential(self):
+        times = roles.due_times("poisson", 0, 5000, 4.0, 1)
+        self.assertEqual(len(times), 20_000)
+        gaps = sorted(b - a for a, b in zip(times, times[1:]))
+        self.assertAlmostEqual(sum(gaps) / len(gaps), 0.25, 2)
+        for share, wanted in ((0.5, 0.1733), (0.9, 0.5756), (0.99, 1.1513)):
+            self.assertAlmostEqual(gaps[int(share * len(gaps))] / wanted, 1, 1)
+
+    def test_regular_arrivals_and_those_that_follow_each_other(self):
+        self.assertEqual(roles.due_times("paced", 10, 10.2, 20.0), [10, 10.05, 10.1, 10.15])
+        self.assertIsNone(roles.due_times("closed", 0, 1, 0))
+
+    def test_seeds_follow_from_the_round_and_the_place_in_the_mix_alone(self):
+        class Silent:
+            def __init__(self, name):
+                self.name, self.kind, self.memory_mib, self.orders = name, coloc.kind(name), 100, []
+
+            def send(self, order):
+                self.orders.append(order.split())
+
+            def expect(self, *_):
+                return "{}"
+
+        class Site:
+            def require_seen(self, *_):
+                pass
+
+        one = coloc.Set.__new__(coloc.Set)
+        one.site, one.system, one.workers = Site(), "x", [Silent(n) for n in ("llm", "train", "llm-low")]
+        said = one.window(2, None, "poisson", 3)
+        self.assertEqual([r["kind"] for r in said], ["lc", "be", "normal"])
+        one.window(2, figures.BARE["alone"], "poisson", 3)
+        one.window(2, figures.BARE["best-effort"], "regular", 3)
+        urgent, flat, lower = (w.orders for w in one.workers)
+        self.assertEqual([(o[1], o[4:]) for o in urgent], [("poisson", ["4.0", "3000"])] * 2)
+        self.assertEqual([(o[1], o[4:]) for o in flat], [("flat", ["0"])] * 2)
+        self.assertEqual([(o[1], o[4:]) for o in lower], [("poisson", ["4.0", "3002"]), ("paced", ["4.0"])])
+
+    def test_an_answer_in_tokens_tells_its_first_token_and_gaps(self):
+        class Fake(roles.Role):
+            last = None
+
+            def wait(self):
+                pass
+
+            def digest(self):
+                return 0.0
+
+        role, asked = Fake(None, "llm", None), []
+        role.prefill, role.step = asked.append, lambda: None
+        start = coloc.time.monotonic() + 0.01
+        said = role.go("poisson", start, start + 0.5, 20.0, 7)
+        served = len(said["latency_ms"])
+        self.assertEqual(served + said["unserved"], 10)
+        self.assertEqual((len(said["first_ms"]), len(said["gap_ms"])), (served, 31 * served))
+        self.assertEqual(asked, roles.prompt_lengths(7, 10)[:served])
+        for i, whole in enumerate(said["latency_ms"]):
+            self.assertAlmostEqual(whole, said["first_ms"][i] + sum(said["gap_ms"][31 * i : 31 * i + 31]), 1)
+        role.name = "rn18"
+        self.assertNotIn("first_ms", role.go("closed", start, coloc.time.monotonic() + 0.01, 0))
+
+
+class Intervals(unittest.TestCase):
+    def test_they_hold_the_true_quantile_in_19_of_20_samples(self):
+        draw, held = random.Random(1), {0.5: 0, 0.9: 0, 0.99: 0}
+        for _ in range(300):
+            found = intervals.Sample([[[draw.expovariate(1)] for _ in range(200)] for _ in range(5)])
+            for share, true in ((0.5, 0.69315), (0.9, 2.30259), (0.99, 4.60517)):
+                _, low, high = found.interval(share)
+                held[share] += low <= true <= high
+        for share, times in held.items():
+            self.assertTrue(0.91 <= times / 300 <= 0.99, (share, times))
+
+    def test_they_are_those_of_a_bootstrap_that_draws(self):
+        draw = random.Random(2)
+        rounds = [[[draw.gauss(10 + number, 1)] for _ in range(200)] for number in range(3)]
+        _, low, high = intervals.Sample(rounds).interval(0.9)
+        drawn = []
+        for _ in range(400):
+            again = intervals.Sample([draw.choices(units, k=len(units)) for units in rounds])
+            drawn.append(again.at(0.9))
+        found = intervals.middle(drawn)
+        self.assertLess(abs(found[0] - low) + abs(found[1] - high), 0.15)
+
+    def test_values_that_go_together_make_them_wider(self):
+        draw = random.Random(3)
+        alike = [[[draw.expovariate(1)] * 31 for _ in range(400)]]
+        apart = [[[value] for unit in alike[0] for value in unit]]
+        (_, low, high), (_, low_apart, high_apart) = (intervals.Sample(s).interval(0.9) for s in (alike, apart))
+        self.assertGreater(high - low, 3 * (high_apart - low_apart))
+
+    def test_ratios_and_differences_of_the_same_are_one_and_nothing(self):
+        draw = random.Random(4)
+        one, other = (intervals.Sample([[[draw.gauss(10, 1)] for _ in range(1000)]]) for _ in range(2))
+        value, low, high = intervals.ratio(one, other, 0.99)
+        self.assertTrue(0.95 < low < value < high < 1.06 and low < 1 < high, (low, value, high))
+        value, low, high = intervals.difference(one, other, 0.5)
+        self.assertTrue(-0.2 < low < 0 < high < 0.2, (low, value, high))
+        self.assertEqual(intervals.ratio(one, other, 0.9), intervals.ratio(one, other, 0.9))
+
+    def test_rounds_are_resampled_and_a_single_one_tells_nothing_of_chance(self):
+        def mean(chosen):
+            return {"mean": sum(chosen) / len(chosen)}
+
+        self.assertEqual(intervals.of_rounds([4], mean), {"mean": (4, None, None)})
+        value, low, high = intervals.of_rounds([1, 2, 3, 4, 5], mean)["mean"]
+        self.assertEqual(value, 3)
+        self.assertTrue(1.4 <= low <= 2 and 4 <= high <= 4.6, (low, high))
+
+    def test_many_values_are_no_burden(self):
+        draw = random.Random(5)
+        one = intervals.Sample([[[draw.random() for _ in range(31)] for _ in range(260)] for _ in range(5)])
+        begin = coloc.time.monotonic()
+        for share in (0.5, 0.9, 0.99):
+            intervals.ratio(one, one, share)
+        self.assertLess(coloc.time.monotonic() - begin, 2)
+
+
+class Limits(unittest.TestCase):
+    def test_verdicts_say_whether_chance_can_explain_it(self):
+        most, least = limits.Limit("gap p99", 1.05), limits.at_least("work kept", 0.9)
+        wanted = ["met", "undecided", "missed"]
+        self.assertEqual([most.verdict(*i) for i in ((0.9, 1.05), (1.0, 1.06), (1.06, 1.2))], wanted)
+        self.assertEqual([least.verdict(*i) for i in ((0.9, 1), (0.8, 0.95), (0.8, 0.89))], wanted)
+        self.assertEqual(most.verdict(None, None), "undecided")
+
+    def test_limits_are_of_mixes_and_measures_that_there_are(self):
+        self.assertLessEqual(set(limits.LIMITS), set(limits.ALL))
+        self.assertLessEqual({l.measure for mine in limits.LIMITS.values() for l in mine}, set(limits.WORDS))
+        for mix in limits.ALL:
+            coloc.parse_mix(mix)
+
+    def windows(self):
+        draw = random.Random(6)
+
+        def answers(first, gap):
+            gaps = [[gap * draw.uniform(0.99, 1.01) for _ in range(2)] for _ in range(80)]
+            return llm([first * draw.uniform(0.95, 1.05) for _ in range(80)], gaps)
+
+        found = []
+        for number in range(4):
+            part = {
+                "alone": [answers(8, 1.2)],
+                "best-effort": [be(200.0 + number, "train"), be(10.0, "llm-be")],
+                "xsched-time": [answers(9.5, 1.3), be(150.0, "train"), be(4.0, "llm-be")],
+                "xsched": [answers(8.2, 1.22), be(240.0, "train"), be(8.5, "llm-be")],
+            }
+            more = dict(mix="llm+train+llm-be", arrivals="poisson")
+            found += [dict(window(name, number, *said), **more) for name, said in part.items()]
+        return found
+
+    def test_a_mix_is_judged_by_its_limits(self):
+        found = coloc.summary(self.windows())
+        row = found["systems"]["xsched"]
+        said = {v["measure"]: v["verdict"] for v in row["verdicts"]}
+        self.assertEqual(said, {"gap p99": "met", "first p90": "met", "work kept": "met", "least kept": "met"})
+        time = {v["measure"]: v["verdict"] for v in found["systems"]["xsched-time"]["verdicts"]}
+        self.assertEqual((time["work kept"], time["least kept"]), ("missed", "missed"))
+        self.assertNotIn("verdicts", found["systems"]["alone"])
+        self.assertEqual(row["metrics"]["gap"]["n"], 4 * 80 * 2)
+        value, low, high = found["noise"]["first"]["p90"]
+        self.assertTrue(low <= 1 <= high, (low, value, high))
+        value, low, high = row["work"]["work to time"]
+        self.assertTrue(1.86 < low <= value <= high < 1.87)
+
+    def test_tables_say_it(self):
+        text = coloc.table(coloc.summary(self.windows()))
+        self.assertIn("| xsched | token gap | 1.22 (1.22–1.22) |", text)
+        self.assertIn("| alone, odd rounds to even | first token |", text)
+        self.assertRegex(text, r"\| xsched \| train 240.0 \(1\d\d.\d %\), llm-be 8.5 \(85.0 %\) \|")
+        self.assertRegex(text, r"\| token gap P99 to alone <= 1.2 \| [^|]* \*\*met\*\* \| [^|]* \*\*met\*\* \|")
+        for part in text.split("\n\n"):
+            self.assertEqual(len({line.count("|") for line in part.splitlines()}), 1)
+
+    def test_a_host_bound_program_is_judged_by_what_it_waits_for_the_device(self):
+        def served(wait):
+            whole = lc(*[8.0 + i / 1000 for i in range(500)], rate=50.0)
+            return dict(whole, wait_ms=[wait + i / 1e4 for i in range(500)])
+
+        waits = {"alone": 0.1, "xsched": 0.3, "native": 2}
+        found = [window(name, n, served(w)) for n in range(2) for name, w in waits.items()]
+        found = coloc.summary([dict(w, mix="bert-lc+bert-be*5") for w in found])["systems"]
+        said = {name: {v["measure"]: v["verdict"] for v in found[name]["verdicts"]} for name in ("xsched", "native")}
+        self.assertEqual(said["xsched"], {"wait p99": "met", "latency p50": "met"})
+        self.assertEqual(said["native"]["wait p99"], "missed")
+        self.assertEqual(found["xsched"]["wait_beyond_alone"]["p99"][0], 0.2)
+
+    def test_a_role_of_lower_class_is_told_apart_from_the_urgent_one(self):
+        urgent, lower = llm([8.0] * 9, [[1.0, 1.0]] * 9), llm([80.0] * 9, [[9.0, 9.0]] * 9, "normal")
+        base = llm([40.0] * 9, [[9.0, 9.0]] * 9, "normal")
+        found = coloc.summary([window("best-effort", 0, base), window("xsched", 0, urgent, lower)])
+        row = found["systems"]["xsched"]
+        self.assertEqual(row["lower_to_alone"]["first"]["p99"], [2.0, 2.0, 2.0])
+        self.assertEqual((row["n"], row["p50"], row["lower"]["first"]["p50"][0]), (9, 10.0, 80.0))
+        self.assertIn("| xsched, lower class | token gap | 9.00 (9.00–9.00) |", coloc.table(found))
+
+    def test_the_time_left_counts_no_time_in_which_requests_were_queued(self):
+        queued = dict(lc(5.0, 5.0, 55.0), queued_ms=[0.0, 0.0, 50.0])
+        self.assertEqual(coloc.summary([window("alone", 0, queued)])["time_left"], 0.9)
 
 
 class Figures(unittest.TestCase):
@@ -140,6 +409,49 @@ class Systems(unittest.TestCase):
         self.assertEqual((variant.config, variant.policy, variant.bin), (["budget_us = 300"], "up", None))
         self.assertEqual(systems.Variant("bin:/opt/before").bin, Path("/opt/before"))
         self.assertEqual(variant.options, ["--level", "1", "--threshold=4"])
+
+    def test_best_effort_programs_are_asked_into_the_pool_and_the_urgent_one_is_not(self):
+        pool, time = (systems.Variant(*systems.BUILT_IN[name]) for name in ("xsched-pool", "xsched-time"))
+        self.assertEqual((pool.options_of("lc"), pool.options_of("be")), ([], ["--share", "pool"]))
+        self.assertEqual(time.options_of("lc"), ["--share", "time"])
+        self.assertEqual(systems.Variant(*systems.BUILT_IN["xsched"]).options_of("be"), [])
+        self.assertIsNone(pool.wrong_share("lc", "time"))
+        self.assertIsNone(pool.wrong_share("be", "pool"))
+        self.assertIsNone(time.wrong_share("be", None))
+        self.assertIn("is in a pool", pool.wrong_share("lc", "pool"))
+        self.assertIn("shares by time", pool.wrong_share("be", "time"))
+        self.assertIn("in no pool", pool.wrong_share("normal", None))
+        self.assertIn("shares by pool instead of time", time.wrong_share("be", "pool"))
+
+    def test_programs_that_share_otherwise_are_trouble(self):
+        def program(share):
+            group = dict(launches=3, level=2, state="idle")
+            return dict(pid=7, priority=-128, share=share, groups=[group])
+
+        class Daemon:
+            def ps(self):
+                return {"programs": [program(self.share)]}
+
+            def stop(self):
+                pass
+
+        class Worker:
+            name, kind, process = "train", "be", type("P", (), {"pid": 7})
+
+            def last_words(self):
+                return "no MPS"
+
+        with tempfile.TemporaryDirectory() as work, systems.Site("/nowhere", work) as site:
+            site.daemons["xsched-pool"] = daemon = Daemon()
+            daemon.share = "pool"
+            site.require_seen("xsched-pool", [Worker()])
+            self.assertEqual(site.seen("xsched-pool")[0]["share"], "pool")
+            daemon.share = "time"
+            with self.assertRaises(systems.Trouble) as told:
+                site.require_seen("xsched-pool", [Worker()])
+            self.assertEqual(
+                str(told.exception), "train is in no pool: it shares by time under xsched-pool; no MPS"
+            )
 
     def test_native_programs_find_no_mps_and_nothing_of_ours(self):
         with tempfile.TemporaryDirectory() as work, systems.Site("/nowhere", work) as site:
@@ -226,6 +538,26 @@ class Conducting(unittest.TestCase):
             self.assertEqual(done.returncode, 3)
             self.assertIn("coloc: rn18+rn50, xsched: /nowhere/xsched is missing", done.stderr)
             self.assertEqual([r["system"] for r in records.load(out) if r["bench"] == "coloc"], ["alone", "alone"])
+
+    def test_answers_in_tokens_beside_training(self):
+        with tempfile.TemporaryDirectory() as work:
+            out = Path(work) / "c.jsonl"
+            done = self.coloc(out, "--secs", "1", "llm+train+llm-low")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("coloc: llm+train+llm-low: 6 windows of 1 s", done.stderr)
+            windows = [r for r in records.load(out) if r["bench"] == "coloc"]
+            by = {(w["system"], w["round"]): w for w in windows}
+            self.assertEqual([r["role"] for r in by["best-effort", 0]["roles"]], ["train", "llm-low"])
+            self.assertEqual({(w["arrivals"], w["run"]) for w in windows}, {("poisson", windows[0]["run"])})
+            said = by["native", 1]["roles"][0]
+            self.assertEqual((said["mode"], len(said["first_ms"]) + said["unserved"]), ("poisson", 4))
+            self.assertEqual(len(said["gap_ms"]), 31 * len(said["first_ms"]))
+            for text in ("| native | token gap |", "| native, lower class | first token |", "poisson arrivals"):
+                self.assertIn(text, done.stdout)
+            report = Path(work) / "report"
+            subprocess.run([sys.executable, HERE / "report.py", work, "--out", report], check=True, capture_output=True)
+            self.assertIn("token gap", (report / "report.md").read_text())
+            self.assertIn("llm+train+llm-low", json.loads((report / "report.json").read_text())["coloc"])
 
     def test_several_gpus_serve_different_mixes(self):
         with tempfile.TemporaryDirectory() as work:

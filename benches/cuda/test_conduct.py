@@ -172,11 +172,39 @@ class Scripts(unittest.TestCase):
 
     def test_programs_in_a_mix_are_scheduled_and_seen(self):
         worker = ["--worker", HERE / "standin/worker.py"]
-        systems_ = ["--systems", "alone,native,xsched,level1", "--variant", "level1=--level 1"]
+        systems_ = ["--systems", "alone,native,xsched,level1", "--variant", "level1=--level 1", "--arrivals", "regular"]
         found = self.measured("coloc.py", *worker, *systems_, "--rounds", 1, "--secs", 1, "rn18+rn50")
         self.assertEqual([r["system"] for r in found], ["alone", "native", "xsched", "level1"])
         self.assertEqual(sorted(p["priority"] for p in found[2]["seen"]), [-128, 128])
         self.assertEqual(len(found[2]["roles"][0]["latency_ms"]), 20)
+
+    def test_answers_in_tokens_come_at_the_same_moments_under_all_systems(self):
+        words = ["--worker", HERE / "standin/worker.py", "--systems", "alone,best-effort,xsched-time,xsched"]
+        found = self.measured("coloc.py", *words, "--rounds", 1, "--secs", 2, "llm+llm-low+train")
+        self.assertEqual([r["system"] for r in found], ["alone", "best-effort", "xsched-time", "xsched"])
+        for record in (found[2], found[3]):
+            self.assertEqual(sorted(p["priority"] for p in record["seen"]), [-128, 0, 128])
+            urgent, lower, train = record["roles"]
+            self.assertEqual([urgent["kind"], lower["kind"], train["kind"]], ["lc", "normal", "be"])
+            for said in (urgent, lower):
+                self.assertEqual(len(said["first_ms"]) + said["unserved"], 8)
+                self.assertEqual(len(said["gap_ms"]), 31 * len(said["first_ms"]))
+            self.assertGreater(train["per_s"], 0)
+        # Builds that have pools tell how each program shares.
+        self.assertLessEqual({p.get("share") for p in found[2]["seen"]}, {"time", None})
+
+    def test_a_pool_that_is_not_had_is_no_result(self):
+        if not self.xsched:
+            self.skipTest("xsched is not built: cargo build")
+        if shutil.which("nvidia-cuda-mps-control"):
+            self.skipTest("there is an MPS daemon to be had here")
+        with tempfile.TemporaryDirectory() as work:
+            out = Path(work) / "out.jsonl"
+            words = ["--out", out, "--worker", HERE / "standin/worker.py", "--systems", "xsched-pool"]
+            done = self.run_script("coloc.py", *words, "--rounds", 1, "--secs", 0.3, "rn18+rn50")
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("rn50 is in no pool", done.stderr)
+            self.assertEqual([r["bench"] for r in records.load(out)], ["machine"])
 
     def test_cost_alone_and_idle(self):
         found = self.measured("alone.py", "--quick", "--worker", HERE / "standin/worker.py", "rn18")

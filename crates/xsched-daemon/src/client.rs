@@ -41,6 +41,8 @@ pub(crate) struct Client {
     /// The kinds that it was told are not looked at.
     pub(crate) overlooked: Vec<Hint>,
     pub(crate) lineage: Arc<Lineage>,
+    /// Its process and those that it was started by, as it attached.
+    pub(crate) ancestors: Vec<u32>,
     /// Nice value as last seen.
     pub(crate) nice: i32,
     /// The hardware's time slice that its contexts have, as far as is known, in µs.
@@ -69,8 +71,9 @@ pub(crate) struct Queue {
 
 /// A suspension unit.
 pub(crate) struct Group {
-    /// Connection of its client.
+    /// Connection of its client, and the user of that.
     pub(crate) conn: u64,
+    pub(crate) uid: u32,
     pub(crate) words: GroupWords,
     pub(crate) slot: u16,
     pub(crate) device: String,
@@ -117,6 +120,7 @@ impl Client {
         parts: (ClientSegment, OwnedFd, OwnedFd),
         config: &Config,
         limit: i32,
+        ancestors: Vec<u32>,
     ) -> Result<Client, Error> {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
@@ -145,6 +149,7 @@ impl Client {
             asked: options.hints,
             overlooked: Vec::new(),
             lineage: Arc::new(standing::lineage(&peer, config)),
+            ancestors,
             nice: standing::nice(peer.pid),
             // What it chose itself when it made its context.
             told_timeslice_us: options

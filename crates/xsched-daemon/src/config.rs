@@ -12,7 +12,7 @@ use xsched_proto::class::{self, Class};
 use xsched_proto::hint::{Hint, Hints};
 
 use crate::glob::glob;
-use crate::tuning::POOL_TIMESLICE_US;
+use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
 use crate::{Error, container};
 
 /// All configuration, files merged.
@@ -43,6 +43,7 @@ struct PoolTable {
     max_class: Option<ClassName>,
     timeslice_us: Option<Quantum>,
     evenness: Option<Evenness>,
+    budget_us: Option<Budget>,
 }
 
 /// What programs of a kind get.
@@ -147,6 +148,7 @@ struct Priority(i32);
 struct Ceiling(i32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Weight(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Budget(u32);
 struct Starvation(u32);
 /// The value of a parameter, a number or a word, as text.
@@ -404,6 +406,7 @@ impl Config {
             max_class: file.pool.max_class.or(self.pool.max_class),
             timeslice_us: file.pool.timeslice_us.or(self.pool.timeslice_us),
             evenness: file.pool.evenness.or(self.pool.evenness),
+            budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
         Ok(remarks)
     }
@@ -431,6 +434,11 @@ impl Config {
     /// How evenly the programs of a pool get on, in %.
     pub(crate) fn pool_evenness(&self) -> u32 {
         self.pool.evenness.map_or(100, |evenness| evenness.0)
+    }
+
+    /// In-flight budget of a pooled program, in µs.
+    pub(crate) fn pool_budget_us(&self) -> u32 {
+        self.pool.budget_us.map_or(POOL_BUDGET_US, |budget| budget.0)
     }
 
     /// The highest priority a user without privilege may ask for.
@@ -525,6 +533,7 @@ mod tests {
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.limit(1)), (500, 191));
         assert_eq!((nothing.may_pool(), nothing.pool_max_class()), (true, Class::Normal));
+        assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (100, 100));
     }
 
     #[test]

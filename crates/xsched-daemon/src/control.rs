@@ -1,6 +1,6 @@
 //! What commands ask for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
@@ -17,8 +17,9 @@ use xsched_proto::wire::{
 use crate::Error;
 use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
+use crate::memory::Launches;
 use crate::pool::Joining;
-use crate::server::{Role, Server};
+use crate::server::{Answer, Conn, Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
@@ -32,10 +33,13 @@ struct Changes {
     threshold: Option<u32>,
 }
 
+/// The number of each queue and its launches, by the slot of its group.
+type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
+
 impl Server {
     pub(crate) fn control(&mut self, id: u64, version: u32, request: Request) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.role = Role::Command;
+            conn.role = Role::Command(None);
         }
         let done = if version == PROTOCOL_VERSION {
             self.answer(id, request)
@@ -45,18 +49,51 @@ impl Server {
             Err(Error::environment(line))
         };
         match done {
-            Ok(true) => self.send(id, &DaemonMsg::End, &[]),
-            Ok(false) => (),
+            Ok(Some(answer)) => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.role = Role::Command(Some(answer));
+                }
+                self.watch_socket(id);
+            }
+            Ok(None) => self.send(id, &DaemonMsg::End, &[]),
             Err(why) => self.refuse(id, why),
         }
     }
 
-    /// Whether the answer is complete.
-    fn answer(&mut self, id: u64, request: Request) -> Result<bool, Error> {
+    /// The last word of an answer that took some time: the next request may come.
+    pub(crate) fn finish(&mut self, id: u64, last: &DaemonMsg) {
+        self.send(id, last, &[]);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Command(None);
+        }
+        self.watch_socket(id);
+    }
+
+    /// Goes on with an answer, by one message.
+    pub(crate) fn go_on(&mut self, id: u64) {
+        let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
+        let next = match answer {
+            Answer::Programs(clients) => {
+                // One that has ended meanwhile is not told.
+                let next = clients.pop_front().map(|client| self.conns.get(&client).and_then(Conn::client));
+                next.map(|client| client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
+            }
+            Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
+            Answer::OfClient | Answer::OfPool => return,
+        };
+        match next {
+            Some(Some(message)) => self.send(id, &message, &[]),
+            Some(None) => (),
+            None => self.finish(id, &DaemonMsg::End),
+        }
+    }
+
+    /// What is still to be said; none = the answer is complete.
+    fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
         let uid = self.conns.get(&id).map_or(u32::MAX, |c| c.uid);
         match request {
-            Request::Ps => self.ps(id, uid),
-            Request::PolicyList => self.policies(id),
+            Request::Ps => return Ok(Some(self.ps(id, uid))),
+            Request::PolicyList => return Ok(Some(Answer::Policies(registry::POLICIES.iter()))),
             Request::PolicySet { name, params, device } => {
                 self.operators_only(uid, "change the policy")?;
                 let choice = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
@@ -88,11 +125,12 @@ impl Server {
                 let token = self.next_id();
                 self.questions.push(Question { token, asker: id, asked: conn, pid, until_ns: self.now_ns + ANSWER_NS });
                 self.send(conn, &DaemonMsg::Describe { token }, &[]);
-                return Ok(false);
+                return Ok(Some(Answer::OfClient));
             }
             Request::Announce { job, program } => self.announce(id, &job, &program)?,
             Request::JoinPool { job, priority, insists, obstacle, refused_by } => {
-                return self.join_pool(id, Joining { job, priority, insists, obstacle, refused_by });
+                let joining = Joining { job, priority, insists, obstacle, refused_by };
+                return self.join_pool(id, joining).map(|done| (!done).then_some(Answer::OfPool));
             }
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Stop => {
@@ -100,7 +138,7 @@ impl Server {
                 self.stop = true;
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     fn operators_only(&self, uid: u32, what: &str) -> Result<(), Error> {
@@ -127,8 +165,10 @@ impl Server {
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
             client.held = hold;
             let program = client.program;
-            self.event(if hold { Event::Hold(program) } else { Event::Release(program) });
+            let event = if hold { Event::Hold(program) } else { Event::Release(program) };
+            self.gatekeeper.event(self.now_ns / 1_000, event);
         }
+        self.act();
         Ok(())
     }
 
@@ -183,6 +223,12 @@ impl Server {
                     hinted.push(id);
                 }
             }
+        }
+        self.act();
+        let devices: BTreeSet<String> =
+            hinted.iter().filter_map(|id| Some(self.groups.get(id)?.device.clone())).collect();
+        for device in &devices {
+            self.assign_timeslices(device);
         }
         let mut notes = self.without_effect(&hinted, &changes.hints);
         notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
@@ -244,9 +290,6 @@ impl Server {
                 Some(client.group_priority(group))
             });
             self.hint_group(id, Changes { priority, ..changes });
-            if let Some(device) = self.groups.get(&id).map(|g| g.device.clone()) {
-                self.assign_timeslices(&device);
-            }
         }
     }
 
@@ -257,7 +300,7 @@ impl Server {
         {
             hints.laxity = client.group_laxity(group, hints.laxity);
         }
-        self.event(Event::Hint { group: id, priority, hints });
+        self.gatekeeper.event(self.now_ns / 1_000, Event::Hint { group: id, priority, hints });
         let Some(group) = self.groups.get_mut(&id) else { return };
         if let Some(threshold) = threshold {
             group.words.budget_commands.store(threshold, Relaxed);
@@ -273,30 +316,28 @@ impl Server {
         self.publish_level(id);
     }
 
-    fn policies(&mut self, id: u64) {
-        for entry in registry::POLICIES {
-            let arbiter = self.gatekeeper.arbiter();
-            let own: Vec<(&str, &Choice)> =
-                arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, *entry)).collect();
-            let devices: Vec<String> = own.iter().map(|(device, _)| (*device).to_owned()).collect();
-            let current = std::ptr::eq(arbiter.policy().entry, *entry);
-            if !entry.listed && !current && devices.is_empty() {
-                continue;
-            }
-            let in_force = if current { Some(arbiter.policy()) } else { own.first().map(|(_, choice)| *choice) };
-            let info = PolicyInfo {
-                devices,
-                params: params_of(entry, in_force),
-                name: entry.name.into(),
-                aliases: entry.aliases.iter().map(|a| (*a).to_owned()).collect(),
-                about: entry.about.into(),
-                current,
-            };
-            self.send(id, &DaemonMsg::Policy(info), &[]);
+    /// What is told of a policy; none = it is not listed.
+    fn policy_info(&self, entry: &'static Entry) -> Option<PolicyInfo> {
+        let arbiter = self.gatekeeper.arbiter();
+        let own: Vec<(&str, &Choice)> =
+            arbiter.policies().filter(|(_, choice)| std::ptr::eq(choice.entry, entry)).collect();
+        let devices: Vec<String> = own.iter().map(|(device, _)| (*device).to_owned()).collect();
+        let current = std::ptr::eq(arbiter.policy().entry, entry);
+        if !entry.listed && !current && devices.is_empty() {
+            return None;
         }
+        let in_force = if current { Some(arbiter.policy()) } else { own.first().map(|(_, choice)| *choice) };
+        Some(PolicyInfo {
+            devices,
+            params: params_of(entry, in_force),
+            name: entry.name.into(),
+            aliases: entry.aliases.iter().map(|a| (*a).to_owned()).collect(),
+            about: entry.about.into(),
+            current,
+        })
     }
 
-    fn ps(&mut self, id: u64, uid: u32) {
+    fn ps(&mut self, id: u64, uid: u32) -> Answer {
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -314,14 +355,19 @@ impl Server {
         let mut clients: Vec<_> =
             self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(uid, c))?))).collect();
         clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
-        let programs: Vec<ProgramInfo> = clients.into_iter().map(|(_, c)| self.program_info(c)).collect();
-        for program in programs {
-            self.send(id, &DaemonMsg::Program(Box::new(program)), &[]);
-        }
+        Answer::Programs(clients.into_iter().map(|(id, _)| id).collect())
     }
 
     fn program_info(&self, client: &Client) -> ProgramInfo {
         let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
+        // By group; the counters of all queues are added up once.
+        let mut queues = QueuesByGroup::new();
+        if !client.queues.is_empty() {
+            let launches = client.segment.queue_launches();
+            for (slot, queue) in &client.queues {
+                queues.entry(queue.group).or_default().push((queue.id, launches[usize::from(*slot)]));
+            }
+        }
         ProgramInfo {
             pid: client.peer.pid,
             uid: client.peer.uid,
@@ -337,11 +383,11 @@ impl Server {
                 .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
                 .collect(),
             share: groups().find_map(Group::share),
-            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id)).collect(),
+            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues)).collect(),
         }
     }
 
-    fn group_info(&self, client: &Client, id: GroupId) -> Option<GroupInfo> {
+    fn group_info(&self, client: &Client, id: GroupId, queues: &QueuesByGroup) -> Option<GroupInfo> {
         let group = self.groups.get(&id)?;
         let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;
         let words = &group.words;
@@ -356,15 +402,14 @@ impl Server {
         } else {
             GroupState::Ready
         };
-        let queues = client.queues.iter().filter(|(_, q)| q.group == group.slot);
+        let queues = queues.get(&group.slot).map_or(&[][..], Vec::as_slice);
         let inspected = words.gate.peek().is_inspected();
         let system_launches = inspected.then(|| {
-            let living = queues.clone().map(|(slot, _)| client.segment.queue_system_launches(*slot));
+            let living = queues.iter().map(|(_, launches)| launches.system);
             living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)
         });
-        let queues: Vec<QueueInfo> = queues
-            .map(|(slot, q)| QueueInfo { id: format!("q{}", q.id), launches: client.segment.queue_launches(*slot) })
-            .collect();
+        let queues: Vec<QueueInfo> =
+            queues.iter().map(|(id, launches)| QueueInfo { id: format!("q{id}"), launches: launches.all }).collect();
         let retired = words.launches_retired.load(Relaxed);
         Some(GroupInfo {
             id: format!("g{}", id.0),
@@ -389,7 +434,7 @@ impl Server {
             wait_us: words.wait_ns.load(Relaxed) / 1_000,
             longest_us: words.longest_us.load(Relaxed),
             short: is_short(group),
-            timeslice_us: self.conns.get(&group.conn).and_then(|c| c.client()).and_then(|c| c.told_timeslice_us),
+            timeslice_us: client.told_timeslice_us,
         })
     }
 
@@ -409,7 +454,7 @@ impl Server {
         self.send(asker, &DaemonMsg::Description(lines), &[]);
         if !more {
             self.questions.swap_remove(at);
-            self.send(asker, &DaemonMsg::End, &[]);
+            self.finish(asker, &DaemonMsg::End);
         }
         Ok(())
     }
@@ -417,14 +462,16 @@ impl Server {
     pub(crate) fn time_out_questions(&mut self) {
         while let Some(at) = self.questions.iter().position(|q| q.until_ns <= self.now_ns) {
             let q = self.questions.swap_remove(at);
-            self.refuse(q.asker, Error::environment(format!("process {} did not answer within 1 s", q.pid)));
+            let why = Error::environment(format!("process {} did not answer within 1 s", q.pid));
+            self.finish(q.asker, &DaemonMsg::Refused(why));
         }
     }
 
     pub(crate) fn questions_of_the_dead(&mut self, conn: u64) {
         while let Some(at) = self.questions.iter().position(|q| q.asked == conn) {
             let q = self.questions.swap_remove(at);
-            self.refuse(q.asker, Error::environment(format!("process {} ended before it answered", q.pid)));
+            let why = Error::environment(format!("process {} ended before it answered", q.pid));
+            self.finish(q.asker, &DaemonMsg::Refused(why));
         }
     }
 }

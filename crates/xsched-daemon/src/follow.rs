@@ -2,12 +2,10 @@
 
 use xsched_policy::{Event, ProgramId};
 
+use crate::client::Client;
 use crate::server::Server;
 use crate::standing::nice;
-use crate::tuning::NICE_NS;
-
-/// No chain of processes is longer than this.
-const ANCESTORS_MAX: usize = 64;
+use crate::tuning::{ANCESTORS_MAX, NICE_NS};
 
 /// The process that started another; none if that is gone.
 fn parent(pid: u32) -> Option<u32> {
@@ -16,15 +14,15 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether a process is another one or was started below it.
-fn is_below(pid: u32, top: u32) -> bool {
-    std::iter::successors(Some(pid), |pid| parent(*pid)).take(ANCESTORS_MAX).any(|pid| pid == top)
+/// A process and those that it was started by.
+pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
+    std::iter::successors(Some(pid), |pid| parent(*pid)).take(ANCESTORS_MAX).collect()
 }
 
 impl Server {
-    /// Whether a user's active window is that of a process, or of one that it was started by.
-    pub(crate) fn has_active_window(&self, uid: u32, pid: u32) -> bool {
-        self.active_windows.get(&uid).is_some_and(|window| is_below(pid, *window))
+    /// Whether the active window of a client's user is that of its process, or of one that it was started by.
+    pub(crate) fn has_active_window(&self, client: &Client) -> bool {
+        self.active_windows.get(&client.peer.uid).is_some_and(|window| client.ancestors.contains(window))
     }
 
     /// The active window of a user belongs to another process now.
@@ -33,11 +31,10 @@ impl Server {
             Some(pid) => self.active_windows.insert(uid, pid),
             None => self.active_windows.remove(&uid),
         };
-        let of_user: Vec<(ProgramId, u32)> =
-            self.clients().filter(|c| c.peer.uid == uid).map(|c| (c.program, c.peer.pid)).collect();
+        let of_user = self.clients().filter(|c| c.peer.uid == uid && !c.groups.is_empty());
+        let found: Vec<(ProgramId, bool)> = of_user.map(|c| (c.program, self.has_active_window(c))).collect();
         let now_us = self.now_us();
-        for (program, pid) in of_user {
-            let active = self.has_active_window(uid, pid);
+        for (program, active) in found {
             self.gatekeeper.event(now_us, Event::Active(program, active));
         }
         self.act();
@@ -76,9 +73,10 @@ mod tests {
     #[test]
     fn a_process_is_below_those_that_started_it() {
         let own = std::process::id();
-        assert!(is_below(own, own));
-        assert!(is_below(own, parent(own).unwrap()));
-        assert!(!is_below(parent(own).unwrap(), own));
-        assert!(!is_below(u32::MAX / 4, own), "it does not exist");
+        let (above, started_by) = (ancestors(own), parent(own).unwrap());
+        assert_eq!(above[..2], [own, started_by]);
+        assert!(above.len() <= ANCESTORS_MAX);
+        assert!(!ancestors(started_by).contains(&own));
+        assert_eq!(ancestors(u32::MAX / 4), [u32::MAX / 4], "it does not exist");
     }
 }

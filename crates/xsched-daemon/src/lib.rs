@@ -1,10 +1,10 @@
 //! The scheduling daemon: one thread, one epoll loop, pure policies.
 //!
-//! - `server`: the loop, connections, timers; `socket`: packets, the listening socket, the lock beside it.
+//! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
-//! - `expected`: programs that were announced; `mps`: the GPU's Multi-Process Service for those that want it;
-//!   `long_kernels`: those that it does not suit.
+//! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
+//!   programs of a user; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
@@ -22,6 +22,7 @@ mod config;
 mod container;
 mod control;
 mod expected;
+mod fair;
 mod follow;
 mod gates;
 mod glob;

@@ -46,6 +46,14 @@ impl<T> Drop for Mapping<T> {
     }
 }
 
+/// What was launched on a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Launches {
+    pub(crate) all: u64,
+    /// Those of the system domain among them.
+    pub(crate) system: u64,
+}
+
 /// A client's segment. Everything in it is the client's word.
 pub(crate) struct ClientSegment(Mapping<Segment>);
 
@@ -88,20 +96,20 @@ impl ClientSegment {
         self.0.get()
     }
 
-    /// Launches of a queue by threads that are alive or gone.
-    pub(crate) fn queue_launches(&self, queue: u16) -> u64 {
+    /// Launches of each queue, by threads that are alive or gone.
+    pub(crate) fn queue_launches(&self) -> Vec<Launches> {
         let segment = self.get();
-        let shared = segment.queues[usize::from(queue)].shared.total();
-        let of_queue = segment.counters.iter().filter(|c| c.queue.load(Relaxed) == u32::from(queue) + 1);
-        of_queue.fold(shared, |sum, c| sum.wrapping_add(c.counter.total()))
-    }
-
-    /// The same of those of the system domain.
-    pub(crate) fn queue_system_launches(&self, queue: u16) -> u64 {
-        let segment = self.get();
-        let shared = segment.queues[usize::from(queue)].shared.system.load(Relaxed);
-        let of_queue = segment.counters.iter().filter(|c| c.queue.load(Relaxed) == u32::from(queue) + 1);
-        of_queue.fold(shared, |sum, c| sum.wrapping_add(c.counter.system.load(Relaxed)))
+        let shared =
+            segment.queues.iter().map(|q| Launches { all: q.shared.total(), system: q.shared.system.load(Relaxed) });
+        let mut sums: Vec<Launches> = shared.collect();
+        for counter in &segment.counters {
+            let queue = counter.queue.load(Relaxed) as usize;
+            if let Some(sum) = queue.checked_sub(1).and_then(|queue| sums.get_mut(queue)) {
+                sum.all = sum.all.wrapping_add(counter.counter.total());
+                sum.system = sum.system.wrapping_add(counter.counter.system.load(Relaxed));
+            }
+        }
+        sums
     }
 
     /// Adds up the launches of each group, queues that are gone included.

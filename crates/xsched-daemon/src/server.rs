@@ -1,5 +1,8 @@
 //! The event loop: connections, wake-ups, timers.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,6 +14,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use xsched_gatekeeper::Gatekeeper;
+use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
@@ -19,13 +23,14 @@ use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
+use crate::fair::FairQueue;
 use crate::host::{self, Host};
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::pool::Pools;
 use crate::socket::{self, Listener, Passed, Received};
 use crate::tuning::{
-    BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, LOG_NS, LOOK_NS, NICE_NS, OWN_FDS,
-    PACKETS_PER_WAKE, QUEUED_MAX,
+    ACCEPTED_MAX, BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, LOG_NS, LOOK_NS,
+    NICE_NS, OWN_FDS, QUEUED_MAX, SLICE_NS, UNREAD_NS, USER_CONNS_MAX, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
@@ -43,6 +48,8 @@ const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
 pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
+/// Why a connection ends that takes nothing.
+const UNREAD: &str = "it does not read its messages";
 /// Announced processes are numbered from here.
 pub(crate) const EXPECTED: u64 = 3;
 
@@ -55,6 +62,10 @@ pub(crate) struct Server {
     pub(crate) conns: HashMap<u64, Conn>,
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
+    /// Connections of clients that have woken the daemon.
+    wakes: FairQueue<u64>,
+    /// What else is to be done for connections.
+    pub(crate) work: FairQueue<Work>,
     /// Connections to end after the current event, and why if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     /// Programs that were announced, by number.
@@ -75,6 +86,8 @@ pub(crate) struct Server {
     pub(crate) now_ns: u64,
     pub(crate) beat_at: Option<u64>,
     look_at: Option<u64>,
+    /// When to look for connections that do not read; perhaps too early.
+    unread_at: Option<u64>,
     idle_exit_ns: Option<u64>,
     pub(crate) idle_since: Option<u64>,
     /// When to look at nice values.
@@ -104,15 +117,45 @@ pub(crate) struct Conn {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) role: Role,
+    /// What the other side has not taken yet.
     out: VecDeque<Vec<u8>>,
     out_bytes: usize,
+    /// Since when it takes nothing of that.
+    unread_since_ns: u64,
+    /// Nothing is to be taken from it or said to it any more.
+    gone: bool,
+    /// What is listened for.
+    flags: EventFlags,
+}
+
+/// A piece of work for a connection, of bounded size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    /// Send what is kept for it; else go on with its answer; else take one packet.
+    Serve(u64),
+    /// Look at the counters of its groups.
+    Look(u64),
+}
+
+/// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
+/// stays in its socket.
+pub(crate) enum Answer {
+    /// A message for each of these clients.
+    Programs(VecDeque<u64>),
+    /// One for each of these policies.
+    Policies(std::slice::Iter<'static, &'static Entry>),
+    /// What a client says.
+    OfClient,
+    /// Whether there is a pool.
+    OfPool,
 }
 
 /// What a connection turned out to be.
 pub(crate) enum Role {
     Unknown,
     Client(Box<Client>),
-    Command,
+    /// With what is still to be answered.
+    Command(Option<Answer>),
 }
 
 impl Conn {
@@ -127,6 +170,14 @@ impl Conn {
         match &mut self.role {
             Role::Client(client) => Some(client),
             _ => None,
+        }
+    }
+
+    /// Whether something is still to be answered, and whether that waits for something else than for the other side.
+    fn answering(&self) -> (bool, bool) {
+        match &self.role {
+            Role::Command(Some(answer)) => (true, matches!(answer, Answer::OfClient | Answer::OfPool)),
+            _ => (false, false),
         }
     }
 }
@@ -174,6 +225,8 @@ impl Server {
             conns: HashMap::new(),
             groups: HashMap::new(),
             heartbeat,
+            wakes: FairQueue::new(),
+            work: FairQueue::new(),
             doomed: Vec::new(),
             expected: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
@@ -187,6 +240,7 @@ impl Server {
             now_ns,
             beat_at: None,
             look_at: None,
+            unread_at: None,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
             nice_at: None,
@@ -210,46 +264,89 @@ impl Server {
 
     /// Serves until told to stop.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let mut buffer = vec![0; MAX_PACKET];
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         while !self.stop {
-            self.arm();
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) => (),
-                Err(Errno::INTR) => continue,
-                Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
-            }
-            self.now_ns = now_ns();
-            // Gates first: a program waits for each of these.
-            for event in &events {
-                let token = event.data.u64();
-                if token & 3 == kind::WAKE {
-                    self.scan(token >> 2);
-                }
-            }
-            for event in &events {
-                let (token, flags) = (event.data.u64(), event.flags);
-                match (token, token & 3) {
-                    (LISTENER, _) => self.accept(),
-                    (TIMER, _) => self.armed = None,
-                    (SIGNALS, _) => self.stop = true,
-                    (SCHEDULER, _) => self.hear_scheduler(),
-                    (LOGS, _) => self.hear_logs(),
-                    (_, kind::OWN) => self.expected_ended((token >> 2) - EXPECTED),
-                    (_, kind::SOCKET) => self.serve(token >> 2, flags, &mut buffer),
-                    (_, kind::DEATH) => self.doomed.push((token >> 2, None)),
-                    _ => (),
-                }
-                self.bury();
-            }
-            self.timers();
-            self.bury();
-            self.ask_scheduler();
+            self.turn(&mut events, &mut buffer)?;
         }
         self.let_all_go();
         self.closer.end();
         Ok(())
+    }
+
+    /// Waits for events unless there is work, and does a slice of it.
+    fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
+        self.arm();
+        events.clear();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = (!self.wakes.is_empty() || !self.work.is_empty()).then_some(&at_once);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
+            Ok(_) => (),
+            Err(Errno::INTR) => return Ok(()),
+            Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
+        }
+        self.now_ns = now_ns();
+        for event in events.iter() {
+            let (token, flags) = (event.data.u64(), event.flags);
+            match token & 3 {
+                kind::OWN => (),
+                kind => self.note(token >> 2, kind, flags),
+            }
+        }
+        // Gates first: a program waits for each of these.
+        self.in_slices(|server| {
+            let Some(id) = server.wakes.pop() else { return false };
+            server.scan(id);
+            true
+        });
+        for event in events.iter() {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                TIMER => self.armed = None,
+                SIGNALS => self.stop = true,
+                SCHEDULER => self.hear_scheduler(),
+                LOGS => self.hear_logs(),
+                token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
+                _ => continue,
+            }
+            self.bury();
+        }
+        self.in_slices(|server| {
+            match server.work.pop() {
+                Some(Work::Serve(id)) => server.serve(id, buffer),
+                Some(Work::Look(id)) => server.look(id),
+                None => return false,
+            }
+            true
+        });
+        self.timers();
+        self.bury();
+        self.ask_scheduler();
+        Ok(())
+    }
+
+    /// Notes that there is something to do for a connection.
+    fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if kind == kind::WAKE {
+            return self.wakes.push(conn.uid, id);
+        }
+        // What was sent before a hang-up is still taken; an answer has nobody to go to.
+        let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && conn.answering().0;
+        conn.gone |= kind == kind::DEATH || hung_up;
+        self.work.push(conn.uid, Work::Serve(id));
+    }
+
+    /// Does pieces of work while there are some and a slice of time lasts, one at least.
+    fn in_slices(&mut self, mut piece: impl FnMut(&mut Server) -> bool) {
+        let until = self.now_ns + SLICE_NS;
+        while piece(self) {
+            self.bury();
+            self.now_ns = now_ns();
+            if self.now_ns >= until || self.stop {
+                return;
+            }
+        }
     }
 
     /// The attached processes.
@@ -273,7 +370,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        for _ in 0..PACKETS_PER_WAKE {
+        for _ in 0..ACCEPTED_MAX {
             if self.closer.is_full() {
                 return self.listen(false);
             }
@@ -296,17 +393,19 @@ impl Server {
             };
             let own = is_own(uid);
             let of_user = self.conns.values().filter(|c| c.uid == uid).count();
-            if self.conns.len() >= self.max_conns || !own && of_user >= self.max_conns / 4 {
+            if self.conns.len() >= self.max_conns || !own && of_user >= USER_CONNS_MAX.min(self.max_conns / 4) {
                 self.log("too many connections, one was turned away");
                 self.closer.close_socket(socket);
                 continue;
             }
             let id = self.next_id();
-            if self.watch(&socket, id, kind::SOCKET, EventFlags::IN | EventFlags::RDHUP).is_err() {
+            let flags = EventFlags::IN | EventFlags::RDHUP;
+            if self.watch(&socket, id, kind::SOCKET, flags).is_err() {
                 self.closer.close_socket(socket);
                 continue;
             }
-            let conn = Conn { socket, pid, uid, role: Role::Unknown, out: VecDeque::new(), out_bytes: 0 };
+            let (role, out) = (Role::Unknown, VecDeque::new());
+            let conn = Conn { socket, pid, uid, role, out, out_bytes: 0, unread_since_ns: 0, gone: false, flags };
             self.conns.insert(id, conn);
             self.idle_since = None;
         }
@@ -330,34 +429,42 @@ impl Server {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    fn serve(&mut self, id: u64, flags: EventFlags, buffer: &mut [u8]) {
-        if flags.contains(EventFlags::OUT) {
+    /// Does one thing for a connection, see [`Work::Serve`]. Others have their turn before the next.
+    fn serve(&mut self, id: u64, buffer: &mut [u8]) {
+        if self.conns.get(&id).is_some_and(|c| !c.out.is_empty()) {
             self.flush(id);
         }
-        for _ in 0..PACKETS_PER_WAKE {
-            let Some(conn) = self.conns.get(&id) else { return };
-            // Only a greeting carries any.
-            let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(conn.uid, is_own(conn.uid));
-            match socket::receive(&conn.socket, buffer, conn.uid, &self.closer, wanted) {
-                Received::Nothing => return,
-                Received::HangUp => return self.doomed.push((id, None)),
-                Received::TooMuch => return self.doomed.push((id, Some(Error::input("its message is too large")))),
-                Received::Unwanted => {
-                    return self
-                        .doomed
-                        .push((id, Some(Error::input("its message carries descriptors for no purpose"))));
-                }
-                Received::Packet(len, fds) => {
-                    let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
-                    if let Err(why) = taken {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if conn.gone {
+            return self.doomed.push((id, None));
+        }
+        let (uid, answering) = (conn.uid, conn.answering());
+        match answering {
+            (true, waits) if waits || !conn.out.is_empty() => return,
+            (true, _) => self.go_on(id),
+            (false, _) => {
+                // Only a greeting carries any.
+                let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(uid, is_own(uid));
+                match socket::receive(&conn.socket, buffer, uid, &self.closer, wanted) {
+                    Received::Packet(len, fds) => {
+                        let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
+                        if let Err(why) = taken {
+                            return self.doomed.push((id, Some(why)));
+                        }
+                    }
+                    Received::Nothing => return,
+                    Received::HangUp => return self.doomed.push((id, None)),
+                    Received::TooMuch => {
+                        return self.doomed.push((id, Some(Error::input("its message is too large"))));
+                    }
+                    Received::Unwanted => {
+                        let why = Error::input("its message carries descriptors for no purpose");
                         return self.doomed.push((id, Some(why)));
                     }
                 }
             }
-            if self.doomed.iter().any(|(doomed, _)| *doomed == id) {
-                return;
-            }
         }
+        self.work.push(uid, Work::Serve(id));
     }
 
     /// Takes one message. An error is the sender's fault and ends its connection.
@@ -368,7 +475,7 @@ impl Server {
         let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         match (&conn.role, message) {
             (Role::Unknown, ClientMsg::Hello { version, options }) => self.hello(id, version, options, fds),
-            (Role::Unknown | Role::Command, ClientMsg::Control { version, request }) => {
+            (Role::Unknown | Role::Command(_), ClientMsg::Control { version, request }) => {
                 self.control(id, version, request);
                 Ok(())
             }
@@ -392,16 +499,23 @@ impl Server {
             }
         }
         let most = if matches!(conn.role, Role::Client(_)) { CLIENT_OUT_MAX_BYTES } else { COMMAND_OUT_MAX_BYTES };
-        let bytes = packet.len() + KEPT_BYTES;
+        let (uid, bytes) = (conn.uid, packet.len() + KEPT_BYTES);
+        let kept = conn.out_bytes + bytes;
+        let of_user_now: usize = self.conns.values().filter(|c| c.uid == uid).map(|c| c.out_bytes).sum();
         // Descriptors are not kept: they come with the first message, for which there is room.
-        if conn.out_bytes + bytes > most || !fds.is_empty() {
-            return self.doomed.push((id, Some(Error::input("it does not read its messages"))));
+        let too_much = kept > most || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, is_own(uid));
+        if too_much || !fds.is_empty() {
+            return self.doomed.push((id, Some(Error::input(UNREAD))));
         }
-        conn.out_bytes += bytes;
+        let now_ns = self.now_ns;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.out_bytes = kept;
+        if conn.out.is_empty() {
+            conn.unread_since_ns = now_ns;
+            self.unread_at.get_or_insert(now_ns + UNREAD_NS);
+        }
         conn.out.push_back(packet);
-        if conn.out.len() == 1 {
-            self.want_out(id, true);
-        }
+        self.watch_socket(id);
     }
 
     pub(crate) fn refuse(&mut self, id: u64, why: Error) {
@@ -413,6 +527,7 @@ impl Server {
         while let Some(packet) = conn.out.front() {
             match socket::send(&conn.socket, packet, &[]) {
                 Ok(()) => {
+                    conn.unread_since_ns = self.now_ns;
                     conn.out_bytes -= packet.len() + KEPT_BYTES;
                     conn.out.pop_front();
                 }
@@ -420,16 +535,31 @@ impl Server {
                 Err(_) => return self.doomed.push((id, None)),
             }
         }
-        self.want_out(id, false);
+        // Its memory goes, too.
+        conn.out = VecDeque::new();
+        self.watch_socket(id);
     }
 
-    fn want_out(&mut self, id: u64, out: bool) {
-        let Some(conn) = self.conns.get(&id) else { return };
-        let mut flags = EventFlags::IN | EventFlags::RDHUP;
-        flags.set(EventFlags::OUT, out);
+    /// Listens for what can be acted on: a command that is being answered is not read from.
+    pub(crate) fn watch_socket(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.answering().0);
+        flags.set(EventFlags::OUT, !conn.out.is_empty());
+        if std::mem::replace(&mut conn.flags, flags) == flags {
+            return;
+        }
         if epoll::modify(&self.epoll, &conn.socket, EventData::new_u64(id << 2 | kind::SOCKET), flags).is_err() {
             self.doomed.push((id, None));
         }
+    }
+
+    /// Ends connections for which something is kept and that have taken nothing of it for some time.
+    fn end_unread(&mut self) {
+        let since = self.conns.iter().filter(|(_, c)| !c.out.is_empty()).map(|(id, c)| (c.unread_since_ns, *id));
+        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + UNREAD_NS <= self.now_ns);
+        self.unread_at = others.into_iter().min().map(|(since, _)| since + UNREAD_NS);
+        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input(UNREAD)))));
     }
 
     /// Ends the connections marked for it; others may be marked on the way.
@@ -447,6 +577,7 @@ impl Server {
             }
             // Other processes may hold these files too, so that closing ours would not end the entries.
             let _ = epoll::delete(&self.epoll, &conn.socket);
+            let was_client = matches!(conn.role, Role::Client(_));
             if let Role::Client(client) = conn.role {
                 let _ = epoll::delete(&self.epoll, &client.eventfd);
                 let _ = epoll::delete(&self.epoll, &client.pidfd);
@@ -454,20 +585,23 @@ impl Server {
             }
             self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);
-            self.settle();
+            if was_client || self.conns.is_empty() {
+                self.settle();
+            }
         }
     }
 
     fn timers(&mut self) {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
-        let (tend, nice, pools) = (due(self.tend_at), due(self.nice_at), due(self.pools.look_at));
+        let (tend, nice, unread) = (due(self.tend_at), due(self.nice_at), due(self.unread_at));
+        let pools = due(self.pools.look_at);
         if policy {
             self.event(Event::Timer);
         }
         if look {
             self.look_at = None;
-            self.look();
+            self.look_soon();
         }
         if beat {
             self.heartbeat.beat(self.now_ns);
@@ -475,6 +609,9 @@ impl Server {
         }
         if nice {
             self.look_at_nice();
+        }
+        if unread {
+            self.end_unread();
         }
         if pools {
             self.look_at_pools();
@@ -512,7 +649,7 @@ impl Server {
         let pools = self.next_look_at_pools();
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
-        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, pools, self.idle_deadline()];
+        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own);
         let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {

@@ -1,5 +1,6 @@
 //! What attached processes say.
 
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,10 +15,12 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions,
 
 use crate::Error;
 use crate::client::{Client, Group, Queue, check_name};
+use crate::follow::ancestors;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
-use crate::server::{Role, Server, kind};
+use crate::server::{Conn, Role, Server, is_own, kind};
 use crate::socket::Passed;
+use crate::tuning::{USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, of_user};
 
 impl Server {
     /// The highest priority that a user may ask for.
@@ -49,7 +52,8 @@ impl Server {
         }
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
-        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, self.limit(uid))?;
+        let limit = self.limit(uid);
+        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, limit, ancestors(pid))?;
         let priority = client.priority;
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
@@ -73,6 +77,12 @@ impl Server {
                 let group = self.new_group(id, slot, device, platform, levels)?;
                 if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
                     return Err(Error::input("it asks for a priority out of range"));
+                }
+                if let Some(why) = self.too_much(&group) {
+                    // As without a daemon: it runs unscheduled, and asks again later.
+                    self.refuse(id, why);
+                    self.doomed.push((id, None));
+                    return Ok(());
                 }
                 self.group_add(id, Group { steps: priority_steps, fixed: priority_fixed, system, sharing, ..group });
                 Ok(())
@@ -124,6 +134,36 @@ impl Server {
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
 
+    /// Why a user may not have a further group: every decision, also for others, would take longer.
+    fn too_much(&self, group: &Group) -> Option<Error> {
+        let (uid, own) = (group.uid, is_own(group.uid));
+        let has = |n: usize, what: &str| {
+            Some(Error::environment(format!("user {uid} has {n} {what}, as many as a user may have: see xsched ps")))
+        };
+        let of_user_now = || self.groups.values().filter(|g| g.uid == uid);
+        let here = of_user_now().filter(|g| g.device == group.device).count();
+        if here >= of_user(USER_DEVICE_GROUPS_MAX, own) {
+            return has(here, &format!("groups on {}", group.device));
+        }
+        let all = of_user_now().count();
+        if all >= of_user(USER_GROUPS_MAX, own) {
+            return has(all, "groups");
+        }
+        let job_of = |g: &Group| self.conns.get(&g.conn).and_then(Conn::client).and_then(|c| c.job.as_deref());
+        let job = job_of(group)?;
+        let mut devices: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for g in of_user_now() {
+            if let Some(job) = job_of(g) {
+                devices.entry(job).or_default().insert(&g.device);
+            }
+        }
+        let spans = |job: &str| devices.get(job).is_some_and(|devices| devices.len() > 1);
+        let jobs = devices.keys().filter(|job| spans(job)).count();
+        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(group.device.as_str()));
+        let one_more = elsewhere && !spans(job);
+        if one_more && jobs >= of_user(USER_JOBS_MAX, own) { has(jobs, "jobs on several devices") } else { None }
+    }
+
     fn new_group(
         &self,
         conn: u64,
@@ -142,6 +182,7 @@ impl Server {
         let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or_else(|| Error::input("it is gone"))?;
         Ok(Group {
             conn,
+            uid: client.peer.uid,
             words: GroupWords::new(client.segment.clone(), slot),
             slot,
             device,
@@ -159,10 +200,9 @@ impl Server {
 
     fn group_add(&mut self, conn: u64, group: Group) {
         let id = GroupId(self.next_id());
-        let peer = self.conns.get(&conn).and_then(|c| c.client()).map(|client| (client.peer.uid, client.peer.pid));
         let client = self.conns.get(&conn).and_then(|c| c.client()).filter(|_| group.sharing == Sharing::Pool);
         let space = client.map(|client| self.pool_of(client));
-        let active = peer.is_some_and(|(uid, pid)| self.has_active_window(uid, pid));
+        let active = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| self.has_active_window(c));
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
         let spec = GroupSpec {
@@ -183,7 +223,11 @@ impl Server {
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
         self.groups.insert(id, group);
         self.publish_level(id);
+        let pooled = self.groups.get(&id).is_some_and(|group| group.sharing == Sharing::Pool);
         self.gatekeeper.add(self.now_us(), spec, words);
+        if pooled {
+            self.gatekeeper.set_budget(id, self.config.pool_budget_us());
+        }
         self.act();
         // It may have become ready while it had no name.
         self.scan(conn);
@@ -224,11 +268,23 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
+        if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {
+            self.pools.cut_off(client.peer.uid, self.now_ns);
+        }
+        let now_us = self.now_us();
+        let mut devices = BTreeSet::new();
         for &id in &client.groups {
-            self.group_remove(id);
+            devices.extend(self.groups.remove(&id).map(|group| group.device));
+            self.gatekeeper.remove(now_us, id);
         }
         if client.held {
-            self.event(Event::Release(client.program));
+            self.gatekeeper.event(now_us, Event::Release(client.program));
+        }
+        // One decision for all of them.
+        self.act();
+        for device in &devices {
+            self.assign_timeslices(device);
         }
         self.questions_of_the_dead(conn);
     }

@@ -9,6 +9,7 @@ use xsched_proto::class::{WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
 
 use crate::config::Config;
 use crate::peer::Peer;
+use crate::tuning::CGROUPS_MAX;
 
 /// Where cgroups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -24,7 +25,7 @@ pub(crate) fn lineage(peer: &Peer, config: &Config) -> Lineage {
     let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
     let mut folder = Path::new(CGROUPS).to_path_buf();
     let mut cgroup = Vec::new();
-    for name in peer.cgroup.split('/').filter(|name| !name.is_empty() && *name != "..") {
+    for name in peer.cgroup.split('/').filter(|name| !name.is_empty() && *name != "..").take(CGROUPS_MAX) {
         folder.push(name);
         let text = std::fs::read_to_string(folder.join("cpu.weight")).unwrap_or_default();
         let weight = text.trim().parse().unwrap_or(WEIGHT_DEFAULT).clamp(WEIGHT_MIN, WEIGHT_MAX);
@@ -48,6 +49,7 @@ mod tests {
         assert_ne!(a[1].id, b[1].id);
         assert_eq!(a[0].id, of("/x/2")[0].id);
         assert_eq!(of("/"), []);
+        assert_eq!(of(&"/x".repeat(2_000)).len(), CGROUPS_MAX, "each is a file to read");
         assert_eq!(a[0].weight, 100, "there is no such cgroup");
     }
 }

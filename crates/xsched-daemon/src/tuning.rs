@@ -2,6 +2,11 @@
 
 use xsched_policy::LOOK_US;
 
+/// Which of two bounds is that of a user: the second is for root and the daemon's own user.
+pub(crate) fn of_user(bounds: (usize, usize), own: bool) -> usize {
+    if own { bounds.1 } else { bounds.0 }
+}
+
 // ---- Programs ------------------------------------------------------------------------------------------------------------
 
 /// While some group waits, the progress of those that run is looked at this often, in ns.
@@ -18,12 +23,34 @@ pub(crate) const LONG_US: u64 = 2_000;
 
 // ---- Connections ---------------------------------------------------------------------------------------------------------
 
-/// Packets taken from one connection before others get their turn.
-pub(crate) const PACKETS_PER_WAKE: usize = 16;
-/// Bytes kept for a command that does not read its answer yet.
-pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 16 << 20;
+/// Events taken from the kernel at a time: enough that what one user's connections have to say does not hide, for several calls, that
+/// another's program wants its gate opened.
+pub(crate) const EVENTS_MAX: usize = 1_024;
+/// Connections accepted at a time.
+pub(crate) const ACCEPTED_MAX: usize = 16;
+/// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the
+/// wake-ups of others. One piece takes some 0.2 ms at most.
+pub(crate) const SLICE_NS: u64 = 250_000;
+/// Connections of one user, the daemon's own and root excepted: more than programs that can have a group each.
+pub(crate) const USER_CONNS_MAX: usize = 1_024;
+/// Groups of one user on one device, for others and for root and the daemon's own: a decision takes as long as there are groups on the
+/// device, some 50 ns each. A user of a device has some dozens of programs at most.
+pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
+/// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.
+pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
+/// Jobs of one user that have groups on several devices, likewise: where all of them have to give way, each costs a decision on all its
+/// devices, some 20 µs on sixteen.
+pub(crate) const USER_JOBS_MAX: (usize, usize) = (16, 128);
+/// Bytes kept for a command that does not read its answer yet. An answer is made as it is read; what a program says for another is not.
+pub(crate) const COMMAND_OUT_MAX_BYTES: usize = 1 << 20;
 /// Bytes kept for a program that does not read yet, a thousand messages: it may be busy with as many of its own.
 pub(crate) const CLIENT_OUT_MAX_BYTES: usize = 64 << 10;
+/// Bytes kept for all connections of one user, for others and for root and the daemon's own: a stopped program needs none as long as
+/// its socket has room.
+pub(crate) const USER_OUT_MAX_BYTES: (usize, usize) = (4 << 20, 64 << 20);
+/// A connection for which something is kept and that reads nothing for so long, in ns, is closed. Its socket is full by then: it has not
+/// read some hundred messages.
+pub(crate) const UNREAD_NS: u64 = 2_000_000_000;
 /// What a kept message takes besides its own bytes.
 pub(crate) const KEPT_BYTES: usize = 56;
 /// Descriptors that are neither connections nor closed for them: sockets, timers, files that are open for a moment.
@@ -32,6 +59,10 @@ pub(crate) const OWN_FDS: usize = 32;
 pub(crate) const LOG_NS: u64 = 1_000_000_000;
 /// A client answers a question within this time, in ns.
 pub(crate) const ANSWER_NS: u64 = 1_000_000_000;
+/// Levels of cgroups that count for a program, and processes above it: each is a file that is read when it attaches.
+pub(crate) const CGROUPS_MAX: usize = 16;
+/// As above, of the processes that it was started by.
+pub(crate) const ANCESTORS_MAX: usize = 32;
 /// Longest device key or job name, in bytes.
 pub(crate) const NAME_MAX_BYTES: usize = 256;
 /// A release of a stranger's descriptor that takes longer than this, in ns, is nudged, and again each time.
@@ -60,6 +91,11 @@ pub(crate) const NICE_NS: u64 = 100_000_000;
 /// ready, what was in flight in the pool is cut after so long. Without an urgent one it cuts nothing. On an H200 an urgent
 /// launch waits up to 720 µs for a slice of 500.
 pub(crate) const POOL_TIMESLICE_US: u64 = 100;
+/// In-flight budget of a pooled program, in µs: what is in flight when an urgent program comes is cut into slices of the pool,
+/// each of which costs that one two switches of contexts, 0.4 ms on an H200. One slice's worth for each program: with 500 µs the
+/// tokens of a language model came 27 % later for a whole request. The programs do as much work with 100 as with 500, since
+/// they need no switch among each other.
+pub(crate) const POOL_BUDGET_US: u32 = 100;
 /// Processes in a pool: an MPS server has room for 48 contexts on a device (CUDA 13.0), and each process makes one.
 pub(crate) const POOL_MEMBERS_MAX: usize = 48;
 /// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver
@@ -69,6 +105,9 @@ pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
 pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;
 /// A pool without programs ends after this time, in ns: the next one of a script finds it.
 pub(crate) const POOL_LINGER_NS: u64 = 2_000_000_000;
+/// A fault so soon after a program of the pool ended in the midst of its work, in ns, counts against none: one that is killed in a
+/// long kernel breaks the pool, and the log names one that lives.
+pub(crate) const POOL_BLAME_NS: u64 = 3_000_000_000;
 /// A user whose pool could not be had gets none for this time, in ns: each attempt keeps a program waiting.
 pub(crate) const POOL_RETRY_NS: u64 = 600_000_000_000;
 /// Bytes of an MPS daemon's log that are kept on disk; it writes ten lines for each client.

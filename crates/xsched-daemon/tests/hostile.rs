@@ -283,6 +283,25 @@ fn a_client_that_does_not_read_its_answers() {
     });
 }
 
+/// The daemon's own user may have more than others, but not any number.
+#[test]
+fn more_groups_on_a_device_than_a_user_may_have() {
+    beside_a_good_client(0, |daemon| {
+        let full: Vec<Client> = (0..16).map(|_| daemon.attach(0)).collect();
+        for (at, client) in full.iter().enumerate() {
+            // One of the 1,024 is the good client's.
+            (0..GROUPS - usize::from(at == 0)).for_each(|slot| _ = client.group(slot as u16, "sim:0"));
+        }
+        let client = daemon.attach(0);
+        client.say(&group_add(0, "sim:0"));
+        let why = is_hung_up(&client.socket).expect("a reason");
+        assert!(why.contains("has 1024 groups on sim:0, as many as a user may have: see xsched ps"), "{why}");
+        daemon.attach(0).group(0, "sim:1");
+        drop(full);
+        until("those that left are forgotten", || daemon.ps().1.len() == 1);
+    });
+}
+
 #[test]
 fn a_client_that_reads_late_stays() {
     let daemon = Daemon::start();

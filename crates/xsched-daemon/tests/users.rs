@@ -6,9 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use support::{Client, Daemon, ask, set_policy};
+use support::{Client, Daemon, ask, is_hung_up, set_policy};
 use xsched_proto::hint::Hints;
-use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request, Target};
+use xsched_proto::segment::GROUPS;
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Request, Sharing, Target};
+use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
 
@@ -52,8 +54,73 @@ fn as_another_user() {
     }
 }
 
+/// Not a test: another user with more groups and jobs than a user may have.
+#[test]
+#[ignore = "a process that a test below starts; `cargo test -p xsched-daemon --test users` as root"]
+fn as_another_user_with_too_much() {
+    let Some(socket) = std::env::var_os("XSCHED_TEST_SOCKET") else { return };
+    let attach = |job: Option<String>| Client::attach(socket.as_ref(), ProgramOptions { job, ..Default::default() });
+    let refused = |client: &Client, slot, device: &str| {
+        client.say(&ClientMsg::GroupAdd {
+            slot,
+            device: device.into(),
+            platform: Platform::Sim,
+            priority_steps: 0,
+            priority_fixed: None,
+            system: false,
+            levels: Levels::ONE,
+            sharing: Sharing::Time,
+        });
+        is_hung_up(&client.socket).expect("a reason")
+    };
+    {
+        let full = [attach(None), attach(None)];
+        for (client, slot) in full.iter().flat_map(|client| (0..GROUPS as u16).map(move |slot| (client, slot))) {
+            client.group(slot, "sim:0");
+        }
+        let late = attach(None);
+        late.group(0, "sim:1");
+        let why = refused(&late, 1, "sim:0");
+        assert!(why.contains("user 65534 has 128 groups on sim:0, as many as a user may have"), "{why}");
+        full[0].say(&ClientMsg::GroupRemove { slot: 5 });
+        attach(None).group(0, "sim:0");
+    }
+    let gone = || ask(socket.as_ref(), Request::Ps).unwrap().len() == 1;
+    until("all are forgotten", gone);
+    {
+        let full: Vec<Client> = (0..8).map(|_| attach(None)).collect();
+        for (at, client) in full.iter().enumerate() {
+            (0..GROUPS as u16).for_each(|slot| _ = client.group(slot, &format!("sim:{at}")));
+        }
+        let why = refused(&attach(None), 0, "sim:9");
+        assert!(why.contains("user 65534 has 512 groups, as many as a user may have"), "{why}");
+    }
+    until("all are forgotten", gone);
+    let jobs: Vec<Client> = (0..17).map(|n| attach(Some(format!("job {n}")))).collect();
+    for client in &jobs {
+        client.group(0, "sim:0");
+    }
+    for client in &jobs[..16] {
+        client.group(1, "sim:1");
+        client.group(2, "sim:2");
+    }
+    jobs[16].group(1, "sim:0");
+    let why = refused(&jobs[16], 2, "sim:1");
+    assert!(why.contains("user 65534 has 16 jobs on several devices"), "{why}");
+}
+
 #[test]
 fn another_user_sees_and_controls_only_its_own_and_keeps_to_its_limit() {
+    beside_another_user("as_another_user");
+}
+
+#[test]
+fn another_user_has_so_many_groups_and_jobs_and_others_are_served_as_before() {
+    beside_another_user("as_another_user_with_too_much");
+}
+
+/// A daemon of root with a client, beside which another user does something in a process of its own.
+fn beside_another_user(what: &str) {
     if !rustix::process::geteuid().is_root() {
         return xsched_testkit::skipped(
             "another user's view of a daemon: only root can make a process of another user",
@@ -70,12 +137,13 @@ fn another_user_sees_and_controls_only_its_own_and_keeps_to_its_limit() {
     });
     let own = daemon.attach(0);
     own.group(0, "sim:0");
+    own.ready(0);
     let exe = daemon.folder.path().join("program");
     // Another process copies: what a thread here forked meanwhile would else have it open for writing.
     assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
     reachable(&exe);
     let status = Command::new(&exe)
-        .args(["--exact", "--ignored", "as_another_user"])
+        .args(["--exact", "--ignored", what])
         .env("XSCHED_TEST_SOCKET", &daemon.socket)
         .env("XSCHED_TEST_PID", std::process::id().to_string())
         .current_dir("/")
@@ -84,5 +152,9 @@ fn another_user_sees_and_controls_only_its_own_and_keeps_to_its_limit() {
         .status()
         .unwrap();
     assert!(status.success());
+    let high = daemon.attach(128);
+    high.group(0, "sim:0");
+    high.ready(0);
+    own.until_closed(0);
     assert_eq!(daemon.ps().0.dropped_clients, 0);
 }

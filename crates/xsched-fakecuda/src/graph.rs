@@ -9,7 +9,7 @@ use crate::op::{Argument, HostFunction, Op};
 use crate::process::known;
 use crate::result::{Error, Result};
 use crate::slab::Slab;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,8 +32,20 @@ pub(crate) struct Node {
     pub(crate) op: Op,
     /// Nodes that it waits for.
     pub(crate) after: Vec<usize>,
+    /// What those edges mean that say more than "after". The device makes nothing of it: "after" is stricter.
+    meanings: BTreeMap<usize, EdgeData>,
     /// Its `CUgraphNode`, once it was asked for; 0 before.
     handle: usize,
+}
+
+/// CUgraphEdgeData.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct EdgeData {
+    from_port: u8,
+    to_port: u8,
+    kind: u8,
+    reserved: [u8; 5],
 }
 
 /// By handle.
@@ -62,7 +74,7 @@ impl Graph {
     /// Adds a node after others.
     pub(crate) fn add(&self, op: Op, after: Vec<usize>) -> usize {
         let mut nodes = lock(&self.nodes);
-        nodes.push(Node { id: next_id(), origin: 0, op, after, handle: 0 });
+        nodes.push(Node { id: next_id(), origin: 0, op, after, meanings: BTreeMap::new(), handle: 0 });
         nodes.len() - 1
     }
 
@@ -339,41 +351,60 @@ pub(crate) fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: 
 }
 
 pub(crate) fn add_dependencies(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Result<()> {
-    let graph = find(graph)?;
-    for index in 0..count {
-        let (from, to) = (node_index(&graph, from.at(index)?)?, node_index(&graph, to.at(index)?)?);
-        let nodes = &mut lock(&graph.nodes);
-        if nodes[to].after.contains(&from) {
-            return Err(Error::INVALID_VALUE);
-        }
-        nodes[to].after.push(from);
-    }
-    Ok(())
+    add_dependencies_v2(graph, from, to, In::NOTHING, count)
 }
 
 pub(crate) fn remove_dependencies(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Result<()> {
-    let graph = find(graph)?;
-    for index in 0..count {
-        let (from, to) = (node_index(&graph, from.at(index)?)?, node_index(&graph, to.at(index)?)?);
-        let after = &mut lock(&graph.nodes)[to].after;
-        let place = after.iter().position(|&node| node == from).ok_or(Error::INVALID_VALUE)?;
-        after.remove(place);
-    }
-    Ok(())
+    remove_dependencies_v2(graph, from, to, In::NOTHING, count)
+}
+
+/// What the edge of this number means; nothing but "after" without a list.
+fn edge_data(list: In<EdgeData>, index: usize) -> Result<EdgeData> {
+    if list.is_null() { Ok(EdgeData::default()) } else { list.at(index) }
 }
 
 pub(crate) fn remove_dependencies_v2(
     graph: usize,
     from: In<usize>,
     to: In<usize>,
-    _: In<u8>,
+    data: In<EdgeData>,
     count: usize,
 ) -> Result<()> {
-    remove_dependencies(graph, from, to, count)
+    let graph = find(graph)?;
+    for index in 0..count {
+        let (from, to) = (node_index(&graph, from.at(index)?)?, node_index(&graph, to.at(index)?)?);
+        let node = &mut lock(&graph.nodes)[to];
+        let place = node.after.iter().position(|&node| node == from).ok_or(Error::INVALID_VALUE)?;
+        if node.meanings.get(&from).copied().unwrap_or_default() != edge_data(data, index)? {
+            return Err(Error::INVALID_VALUE);
+        }
+        node.after.remove(place);
+        node.meanings.remove(&from);
+    }
+    Ok(())
 }
 
-pub(crate) fn add_dependencies_v2(graph: usize, from: In<usize>, to: In<usize>, _: In<u8>, count: usize) -> Result<()> {
-    add_dependencies(graph, from, to, count)
+pub(crate) fn add_dependencies_v2(
+    graph: usize,
+    from: In<usize>,
+    to: In<usize>,
+    data: In<EdgeData>,
+    count: usize,
+) -> Result<()> {
+    let graph = find(graph)?;
+    for index in 0..count {
+        let (from, to) = (node_index(&graph, from.at(index)?)?, node_index(&graph, to.at(index)?)?);
+        let data = edge_data(data, index)?;
+        let nodes = &mut lock(&graph.nodes);
+        if nodes[to].after.contains(&from) {
+            return Err(Error::INVALID_VALUE);
+        }
+        nodes[to].after.push(from);
+        if data != EdgeData::default() {
+            nodes[to].meanings.insert(from, data);
+        }
+    }
+    Ok(())
 }
 
 /// Lists nodes: all that there are room for, or, without a list, how many there are.
@@ -416,6 +447,19 @@ pub(crate) fn get_root_nodes(graph: usize, nodes: Out<usize>, count: InOutCount)
 }
 
 pub(crate) fn get_edges(graph: usize, from: Out<usize>, to: Out<usize>, count: InOutCount) -> Result<()> {
+    if find(graph)?.nodes().iter().any(|node| !node.meanings.is_empty()) {
+        return Err(Error::LOSSY_QUERY);
+    }
+    get_edges_v2(graph, from, to, Out::NOWHERE, count)
+}
+
+pub(crate) fn get_edges_v2(
+    graph: usize,
+    from: Out<usize>,
+    to: Out<usize>,
+    data: Out<EdgeData>,
+    count: InOutCount,
+) -> Result<()> {
     let graph = find(graph)?;
     let edges: Vec<(usize, usize)> = lock(&graph.nodes)
         .iter()
@@ -429,18 +473,13 @@ pub(crate) fn get_edges(graph: usize, from: Out<usize>, to: Out<usize>, count: I
         };
         from.list(handles(|edge| edge.0)?);
         to.list(handles(|edge| edge.1)?);
+        if !data.is_null() {
+            let nodes = lock(&graph.nodes);
+            let meaning = |&(from, to): &(usize, usize)| nodes[to].meanings.get(&from).copied().unwrap_or_default();
+            data.list(edges[..room].iter().map(meaning));
+        }
     }
     count.put(edges.len())
-}
-
-pub(crate) fn get_edges_v2(
-    graph: usize,
-    from: Out<usize>,
-    to: Out<usize>,
-    _: Out<u8>,
-    count: InOutCount,
-) -> Result<()> {
-    get_edges(graph, from, to, count)
 }
 
 /// CUgraphNodeType.

@@ -36,6 +36,7 @@ errors! {
     INVALID_CONTEXT = 201, "invalid device context";
     INVALID_HANDLE = 400, "invalid resource handle";
     ILLEGAL_STATE = 401, "the operation cannot be performed in the present state";
+    LOSSY_QUERY = 402, "the answer would leave out what an edge means";
     NOT_FOUND = 500, "named symbol not found";
     NOT_READY = 600, "device not ready";
     ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";

@@ -401,14 +401,14 @@ functions! {
         => graph::add_child;
     driver cuGraphAddDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
         => graph::add_dependencies;
-    driver cuGraphAddDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, edges: In<u8>, count: usize)
+    driver cuGraphAddDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, data: In<graph::EdgeData>, count: usize)
         => graph::add_dependencies_v2;
     driver cuGraphGetNodes(graph: Graph, nodes: Out<Node>, count: graph::InOutCount) => graph::get_nodes;
     driver cuGraphGetRootNodes(graph: Graph, nodes: Out<Node>, count: graph::InOutCount) => graph::get_root_nodes;
     driver cuGraphGetEdges(graph: Graph, from: Out<Node>, to: Out<Node>, count: graph::InOutCount)
         => graph::get_edges;
     driver cuGraphGetEdges_v2(
-        graph: Graph, from: Out<Node>, to: Out<Node>, edges: Out<u8>, count: graph::InOutCount)
+        graph: Graph, from: Out<Node>, to: Out<Node>, data: Out<graph::EdgeData>, count: graph::InOutCount)
         => graph::get_edges_v2;
     driver cuGraphNodeGetType(node: Node, out: Out<c_int>) => graph::node_type;
     driver cuGraphNodeFindInClone(out: Out<Node>, node: Node, clone: Graph) => graph::find_in_clone;
@@ -441,7 +441,7 @@ functions! {
         => graph::add_free;
     driver cuGraphRemoveDependencies(graph: Graph, from: In<Node>, to: In<Node>, count: usize)
         => graph::remove_dependencies;
-    driver cuGraphRemoveDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, edges: In<u8>, count: usize)
+    driver cuGraphRemoveDependencies_v2(graph: Graph, from: In<Node>, to: In<Node>, data: In<graph::EdgeData>, count: usize)
         => graph::remove_dependencies_v2;
 
     driver cuGraphInstantiate(out: Out<Exec>, graph: Graph, node: Out<Node>, log: Out<c_char>, room: usize)

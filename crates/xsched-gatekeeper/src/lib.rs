@@ -40,7 +40,8 @@ pub struct UnknownState;
 
 /// The arbiter, the words of all groups, and what was last seen there.
 ///
-/// Each method that takes a time may leave actions to [`Gatekeeper::carry_out`].
+/// Each method that takes a time may leave decisions and actions to [`Gatekeeper::carry_out`]: what is told between two calls of
+/// that is decided together.
 pub struct Gatekeeper<W> {
     arbiter: Arbiter,
     budget_us: u32,
@@ -65,6 +66,8 @@ struct Group<W> {
     /// Bursts that the arbiter was told of.
     bursts: u64,
     progress: Progress,
+    /// See [`Gatekeeper::set_budget`].
+    own_budget_us: Option<u32>,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -98,10 +101,19 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             stalled: false,
             bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
+            own_budget_us: None,
             words,
         };
         self.groups.insert(spec.id, group);
         self.event(now, Event::Add(spec));
+    }
+
+    /// From now on a group that may have to make room has no more in flight than this, in µs, whatever part of the device's
+    /// budget it has.
+    pub fn set_budget(&mut self, id: GroupId, us: u32) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.own_budget_us = Some(us);
+        }
     }
 
     /// Gives a group up: its gate is left open.
@@ -114,7 +126,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Tells the arbiter anything else than that a group comes or goes.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
-        self.arbiter.event(now, event, &mut self.actions);
+        self.arbiter.take(now, event);
     }
 
     /// Tells the arbiter what groups have completed, when it needs to know. From the word that the client writes: the device's own
@@ -131,7 +143,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.counts.push(Event::Counted { group, completed, longest_us, drained });
         }
         for count in self.counts.drain(..) {
-            self.arbiter.event(now, count, &mut self.actions);
+            self.arbiter.take(now, count);
         }
     }
 
@@ -168,13 +180,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if lent != group.lent {
             group.lent = lent;
             let priority = (lent != i32::MIN).then(|| cap(lent));
-            self.arbiter.event(now, Event::Inherit { group: id, priority }, &mut self.actions);
+            self.arbiter.take(now, Event::Inherit { group: id, priority });
         }
         // A launch has cleared the bit: the group goes on.
         if group.stalled && !group.words.gate.load().is_stalled() {
             group.stalled = false;
             group.progress.forget();
-            self.arbiter.event(now, Event::Progress(id), &mut self.actions);
+            self.arbiter.take(now, Event::Progress(id));
         }
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
@@ -185,7 +197,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let bursts = group.words.bursts.load(Acquire);
         if std::mem::replace(&mut group.bursts, bursts) != bursts {
             let us = group.words.burst_us.load(Relaxed);
-            self.arbiter.event(now, Event::Burst { group: id, us }, &mut self.actions);
+            self.arbiter.take(now, Event::Burst { group: id, us });
         }
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
@@ -211,7 +223,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 
     /// Whether [`Gatekeeper::carry_out`] is about to close a gate.
-    pub fn is_closing(&self) -> bool {
+    pub fn is_closing(&mut self, now: Micros) -> bool {
+        self.arbiter.decide(now, &mut self.actions);
         self.actions[self.done..].iter().any(|action| matches!(action, Action::Close(_)))
     }
 
@@ -219,6 +232,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// anything that may leave actions.
     pub fn carry_out(&mut self, now: Micros) -> Option<Change> {
         loop {
+            self.arbiter.decide(now, &mut self.actions);
             while let Some(&action) = self.actions.get(self.done) {
                 self.done += 1;
                 let change = self.store(action);
@@ -232,7 +246,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 return None;
             }
             for id in self.off_device.drain(..) {
-                self.arbiter.event(now, Event::Drained(id), &mut self.actions);
+                self.arbiter.take(now, Event::Drained(id));
             }
         }
     }
@@ -250,8 +264,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             Action::Open(id) => return self.open(id),
             Action::Close(id) => return self.close(id),
             Action::Bound(id, sharers) => {
-                let budget_us = part_of_budget(self.budget_us, sharers);
-                self.groups.get(&id)?.words.budget_us.store(budget_us, Release);
+                let group = self.groups.get(&id)?;
+                let part_us = part_of_budget(self.budget_us, sharers);
+                let budget_us = group.own_budget_us.map_or(part_us, |own| own.min(part_us));
+                group.words.budget_us.store(budget_us, Release);
             }
             Action::Contended(id, on) => self.mark(id, Gate::CONTENDED, on),
             Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),

@@ -120,6 +120,26 @@ fn states_become_gates() {
 }
 
 #[test]
+fn what_is_told_together_is_decided_once() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.changes.clear();
+    for state in [state::READY, state::IDLE] {
+        world.words[&HIGH].state.store(state, SeqCst);
+        assert_eq!(world.keeper.scan(world.now, HIGH, |lent| lent), Ok(()));
+    }
+    world.carry_out();
+    assert_eq!(world.changes, [], "LOW has kept the device");
+    let third = Rc::new(slot());
+    world.keeper.add(world.now, spec(GroupId(3), 255, 5_000), third.clone());
+    world.keeper.event(world.now, Event::Ready(GroupId(3)));
+    world.keeper.remove(world.now, GroupId(3));
+    world.carry_out();
+    assert_eq!(world.changes, []);
+    assert!(third.gate.load().is_granted(), "it is left open");
+}
+
+#[test]
 fn a_group_that_comes_finds_its_words_cleared_and_one_that_goes_leaves_its_gate_open() {
     let mut world = World::low_and_high();
     world.state(HIGH, state::READY);
@@ -311,12 +331,12 @@ fn a_state_that_is_none_is_told_once_and_counts_as_idle() {
 fn a_host_hears_of_a_gate_that_is_about_to_close() {
     let mut world = World::low_and_high();
     world.state(LOW, state::READY);
-    assert!(!world.keeper.is_closing());
+    assert!(!world.keeper.is_closing(world.now));
     world.words[&HIGH].state.store(state::READY, SeqCst);
     world.keeper.scan(world.now, HIGH, |lent| lent).expect("a known state");
-    assert!(world.keeper.is_closing() && world.is_open(LOW));
+    assert!(world.keeper.is_closing(world.now) && world.is_open(LOW));
     world.carry_out();
-    assert!(!world.keeper.is_closing() && !world.is_open(LOW));
+    assert!(!world.keeper.is_closing(world.now) && !world.is_open(LOW));
 }
 
 #[test]

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use xsched_proto::hint::Hints;
 
 use self::device::{Device, Member};
-use self::jobs::Job;
 use crate::tuning::GUARD_US;
 use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
 
@@ -202,7 +201,10 @@ pub struct Arbiter {
     devices: Vec<Device>,
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
-    jobs: Vec<Job>,
+    /// How many jobs have groups on several devices.
+    jobs: usize,
+    /// Groups came or went since `jobs` was found.
+    jobs_changed: bool,
     classes: Vec<ClassRule>,
     /// Devices to decide again; kept to spare the allocation.
     dirty: Vec<usize>,
@@ -229,7 +231,8 @@ impl Arbiter {
             devices: Vec::new(),
             device_of: HashMap::new(),
             held: BTreeSet::new(),
-            jobs: Vec::new(),
+            jobs: 0,
+            jobs_changed: false,
             classes: Vec::new(),
             dirty: Vec::new(),
         }
@@ -265,6 +268,13 @@ impl Arbiter {
 
     /// Takes in an event and appends what has to be done, in this order, to `actions`.
     pub fn event(&mut self, now: Micros, event: Event, actions: &mut Vec<Action>) {
+        self.take(now, event);
+        self.decide(now, actions);
+    }
+
+    /// Takes in an event and leaves the decision to [`Arbiter::decide`]: of many that come together, only the state that they
+    /// end in is decided. One decision costs as much as there are groups on the device, whatever has changed.
+    pub fn take(&mut self, now: Micros, event: Event) {
         match event {
             Event::Add(spec) => self.add(now, spec),
             Event::Remove(id) => self.remove(now, id),
@@ -313,7 +323,6 @@ impl Arbiter {
                 self.dirty.extend((0..self.devices.len()).filter(|&d| due(&self.devices[d])));
             }
         }
-        self.decide(now, actions);
     }
 
     /// What policies ask, by device; to be answered by [`Event::Answer`].
@@ -428,7 +437,7 @@ impl Arbiter {
         self.device_of.insert(id, at);
         self.dirty.push(at);
         self.inherit(id);
-        self.jobs = jobs::spanning(&mut self.devices);
+        self.jobs_changed = true;
     }
 
     fn remove(&mut self, now: Micros, id: GroupId) {
@@ -443,12 +452,13 @@ impl Arbiter {
                     self.device_of.insert(m.group.id, at);
                 }
             }
-            // What is gone here may have kept others from the devices that stay.
+            // What is gone here may have kept others from the devices that stay. Their places have changed, too.
+            self.dirty.clear();
             self.dirty.extend(0..self.devices.len());
         } else {
             self.dirty.push(at);
         }
-        self.jobs = jobs::spanning(&mut self.devices);
+        self.jobs_changed = true;
         let relative = self.devices.iter().flat_map(|d| &d.members).find(|m| Some(m.group.program) == program);
         if let Some(relative) = relative.map(|m| m.group.id) {
             self.inherit(relative);
@@ -518,13 +528,16 @@ impl Arbiter {
         }
     }
 
-    /// Decides for all devices that something changed on.
-    fn decide(&mut self, now: Micros, actions: &mut Vec<Action>) {
+    /// Decides for all devices that something changed on, and appends what has to be done, in this order, to `actions`.
+    pub fn decide(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        if std::mem::take(&mut self.jobs_changed) {
+            self.jobs = jobs::spanning(&mut self.devices);
+        }
         if self.dirty.is_empty() {
             return;
         }
         let mut dirty = std::mem::take(&mut self.dirty);
-        if !self.jobs.is_empty() {
+        if self.jobs > 0 {
             // A change on one device may let a job go on on all of its own.
             dirty.clear();
             dirty.extend(0..self.devices.len());
@@ -543,8 +556,8 @@ impl Arbiter {
         }
         dirty.sort_unstable();
         dirty.dedup();
-        if !self.jobs.is_empty() {
-            jobs::reconcile(now, &self.jobs, &mut self.devices, self.seed);
+        if self.jobs > 0 {
+            jobs::reconcile(now, self.jobs, &mut self.devices, self.seed);
         }
         for &at in &dirty {
             self.devices[at].close(now, actions);

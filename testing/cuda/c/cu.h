@@ -235,6 +235,7 @@ typedef struct {
     F(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))                  \
     F(cuGraphExecHostNodeSetParams, (CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS *))                         \
     F(cuGraphExecUpdate_v2, (CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *))                                     \
+    F(cuGraphAddDependencies_v2, (CUgraph, const CUgraphNode *, const CUgraphNode *, const void *, size_t))            \
     F(cuGraphNodeSetEnabled, (CUgraphExec, CUgraphNode, unsigned))                                                     \
     F(cuGraphNodeGetEnabled, (CUgraphExec, CUgraphNode, unsigned *))                                                   \
     F(cuGraphUpload, (CUgraphExec, CUstream))                                                                          \

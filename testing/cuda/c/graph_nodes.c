@@ -198,6 +198,23 @@ static void by_graphs(void)
     OK(cuGraphDestroy(strange));
 }
 
+/* Kernels that may begin before the one ahead ends, as libraries launch them where they know each other. */
+static void programmatic(void)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    const unsigned char data[8] = { 1, 0, 1 }; /* from the programmatic port, of that type */
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphNode first = add_fill(graph, NULL, 0, 5, y), second = add_fill(graph, NULL, 0, 6, z);
+    GIVES("a programmatic edge", SUCCESS, cuGraphAddDependencies_v2(graph, &first, &second, data, 1));
+    GIVES("made ready", SUCCESS, cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    CHECK("both have run", all_are(y, N, 5) && all_are(z, N, 6));
+    GIVES("destroyed", SUCCESS, cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void)
 {
     cu_start();
@@ -210,6 +227,7 @@ int main(void)
     OK(cuStreamSynchronize(s));
     by_nodes();
     forks();
+    programmatic();
     ways();
     memory();
     by_graphs();

@@ -26,7 +26,9 @@ use self::process::{Owner, Process, Surroundings};
 use crate::Error;
 use crate::client::check_name;
 use crate::server::{LOGS, Server};
-use crate::tuning::{POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX};
+use crate::tuning::{
+    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_TOLD_MAX,
+};
 
 /// All pools, and what is needed for them.
 #[derive(Default)]
@@ -63,6 +65,8 @@ struct Pool {
     /// A GPU fault has ended its programs; the culprit is known.
     has_broken: bool,
     is_named: bool,
+    /// When a program last ended in the midst of its work.
+    cut_off_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -99,6 +103,13 @@ impl Pools {
             Stage::Ending => false,
         };
         self.list.iter().any(looks)
+    }
+
+    /// A pooled program of a user has ended in the midst of its work.
+    pub(crate) fn cut_off(&mut self, uid: u32, now_ns: u64) {
+        for pool in self.list.iter_mut().filter(|pool| pool.uid == uid) {
+            pool.cut_off_ns = Some(now_ns);
+        }
     }
 
     /// A line that a user was not told yet.
@@ -226,6 +237,7 @@ impl Server {
             unused_ns: None,
             has_broken: false,
             is_named: false,
+            cut_off_ns: None,
         });
         Ok(self.pools.list.len() - 1)
     }
@@ -324,7 +336,7 @@ impl Server {
                         --share time keeps one apart";
             let note = self.pools.tell_once(uid, note.to_owned());
             self.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
-            self.send(conn, &DaemonMsg::End, &[]);
+            self.finish(conn, &DaemonMsg::End);
         }
     }
 
@@ -336,7 +348,7 @@ impl Server {
         self.refuse_pools(uid, why);
         for conn in waiting {
             self.by_time(conn, uid, Some(why.to_owned()));
-            self.send(conn, &DaemonMsg::End, &[]);
+            self.finish(conn, &DaemonMsg::End);
         }
         self.end_pool(id);
     }
@@ -367,7 +379,9 @@ impl Server {
     /// A GPU fault of a program has ended all that were in a pool.
     fn fault(&mut self, id: u64, fault: log::Fault) {
         let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
-        let culprit = fault.pid.filter(|_| !pool.is_named);
+        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
+        let was_cut_off = pool.cut_off_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
+        let culprit = fault.pid.filter(|_| !pool.is_named && !was_cut_off);
         let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
         pool.is_named |= culprit.is_some();
         let uid = pool.uid;

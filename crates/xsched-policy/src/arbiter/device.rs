@@ -25,8 +25,8 @@ pub(super) struct Member {
     pub(super) refused: bool,
     pub(super) progress_at: Micros,
     pub(super) suspensions: u64,
-    /// Its job has groups on other devices, too.
-    pub(super) spans: bool,
+    /// Which of the jobs with groups on several devices is its own.
+    pub(super) spanning: Option<usize>,
     closed_at: Micros,
     /// Closed while stalled, since then.
     suspect_since: Option<Micros>,
@@ -67,7 +67,7 @@ impl Member {
             refused: false,
             progress_at: now,
             suspensions: 0,
-            spans: false,
+            spanning: None,
             closed_at: now,
             suspect_since: None,
             denied_since: None,
@@ -225,7 +225,7 @@ impl Device {
         self.charged_at = self.charged_at.max(now);
         for m in self.members.iter_mut().filter(|m| m.group.busy) {
             m.group.used_us += each;
-            m.group.busy = m.group.granted || !m.spans || now < m.closed_at + WAITS_US;
+            m.group.busy = m.group.granted || m.spanning.is_none() || now < m.closed_at + WAITS_US;
         }
     }
 
@@ -308,14 +308,14 @@ impl Device {
             self.members.iter_mut().for_each(|m| m.denied_since = None);
             return None;
         };
-        let wants = |id: GroupId| self.member(id).is_some_and(|m| may_run(m) && !m.spans);
+        let wants = |id: GroupId| self.member(id).is_some_and(|m| may_run(m) && m.spanning.is_none());
         self.rescued = self.rescued.filter(|(id, until)| now < *until && wants(*id));
         let rescued = self.rescued.map(|(id, _)| id);
         let mut first: Option<(Micros, usize)> = None;
         for (at, (m, verdict)) in self.members.iter_mut().zip(&self.verdicts).enumerate() {
             // One of a job on several devices would have this one alone, and wait for the others. One that still has the device
             // loses it now.
-            let denied = may_run(m) && !verdict.run && !m.spans && rescued != Some(m.group.id);
+            let denied = may_run(m) && !verdict.run && m.spanning.is_none() && rescued != Some(m.group.id);
             m.denied_since = denied.then(|| m.denied_since.unwrap_or(now));
             first = match (first, m.denied_since) {
                 (Some(first), Some(since)) => Some(first.min((since, at))),

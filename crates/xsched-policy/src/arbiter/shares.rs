@@ -227,7 +227,7 @@ impl Standing {
 
 /// Compared with others, should the policy let it run: not one of a job on several devices, which waits for the others of its job.
 fn takes_part(m: &Member, verdict: &Verdict) -> bool {
-    m.group.space.is_some() && verdict.run && may_run(m) && !m.spans
+    m.group.space.is_some() && verdict.run && may_run(m) && m.spanning.is_none()
 }
 
 impl Shares {
@@ -481,7 +481,7 @@ impl Shares {
             let all: Vec<(usize, &Standing)> = (0..members.len()).filter_map(|at| known(&at)).collect();
             let Some(least) = all.iter().map(|(_, s)| s.reached(self.evenness)).reduce(f64::min) else { continue };
             // Those that pause between two steps: a long command is not begun in between.
-            let pauses = |m: &&Member| m.group.space == Some(pool) && !m.group.ready && !m.spans;
+            let pauses = |m: &&Member| m.group.space == Some(pool) && !m.group.ready && m.spanning.is_none();
             let pausing = members.iter().filter(pauses).filter_map(|m| self.groups.get(&m.group.id));
             let pausing = pausing.filter(|s| s.placed && s.away.is_some_and(|(since, _)| now < since + SHORT_IDLE_US));
             let rests = pausing.map(|s| s.progress).fold(least, f64::min);
@@ -571,5 +571,5 @@ impl Shares {
 
 /// Whether a group can be held for a spell of another one.
 fn gives_way(m: &Member, own: &Member) -> bool {
-    m.group.space.is_some() && !m.spans && m.lent.is_none() && m.group.priority <= own.group.priority
+    m.group.space.is_some() && m.spanning.is_none() && m.lent.is_none() && m.group.priority <= own.group.priority
 }

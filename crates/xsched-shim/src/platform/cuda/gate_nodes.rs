@@ -1,7 +1,9 @@
 //! Gates inside a graph: a clone of it in which nodes wait for the group's gate word.
 //!
 //! A gate goes before a kernel node and takes over what that node waits for: `a → k ← b` becomes `a → gate ← b` and
-//! `gate → k`. That orders nothing anew, whatever the graph looks like, and cannot close a circle.
+//! `gate → k`. That orders nothing anew, whatever the graph looks like, and cannot close a circle. A kernel that may begin
+//! before the one ahead ends (programmatic dependent launch) begins after it where a gate lies between the two, which such a
+//! kernel must bear anyway; one that is only launched in order with the one ahead gets no gate, since that one may wait for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -54,18 +56,40 @@ struct Kernel {
     context: CUcontext,
 }
 
+/// CUgraphEdgeData.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct EdgeData {
+    from_port: u8,
+    to_port: u8,
+    kind: u8,
+    reserved: [u8; 5],
+}
+
+/// CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER.
+const LAUNCH_ORDER: u8 = 2;
+
+/// An edge between nodes by their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Edge {
+    from: usize,
+    to: usize,
+    data: EdgeData,
+}
+
+const _: () = assert!(size_of::<EdgeData>() == 8);
 const _: () = assert!(size_of::<Wait>() == 48 && size_of::<Batch>() == 32 && size_of::<Kernel>() == 72);
 
 macro_rules! functions {
-    ($($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
-        /// Functions of the driver, signatures as in cuda.h. The newest is of CUDA 12.0.
-        pub(super) struct Functions {
+    ($(#[$about:meta])* $visible:vis struct $name:ident; $($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
+        $(#[$about])*
+        $visible struct $name {
             $($field: unsafe extern "C" fn($($ty),*) -> CUresult,)*
         }
 
-        impl Functions {
-            fn load(address: usize) -> Option<Functions> {
-                Some(Functions {
+        impl $name {
+            fn load(address: usize) -> Option<$name> {
+                Some($name {
                     $($field: {
                         let found = resolve::in_scope_of(address, $symbol);
                         if found.is_null() {
@@ -83,6 +107,8 @@ macro_rules! functions {
 }
 
 functions! {
+    /// Functions of the driver, signatures as in cuda.h. The newest is of CUDA 12.0.
+    struct Plain;
     clone: c"cuGraphClone" (*mut CUgraph, CUgraph);
     destroy: c"cuGraphDestroy" (CUgraph);
     find_in_clone: c"cuGraphNodeFindInClone" (*mut CUgraphNode, CUgraphNode, CUgraph);
@@ -94,6 +120,20 @@ functions! {
     remove_edges: c"cuGraphRemoveDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
     add_edges: c"cuGraphAddDependencies" (CUgraph, *const CUgraphNode, *const CUgraphNode, usize);
     add_batch: c"cuGraphAddBatchMemOpNode" (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Batch);
+}
+
+functions! {
+    /// Those that know what an edge means, of CUDA 12.3.
+    struct WithData;
+    get_edges: c"cuGraphGetEdges_v2" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut EdgeData, *mut usize);
+    remove_edges: c"cuGraphRemoveDependencies_v2"
+        (CUgraph, *const CUgraphNode, *const CUgraphNode, *const EdgeData, usize);
+}
+
+/// Functions of the driver.
+pub(super) struct Functions {
+    plain: Plain,
+    with_data: Option<WithData>,
 }
 
 /// Why a graph stays as it is.
@@ -109,7 +149,8 @@ impl Functions {
         static FOUND: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
         if FOUND.load(Acquire).is_null() {
             // No thread waits for another's question to the loader; two may ask.
-            let found = Functions::load(address).ok_or("the driver is older than CUDA 12.0")?;
+            let plain = Plain::load(address).ok_or("the driver is older than CUDA 12.0")?;
+            let found = Functions { plain, with_data: WithData::load(address) };
             FOUND.store(Box::into_raw(Box::new(found)), Release);
         }
         // SAFETY: leaked when stored, never freed.
@@ -120,36 +161,43 @@ impl Functions {
         let mut count = 0;
         // SAFETY: a null list asks for the number alone; then the list has room for that many.
         unsafe {
-            check((self.get_nodes)(graph, std::ptr::null_mut(), &mut count), "its nodes are not told")?;
+            check((self.plain.get_nodes)(graph, std::ptr::null_mut(), &mut count), "its nodes are not told")?;
             let mut nodes = vec![std::ptr::null_mut(); count];
-            check((self.get_nodes)(graph, nodes.as_mut_ptr(), &mut count), "its nodes are not told")?;
+            check((self.plain.get_nodes)(graph, nodes.as_mut_ptr(), &mut count), "its nodes are not told")?;
             nodes.truncate(count);
             Ok(nodes)
         }
     }
 
-    /// Edges between nodes by their place in `nodes`. Those that mean something else than "after" are not told.
-    fn edges(&self, graph: CUgraph, nodes: &[CUgraphNode]) -> Result<Vec<(usize, usize)>, Refusal> {
-        const REFUSED: Refusal = "some kernel of it begins before the one ahead ends";
-        let (mut count, none): (usize, *mut CUgraphNode) = (0, std::ptr::null_mut());
-        // SAFETY: null lists ask for the number alone; then the lists have room for that many.
-        let (from, to) = unsafe {
-            check((self.get_edges)(graph, none, none, &mut count), REFUSED)?;
-            let mut from: Vec<CUgraphNode> = vec![std::ptr::null_mut(); count];
-            let mut to = from.clone();
-            check((self.get_edges)(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut count), REFUSED)?;
-            (from, to)
+    /// Edges between nodes by their place in `nodes`. A driver that knows of no meanings tells no edges that have one.
+    fn edges(&self, graph: CUgraph, nodes: &[CUgraphNode]) -> Result<Vec<Edge>, Refusal> {
+        const REFUSED: Refusal = "its edges are not told, or mean something that this driver does not tell";
+        let get = |from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut EdgeData, count: &mut usize| {
+            // SAFETY: null lists ask for the number alone; others have room for as many as `count` says.
+            let rc = unsafe {
+                match &self.with_data {
+                    Some(functions) => (functions.get_edges)(graph, from, to, data, count),
+                    None => (self.plain.get_edges)(graph, from, to, count),
+                }
+            };
+            check(rc, REFUSED)
         };
+        let (mut count, none) = (0, std::ptr::null_mut());
+        get(none, none, std::ptr::null_mut(), &mut count)?;
+        let mut from: Vec<CUgraphNode> = vec![std::ptr::null_mut(); count];
+        let (mut to, mut data) = (from.clone(), vec![EdgeData::default(); count]);
+        get(from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count)?;
         let places: HashMap<CUgraphNode, usize> = nodes.iter().enumerate().map(|(i, node)| (*node, i)).collect();
-        let edges = from.iter().zip(&to).take(count);
-        edges.map(|(from, to)| Some((*places.get(from)?, *places.get(to)?))).collect::<Option<_>>().ok_or(REFUSED)
+        let edges = from.iter().zip(&to).zip(data).take(count);
+        let place = |node: &CUgraphNode| places.get(node).copied().ok_or(REFUSED);
+        edges.map(|((from, to), data)| Ok(Edge { from: place(from)?, to: place(to)?, data })).collect()
     }
 
     /// Expected length of a kernel node, in ns; `None` for another kind of node.
     fn weight(&self, node: CUgraphNode, expected_ns: &dyn Fn(u64) -> Option<u64>) -> Result<Option<u64>, Refusal> {
         let mut kind = -1;
         // SAFETY: a node of the application's graph; pointer to a local.
-        check(unsafe { (self.node_type)(node, &mut kind) }, "its nodes are not told")?;
+        check(unsafe { (self.plain.node_type)(node, &mut kind) }, "its nodes are not told")?;
         if !KNOWN_TYPES.contains(&kind) {
             return Err("it has graphs, memory or conditions in it");
         }
@@ -158,14 +206,14 @@ impl Functions {
         }
         let mut value = [0; ATTRIBUTE_WORDS];
         // SAFETY: room for any attribute. A driver that does not know this one has no such nodes.
-        let asked = unsafe { (self.kernel_attribute)(node, DEVICE_UPDATABLE, &mut value) };
+        let asked = unsafe { (self.plain.kernel_attribute)(node, DEVICE_UPDATABLE, &mut value) };
         if asked == SUCCESS && value[0] != 0 {
             return Err("the device itself changes it");
         }
         // SAFETY: all zeros is a value of this structure.
         let mut found: Kernel = unsafe { std::mem::zeroed() };
         // SAFETY: a kernel node; pointer to a local.
-        check(unsafe { (self.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
+        check(unsafe { (self.plain.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
         let function = if found.function.is_null() { found.kernel } else { found.function };
         Ok(Some(expected_ns(kernel_key(function, &found.shape)).unwrap_or(UNKNOWN_INSIDE_NS)))
     }
@@ -173,7 +221,7 @@ impl Functions {
     fn found_in(&self, node: CUgraphNode, clone: &GraphClone) -> Result<CUgraphNode, Refusal> {
         let mut found = std::ptr::null_mut();
         // SAFETY: a node of a graph, and a clone of that graph; pointer to a local.
-        check(unsafe { (self.find_in_clone)(&mut found, node, clone.graph()) }, "its clone has other nodes")?;
+        check(unsafe { (self.plain.find_in_clone)(&mut found, node, clone.graph()) }, "its clone has other nodes")?;
         Ok(found)
     }
 }
@@ -195,7 +243,7 @@ impl GraphClone {
     fn of(graph: CUgraph, functions: &'static Functions) -> Result<GraphClone, Refusal> {
         let mut clone = std::ptr::null_mut();
         // SAFETY: the application's graph; pointer to a local.
-        check(unsafe { (functions.clone)(&mut clone, graph) }, "it cannot be cloned")?;
+        check(unsafe { (functions.plain.clone)(&mut clone, graph) }, "it cannot be cloned")?;
         Ok(GraphClone { graph: clone as usize, functions })
     }
 
@@ -212,7 +260,7 @@ impl GraphClone {
 impl Drop for GraphClone {
     fn drop(&mut self) {
         // SAFETY: made by us, and not used elsewhere.
-        unsafe { (self.functions.destroy)(self.graph()) };
+        unsafe { (self.functions.plain.destroy)(self.graph()) };
     }
 }
 
@@ -271,24 +319,19 @@ pub(super) fn original(gated: &Gated, graph: CUgraph, node: CUgraphNode) -> CUgr
 }
 
 /// Puts a gate before each node at `places`.
-fn put(
-    clone: &GraphClone,
-    nodes: &[CUgraphNode],
-    edges: &[(usize, usize)],
-    places: &[usize],
-    gate: Gate,
-) -> Result<(), Refusal> {
+fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usize], gate: Gate) -> Result<(), Refusal> {
     const REFUSED: Refusal = "the driver takes no gates in it";
     let mut ahead = vec![Vec::new(); nodes.len()];
-    for &(from, to) in edges {
-        ahead[to].push(from);
+    for edge in edges {
+        ahead[edge.to].push(edge);
     }
     let (functions, graph) = (clone.functions, clone.graph());
     let twin = |place: usize| functions.found_in(nodes[place], clone);
     let (mut gates, mut behind) = (Vec::new(), Vec::new());
     for &place in places {
         let node = twin(place)?;
-        let before: Vec<CUgraphNode> = ahead[place].iter().map(|from| twin(*from)).collect::<Result<_, _>>()?;
+        let before: Vec<CUgraphNode> = ahead[place].iter().map(|edge| twin(edge.from)).collect::<Result<_, _>>()?;
+        let data: Vec<EdgeData> = ahead[place].iter().map(|edge| edge.data).collect();
         if before.is_empty() {
             return Err("nothing comes before a node that is to have a gate");
         }
@@ -305,24 +348,30 @@ fn put(
         // SAFETY: nodes of our clone, as many as said; the driver copies the operation.
         unsafe {
             let to = vec![node; before.len()];
-            check((functions.remove_edges)(graph, before.as_ptr(), to.as_ptr(), before.len()), REFUSED)?;
-            check((functions.add_batch)(&mut made, graph, before.as_ptr(), before.len(), &batch), REFUSED)?;
+            let removed = match &functions.with_data {
+                Some(f) => (f.remove_edges)(graph, before.as_ptr(), to.as_ptr(), data.as_ptr(), before.len()),
+                None => (functions.plain.remove_edges)(graph, before.as_ptr(), to.as_ptr(), before.len()),
+            };
+            check(removed, REFUSED)?;
+            check((functions.plain.add_batch)(&mut made, graph, before.as_ptr(), before.len(), &batch), REFUSED)?;
         }
         gates.push(made);
         behind.push(node);
     }
     // SAFETY: as above.
-    check(unsafe { (functions.add_edges)(graph, gates.as_ptr(), behind.as_ptr(), gates.len()) }, REFUSED)
+    check(unsafe { (functions.plain.add_edges)(graph, gates.as_ptr(), behind.as_ptr(), gates.len()) }, REFUSED)
 }
 
 /// Which nodes get a gate before them: kernels (those with a weight) that something comes before, so that no path has
-/// more than `limit` without one, or a single kernel. `None`: the edges go in a circle.
-fn places(weights: &[Option<u64>], edges: &[(usize, usize)], limit: u64) -> Option<Vec<usize>> {
+/// more than `limit` without one, or a single kernel, or those that are launched together. `None`: the edges go in a circle.
+fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usize>> {
     let mut after = vec![Vec::new(); weights.len()];
     let mut missing = vec![0usize; weights.len()];
-    for &(from, to) in edges {
+    let mut joined = vec![false; weights.len()];
+    for &Edge { from, to, data } in edges {
         after[from].push(to);
         missing[to] += 1;
+        joined[to] |= data.from_port == LAUNCH_ORDER;
     }
     // What lies before each node since the last gates.
     let (mut ungated, mut inner) = (vec![0u64; weights.len()], vec![false; weights.len()]);
@@ -332,7 +381,7 @@ fn places(weights: &[Option<u64>], edges: &[(usize, usize)], limit: u64) -> Opti
         seen += 1;
         let mut sum = ungated[node];
         if let Some(weight) = weights[node] {
-            if inner[node] && sum > 0 && sum + weight > limit {
+            if inner[node] && !joined[node] && sum > 0 && sum + weight > limit {
                 found.push(node);
                 sum = 0;
             }
@@ -353,10 +402,14 @@ fn places(weights: &[Option<u64>], edges: &[(usize, usize)], limit: u64) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::places;
+    use super::{Edge, EdgeData, LAUNCH_ORDER, places};
 
-    fn chain(n: usize) -> Vec<(usize, usize)> {
-        (1..n).map(|i| (i - 1, i)).collect()
+    fn edges(ends: &[(usize, usize)]) -> Vec<Edge> {
+        ends.iter().map(|&(from, to)| Edge { from, to, data: EdgeData::default() }).collect()
+    }
+
+    fn chain(n: usize) -> Vec<Edge> {
+        edges(&(1..n).map(|i| (i - 1, i)).collect::<Vec<_>>())
     }
 
     #[test]
@@ -378,13 +431,20 @@ mod tests {
     #[test]
     fn every_path_counts_for_itself() {
         // A long branch and a short one from the same fork to the same join.
-        let edges = [(0, 1), (1, 2), (2, 5), (0, 3), (3, 5), (5, 4)];
+        let edges = edges(&[(0, 1), (1, 2), (2, 5), (0, 3), (3, 5), (5, 4)]);
         let weights = [Some(100), Some(150), Some(150), Some(10), Some(100), Some(100)];
         assert_eq!(places(&weights, &edges, 250), Some(vec![2, 4]));
     }
 
     #[test]
     fn a_circle_is_none_of_ours() {
-        assert_eq!(places(&[Some(1), Some(1)], &[(0, 1), (1, 0)], 0), None);
+        assert_eq!(places(&[Some(1), Some(1)], &edges(&[(0, 1), (1, 0)]), 0), None);
+    }
+
+    #[test]
+    fn what_is_launched_together_is_not_parted() {
+        let mut together = chain(4);
+        together[1].data.from_port = LAUNCH_ORDER;
+        assert_eq!(places(&[Some(100); 4], &together, 0), Some(vec![1, 3]));
     }
 }

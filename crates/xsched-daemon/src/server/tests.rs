@@ -1,0 +1,183 @@
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use tempfile::TempDir;
+use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::wire::Request;
+
+use super::*;
+
+/// Users that are neither root nor the daemon's own.
+const ONE: u32 = 60_001;
+const OTHER: u32 = 60_002;
+
+/// A daemon that does a slice of work when it is told to. Its clients are of this process; which user they are of is pretended.
+struct World {
+    server: Server,
+    events: Vec<epoll::Event>,
+    buffer: Vec<u8>,
+    folder: TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("run").join("xsched.sock");
+        let options = Options {
+            socket,
+            policy: None,
+            scheduler: None,
+            config: Vec::new(),
+            library: None,
+            state: None,
+            idle_exit: None,
+            seed: 1,
+        };
+        let server = Server::new(&options).expect("a daemon");
+        World { server, events: Vec::with_capacity(EVENTS_MAX), buffer: vec![0; MAX_PACKET], folder }
+    }
+
+    fn turn(&mut self) {
+        self.server.turn(&mut self.events, &mut self.buffer).expect("events");
+    }
+
+    /// A connection of a user, and its number.
+    fn connect(&mut self, uid: u32) -> (OwnedFd, u64) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
+        let address = SocketAddrUnix::new(self.folder.path().join("run").join("xsched.sock")).expect("an address");
+        rustix::net::connect(&socket, &address).expect("it listens");
+        let before = self.server.conns.len();
+        while self.server.conns.len() == before {
+            self.turn();
+        }
+        let id = self.server.last_id;
+        self.server.conns.get_mut(&id).expect("just accepted").uid = uid;
+        (socket, id)
+    }
+
+    fn kept_bytes(&self, uid: u32) -> usize {
+        self.server.conns.values().filter(|c| c.uid == uid).map(|c| c.out_bytes).sum()
+    }
+}
+
+fn ask(socket: &OwnedFd, request: Request) -> bool {
+    let message = ClientMsg::Control { version: PROTOCOL_VERSION, request };
+    let packet = wire::encode(&message).expect("a message");
+    rustix::net::send(socket, &packet, SendFlags::NOSIGNAL).is_ok()
+}
+
+/// What has come.
+fn received(socket: &OwnedFd) -> Vec<DaemonMsg> {
+    let mut buffer = vec![0; MAX_PACKET];
+    let mut all = Vec::new();
+    while let Ok((len, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty())
+        && len > 0
+    {
+        all.push(wire::decode(&buffer[..len]).expect("a message"));
+    }
+    all
+}
+
+fn note() -> DaemonMsg {
+    DaemonMsg::Note { text: "x".repeat(60_000) }
+}
+
+/// Sends notes to a connection until one is kept.
+fn fill(world: &mut World, id: u64) {
+    while world.server.conns[&id].out.is_empty() {
+        world.server.send(id, &note(), &[]);
+        assert!(world.server.doomed.is_empty());
+    }
+}
+
+#[test]
+fn a_request_of_one_user_is_answered_before_the_backlog_of_another() {
+    let mut world = World::new();
+    const BACKLOG: usize = 50;
+    let many: Vec<_> = (0..BACKLOG).map(|_| world.connect(ONE)).collect();
+    let (socket, _) = world.connect(OTHER);
+    for (flooding, _) in &many {
+        assert!(ask(flooding, Request::PolicyList));
+    }
+    assert!(ask(&socket, Request::PolicyList));
+    let mut answer = Vec::new();
+    while !answer.contains(&DaemonMsg::End) {
+        world.turn();
+        answer.extend(received(&socket));
+    }
+    // For each message of the one there was one for the other, and what the last slice of time had room for.
+    let done = many.iter().filter(|(flooding, _)| received(flooding).contains(&DaemonMsg::End)).count();
+    assert!(done < BACKLOG / 2, "{done} of {BACKLOG}");
+}
+
+#[test]
+fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
+    let mut world = World::new();
+    let (socket, id) = world.connect(ONE);
+    let mut asked = 0;
+    // As long as the daemon takes requests.
+    loop {
+        while ask(&socket, Request::PolicyList) {
+            asked += 1;
+        }
+        let blocked = |world: &World| !world.server.conns[&id].out.is_empty();
+        if blocked(&world) {
+            break;
+        }
+        world.turn();
+    }
+    assert_eq!(world.server.conns[&id].out.len(), 1, "one message is kept");
+    let interest = world.server.conns[&id].flags;
+    assert!(interest == EventFlags::OUT && world.server.work.is_empty(), "nothing is done for it meanwhile");
+    // It is told everything once it reads.
+    let mut ends = 0;
+    loop {
+        ends += received(&socket).iter().filter(|m| **m == DaemonMsg::End).count();
+        if ends == asked {
+            break;
+        }
+        world.turn();
+    }
+    assert_eq!(world.kept_bytes(ONE), 0);
+    assert_eq!(world.server.conns[&id].out.capacity(), 0, "the memory is given back");
+}
+
+#[test]
+fn the_bytes_kept_for_a_user_are_bounded_whatever_the_number_of_its_connections() {
+    let mut world = World::new();
+    let many: Vec<_> = (0..20).map(|_| world.connect(ONE)).collect();
+    let (_socket, other) = world.connect(OTHER);
+    for _ in 0..COMMAND_OUT_MAX_BYTES / 60_000 {
+        for (_, id) in &many {
+            world.server.send(*id, &note(), &[]);
+            world.server.bury();
+            assert!(world.kept_bytes(ONE) <= USER_OUT_MAX_BYTES.0);
+        }
+    }
+    assert!(world.server.dropped_clients > 0, "it was too much");
+    assert!(world.kept_bytes(ONE) > USER_OUT_MAX_BYTES.0 / 2, "not all are closed");
+    fill(&mut world, other);
+    assert!(world.server.conns.contains_key(&other), "another user has bytes of its own");
+}
+
+#[test]
+fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_stays() {
+    let mut world = World::new();
+    let ((_silent, silent), (slow_socket, slow)) = (world.connect(ONE), world.connect(ONE));
+    for id in [silent, slow] {
+        fill(&mut world, id);
+        world.server.send(id, &note(), &[]);
+    }
+    let began = world.server.now_ns;
+    world.server.now_ns = began + UNREAD_NS - 1;
+    // One packet makes room for another.
+    let mut buffer = vec![0; MAX_PACKET];
+    rustix::net::recv(&slow_socket, &mut buffer[..], RecvFlags::empty()).expect("a message");
+    world.server.flush(slow);
+    world.server.timers();
+    assert!(world.server.doomed.is_empty());
+    world.server.now_ns = began + UNREAD_NS;
+    world.server.timers();
+    assert_eq!(world.server.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
+    assert_eq!(world.server.unread_at, Some(began + 2 * UNREAD_NS - 1), "the next to be looked at");
+}
