@@ -63,6 +63,8 @@ struct Standing {
     /// It does not run though the policy says so: ahead of others, or for the spell of another.
     held: bool,
     is_ahead: bool,
+    /// Compared with others, as of the last look.
+    is_present: bool,
     /// Since when it does not take part, and how far it was behind the slowest of the others then.
     away: Option<(Micros, f64)>,
     /// It was on the device at the last look.
@@ -410,35 +412,30 @@ impl Shares {
     /// Brings progress up to date with those that come and go.
     fn see_who_is_there(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         for (&pool, state) in &mut self.pools {
-            let present: Vec<(usize, GroupId)> = (members.iter().zip(verdicts).enumerate())
-                .filter(|(_, (m, v))| m.group.space == Some(pool) && takes_part(m, v))
-                .map(|(at, (m, _))| (at, m.group.id))
-                .filter(|(_, id)| {
-                    self.groups.get(id).is_some_and(|s| s.rate.command_us().is_some() && !s.is_stuck(now))
-                })
-                .collect();
-            let least = |groups: &BTreeMap<GroupId, Standing>, but: Option<GroupId>| {
-                let known = present.iter().filter(|(_, id)| Some(*id) != but).filter_map(|(_, id)| groups.get(id));
-                known.filter(|s| s.placed && s.away.is_none()).map(|s| s.progress).reduce(f64::min)
-            };
-            let stay = least(&self.groups, None);
-            let total: f64 = present.iter().map(|(at, _)| f64::from(members[*at].group.hints.weight())).sum();
-            for m in members.iter().filter(|m| m.group.space == Some(pool)) {
-                let is_present = present.iter().any(|(_, id)| *id == m.group.id);
-                let others = least(&self.groups, Some(m.group.id));
+            let (mut stay, mut total, mut present) = (None::<f64>, 0.0, 0_u32);
+            for (m, verdict) in members.iter().zip(verdicts).filter(|(m, _)| m.group.space == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
-                if !is_present {
-                    let behind = others.map_or(0.0, |others| (others - s.progress).max(0.0));
+                s.is_present = takes_part(m, verdict) && s.rate.command_us().is_some() && !s.is_stuck(now);
+                if s.is_present {
+                    total += f64::from(m.group.hints.weight());
+                    present += 1;
+                }
+                if s.is_present && s.placed && s.away.is_none() {
+                    stay = Some(s.progress.min(stay.unwrap_or(f64::MAX)));
+                }
+            }
+            let mut least = f64::MAX;
+            for m in members.iter().filter(|m| m.group.space == Some(pool)) {
+                let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
+                if !s.is_present {
+                    let behind = stay.map_or(0.0, |others| (others - s.progress).max(0.0));
                     s.away.get_or_insert((now, behind));
                     continue;
                 }
-                if total > 0.0 {
-                    s.scale = total / present.len() as f64 / f64::from(m.group.hints.weight());
-                }
+                s.scale = total / f64::from(present) / f64::from(m.group.hints.weight());
                 let away = s.away.take();
-                if !s.placed {
-                    s.placed = true;
-                    s.progress = state.floor.max(stay.unwrap_or(0.0));
+                if !std::mem::replace(&mut s.placed, true) {
+                    s.progress = stay.unwrap_or(state.floor);
                 } else if let Some((since, behind)) = away {
                     // A pause between two steps takes no claim away, and gives none; a longer one leaves none.
                     let start = match stay {
@@ -448,11 +445,12 @@ impl Shares {
                     };
                     s.progress = s.progress.max(start);
                 }
+                least = least.min(s.progress);
             }
-            if let Some(least) = least(&self.groups, None) {
+            if present > 0 {
                 state.floor = state.floor.max(least);
-                for (_, id) in &present {
-                    if let Some(s) = self.groups.get_mut(id) {
+                for m in members.iter().filter(|m| m.group.space == Some(pool)) {
+                    if let Some(s) = self.groups.get_mut(&m.group.id).filter(|s| s.is_present) {
                         s.lead = s.progress - least;
                     }
                 }

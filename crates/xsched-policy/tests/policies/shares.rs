@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use xsched_policy::{GroupSpec, Micros, PoolId};
+use xsched_policy::{Action, GroupId, GroupSpec, Micros, PoolId};
 use xsched_proto::hint::Hints;
 
 use crate::group;
@@ -300,4 +300,30 @@ fn shares_a_program_that_gets_nowhere_keeps_the_others_back_for_a_moment_only() 
     w.run(20 * S);
     let speed = w.speeds(12 * S, 20 * S)[&1];
     assert!(speed > 0.95, "{speed}");
+}
+
+#[test]
+fn shares_a_job_on_several_devices_is_never_held() {
+    let mut w = World::new("hpf");
+    let of_job = |spec: GroupSpec| GroupSpec { job: Some("j".into()), ..spec };
+    w.add_kernels(of_job(pooled(1, 0)), gemm());
+    w.add_ready(of_job(crate::spec(5, "d1")), 0);
+    w.add_kernels(pooled(2, 0), resnet());
+    w.run(20 * S);
+    w.assert_jobs();
+    assert!(!w.log.iter().any(|(_, action)| matches!(action, Action::Close(GroupId(1 | 2 | 5)))));
+}
+
+/// One that may have next to nothing has a turn all the same.
+#[test]
+fn shares_the_guard_against_starvation_helps_those_held_too() {
+    let mut w = World::new("hpf");
+    w.arbiter.set_guard(Some(S));
+    w.add_kernels(weighted(1, 1), gemm());
+    w.add_kernels(weighted(2, 10_000), resnet());
+    w.run(5 * S);
+    w.run(35 * S);
+    let speeds = w.speeds(5 * S, 35 * S);
+    println!("{speeds:?}");
+    assert!(speeds[&1] > 0.01 && speeds[&2] > 0.8, "{speeds:?}");
 }
