@@ -99,7 +99,8 @@ impl XQueue {
         let presumed = presumes(&ask, evidence);
         journal::record(|| Record::Presumes(ask, evidence, presumed));
         if presumed {
-            self.timeline.advance_to(end, evidence, ask.in_order);
+            let commands = self.timeline.advance_to(end, evidence, ask.in_order);
+            self.group(rt).slot(rt).completed.fetch_add(commands, Relaxed);
         }
     }
 

@@ -42,6 +42,7 @@ struct PoolTable {
     enabled: Option<bool>,
     max_class: Option<ClassName>,
     timeslice_us: Option<Quantum>,
+    evenness: Option<Evenness>,
     budget_us: Option<Budget>,
 }
 
@@ -161,6 +162,8 @@ const CLASSES: &str = "low, normal, high, realtime or system";
 struct Quantum(u64);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Percent(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Evenness(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 struct PolicyName(String);
@@ -254,6 +257,12 @@ impl<'de> Deserialize<'de> for Percent {
 impl<'de> Deserialize<'de> for PolicyName {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         scalar(d, "a policy's name", |text| Choice::named(text).map(|choice| PolicyName(choice.entry.name.to_owned())))
+    }
+}
+
+impl<'de> Deserialize<'de> for Evenness {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 0, 100).map(Evenness)
     }
 }
 
@@ -396,6 +405,7 @@ impl Config {
             enabled: file.pool.enabled.or(self.pool.enabled),
             max_class: file.pool.max_class.or(self.pool.max_class),
             timeslice_us: file.pool.timeslice_us.or(self.pool.timeslice_us),
+            evenness: file.pool.evenness.or(self.pool.evenness),
             budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
         Ok(remarks)
@@ -419,6 +429,11 @@ impl Config {
     /// Time slice of a pool's channel group, in µs.
     pub(crate) fn pool_timeslice_us(&self) -> u64 {
         self.pool.timeslice_us.map_or(POOL_TIMESLICE_US, |slice| slice.0)
+    }
+
+    /// How evenly the programs of a pool get on, in %.
+    pub(crate) fn pool_evenness(&self) -> u32 {
+        self.pool.evenness.map_or(100, |evenness| evenness.0)
     }
 
     /// In-flight budget of a pooled program, in µs.
@@ -512,7 +527,8 @@ mod tests {
         assert_eq!(c.given("/bin/b", 1, "/").hints.weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
-        let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\n"]).unwrap();
+        let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
+        assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
         assert_eq!((c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()), (true, Class::Low, 900));
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.limit(1)), (500, 191));
@@ -553,6 +569,7 @@ mod tests {
             ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
             ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
             ("[pool]\nmax_class = 7\n", 2, "'7' is no class"),
+            ("[pool]\nevenness = 101\n", 2, "'101' is out of range: use a number from 0 to 100"),
             ("policy = \n", 1, ""),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();

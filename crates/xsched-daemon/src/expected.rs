@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::{Pid, PidfdFlags};
+use xsched_policy::PoolId;
 use xsched_proto::class::Class;
 use xsched_proto::wire::Sharing;
 
@@ -75,6 +76,12 @@ impl Server {
     fn announced(&self, client: &Client) -> Option<&Expected> {
         let itself = self.expected.values().find(|e| e.pid == client.peer.pid && !e.ended);
         itself.or_else(|| self.expected.values().find(|e| client.job.is_some() && e.job == client.job))
+    }
+
+    /// The pool that a client of one is in. Pools of an earlier daemon are taken for one of each user.
+    pub(crate) fn pool_of(&self, client: &Client) -> PoolId {
+        let known = self.announced(client).and_then(|expected| expected.pool);
+        PoolId(known.unwrap_or(u64::MAX - u64::from(client.peer.uid)))
     }
 
     /// Remembers a program whose kernels are too long for others of a pool, while it is still attached.

@@ -198,6 +198,7 @@ impl Server {
         let mut arbiter = Arbiter::new(policy, options.seed);
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         arbiter.set_guard(config.guard_us());
+        arbiter.set_evenness(config.pool_evenness());
         for (device, choice) in &config.devices {
             arbiter.set_policy(0, Some(device), choice.clone(), &mut Vec::new());
         }

@@ -282,6 +282,43 @@ fn several_devices_are_those_that_the_program_means() {
     }
 }
 
+/// First come first served, kernels of 100 ms leave one of a hundred to those of 1 ms.
+#[test]
+fn programs_with_short_and_with_long_kernels_get_on_evenly() {
+    const MEASURED: std::time::Duration = std::time::Duration::from_secs(2);
+    let machine = Machine::new();
+    let speeds = |programs: &[&Process], times| {
+        let launches = || programs.iter().map(|p| machine.gpu.place.launches(p.pid())).collect::<Vec<_>>();
+        let (before, began) = (launches(), now_ns());
+        std::thread::sleep(MEASURED * times); // what is measured
+        let (after, ns) = (launches(), now_ns() - began);
+        before.iter().zip(after).map(|(before, after)| (after - before) as f64 / ns as f64).collect::<Vec<_>>()
+    };
+    let start = |us, batch| {
+        let mut program = machine.gpu.run(LOW, &machine.gpu.program("steady"), &[us, batch]);
+        program.expect("ready");
+        program.progress_after(0);
+        program
+    };
+    let short = start("1000", "8");
+    let short_alone = speeds(&[&short], 1)[0];
+    let long = start("100000", "1");
+    std::thread::sleep(MEASURED); // both are known then
+    let both = speeds(&[&short, &long], 5);
+    machine.gpu.end(short);
+    let long_alone = speeds(&[&long], 1)[0];
+    machine.gpu.end(long);
+    let relative = [both[0] / short_alone, both[1] / long_alone];
+    let share = relative[0] / (relative[0] + relative[1]);
+    println!(
+        "short {:.3}, long {:.3} of their speed alone: {:.1} % to the short ones",
+        relative[0],
+        relative[1],
+        100.0 * share
+    );
+    assert!((share - 0.5).abs() < 0.1, "{share}");
+}
+
 /// A root daemon starts a pool for another user, as that user.
 #[test]
 fn a_pool_belongs_to_the_user_of_its_programs() {

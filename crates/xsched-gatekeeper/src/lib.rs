@@ -49,6 +49,8 @@ pub struct Gatekeeper<W> {
     /// What the arbiter said; the first `done` of it is carried out.
     actions: Vec<Action>,
     done: usize,
+    /// Kept to spare the allocation.
+    counts: Vec<Event>,
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
 }
@@ -78,6 +80,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             groups: HashMap::new(),
             actions: Vec::with_capacity(64),
             done: 0,
+            counts: Vec::new(),
             off_device: Vec::new(),
         }
     }
@@ -122,7 +125,26 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Tells the arbiter anything else than that a group comes or goes.
     pub fn event(&mut self, now: Micros, event: Event) {
+        self.count(now);
         self.arbiter.take(now, event);
+    }
+
+    /// Tells the arbiter what groups have completed, when it needs to know. From the word that the client writes: the device's own
+    /// ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and how many commands each of them covers only the
+    /// client knows. Its agent looks for reached fences each 2 ms, and so do threads that wait for the budget.
+    fn count(&mut self, now: Micros) {
+        if !self.arbiter.counts_due(now) {
+            return;
+        }
+        for (&group, known) in self.groups.iter().filter(|(id, _)| self.arbiter.is_counted(**id)) {
+            let completed = known.words.completed.load(Relaxed);
+            let longest_us = known.words.longest_us.load(Relaxed);
+            let drained = known.words.state.load(Acquire) != state::READY;
+            self.counts.push(Event::Counted { group, completed, longest_us, drained });
+        }
+        for count in self.counts.drain(..) {
+            self.arbiter.take(now, count);
+        }
     }
 
     /// See [`Arbiter::set_policy`].
@@ -150,6 +172,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// # Errors
     /// When its state is none; it counts as idle then.
     pub fn scan(&mut self, now: Micros, id: GroupId, cap: impl FnOnce(i32) -> i32) -> Result<(), UnknownState> {
+        self.count(now);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
         // First, so that what follows is decided with it.

@@ -372,3 +372,37 @@ fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
         });
     }
 }
+
+/// Beside each other one of them gets on five times as fast, alone both do a command each ms.
+#[test]
+fn what_clients_complete_is_counted_and_decides_within_a_pool() {
+    let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+    let pooled = |id| GroupSpec { space: Some(xsched_policy::PoolId(1)), ..spec(id, 0, 5_000) };
+    world.add(pooled(LOW));
+    world.add(pooled(HIGH));
+    assert!(!world.keeper.arbiter().is_counted(LOW), "there is no company yet");
+    world.state(LOW, state::READY);
+    assert_eq!(world.budget_us(LOW), 0);
+    world.state(HIGH, state::READY);
+    assert!(world.keeper.arbiter().is_counted(LOW) && world.budget_us(LOW) > 0 && world.budget_us(HIGH) > 0);
+    let mut done = [0.0, 0.0];
+    let mut from = [0.0, 0.0];
+    for ms in 0..8_000 {
+        world.sleep(1_000);
+        let open = [LOW, HIGH].map(|id| world.is_open(id));
+        let speeds = if open == [true, true] { [1.0, 0.2] } else { open.map(|open| if open { 1.0 } else { 0.0 }) };
+        for (at, id) in [LOW, HIGH].into_iter().enumerate() {
+            done[at] += speeds[at];
+            world.words[&id].completed.store(done[at] as u64, SeqCst);
+            let word = if open[at] { state::READY } else { state::DRAINED };
+            if world.words[&id].state.load(SeqCst) != word {
+                world.state(id, word);
+            }
+        }
+        if ms == 2_000 {
+            from = done;
+        }
+    }
+    let [first, second] = [0, 1].map(|at| done[at] - from[at]);
+    assert!((first / second - 1.0_f64).abs() < 0.05, "{first} and {second}");
+}

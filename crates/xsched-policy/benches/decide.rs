@@ -59,6 +59,7 @@ fn spec(id: u64, random: &mut Random) -> GroupSpec {
         lineage: Some(Lineage { user, cgroup }.into()),
         job: None,
         pool: None,
+        space: None,
         system: false,
     }
 }

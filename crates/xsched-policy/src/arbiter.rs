@@ -3,6 +3,7 @@
 mod classes;
 mod device;
 mod jobs;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,8 +35,10 @@ pub struct GroupSpec {
     pub lineage: Option<Arc<Lineage>>,
     /// Groups with the same job are granted on all their devices together or on none.
     pub job: Option<String>,
-    /// It runs at the same time as others of this pool, by the hardware's own priorities.
+    /// See [`Group::pool`].
     pub pool: Option<PoolId>,
+    /// See [`Group::space`].
+    pub space: Option<PoolId>,
     /// Of the system domain: while it wants the device, other groups of its process of the same priority wait.
     pub system: bool,
 }
@@ -54,6 +57,7 @@ impl GroupSpec {
             lineage: None,
             job: None,
             pool: None,
+            space: None,
             system: false,
         }
     }
@@ -123,6 +127,18 @@ pub enum Event {
     Progress(GroupId),
     /// The group has the device, others wait for it, and it neither issued nor completed anything for a while.
     Stalled(GroupId),
+    /// How many commands a group has completed so far, and how long its longest kind takes, in µs; 0 = not known. To be told of each
+    /// group that [`Arbiter::is_counted`] names, before any other event, when [`Arbiter::counts_due`] says so. Nothing is decided.
+    Counted {
+        /// Whose.
+        group: GroupId,
+        /// Commands, from any beginning.
+        completed: u64,
+        /// In µs.
+        longest_us: u64,
+        /// Nothing of it is on the device for sure, should its gate be closed.
+        drained: bool,
+    },
     /// Its commands are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
     /// The answer from outside to a policy's question.
@@ -181,6 +197,7 @@ pub struct Arbiter {
     chosen: BTreeMap<String, Choice>,
     seed: u64,
     guard_us: Option<Micros>,
+    evenness: u32,
     devices: Vec<Device>,
     device_of: HashMap<GroupId, usize>,
     held: BTreeSet<ProgramId>,
@@ -210,6 +227,7 @@ impl Arbiter {
             chosen: BTreeMap::new(),
             seed,
             guard_us: Some(GUARD_US),
+            evenness: 100,
             devices: Vec::new(),
             device_of: HashMap::new(),
             held: BTreeSet::new(),
@@ -229,6 +247,25 @@ impl Arbiter {
         }
     }
 
+    /// How evenly the groups of a pool get on ([`Group::space`]), in %: 100 = all make progress by their weights, 0 = as they come,
+    /// e = none makes less progress for its weight than e % of what another one makes.
+    pub fn set_evenness(&mut self, percent: u32) {
+        self.evenness = percent;
+        for device in &mut self.devices {
+            device.shares.set(percent);
+        }
+    }
+
+    /// Whether the groups that [`Arbiter::is_counted`] names are to be counted now, by [`Event::Counted`].
+    pub fn counts_due(&self, now: Micros) -> bool {
+        self.devices.iter().any(|d| d.shares.counts_due(now))
+    }
+
+    /// Whether it matters how many commands a group completes.
+    pub fn is_counted(&self, id: GroupId) -> bool {
+        self.device_of.get(&id).is_some_and(|&at| self.devices[at].shares.is_counted(id))
+    }
+
     /// Takes in an event and appends what has to be done, in this order, to `actions`.
     pub fn event(&mut self, now: Micros, event: Event, actions: &mut Vec<Action>) {
         self.take(now, event);
@@ -245,6 +282,11 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
+            Event::Counted { group, completed, longest_us, drained } => {
+                if let Some(&at) = self.device_of.get(&group) {
+                    self.devices[at].shares.count(now, group, completed, longest_us, drained);
+                }
+            }
             Event::Stalled(id) if self.is_hindered(id) => {}
             Event::Stalled(id) => self.change(now, id, |m, _| m.stalled |= m.group.granted && m.group.ready),
             Event::Hint { group, priority, hints } => {
@@ -382,7 +424,7 @@ impl Arbiter {
         }
         let at = self.devices.iter().position(|d| d.name == spec.device).unwrap_or_else(|| {
             let choice = self.policy_of(&spec.device).clone();
-            let mut device = Device::new(spec.device.clone(), choice, self.seed, now);
+            let mut device = Device::new(spec.device.clone(), choice, self.seed, now, self.evenness);
             device.fairness.set(&self.classes);
             device.guard_us = self.guard_us;
             self.devices.push(device);

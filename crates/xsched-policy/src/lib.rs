@@ -4,8 +4,8 @@
 //! - [`Policy`] looks at the groups of one device and says which may run.
 //! - [`Arbiter`] holds the groups of all devices, turns [`Event`]s into calls of the policy and its answers into
 //!   [`Action`]s, charges device time, and adds what every policy needs alike: operator suspension, jobs that run
-//!   on all their devices or on none, inheritance, guarantees between classes, domains within a program,
-//!   and help for groups that starve.
+//!   on all their devices or on none, inheritance, guarantees between classes, shares inside a pool, domains within a
+//!   program, and help for groups that starve.
 //! - [`Progress`] tells it which groups get nowhere.
 //! - [`registry`] lists the policies by name; a [`Choice`] is one of them with its parameters.
 #![forbid(unsafe_code)]
@@ -40,7 +40,7 @@ pub struct GroupId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(pub u64);
 
-/// A space on a device that several programs' groups share: theirs run at the same time, as clients of one MPS server do.
+/// What several programs' groups on a device share: theirs run at the same time, as clients of one MPS server do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u64);
 
@@ -79,8 +79,12 @@ pub struct Group {
     pub active: bool,
     /// Where its program stands among users and cgroups; none = alone at the top.
     pub lineage: Option<Arc<Lineage>>,
-    /// It runs at the same time as others of this pool, by the hardware's own priorities.
+    /// It runs at the same time as others of this pool, whatever their class: the hardware's own priorities decide among them.
+    /// An MPS server that is not ours is such a pool.
     pub pool: Option<PoolId>,
+    /// It runs side by side with others of this pool that the policy lets run, first come first served. The arbiter sees to it that
+    /// they get on evenly. A pool of xsched's own is such a one; no policy looks at it.
+    pub space: Option<PoolId>,
     /// Wants the device (launches wait, are in flight, or ended within the grace time).
     pub ready: bool,
     /// Since when it is ready.
@@ -115,6 +119,7 @@ impl Group {
             active: false,
             lineage: None,
             pool: None,
+            space: None,
             ready: false,
             ready_since: 0,
             wanted_elsewhere: false,

@@ -71,3 +71,48 @@ pub(crate) const DOUBT_US: Micros = 100_000;
 pub(crate) const WAITS_US: Micros = 20_000;
 /// A claim is kept for so many quanta, and so far may one get ahead of it: some quanta of others may lie between two of its own.
 pub(crate) const CLAIM_QUANTA: f64 = 4.0;
+
+// ---- Shares in a pool ----------------------------------------------------------------------------------------------------
+
+/// A group of a pool is held once it is so far ahead of the slowest one, in µs of progress: more than counts may be late by, and
+/// less than anything that people wait for.
+pub(crate) const SHARE_SLACK_US: f64 = 10_000.0;
+/// Counts of completed commands are read this often, in µs, while several groups of a pool want the device. A client looks for
+/// its completions each 2 ms, so that more often brings nothing; a leader goes on for so long unseen.
+pub(crate) const SHARE_LOOK_US: Micros = 4_000;
+/// So long after several groups of a pool wanted the device, in µs, they still count as company: a pause is no end.
+pub(crate) const COMPANY_US: Micros = 1_000_000;
+/// A group that has the device and completes nothing for so long, in µs, …
+pub(crate) const SHARE_PATIENCE_US: Micros = 200_000;
+/// … and for so many of its commands keeps the others back no more: it waits for something else, perhaps for one of them.
+pub(crate) const SHARE_PATIENCE_COMMANDS: f64 = 8.0;
+/// A spell alone that others are held for lasts so long, in µs, from a completion to a completion; others wait for no longer than a
+/// frame or two …
+pub(crate) const SPELL_US: Micros = 20_000;
+/// … and is given up after this time, in µs, which includes what the others still have on the device.
+pub(crate) const SPELL_MOST_US: Micros = 1_000_000;
+/// One that came by itself begins and ends anywhere in a command; with so many commands that is an error of 6 % at most.
+pub(crate) const SPELL_COMMANDS: f64 = 8.0;
+/// What is found in one is taken for true at its end, or after this time, in µs: should something of another one complete sooner
+/// that was in the driver already, it was no spell alone.
+pub(crate) const SPELL_PROVEN_US: Micros = 300_000;
+/// Time between spells of a group that others are held for, in µs: at first …
+pub(crate) const SPELL_SOON_US: Micros = 250_000;
+/// … and at most; each is twice the last one.
+pub(crate) const SPELL_RARE_US: Micros = 8_000_000;
+/// After a spell there is none for so many times what it took: all of them take 3 % of a device.
+pub(crate) const SPELL_PARTS: u64 = 32;
+/// The first spells of a group do not wait for that: until they succeed nothing is held, however unfair the pool is.
+pub(crate) const SPELLS_FIRST: u32 = 3;
+/// A spell that differs from what is known by this factor may be another phase of the program: the next one comes soon …
+pub(crate) const SPELL_NEWS: f64 = 1.5;
+/// … and so many in a row are one …
+pub(crate) const SPELLS_NEWS: u32 = 4;
+/// … of which so much is forgotten, in lengths of the memory. Fewer would take the parts of a long step for phases.
+pub(crate) const NEWS_FORGETS: f64 = 1.5;
+/// Time alone after which what was learned counts a third, in µs: a second in which two programs alternate …
+pub(crate) const RATE_MEMORY_US: f64 = 500_000.0;
+/// … or so many spells, some half a minute where others are held for them.
+pub(crate) const RATE_MEMORY_SPELLS: f64 = 16.0;
+/// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.
+pub(crate) const SETTLE_US: Micros = 1_000;

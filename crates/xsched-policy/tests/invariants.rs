@@ -5,7 +5,7 @@ mod world;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use world::{World, spec};
+use world::{Kernels, Sim, World, spec};
 use xsched_policy::registry::{self, Entry, POLICIES};
 use xsched_policy::{Accepts, Choice, ClassRule, Event, GroupId, GroupSpec, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::hint::{Hints, Laxity, Slo};
@@ -18,6 +18,7 @@ struct New {
     nice: i32,
     user: Option<u8>,
     pool: Option<u8>,
+    space: Option<u8>,
     drain_us: u64,
     job: Option<u8>,
 }
@@ -67,10 +68,12 @@ fn step(jobs: bool) -> impl Strategy<Value = Step> {
     let job = if jobs { proptest::option::of(0..2u8).boxed() } else { Just(None).boxed() };
     let pool = proptest::option::of(0..3u8);
     let user = proptest::option::of(0..2u8);
-    let new = (0..2u8, -255..=255i32, hints(), -20..=19i32, user, pool, 0..=1_000u64, job);
+    let space = proptest::option::of(0..2u8);
+    let new = (0..2u8, -255..=255i32, hints(), -20..=19i32, user, (pool, space), 0..=1_000u64, job);
     prop_oneof![
-        2 => new.prop_map(|(device, priority, hints, nice, user, pool, drain_us, job)| {
-            Step::Add(New { device, priority, hints, nice, user, pool, drain_us, job })
+        2 => new.prop_map(|(device, priority, hints, nice, user, (pool, space), drain_us, job)| {
+            let pool = pool.filter(|_| space.is_none());
+            Step::Add(New { device, priority, hints, nice, user, pool, space, drain_us, job })
         }),
         1 => any::<usize>().prop_map(Step::Remove),
         4 => any::<usize>().prop_map(Step::Ready),
@@ -150,6 +153,7 @@ fn play(world: &mut World, steps: &[Step], check: impl Fn(&World)) {
                     nice: new.nice,
                     lineage: new.user.map(|id| lineage(id).into()),
                     pool: new.pool.map(|pool| PoolId(pool.into())),
+                    space: new.space.map(|pool| PoolId(pool.into())),
                     job: new.job.map(|j| format!("j{j}")),
                     ..spec(world.ids, &format!("d{}", new.device))
                 };
@@ -339,10 +343,56 @@ proptest! {
     }
 
     #[test]
+    fn some_group_of_a_pool_that_may_run_always_runs(
+        evenness in 0..=100u32,
+        groups in proptest::collection::vec(
+            (prop_oneof![Just(0), Just(-128)], 1..=10_000u32, 0..=5u32, 1..=100u32, 1..4usize),
+            2..6,
+        ),
+        steps in proptest::collection::vec((any::<usize>(), 0..200_000u64), 1..80),
+    ) {
+        let mut w = World::new("hpf");
+        w.arbiter.set_evenness(evenness);
+        for &(priority, weight, length, width, depth) in &groups {
+            w.ids += 1;
+            let hints = Hints { weight: Some(weight), ..Hints::default() };
+            let spec = GroupSpec { priority, hints, space: Some(PoolId(1)), ..spec(w.ids, "d0") };
+            // From 100 µs to 100 ms.
+            let us = (100.0 * 10_f64.powf(f64::from(length) * 0.6)) as u64;
+            w.add_kernels(spec, Kernels::new(us, width).deep(depth));
+        }
+        for (n, us) in steps {
+            let id = 1 + n as u64 % w.ids;
+            match (w.sims[&id].ready, w.sims[&id].drains) {
+                (true, _) => w.pause(id),
+                (false, false) => w.ready(id),
+                (false, true) => (),
+            }
+            w.run(w.now + us);
+            w.assert_work_conserving();
+        }
+        for id in 1..=w.ids {
+            w.ready(id);
+        }
+        let before = w.now;
+        w.run(before + 5_000_000);
+        for (id, speed) in w.speeds(before, w.now) {
+            let urgent = w.sims.values().any(|s| s.priority > w.sims[&id].priority);
+            let share = w.sims[&id].weight() / w.sims.values().map(Sim::weight).sum::<f64>();
+            prop_assert!(urgent || share < 0.2 || evenness < 100 || speed > 0.0, "{id} gets nothing");
+        }
+    }
+
+    #[test]
     fn chaos_never_keeps_a_group_closed_for_more_than_20_ms(steps in proptest::collection::vec(step(false), 1..40)) {
         let mut w = World::new("chaos");
-        // Held programs are closed for another reason.
-        let steps: Vec<_> = steps.into_iter().filter(|s| !matches!(s, Step::Hold(_))).collect();
+        // Held programs are closed for another reason, and so are those that others of a pool catch up with.
+        let mut steps: Vec<_> = steps.into_iter().filter(|s| !matches!(s, Step::Hold(_))).collect();
+        for step in &mut steps {
+            if let Step::Add(new) = step {
+                new.space = None;
+            }
+        }
         play(&mut w, &steps, |w| {
             for sim in w.sims.values().filter(|s| !s.open) {
                 assert!(w.now - sim.closed_since <= 20_000);

@@ -1,6 +1,7 @@
 //! The groups of one device: accounting, the question to the policy, and what follows from its answer.
 
 use super::classes::{Claims, Fairness};
+use super::shares::Shares;
 use super::{Action, GroupSpec};
 use crate::tuning::{DOUBT_US, STARVATION_US, WAITS_US};
 use crate::{Choice, Group, GroupId, Micros, Policy, ProgramId, Verdict};
@@ -51,6 +52,7 @@ impl Member {
                 active: spec.active,
                 lineage: spec.lineage,
                 pool: spec.pool,
+                space: spec.space,
                 ready_since: now,
                 ..Group::new(spec.id, spec.program)
             },
@@ -121,6 +123,7 @@ pub(super) struct Device {
     /// Fills the device while the policy's choice has to wait for another device (see `jobs`).
     pub(super) filler: Option<Box<dyn Policy>>,
     pub(super) fairness: Fairness,
+    pub(super) shares: Shares,
     /// Sorted by id.
     pub(super) members: Vec<Member>,
     pub(super) verdicts: Vec<Verdict>,
@@ -143,7 +146,7 @@ pub(super) struct Decision {
 }
 
 impl Device {
-    pub(super) fn new(name: String, choice: Choice, seed: u64, now: Micros) -> Device {
+    pub(super) fn new(name: String, choice: Choice, seed: u64, now: Micros, evenness: u32) -> Device {
         let policy = choice.make(salted(seed, &name));
         Device {
             name,
@@ -151,6 +154,7 @@ impl Device {
             policy,
             filler: None,
             fairness: Fairness::default(),
+            shares: Shares::new(evenness),
             members: Vec::new(),
             verdicts: Vec::new(),
             next: None,
@@ -196,10 +200,15 @@ impl Device {
     }
 
     /// Whether a group may get nowhere because of another program, which has been told to leave the device but has not: its
-    /// command may be long, and letting it go on for that would have the group wait for the next one, too. That it
-    /// starves ([`STARVATION_US`]) holds all the same.
+    /// command may be long, and letting it go on for that would have the group wait for the next one, too. Nor does it tell
+    /// anything while others are held so that it catches up: a long command shows no progress. That it starves
+    /// ([`STARVATION_US`]) holds all the same.
     pub(super) fn is_hindered(&self, id: GroupId) -> bool {
         let Some(m) = self.member(id) else { return false };
+        let mut waiting = self.members.iter().filter(|m| m.waits());
+        if self.shares.has_spell(id) || m.group.space.is_some() && waiting.all(|m| self.shares.holds(m.group.id)) {
+            return true;
+        }
         let mut others = self.members.iter().filter(|o| o.group.program != m.group.program && !o.group.granted);
         others.any(|o| o.group.ready && (o.group.busy || o.group.holds_up))
     }
@@ -230,8 +239,9 @@ impl Device {
         self.look();
         let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
         let claimed = self.fairness.apply(now, &self.members, &mut self.verdicts);
+        let shared = self.shares.apply(now, &self.members, &mut self.verdicts);
         let guarded = self.guard(now);
-        self.next = earlier(earlier(helped, guarded), earlier(asked, claimed));
+        self.next = [helped, asked, claimed, shared, guarded].into_iter().flatten().min();
     }
 
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
@@ -241,8 +251,9 @@ impl Device {
         let filler = self.filler.get_or_insert_with(|| self.choice.make(seed));
         let asked = filler.decide(now, &self.view, &mut self.verdicts);
         let claimed = self.fairness.apply_meanwhile(now, &self.members, &mut self.verdicts);
+        let shared = self.shares.apply_meanwhile(now, &self.members, &mut self.verdicts);
         self.rescue();
-        self.next = earlier(self.next, earlier(asked, claimed));
+        self.next = [self.next, asked, claimed, shared].into_iter().flatten().min();
     }
 
     /// What was decided, to be put back by [`Self::put_back`].
@@ -333,8 +344,10 @@ impl Device {
     fn rescue(&mut self) {
         let Some((id, _)) = self.rescued else { return };
         let pool = self.member(id).and_then(|m| m.group.shared_pool());
+        // One that was only held so that others catch up goes on beside them.
+        let space = self.member(id).and_then(|m| m.group.space).filter(|_| self.shares.holds(id));
         for (m, verdict) in self.members.iter().zip(&mut self.verdicts) {
-            let beside = pool.is_some() && m.group.shared_pool() == pool;
+            let beside = pool.is_some() && m.group.shared_pool() == pool || space.is_some() && m.group.space == space;
             *verdict = Verdict { run: m.group.id == id || beside && verdict.run, bounded: true };
         }
     }
@@ -445,6 +458,7 @@ impl Device {
                 actions.push(Action::Stalled(m.group.id, m.stalled));
             }
         }
+        self.shares.note(now, &self.members);
         let waits = self.somebody_waits();
         if waits && self.waited_since.is_none() {
             self.waited_since = Some(now);

@@ -10,6 +10,7 @@ mod guard;
 mod levels;
 mod priorities;
 mod random;
+mod shares;
 mod slo;
 mod strict;
 mod turns;

@@ -3,11 +3,15 @@
 //! the device for requests of its own: each ends once it had so much device time.
 #![allow(dead_code, unreachable_pub)]
 
+mod kernels;
+
 use std::collections::BTreeMap;
 
 use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId};
 
-#[derive(Clone, Debug, Default)]
+pub use kernels::Kernels;
+
+#[derive(Debug, Default)]
 pub struct Sim {
     pub device: String,
     pub job: Option<String>,
@@ -22,6 +26,8 @@ pub struct Sim {
     pub held: bool,
     pub priority: i32,
     pub pool: Option<PoolId>,
+    pub space: Option<PoolId>,
+    pub weight: u32,
     /// Works on after its gate closed, µs.
     pub drain_us: u64,
     pub drains_until: Option<Micros>,
@@ -34,6 +40,10 @@ pub struct Sim {
     pub requests: Vec<Request>,
     /// Times its gate closed while it was ready.
     pub preemptions: u64,
+    /// What it runs side by side with others; none = the device is shared by time.
+    pub kernels: Option<Kernels>,
+    /// Its gate closed, or it wants no more, and its kernels are still to end.
+    pub drains: bool,
 }
 
 /// Requests that come by themselves.
@@ -86,6 +96,18 @@ impl Request {
 }
 
 impl Sim {
+    pub fn weight(&self) -> f64 {
+        f64::from(self.weight)
+    }
+
+    /// How long its commands take, in µs.
+    fn command_us(&self, id: u64) -> u64 {
+        match &self.kernels {
+            Some(kernels) => kernels.longest_us(),
+            None => [100, 10_000][(id % 2) as usize],
+        }
+    }
+
     fn on_device(&self) -> bool {
         self.ready && self.open || self.drains_until.is_some()
     }
@@ -120,6 +142,10 @@ pub struct World {
     pub log: Vec<(Micros, Action)>,
     /// Stops of [`World::run`].
     pub looks: u64,
+    /// Kernels that came so far.
+    came: u64,
+    /// When the progress of groups with kernels was looked at last.
+    looked: Micros,
     actions: Vec<Action>,
 }
 
@@ -146,6 +172,8 @@ impl World {
             overlap: 1.0,
             log: Vec::new(),
             looks: 0,
+            came: 0,
+            looked: 0,
             actions: Vec::new(),
         }
     }
@@ -156,6 +184,8 @@ impl World {
             job: spec.job.clone(),
             priority: spec.priority,
             pool: spec.pool,
+            space: spec.space,
+            weight: spec.hints.weight(),
             drain_us,
             closed_since: self.now,
             ..Sim::default()
@@ -207,6 +237,7 @@ impl World {
             Event::Release(p) => self.sims.get_mut(&p.0).unwrap().held = false,
             _ => (),
         }
+        self.count();
         self.arbiter.event(self.now, event, &mut self.actions);
         self.obey();
     }
@@ -246,11 +277,16 @@ impl World {
                 Action::Open(_) => {
                     flip(&mut sim.open, true);
                     sim.drains_until = None;
+                    // One that pauses is idle once its kernels have ended.
+                    sim.drains &= !sim.ready;
                 }
                 Action::Close(_) => {
                     flip(&mut sim.open, false);
                     sim.closed_since = self.now;
-                    if sim.ready {
+                    if sim.ready && sim.kernels.is_some() {
+                        sim.preemptions += 1;
+                        sim.drains = true;
+                    } else if sim.ready {
                         sim.preemptions += 1;
                         sim.drains_until = Some(self.now + sim.drain_us);
                     }
@@ -273,7 +309,7 @@ impl World {
         loop {
             self.looks += 1;
             let drained = self.sims.values().filter_map(|s| s.drains_until).min();
-            let stop = [self.arbiter.next_timer(), drained]
+            let stop = [self.arbiter.next_timer(), drained, self.next_kernel(), self.next_look()]
                 .into_iter()
                 .flatten()
                 .chain(self.next_of_work())
@@ -290,7 +326,8 @@ impl World {
                 }
             }
             self.now = stop;
-            let working: Vec<_> = self.sims.iter().filter(|(_, s)| s.ready && s.open).map(|(id, _)| *id).collect();
+            let works = |s: &Sim| s.ready && s.open && s.kernels.is_none();
+            let working: Vec<_> = self.sims.iter().filter(|(_, s)| works(s)).map(|(id, _)| *id).collect();
             for id in working {
                 self.send(Event::Progress(GroupId(id)));
             }
@@ -305,6 +342,8 @@ impl World {
                 self.send(Event::Drained(GroupId(id)));
             }
             self.serve();
+            self.serve_kernels();
+            self.look_at_kernels();
             if self.arbiter.next_timer().is_some_and(|t| t <= self.now) {
                 self.send(Event::Timer);
                 assert!(self.arbiter.next_timer().is_none_or(|t| t > self.now), "a timer that never moves on");
@@ -316,10 +355,11 @@ impl World {
 
     /// What a group gets done in a µs, as a part of what it would do alone.
     fn rate(&self, sim: &Sim) -> f64 {
-        if !sim.on_device() {
+        if !sim.on_device() || sim.kernels.is_some() {
             return 0.0;
         }
-        let count = self.sims.values().filter(|s| s.device == sim.device && s.on_device()).count();
+        let count =
+            self.sims.values().filter(|s| s.device == sim.device && s.on_device() && s.kernels.is_none()).count();
         if count > 1 { self.overlap / count as f64 } else { 1.0 }
     }
 
@@ -368,9 +408,15 @@ impl World {
     /// Whether a group that nothing takes off the device may let the pause of a more urgent one pass first.
     fn rests(&self, id: u64) -> bool {
         let device = &self.sims[&id].device;
-        let mut groups = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group);
+        let all: Vec<_> = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group).collect();
+        // A long command of a pool does not begin in a short pause of one that it is ahead of.
+        let (space, is_long) = (self.sims[&id].space, self.sims[&id].command_us(id) > 3_000);
+        let mut beside = all.iter().filter(|g| space.is_some() && g.space == space && g.id.0 != id);
+        if is_long && beside.any(|g| g.idle_since.is_some_and(|left| self.now < left + 3_000)) {
+            return true;
+        }
         self.arbiter.groups().any(|(_, group)| group.id.0 == id && group.holds_up)
-            && groups.any(|g| g.id.0 != id && g.idle_since.is_some_and(|left| self.now < left + 2_000))
+            && all.iter().any(|g| g.id.0 != id && g.idle_since.is_some_and(|left| self.now < left + 2_000))
     }
 
     /// A group wants the device and may have it, so a group that wants it has it.
@@ -378,10 +424,12 @@ impl World {
         let waits = |id: &u64, s: &Sim| s.ready && !s.held && s.job.is_none() && !self.rests(*id);
         for (_, sim) in self.sims.iter().filter(|(id, s)| waits(id, s)) {
             assert!(
-                self.sims.values().any(|o| o.device == sim.device && o.ready && o.open),
-                "{} idles though wanted: {:?}",
+                self.sims.values().any(|o| o.device == sim.device && (o.ready && o.open || o.drains)),
+                "{} idles though wanted at {}: {:?} {:?}",
                 sim.device,
-                self.sims
+                self.now,
+                self.sims.values().map(|s| (s.ready, s.open, s.drains, s.priority)).collect::<Vec<_>>(),
+                self.log.iter().rev().take(12).collect::<Vec<_>>()
             );
         }
     }
