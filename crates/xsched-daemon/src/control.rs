@@ -18,7 +18,7 @@ use crate::Error;
 use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::memory::Launches;
-use crate::pool::Joining;
+use crate::places::Joining;
 use crate::server::{Answer, Conn, Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;

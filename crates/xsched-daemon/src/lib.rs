@@ -4,7 +4,7 @@
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
-//!   programs of a user; `unsuitable`: programs that do not suit others of a pool.
+//!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
@@ -30,6 +30,7 @@ mod host;
 mod memory;
 pub mod mps;
 mod peer;
+mod places;
 mod pool;
 mod scheduler;
 mod server;

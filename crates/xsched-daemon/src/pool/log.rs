@@ -2,9 +2,9 @@
 
 /// A GPU fault that ended all clients of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// Whose it was, as far as the log names it.
-    pub(super) pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
 }
 
 /// The fault that some lines of a log tell of (driver 580):
@@ -13,7 +13,7 @@ pub(super) struct Fault {
 /// [2026-11-23 03:00:19.335 Server   547] Client {PID: 814, Context: 1} encountered a fatal GPU error.
 /// [2026-11-23 03:00:19.335 Server   547] Server is handling a fatal GPU error.
 /// ```
-pub(super) fn fault(lines: &str) -> Option<Fault> {
+pub(crate) fn fault(lines: &str) -> Option<Fault> {
     let mut told = lines.lines().filter(|line| line.contains("fatal GPU error")).peekable();
     told.peek()?;
     let pid = told.find_map(|line| {

@@ -12,7 +12,7 @@ const GPUS: &str = "/proc/driver/nvidia/gpus";
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 
 /// The GPUs that this process may open, by UUID; none where the kernel module shows nothing.
-pub(super) fn gpus() -> Vec<String> {
+pub(crate) fn gpus() -> Vec<String> {
     let mut found: Vec<(String, String)> = Vec::new();
     for folder in folders(Path::new(GPUS)) {
         let text = fs::read_to_string(folder.join("information")).unwrap_or_default();
@@ -30,7 +30,7 @@ pub(super) fn gpus() -> Vec<String> {
 }
 
 /// Why there can be no pool on this machine, in one line.
-pub(super) fn obstacle() -> Option<String> {
+pub(crate) fn obstacle() -> Option<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if release.to_ascii_lowercase().contains("microsoft") {
         return Some("MPS does not work in WSL".into());

@@ -23,15 +23,15 @@ const LEFT_STEP: Duration = Duration::from_millis(200);
 
 /// The user whose processes they are.
 #[derive(Clone, Debug)]
-pub(super) struct Owner {
-    pub(super) uid: u32,
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
     gid: u32,
     groups: Vec<u32>,
 }
 
 impl Owner {
     /// The user of a process, in the groups that it is in.
-    pub(super) fn of(pid: u32, uid: u32) -> Option<Owner> {
+    pub(crate) fn of(pid: u32, uid: u32) -> Option<Owner> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let numbers = |name: &str| -> Vec<u32> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -55,32 +55,32 @@ impl Owner {
 }
 
 /// What the processes find in their environment besides.
-pub(super) struct Surroundings<'a> {
+pub(crate) struct Surroundings<'a> {
     /// `libxsched.so`, for the server.
-    pub(super) library: &'a Path,
+    pub(crate) library: &'a Path,
     /// The daemon's socket.
-    pub(super) socket: &'a Path,
+    pub(crate) socket: &'a Path,
     /// Number of the pool.
-    pub(super) pool: u64,
+    pub(crate) pool: u64,
     /// Time slice of the server's channel groups, in µs.
-    pub(super) timeslice_us: u64,
+    pub(crate) timeslice_us: u64,
     /// GPUs that it sees; empty = all.
-    pub(super) gpus: &'a [String],
+    pub(crate) gpus: &'a [String],
 }
 
 /// A control daemon in a folder of its own beside the socket.
-pub(super) struct Process {
+pub(crate) struct Process {
     folder: PathBuf,
     pipe: String,
     owner: Owner,
     control: Child,
-    pub(super) pidfd: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
     log: File,
 }
 
 impl Process {
     /// Starts one; it answers soon after.
-    pub(super) fn start(owner: Owner, around: &Surroundings<'_>) -> Result<Process, Error> {
+    pub(crate) fn start(owner: Owner, around: &Surroundings<'_>) -> Result<Process, Error> {
         let all = beside(around.socket);
         let fail = |what: &str, e: &dyn std::fmt::Display| Error::environment(format!("cannot {what}: {e}"));
         let folder = all.join(format!("{}-{}", std::process::id(), around.pool));
@@ -133,29 +133,29 @@ impl Process {
     }
 
     /// Its pipe directory.
-    pub(super) fn pipe(&self) -> &str {
+    pub(crate) fn pipe(&self) -> &str {
         &self.pipe
     }
 
     /// Whether the control daemon takes commands.
-    pub(super) fn answers(&self) -> bool {
+    pub(crate) fn answers(&self) -> bool {
         answers(Path::new(&self.pipe))
     }
 
     /// Whether the control daemon runs.
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
 
     /// Has it start the server, which else comes with the first program.
-    pub(super) fn start_server(&self) {
+    pub(crate) fn start_server(&self) {
         let line = format!("start_server -uid {}", self.owner.uid);
         run(move |pipe, owner| tell(pipe, owner, &line).and_then(|mut child| child.wait()).map(drop), self);
     }
 
     /// What it wrote to its log since the last time. A log that has become long is emptied.
-    pub(super) fn news(&mut self) -> String {
+    pub(crate) fn news(&mut self) -> String {
         let mut text = Vec::new();
         let _ = Read::by_ref(&mut self.log).take(POOL_LOG_MAX_BYTES).read_to_end(&mut text);
         if self.log.stream_position().is_ok_and(|at| at >= POOL_LOG_MAX_BYTES) {
@@ -166,12 +166,12 @@ impl Process {
     }
 
     /// The log's file.
-    pub(super) fn log_path(&self) -> PathBuf {
+    pub(crate) fn log_path(&self) -> PathBuf {
         self.folder.join("log/control.out")
     }
 
     /// Has it end once its last client has. Whether it could be told is not waited for.
-    pub(super) fn quit(&self) {
+    pub(crate) fn quit(&self) {
         let pidfd = self.pidfd.try_clone();
         run(
             move |pipe, owner| {
@@ -188,7 +188,7 @@ impl Process {
     }
 
     /// Clears up after one that has ended.
-    pub(super) fn bury(mut self) {
+    pub(crate) fn bury(mut self) {
         let _ = self.control.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -212,7 +212,7 @@ fn beside(socket: &Path) -> PathBuf {
 }
 
 /// Ends or removes what daemons that were killed left there.
-pub(super) fn clear(socket: &Path) {
+pub(crate) fn clear(socket: &Path) {
     for folder in std::fs::read_dir(beside(socket)).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let Some(owner) = Owner::of_folder(&folder) else { continue };
         let outlast = move || {

@@ -61,8 +61,16 @@ impl Wish {
     /// # Errors
     /// Exit code 3 where the program cannot share its GPU as it must.
     pub(super) fn settle(&self, has_daemon: bool, environment: &mut Environment) -> Result<()> {
-        let name = self.share.to_possible_value();
-        environment.set(VARIABLE, name.as_ref().map_or("auto", |name| name.get_name()));
+        // A machine with NVIDIA's driver, or a user who speaks of MPS.
+        let may_touch = || {
+            std::fs::exists(DRIVER).unwrap_or(false)
+                || std::env::var_os(mps::PIPE_DIRECTORY).is_some_and(|v| !v.is_empty())
+        };
+        let joins = has_daemon && (self.share == Share::Pool || self.share == Share::Auto && may_touch());
+        if joins || self.share != Share::Auto {
+            let name = self.share.to_possible_value();
+            environment.set(VARIABLE, name.as_ref().map_or("auto", |name| name.get_name()));
+        }
         if self.share == Share::Spatial {
             let pipe = self.running.as_ref().ok_or_else(missing)?;
             say("the GPU is shared by MPS: a GPU fault of one program ends all that share it");
@@ -70,8 +78,6 @@ impl Wish {
             environment.set(CLIENT_PRIORITY, if self.class >= Class::High { "0" } else { "1" });
             return Ok(());
         }
-        let has_driver = || std::fs::exists(DRIVER).unwrap_or(false);
-        let joins = has_daemon && (self.share == Share::Pool || self.share == Share::Auto && has_driver());
         if joins || self.running.is_some() {
             // The library names a pool here. (To add a variable while other threads read them is not safe.)
             environment.set(mps::PIPE_DIRECTORY, nowhere()?);

@@ -1,0 +1,344 @@
+//! Places in pools: who is in one, and when one begins and ends.
+//!
+//! - A process asks to be in the pool of its user when it first touches a GPU ([`Server::join_pool`]). The first one waits
+//!   until the server has told that its slices hold ([`Server::pool_server`]).
+//! - A process holds its place until it ends, whatever becomes of its connections.
+//! - A pool that a GPU fault has broken takes nobody in; the next process starts another.
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use xsched_proto::class::Class;
+use xsched_proto::wire::DaemonMsg;
+
+use crate::Error;
+use crate::client::check_name;
+use crate::pool::process::{self, Owner, Process, Surroundings};
+use crate::pool::{Pool, Stage, log, machine};
+use crate::server::{LOGS, Server};
+use crate::tuning::{
+    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_YOUNG_NS,
+};
+
+/// What a process said that would be in a pool.
+pub(crate) struct Joining {
+    pub(crate) job: Option<String>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) insists: bool,
+    pub(crate) obstacle: Option<String>,
+    pub(crate) refused_by: Option<String>,
+}
+
+impl Server {
+    /// A process is about to touch a GPU. The answer is whether there is one already.
+    pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
+        let environment = |line: &str| Error::environment(line);
+        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| environment("it is gone"))?;
+        if let Some(job) = &joining.job {
+            check_name(job, "job")?;
+        }
+        if let Some(obstacle) = &joining.obstacle {
+            check_name(obstacle, "reason")?;
+        }
+        // One that has ended or broken meanwhile takes nobody in.
+        self.look_at_pools();
+        let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
+        let broken = self.pools.list.iter().find(theirs).map(|pool| (pool.id, pool.started_ns));
+        match broken {
+            // Else who says so again and again would have processes started all the time.
+            Some((id, started_ns)) if self.now_ns.saturating_sub(started_ns) < POOL_YOUNG_NS => {
+                self.give_up_pool(id, "no pool: its server refuses programs");
+            }
+            Some((id, _)) => self.end_pool(id),
+            None => (),
+        }
+        let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
+        let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
+        if let Err(why) = self.why_no_pool(pid, member, &joining) {
+            return Ok(self.by_time(conn, uid, why));
+        }
+        let members = |id| self.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
+        let theirs = |p: &Pool| p.uid == uid && p.stage != Stage::Ending;
+        let at = match self.pools.list.iter().position(theirs) {
+            Some(at) if members(self.pools.list[at].id) < POOL_MEMBERS_MAX => at,
+            Some(_) => {
+                let why = format!("{POOL_MEMBERS_MAX} programs are in the pool, which has room for no more");
+                return Ok(self.by_time(conn, uid, Some(why)));
+            }
+            None => match self.start_pool(owner) {
+                Ok(at) => at,
+                Err(why) => {
+                    self.refuse_pools(uid, why.line());
+                    return Ok(self.by_time(conn, uid, Some(why.line().to_owned())));
+                }
+            },
+        };
+        let pool = &mut self.pools.list[at];
+        pool.unused_ns = None;
+        let id = pool.id;
+        pool.waiting.push(conn);
+        if let Some(expected) = self.expected.get_mut(&member) {
+            expected.pool = Some(id);
+        }
+        self.look_at_pools();
+        Ok(false)
+    }
+
+    /// Has a process make contexts of its own. The answer is complete.
+    fn by_time(&mut self, conn: u64, uid: u32, why: Option<String>) -> bool {
+        let why = why.and_then(|why| self.pools.tell_once(uid, why));
+        self.send(conn, &DaemonMsg::ByTime { why }, &[]);
+        true
+    }
+
+    /// Why a process must not be in a pool; a line where its user should know.
+    fn why_no_pool(&mut self, pid: u32, member: u64, joining: &Joining) -> Result<(), Option<String>> {
+        let Some(expected) = self.expected.get(&member) else { return Err(None) };
+        let (uid, program) = (expected.uid, expected.program.clone());
+        if !self.config.may_pool() {
+            return Err(joining.insists.then(|| "the configuration forbids pools".to_owned()));
+        }
+        let class = Class::of(self.priority_to_be(pid, uid, joining.priority));
+        if class > self.config.pool_max_class() {
+            let why = format!("class {class} stays out of pools");
+            return Err(joining.insists.then_some(why));
+        }
+        if let Some(obstacle) = &joining.obstacle {
+            return Err(Some(obstacle.clone()));
+        }
+        let mut policies = self.gatekeeper.arbiter().policies_in_force();
+        if let Some(choice) = policies.find(|choice| choice.entry.takes_turns).filter(|_| !joining.insists) {
+            return Err(Some(format!("under the policy {} programs take turns", choice.entry.name)));
+        }
+        if let Some(why) = program.and_then(|program| self.unsuitable.of(&program)).filter(|_| !joining.insists) {
+            return Err(Some(why));
+        }
+        if let Some((why, until_ns)) = self.pools.refused.get(&uid)
+            && *until_ns > self.now_ns
+        {
+            return Err(Some(why.clone()));
+        }
+        let obstacle = match self.pools.library {
+            None => Some("libxsched.so is not beside the daemon's program".to_owned()),
+            Some(_) => machine::obstacle(),
+        };
+        obstacle.map_or(Ok(()), |why| Err(Some(why)))
+    }
+
+    /// Starts a pool of a user. Returns its place in the list.
+    fn start_pool(&mut self, owner: Owner) -> Result<usize, Error> {
+        let id = self.next_id();
+        let library = self.pools.library.clone().unwrap_or_default();
+        let socket = self.listener.path().to_owned();
+        if !std::mem::replace(&mut self.pools.cleared, true) {
+            process::clear(&socket);
+        }
+        let gpus = machine::gpus();
+        let timeslice_us = self.config.pool_timeslice_us();
+        let around = Surroundings { library: &library, socket: &socket, pool: id, timeslice_us, gpus: &gpus };
+        let uid = owner.uid;
+        let process = Process::start(owner, &around)?;
+        self.watch_pool(&process);
+        self.pools.list.push(Pool {
+            id,
+            uid,
+            process,
+            stage: Stage::Starting,
+            waiting: Vec::new(),
+            reports: 0,
+            devices: gpus.len().max(1),
+            started_ns: self.now_ns,
+            unused_ns: None,
+            has_broken: false,
+            is_named: false,
+            cut_off_ns: None,
+        });
+        Ok(self.pools.list.len() - 1)
+    }
+
+    /// Has news in a pool's log told, and its end.
+    fn watch_pool(&mut self, process: &Process) {
+        let _ = epoll::add(&self.epoll, &process.pidfd, EventData::new_u64(LOGS), EventFlags::IN);
+        if self.pools.watch.is_none() {
+            let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
+            let added = epoll::add(&self.epoll, &watch, EventData::new_u64(LOGS), EventFlags::IN);
+            self.pools.watch = added.is_ok().then_some(watch);
+        }
+        if let Some(watch) = &self.pools.watch {
+            // Without it a fault is noticed when the next program comes.
+            let _ = inotify::add_watch(watch, process.log_path(), WatchFlags::MODIFY);
+        }
+    }
+
+    /// Some pool has written to its log, or ended.
+    pub(crate) fn hear_logs(&mut self) {
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        if let Some(watch) = &self.pools.watch {
+            let mut reader = inotify::Reader::new(watch, &mut buffer);
+            while reader.next().is_ok() {}
+        }
+        self.look_at_pools();
+    }
+
+    /// The server of a pool tells what became of its time slice on one device.
+    pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
+        let uid = self.conns.get(&conn).map(|c| c.uid);
+        let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
+        let pool =
+            self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
+        match fault {
+            None => pool.reports += 1,
+            Some(fault) => {
+                check_name(&fault, "reason")?;
+                let id = pool.id;
+                self.give_up_pool(id, &format!("no pool: {fault}"));
+            }
+        }
+        self.look_at_pools();
+        Ok(())
+    }
+
+    /// Looks at what pools have written, and at those that start or end.
+    pub(crate) fn look_at_pools(&mut self) {
+        let now_ns = self.now_ns;
+        let (mut over, mut faults) = (Vec::new(), Vec::new());
+        for pool in &mut self.pools.list {
+            let news = pool.process.news();
+            if let Some(fault) = log::fault(&news) {
+                faults.push((pool.id, fault));
+            }
+            if pool.stage == Stage::Starting && pool.process.answers() {
+                pool.stage = Stage::Asked;
+                pool.process.start_server();
+            }
+            if pool.stage == Stage::Asked && pool.reports >= pool.devices {
+                pool.stage = Stage::Serving;
+            }
+            let starts = matches!(pool.stage, Stage::Starting | Stage::Asked);
+            if starts && !pool.process.is_alive() {
+                let last = news.lines().next_back().unwrap_or("its log says nothing");
+                over.push((pool.id, format!("no pool: the MPS daemon has ended ({last})")));
+            } else if starts && now_ns.saturating_sub(pool.started_ns) > POOL_START_NS {
+                over.push((pool.id, "no pool: the MPS server does not start".to_owned()));
+            }
+        }
+        for (id, why) in over {
+            self.give_up_pool(id, &why);
+        }
+        for (id, fault) in faults {
+            self.fault(id, fault);
+        }
+        let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
+        for pool in ended {
+            let _ = epoll::delete(&self.epoll, &pool.process.pidfd);
+            self.move_on(pool.waiting);
+            pool.process.bury();
+        }
+        self.admit();
+        self.end_unused_pools();
+    }
+
+    /// Answers those that wait for a pool which serves.
+    fn admit(&mut self) {
+        let mut admitted = Vec::new();
+        for pool in self.pools.list.iter_mut().filter(|pool| pool.stage == Stage::Serving) {
+            let pipe = pool.process.pipe().to_owned();
+            admitted.extend(pool.waiting.drain(..).map(|conn| (conn, pool.uid, pipe.clone())));
+        }
+        for (conn, uid, pipe) in admitted {
+            let note = "in a pool: a GPU fault of one program ends all best-effort programs of its user; \
+                        --share time keeps one apart";
+            let note = self.pools.tell_once(uid, note.to_owned());
+            self.send(conn, &DaemonMsg::Pool { pipe, note }, &[]);
+            self.finish(conn, &DaemonMsg::End);
+        }
+    }
+
+    /// A pool cannot be: those who wait for it get contexts of their own, and its user no other one for a while.
+    fn give_up_pool(&mut self, id: u64, why: &str) {
+        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        let (uid, waiting) = (pool.uid, std::mem::take(&mut pool.waiting));
+        self.log(&format!("user {uid}: {why}"));
+        self.refuse_pools(uid, why);
+        for conn in waiting {
+            self.by_time(conn, uid, Some(why.to_owned()));
+            self.finish(conn, &DaemonMsg::End);
+        }
+        self.end_pool(id);
+    }
+
+    /// A pool takes nobody in any more: it ends with its last program, and the next one starts another.
+    fn end_pool(&mut self, id: u64) {
+        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        if pool.stage != Stage::Ending {
+            pool.stage = Stage::Ending;
+            pool.process.quit();
+        }
+        let waiting = std::mem::take(&mut pool.waiting);
+        self.move_on(waiting);
+    }
+
+    /// Sends those who wait for a pool that is over to another.
+    fn move_on(&mut self, waiting: Vec<u64>) {
+        let first = waiting.first().and_then(|conn| self.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.uid));
+        let Some(fresh) = first.and_then(|owner| self.start_pool(owner).ok()) else { return };
+        let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.conns.get(conn)?.pid)).collect();
+        let pool = &mut self.pools.list[fresh];
+        pool.waiting = waiting;
+        for expected in self.expected.values_mut().filter(|e| pids.contains(&e.pid)) {
+            expected.pool = Some(pool.id);
+        }
+    }
+
+    /// A GPU fault of a program has ended all that were in a pool.
+    fn fault(&mut self, id: u64, fault: log::Fault) {
+        let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
+        // A program that is killed in the midst of a long kernel breaks the pool, and the log names another.
+        let was_cut_off = pool.cut_off_ns.is_some_and(|at| self.now_ns.saturating_sub(at) < POOL_BLAME_NS);
+        let culprit = fault.pid.filter(|_| !pool.is_named && !was_cut_off);
+        let is_news = !std::mem::replace(&mut pool.has_broken, true) || culprit.is_some();
+        pool.is_named |= culprit.is_some();
+        let uid = pool.uid;
+        if is_news {
+            let named = culprit.map_or("unknown".to_owned(), |pid| format!("process {pid}"));
+            self.log(&format!("user {uid}: a GPU fault has ended a pool; culprit: {named}"));
+        }
+        let expected = culprit.and_then(|pid| self.expected.values().find(|e| e.pid == pid && e.uid == uid));
+        if let Some(program) = expected.and_then(|e| e.program.clone())
+            && let Err(e) = self.unsuitable.note_fault(&program)
+        {
+            self.log(&e.to_string());
+        }
+        self.end_pool(id);
+    }
+
+    fn refuse_pools(&mut self, uid: u32, why: &str) {
+        self.pools.refused.insert(uid, (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
+    }
+
+    /// Ends pools that have had no programs for a while.
+    pub(crate) fn end_unused_pools(&mut self) {
+        let now_ns = self.now_ns;
+        for pool in &mut self.pools.list {
+            let used = self.expected.values().any(|e| e.pool == Some(pool.id)) || !pool.waiting.is_empty();
+            pool.unused_ns = if used { None } else { Some(pool.unused_ns.unwrap_or(now_ns)) };
+        }
+        let over = |pool: &&Pool| pool.unused_ns.is_some_and(|since| now_ns.saturating_sub(since) >= POOL_LINGER_NS);
+        let unused: Vec<u64> = self.pools.list.iter().filter(over).map(|pool| pool.id).collect();
+        unused.into_iter().for_each(|id| self.end_pool(id));
+    }
+
+    /// At the end: programs that use them still do so until their end, which the MPS daemons wait for.
+    pub(crate) fn end_pools(&mut self) {
+        for pool in &self.pools.list {
+            pool.process.quit();
+        }
+    }
+
+    /// When pools are to be looked at.
+    pub(crate) fn next_look_at_pools(&mut self) -> Option<u64> {
+        let now_ns = self.now_ns;
+        let before = self.pools.look_at.filter(|at| *at > now_ns);
+        self.pools.look_at = self.pools.need_looks().then(|| before.unwrap_or(now_ns + POOL_LOOK_NS));
+        self.pools.look_at
+    }
+}
