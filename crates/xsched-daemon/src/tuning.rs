@@ -114,8 +114,8 @@ pub(crate) const POOL_BLAME_NS: u64 = 3_000_000_000;
 pub(crate) const POOL_RETRY_NS: u64 = 600_000_000_000;
 /// Bytes of an MPS daemon's log that are kept on disk; it writes ten lines for each client.
 pub(crate) const POOL_LOG_MAX_BYTES: u64 = 1 << 20;
-/// Beside kernels longer than this, in µs, others of a pool starve: who comes first is served first (a GEMM of 100 ms leaves a
-/// ResNet-50 2 % of its speed on an H200).
+/// A program with kernels longer than this, in µs, has a context of its own from its next start: shares come in turns of whole
+/// kernels beside it, and killed in the midst of one it would take the pool along.
 pub(crate) const POOL_LONG_US: u64 = 10_000;
 /// A program whose faults ended so many pools gets a context of its own.
 pub(crate) const FAULTS_MAX: u32 = 2;

@@ -1,4 +1,4 @@
-//! Programs that do not suit others of a pool: their kernels are so long that others starve beside them, or their GPU faults
+//! Programs that do not suit others of a pool: their kernels are so long that others wait for them, or their GPU faults
 //! have ended a pool twice. What is learned of a program counts from its next start.
 //!
 //! Kept in `unsuitable.toml`; removing an entry lets the program try again.
@@ -65,7 +65,7 @@ impl Unsuitable {
         }
         let ms = record.longest_us as f64 / 1e3;
         (record.longest_us > 0)
-            .then(|| format!("this program ran kernels of {ms:.1} ms in a pool, beside which others starve"))
+            .then(|| format!("this program ran kernels of {ms:.1} ms in a pool, which others wait for"))
     }
 
     /// Takes note of a program's longest kernel, in µs.
@@ -129,7 +129,7 @@ mod tests {
         first.note_kernel(&trains, 123_450).unwrap();
         first.note_kernel(&trains, 124_000).unwrap();
         let second = Unsuitable::read(Some(&state));
-        let why = "this program ran kernels of 123.5 ms in a pool, beside which others starve";
+        let why = "this program ran kernels of 123.5 ms in a pool, which others wait for";
         assert_eq!((second.of(&trains).as_deref(), second.of(&serves)), (Some(why), None));
         assert_eq!(second.of(&key(8, "/usr/bin/python3 /a \"b\".py")), None, "another user's");
         let file = state.join("unsuitable.toml");

@@ -105,7 +105,7 @@ fn a_program_with_long_kernels_is_kept_out_of_pools_from_its_next_start() {
     assert!(without.contains("libxsched.so"), "short enough: {without}");
     run(12_300);
     until("it is noted", || state.join("unsuitable.toml").exists());
-    let line = "this program ran kernels of 12.3 ms in a pool, beside which others starve";
+    let line = "this program ran kernels of 12.3 ms in a pool, which others wait for";
     assert_eq!(why(&daemon, None, false).as_deref(), Some(line));
     drop(daemon);
     // The next daemon knows it too.

@@ -18,6 +18,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const BACKLOG: i32 = 128;
 /// CUDA_ERROR_MPS_CONNECTION_FAILED, for clients that come when the daemon is about to end or has no server.
 const CONNECTION_FAILED: &str = "error 805";
+/// What that says once it answers, after its log.
+const READY: &str = "ready";
 /// For the copy of itself that `-d` starts.
 const DETACHED: &str = "--detached";
 
@@ -73,18 +75,17 @@ fn detach() -> io::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["-f", DETACHED]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
-    let mut said = String::new();
-    let mut stdout = child.stdout.take().map(BufReader::new).ok_or(io::ErrorKind::BrokenPipe)?;
-    stdout.read_line(&mut said)?;
+    let stdout = child.stdout.take().map(BufReader::new).ok_or(io::ErrorKind::BrokenPipe)?;
+    let is_ready = stdout.lines().map_while(Result::ok).any(|line| line == READY);
     // What it had to complain about it has said itself.
-    if said.is_empty() { Err(io::Error::other("the daemon has not started")) } else { Ok(()) }
+    if is_ready { Ok(()) } else { Err(io::Error::other("the daemon has not started")) }
 }
 
 /// The other side of that.
 fn detached() -> io::Result<()> {
     rustix::process::setsid()?;
     let daemon = Daemon::new()?;
-    println!("ready");
+    println!("{READY}");
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, 0.into())?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
