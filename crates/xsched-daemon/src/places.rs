@@ -3,7 +3,7 @@
 //! - A process asks to be in the pool of its user when it first touches a GPU ([`Server::join_pool`]). The first one waits
 //!   until the server has told that its slices hold ([`Server::pool_server`]).
 //! - A process holds its place until it ends, whatever becomes of its connections.
-//! - A pool that a GPU fault has broken takes nobody in; the next process starts another.
+//! - A pool that a GPU fault has broken takes no process in; the next process starts another.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -39,7 +39,7 @@ impl Server {
         if let Some(obstacle) = &joining.obstacle {
             check_name(obstacle, "reason")?;
         }
-        // One that has ended or broken meanwhile takes nobody in.
+        // One that has ended or broken meanwhile takes no process in.
         self.look_at_pools();
         let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
         let broken = self.pools.list.iter().find(theirs).map(|pool| (pool.id, pool.started_ns));
@@ -266,7 +266,7 @@ impl Server {
         self.end_pool(id);
     }
 
-    /// A pool takes nobody in any more: it ends with its last program, and the next one starts another.
+    /// A pool takes no process in any more: it ends with its last program, and the next one starts another.
     fn end_pool(&mut self, id: u64) {
         let Some(pool) = self.pools.list.iter_mut().find(|pool| pool.id == id) else { return };
         if pool.stage != Stage::Ending {

@@ -101,7 +101,7 @@ pub(crate) const POOL_MEMBERS_MAX: usize = 48;
 /// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver
 /// is not loaded.
 pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
-/// A pool that takes nobody in within this time after its start, in ns, is given up: a fault takes longer to come.
+/// A pool that takes no process in within this time after its start, in ns, is given up: a fault takes longer to come.
 pub(crate) const POOL_YOUNG_NS: u64 = 1_000_000_000;
 /// How often a pool that starts, or that may end, is looked at, in ns.
 pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;

@@ -1,4 +1,4 @@
-//! One request to the daemon and its answer, for whoever is no client: commands, and processes that are about to be one.
+//! One request to the daemon and its answer, for what is no client: commands, and processes that are about to become one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

@@ -64,7 +64,7 @@ pub(crate) enum Stage {
     Asked,
     /// Programs may come.
     Serving,
-    /// It takes nobody in, and ends with its last program.
+    /// It takes no process in, and ends with its last program.
     Ending,
 }
 

@@ -57,7 +57,7 @@ unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
                 *ASKED.lock() = false;
             }
         });
-        // A server that has a fault takes nobody in; the daemon has another started.
+        // A server that has a fault takes no process in; the daemon has another started.
         if !MPS_REFUSALS.contains(&rc) {
             return rc;
         }
