@@ -235,6 +235,21 @@ fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
 }
 
 #[test]
+fn a_daemon_that_ends_has_its_pools_end_with_their_last_program() {
+    let machine = Machine::new();
+    let mut inside = machine.steady(LOW);
+    let control = machine.control();
+    signal(machine.daemon.as_ref().unwrap().pid(), Signal::TERM);
+    until("the daemon has ended", || machine.gpu.place.ps().is_none());
+    inside.progress_after(now_ns());
+    inside.tell("end");
+    assert_eq!(inside.wait().0, 0);
+    // One that no process waits for has no command line any more.
+    let words = || std::fs::read(format!("/proc/{control}/cmdline")).unwrap_or_default();
+    until("the pool has ended", || words().is_empty());
+}
+
+#[test]
 fn a_hint_changes_the_gates_of_a_pooled_program_and_says_so() {
     let machine = Machine::new();
     let mut program = machine.steady(LOW);

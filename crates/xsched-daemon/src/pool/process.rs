@@ -150,8 +150,9 @@ impl Process {
 
     /// Has it start the server, which else comes with the first program.
     pub(crate) fn start_server(&self) {
-        let line = format!("start_server -uid {}", self.owner.uid);
-        run(move |pipe, owner| tell(pipe, owner, &line).and_then(|mut child| child.wait()).map(drop), self);
+        let asked = tell(Path::new(&self.pipe), &self.owner, &format!("start_server -uid {}", self.owner.uid));
+        let wait = move || asked.and_then(|mut child| child.wait());
+        let _ = std::thread::Builder::new().name("mps".into()).spawn(wait);
     }
 
     /// What it wrote to its log since the last time. A log that has become long is emptied.
@@ -170,21 +171,19 @@ impl Process {
         self.folder.join("log/control.out")
     }
 
-    /// Has it end once its last client has. Whether it could be told is not waited for.
+    /// Has it end once its last client has. It is told here, by a process that outlives this daemon; how that went is not waited
+    /// for.
     pub(crate) fn quit(&self) {
-        let pidfd = self.pidfd.try_clone();
-        run(
-            move |pipe, owner| {
-                let told = tell(pipe, owner, "quit").and_then(|mut child| child.wait());
-                if !told.is_ok_and(|status| status.success())
-                    && let Ok(pidfd) = pidfd
-                {
-                    let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::TERM);
-                }
-                Ok(())
-            },
-            self,
-        );
+        let (asked, pidfd) = (tell(Path::new(&self.pipe), &self.owner, "quit"), self.pidfd.try_clone());
+        let wait = move || {
+            let told = asked.and_then(|mut child| child.wait());
+            if !told.is_ok_and(|status| status.success())
+                && let Ok(pidfd) = pidfd
+            {
+                let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::TERM);
+            }
+        };
+        let _ = std::thread::Builder::new().name("mps".into()).spawn(wait);
     }
 
     /// Clears up after one that has ended.
@@ -228,12 +227,6 @@ pub(crate) fn clear(socket: &Path) {
         };
         let _ = std::thread::Builder::new().name("mps".into()).spawn(outlast);
     }
-}
-
-/// Does something that waits for a process, on a thread of its own.
-fn run(body: impl FnOnce(&Path, &Owner) -> std::io::Result<()> + Send + 'static, process: &Process) {
-    let (pipe, owner) = (PathBuf::from(&process.pipe), process.owner.clone());
-    let _ = std::thread::Builder::new().name("mps".into()).spawn(move || body(&pipe, &owner));
 }
 
 /// Passes a command to a control daemon.
