@@ -258,7 +258,8 @@ def main():
     if unknown:
         parser.error(f"{unknown[0]!r} is unknown: use {', '.join(CASES)}")
     if subprocess.run(["pgrep", "-f", "nvidia-cuda-mps"], capture_output=True).returncode == 0:
-        parser.error("some MPS runs already, which these cases would kill: end it first")
+        print("pool.py: some MPS runs already, which these cases would kill: end it first", file=sys.stderr)
+        return 3
 
     def body(site, unit):
         pools = Pools(site, unit, args)
