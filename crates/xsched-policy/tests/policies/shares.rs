@@ -6,12 +6,12 @@ use xsched_policy::{Action, GroupId, GroupSpec, Micros, PoolId};
 use xsched_proto::hint::Hints;
 
 use crate::group;
-use crate::world::{Kernels, World};
+use crate::world::{Kernels, Work, World};
 
 const S: Micros = 1_000_000;
 
 fn pooled(id: u64, priority: i32) -> GroupSpec {
-    GroupSpec { space: Some(PoolId(1)), ..group(id, priority) }
+    GroupSpec { pool: Some(PoolId(1)), ..group(id, priority) }
 }
 
 fn weighted(id: u64, weight: u32) -> GroupSpec {
@@ -24,6 +24,11 @@ fn gemm() -> Kernels {
 
 fn resnet() -> Kernels {
     Kernels::new(1_000, 100)
+}
+
+/// A step of a network: layers of all lengths.
+fn step() -> Kernels {
+    Kernels::cycle((0..80).map(|layer| [2_400, 150, 60, 900, 40][layer % 5] + 10 * layer as u64).collect(), 100)
 }
 
 fn assert_shares(shares: &BTreeMap<u64, f64>, wanted: &[(u64, f64)]) {
@@ -274,10 +279,10 @@ fn shares_spells_cost_a_few_per_cent() {
 #[test]
 fn shares_change_nothing_where_programs_take_turns() {
     for policy in ["up", "fair", "cfs", "mlfq", "kedf"] {
-        let log = |space: Option<PoolId>| {
+        let log = |pool: Option<PoolId>| {
             let mut w = World::new(policy);
             for id in 1..=3 {
-                let spec = GroupSpec { space, ..group(id, 0) };
+                let spec = GroupSpec { pool, ..group(id, 0) };
                 w.add_kernels(spec, Kernels::new(300 * id, 100));
             }
             w.run(3 * S);
@@ -326,4 +331,22 @@ fn shares_the_guard_against_starvation_helps_those_held_too() {
     let speeds = w.speeds(5 * S, 35 * S);
     println!("{speeds:?}");
     assert!(speeds[&1] > 0.01 && speeds[&2] > 0.8, "{speeds:?}");
+}
+
+/// Its requests come more often than a long kernel of the pool takes, at any time, and take the pool off the device.
+#[test]
+fn shares_hold_beside_an_urgent_program_that_asks_again_and_again() {
+    for other in [resnet, step] {
+        for (period_us, device_us) in [(25_000, 3_000), (14_000, 5_000), (110_000, 50_000)] {
+            let mut w = World::new("hpf");
+            w.add_kernels(pooled(1, -128), gemm());
+            w.add_kernels(pooled(2, -128), other());
+            w.add_work(group(9, 128), 100, Work { jitter_us: 1_000, ..Work::new(7_000, period_us, device_us) });
+            w.run(60 * S);
+            let (early, _) = w.shares(2 * S, 6 * S);
+            let (shares, sum) = w.shares(5 * S, 60 * S);
+            println!("{period_us}: {shares:?} {sum}, at first {early:?}");
+            assert_shares(&shares, &[(1, 0.5), (2, 0.5)]);
+        }
+    }
 }
