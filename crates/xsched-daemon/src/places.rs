@@ -16,7 +16,7 @@ use crate::pool::process::{self, Owner, Process, Surroundings};
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::{LOGS, Server};
 use crate::tuning::{
-    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_YOUNG_NS,
+    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_REFUSALS_NS, POOL_RETRY_NS, POOL_START_NS,
 };
 
 /// What a process said that would be in a pool.
@@ -42,14 +42,14 @@ impl Server {
         // One that has ended or broken meanwhile takes no process in.
         self.look_at_pools();
         let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
-        let broken = self.pools.list.iter().find(theirs).map(|pool| (pool.id, pool.started_ns));
-        match broken {
-            // Else who says so again and again would have processes started all the time.
-            Some((id, started_ns)) if self.now_ns.saturating_sub(started_ns) < POOL_YOUNG_NS => {
+        if let Some(id) = self.pools.list.iter().find(theirs).map(|pool| pool.id) {
+            let last_ns = self.pools.refusals.insert(uid, self.now_ns);
+            // Else a program that says so again and again would have processes started all the time.
+            if last_ns.is_some_and(|last_ns| self.now_ns.saturating_sub(last_ns) < POOL_REFUSALS_NS) {
                 self.give_up_pool(id, "no pool: its server refuses programs");
+            } else {
+                self.end_pool(id);
             }
-            Some((id, _)) => self.end_pool(id),
-            None => (),
         }
         let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;

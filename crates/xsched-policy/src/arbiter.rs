@@ -187,6 +187,8 @@ pub struct GroupStatus {
     pub suspensions: u64,
     /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
+    /// What a command takes while the group is alone in its pool, in µs; none = not known, or not looked at.
+    pub alone_us: Option<f64>,
 }
 
 /// The arbiter.
@@ -405,6 +407,7 @@ impl Arbiter {
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
+            alone_us: device.shares.alone_us(id),
         })
     }
 

@@ -301,6 +301,11 @@ impl Shares {
         self.spell.as_ref().is_some_and(|spell| spell.id == id)
     }
 
+    /// What a command of a group takes alone, in µs.
+    pub(super) fn alone_us(&self, id: GroupId) -> Option<f64> {
+        self.groups.get(&id)?.rate.command_us()
+    }
+
     /// A fresh count of what a group has completed.
     pub(super) fn count(&mut self, now: Micros, id: GroupId, completed: u64, longest_us: u64, drained: bool) {
         let Some(s) = self.groups.get_mut(&id) else { return };
