@@ -127,13 +127,14 @@ pub enum Event {
     Progress(GroupId),
     /// The group has the device, others wait for it, and it neither issued nor completed anything for a while.
     Stalled(GroupId),
-    /// How many commands a group has completed so far, and how long its longest kind takes, in µs; 0 = not known. To be told of each
-    /// group that [`Arbiter::is_counted`] names, before any other event, when [`Arbiter::counts_due`] says so. Nothing is decided.
-    Counted {
+    /// How much work a group has completed so far, and how long its longest kind of command takes, in µs; 0 = not known. To be told of
+    /// each group that [`Arbiter::is_counted`] names, before any other event, when [`Arbiter::counts_due`] says so. Nothing is
+    /// decided.
+    Worked {
         /// Whose.
         group: GroupId,
-        /// Commands, from any beginning.
-        completed: u64,
+        /// Time of its complete commands as its client estimates it, in ns, from any beginning.
+        work_ns: u64,
         /// In µs.
         longest_us: u64,
         /// Nothing of it is on the device for sure, should its gate be closed.
@@ -187,8 +188,8 @@ pub struct GroupStatus {
     pub suspensions: u64,
     /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
-    /// What a command takes while the group is alone in its pool, in µs; none = not known, or not looked at.
-    pub alone_us: Option<f64>,
+    /// What its work takes while it is alone in its pool, as a multiple of what its client estimates; none = not known.
+    pub alone: Option<f64>,
 }
 
 /// The arbiter.
@@ -258,7 +259,7 @@ impl Arbiter {
         }
     }
 
-    /// Whether the groups that [`Arbiter::is_counted`] names are to be counted now, by [`Event::Counted`].
+    /// Whether the groups that [`Arbiter::is_counted`] names are to be counted now, by [`Event::Worked`].
     pub fn counts_due(&self, now: Micros) -> bool {
         self.devices.iter().any(|d| d.shares.counts_due(now))
     }
@@ -284,9 +285,9 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
-            Event::Counted { group, completed, longest_us, drained } => {
+            Event::Worked { group, work_ns, longest_us, drained } => {
                 if let Some(&at) = self.device_of.get(&group) {
-                    self.devices[at].shares.count(now, group, completed, longest_us, drained);
+                    self.devices[at].shares.count(now, group, work_ns, longest_us, drained);
                 }
             }
             Event::Stalled(id) if self.is_hindered(id) => {}
@@ -407,7 +408,7 @@ impl Arbiter {
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
-            alone_us: device.shares.alone_us(id),
+            alone: device.shares.alone(id),
         })
     }
 

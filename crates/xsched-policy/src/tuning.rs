@@ -104,15 +104,9 @@ pub(crate) const SPELL_RARE_US: Micros = 8_000_000;
 pub(crate) const SPELL_PARTS: u64 = 32;
 /// The first spells of a group do not wait for that: until they succeed nothing is held, however unfair the pool is.
 pub(crate) const SPELLS_FIRST: u32 = 3;
-/// A spell that differs from what is known by this factor may be another phase of the program: the next one comes soon …
-pub(crate) const SPELL_NEWS: f64 = 1.5;
-/// … and so many in a row are one …
-pub(crate) const SPELLS_NEWS: u32 = 4;
-/// … of which so much is forgotten, in lengths of the memory. Fewer would take the parts of a long step for phases.
-pub(crate) const NEWS_FORGETS: f64 = 1.5;
 /// Time alone after which what was learned counts a third, in µs: a second in which two programs alternate …
-pub(crate) const RATE_MEMORY_US: f64 = 500_000.0;
+pub(crate) const ALONE_MEMORY_US: f64 = 500_000.0;
 /// … or so many spells, some half a minute where others are held for them.
-pub(crate) const RATE_MEMORY_SPELLS: f64 = 16.0;
+pub(crate) const ALONE_MEMORY_SPELLS: f64 = 16.0;
 /// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.
 pub(crate) const SETTLE_US: Micros = 1_000;

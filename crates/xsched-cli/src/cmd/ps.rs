@@ -187,7 +187,8 @@ mod tests {
             short: None,
             timeslice_us: None,
             completed: 6,
-            alone_us: None,
+            work_us: 90,
+            alone: None,
         };
         let program = ProgramInfo {
             pid: 42,

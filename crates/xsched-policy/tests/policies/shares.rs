@@ -19,7 +19,7 @@ fn weighted(id: u64, weight: u32) -> GroupSpec {
 }
 
 fn gemm() -> Kernels {
-    Kernels::new(100_000, 100)
+    Kernels::new(100_000, 100).estimates(70)
 }
 
 fn resnet() -> Kernels {
@@ -29,6 +29,11 @@ fn resnet() -> Kernels {
 /// A step of a network: layers of all lengths.
 fn step() -> Kernels {
     Kernels::cycle((0..80).map(|layer| [2_400, 150, 60, 900, 40][layer % 5] + 10 * layer as u64).collect(), 100)
+}
+
+/// A step that begins with long layers and ends with short ones, as those of convolutional networks do.
+fn convolutions() -> Kernels {
+    Kernels::cycle([vec![2_000; 20], vec![400; 50], vec![60; 400]].concat(), 100).estimates(180)
 }
 
 fn assert_shares(shares: &BTreeMap<u64, f64>, wanted: &[(u64, f64)]) {
@@ -123,10 +128,12 @@ fn decoder() -> Kernels {
 
 #[test]
 fn shares_commands_may_vary_in_length() {
-    let others: [fn() -> Kernels; 3] = [resnet, gemm, || Kernels::new(300, 30)];
-    for other in others {
+    let others: [fn() -> Kernels; 4] = [resnet, gemm, || Kernels::new(300, 30), convolutions];
+    for (other, varied) in
+        others.into_iter().flat_map(|other| [(other, decoder as fn() -> Kernels), (other, convolutions)])
+    {
         let mut w = World::new("hpf");
-        w.add_kernels(pooled(1, 0), decoder());
+        w.add_kernels(pooled(1, 0), varied());
         w.add_kernels(pooled(2, 0), other());
         w.run(120 * S);
         let (shares, sum) = w.shares(20 * S, 120 * S);
@@ -336,7 +343,7 @@ fn shares_the_guard_against_starvation_helps_those_held_too() {
 /// Its requests come more often than a long kernel of the pool takes, at any time, and take the pool off the device.
 #[test]
 fn shares_hold_beside_an_urgent_program_that_asks_again_and_again() {
-    for other in [resnet, step] {
+    for other in [resnet, step, convolutions] {
         for (period_us, device_us) in [(25_000, 3_000), (14_000, 5_000), (110_000, 50_000)] {
             let mut w = World::new("hpf");
             w.add_kernels(pooled(1, -128), gemm());
