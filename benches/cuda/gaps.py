@@ -85,10 +85,11 @@ class Set:
 
 
 def speed(before, after):
-    """The part of what a program in a pool would do alone, as the daemon knows it."""
+    """Of what a program in a pool would do alone, as the daemon knows it: the part, and µs for a command alone."""
     (began, first), (ended, last) = before, after
-    alone, work_us = last.get("alone"), last["work_us"] - first["work_us"]
-    return {"work_us": work_us, "alone": alone, "part": alone and round(work_us * alone / (ended - began) / 1e6, 3)}
+    alone_us = last.get("alone_us")
+    done = last["completed"] - first["completed"]
+    return {"commands": done, "alone_us": alone_us, "part": alone_us and round(done * alone_us / (ended - began) / 1e6, 3)}
 
 
 def flat(values):

@@ -12,18 +12,8 @@ use crate::group::Group;
 use crate::journal;
 use crate::queue::{CompletionFence, XQueue};
 use crate::runtime::Runtime;
-use crate::timeline::Advance;
 
 mod learn;
-
-impl Group {
-    /// Tells the daemon that some of its commands are complete.
-    pub(crate) fn tell_advance(&self, rt: &Runtime, advance: Advance) {
-        let slot = self.slot(rt);
-        slot.work_ns.fetch_add(advance.ns, Relaxed);
-        slot.completed.fetch_add(advance.commands, Relaxed);
-    }
-}
 
 impl XQueue {
     pub(crate) fn is_quiet(&self, rt: &Runtime) -> bool {
@@ -32,14 +22,15 @@ impl XQueue {
     }
 
     pub(crate) fn finish(&self, rt: &Runtime, fence: &CompletionFence) {
-        let advance = if self.in_order() {
+        let commands = if self.in_order() {
             let at = Point { seq: fence.covers.seq, ns: fence.covers.issued_ns, counted: fence.counted };
             self.timeline.advance_to(at, Evidence::Fence, true)
         } else {
-            self.timeline.complete_one(fence.covers.estimate_ns)
+            self.timeline.complete_one(fence.covers.estimate_ns);
+            1
         };
         let group = &rt.groups[usize::from(fence.group)];
-        group.tell_advance(rt, advance);
+        group.slot(rt).completed.fetch_add(commands, Relaxed);
         group.progress.advance();
     }
 
@@ -108,8 +99,8 @@ impl XQueue {
         let presumed = presumes(&ask, evidence);
         journal::record(|| Record::Presumes(ask, evidence, presumed));
         if presumed {
-            let advance = self.timeline.advance_to(end, evidence, ask.in_order);
-            self.group(rt).tell_advance(rt, advance);
+            let commands = self.timeline.advance_to(end, evidence, ask.in_order);
+            self.group(rt).slot(rt).completed.fetch_add(commands, Relaxed);
         }
     }
 
@@ -119,8 +110,8 @@ impl XQueue {
         let (given, taken) = self.platform(rt).filled(self)?;
         self.slot(rt).shared.launches.store(given, Release);
         let at = Point { counted: taken, ..Point::default() };
-        let advance = self.timeline.advance_to(at, Evidence::Taken, true);
-        self.group(rt).tell_advance(rt, advance);
+        let commands = self.timeline.advance_to(at, Evidence::Taken, true);
+        self.group(rt).slot(rt).completed.fetch_add(commands, Relaxed);
         Some(given > taken)
     }
 

@@ -39,8 +39,8 @@ impl XQueue {
     pub fn sync_end(&self, rt: &'static Runtime, sync: Waiting, complete: bool) {
         let group = &rt.groups[usize::from(sync.group)];
         if complete {
-            let advance = self.timeline.advance_to(sync.at, Evidence::Sync, self.in_order());
-            group.tell_advance(rt, advance);
+            let commands = self.timeline.advance_to(sync.at, Evidence::Sync, self.in_order());
+            group.slot(rt).completed.fetch_add(commands, Relaxed);
         }
         group.syncing.fetch_sub(1, AcqRel);
         // Also if it failed, or waited for something else: the agent may have looked meanwhile and left it to this thread.

@@ -26,14 +26,6 @@ pub(crate) struct Timeline {
     done_counted: AtomicU64,
 }
 
-/// What has become complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Advance {
-    pub(crate) commands: u64,
-    /// Time of the numbered ones, as estimated.
-    pub(crate) ns: u64,
-}
-
 impl Timeline {
     /// All that was numbered so far counts as complete: the queue has a new user.
     pub(crate) fn reset(&self) {
@@ -142,29 +134,26 @@ impl Timeline {
 
     /// Everything up to a point is complete, for this reason. The one way in which commands of an ordered queue become so; commands
     /// of an unordered one are told one by one ([`Timeline::complete_one`]), and only those that were counted follow a point.
-    /// Returns what of it is new.
-    pub(crate) fn advance_to(&self, at: Point, evidence: Evidence, in_order: bool) -> Advance {
+    /// Returns how many commands that are new.
+    pub(crate) fn advance_to(&self, at: Point, evidence: Evidence, in_order: bool) -> u64 {
         let mut counted = 0;
         if evidence.covers_counted() {
             counted = at.counted.saturating_sub(self.done_counted.fetch_max(at.counted, AcqRel));
         }
         if evidence == Evidence::Taken {
-            return Advance { commands: counted, ns: 0 };
+            return counted;
         }
         if !in_order {
-            return Advance::default();
+            return 0;
         }
-        Advance {
-            ns: at.ns.saturating_sub(self.done_ns.fetch_max(at.ns, AcqRel)),
-            commands: at.seq.saturating_sub(self.done.fetch_max(at.seq, AcqRel)),
-        }
+        self.done_ns.fetch_max(at.ns, AcqRel);
+        at.seq.saturating_sub(self.done.fetch_max(at.seq, AcqRel))
     }
 
     /// One command of an unordered queue is complete.
-    pub(crate) fn complete_one(&self, estimate_ns: u64) -> Advance {
+    pub(crate) fn complete_one(&self, estimate_ns: u64) {
         self.done_ns.fetch_add(estimate_ns, AcqRel);
         self.done.fetch_add(1, AcqRel);
-        Advance { commands: 1, ns: estimate_ns }
     }
 
     /// The driver refused a numbered command. False: another command was numbered after it, whose completion covers its number too.
@@ -190,13 +179,12 @@ mod tests {
         let timeline = Timeline::default();
         (0..10).for_each(|_| _ = timeline.issue(100));
         let at = |seq, counted| Point { seq, ns: seq * 100, counted };
-        let new = |commands, ns| Advance { commands, ns };
-        assert_eq!(timeline.advance_to(at(3, 5), Evidence::Fence, true), new(3, 300));
-        assert_eq!(timeline.advance_to(at(2, 9), Evidence::Sync, true), new(0, 0), "behind what is done already");
+        assert_eq!(timeline.advance_to(at(3, 5), Evidence::Fence, true), 3);
+        assert_eq!(timeline.advance_to(at(2, 9), Evidence::Sync, true), 0, "behind what is done already");
         assert_eq!(timeline.done(), at(3, 9));
-        assert_eq!(timeline.advance_to(at(10, 50), Evidence::Overdue, true), new(7, 700));
+        assert_eq!(timeline.advance_to(at(10, 50), Evidence::Overdue, true), 7);
         assert_eq!(timeline.done(), at(10, 9), "what was only counted may be much more than a suffix");
-        assert_eq!(timeline.advance_to(at(0, 60), Evidence::Taken, true), new(51, 0));
+        assert_eq!(timeline.advance_to(at(0, 60), Evidence::Taken, true), 51);
         assert!(timeline.is_complete(60) && !timeline.is_complete(61));
     }
 
@@ -204,7 +192,7 @@ mod tests {
     fn commands_of_an_unordered_queue_complete_one_by_one() {
         let timeline = Timeline::default();
         (0..2).for_each(|_| _ = timeline.issue(100));
-        assert_eq!(timeline.advance_to(timeline.end(7), Evidence::Sync, false), Advance::default());
+        assert_eq!(timeline.advance_to(timeline.end(7), Evidence::Sync, false), 0);
         assert_eq!(timeline.in_flight(false), InFlight { commands: 2, ns: 200 });
         timeline.complete_one(100);
         assert_eq!(timeline.in_flight(false), InFlight { commands: 1, ns: 100 });

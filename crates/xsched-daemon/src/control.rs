@@ -436,8 +436,7 @@ impl Server {
             short: is_short(group),
             timeslice_us: client.told_timeslice_us,
             completed: words.completed.load(Relaxed),
-            work_us: words.work_ns.load(Relaxed) / 1_000,
-            alone: status.alone,
+            alone_us: status.alone_us,
         })
     }
 

@@ -7,6 +7,7 @@
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
@@ -147,6 +148,7 @@ impl Server {
             reports: 0,
             devices: gpus.len().max(1),
             started_ns: self.now_ns,
+            server: None,
             unused_ns: None,
             has_broken: false,
             is_named: false,
@@ -181,12 +183,19 @@ impl Server {
 
     /// The server of a pool tells what became of its time slice on one device.
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
-        let uid = self.conns.get(&conn).map(|c| c.uid);
+        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
         let pool =
             self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
         match fault {
-            None => pool.reports += 1,
+            None => {
+                pool.reports += 1;
+                let pid = pid.filter(|_| pool.server.is_none()).and_then(|pid| Pid::from_raw(pid.cast_signed()));
+                if let Some(Ok(server)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+                    let _ = epoll::add(&self.epoll, &server, EventData::new_u64(LOGS), EventFlags::IN);
+                    pool.server = Some(server);
+                }
+            }
             Some(fault) => {
                 check_name(&fault, "reason")?;
                 let id = pool.id;
@@ -200,8 +209,13 @@ impl Server {
     /// Looks at what pools have written, and at those that start or end.
     pub(crate) fn look_at_pools(&mut self) {
         let now_ns = self.now_ns;
-        let (mut over, mut faults) = (Vec::new(), Vec::new());
+        let (mut over, mut faults, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for pool in &mut self.pools.list {
+            let ended = pool.server.take_if(|server| process::has_ended(server));
+            if let Some(server) = ended {
+                let _ = epoll::delete(&self.epoll, &server);
+                lost.push(pool.id);
+            }
             let news = pool.process.news();
             if let Some(fault) = log::fault(&news) {
                 faults.push((pool.id, fault));
@@ -227,9 +241,13 @@ impl Server {
         for (id, fault) in faults {
             self.fault(id, fault);
         }
+        lost.into_iter().for_each(|id| self.end_pool(id));
         let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
         for pool in ended {
             let _ = epoll::delete(&self.epoll, &pool.process.pidfd);
+            if let Some(server) = &pool.server {
+                let _ = epoll::delete(&self.epoll, server);
+            }
             self.move_on(pool.waiting);
             pool.process.bury();
         }

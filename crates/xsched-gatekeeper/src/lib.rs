@@ -130,16 +130,17 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 
     /// Tells the arbiter what groups have completed, when it needs to know. From the word that the client writes: the device's own
-    /// ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and what each of them covers only the client knows. Its agent looks for reached fences each 2 ms, and so do threads that wait for the budget.
+    /// ([`xsched_proto::segment::QueueSlot::completed_word`]) counts fences, and how many commands each of them covers only the
+    /// client knows. Its agent looks for reached fences each 2 ms, and so do threads that wait for the budget.
     fn count(&mut self, now: Micros) {
         if !self.arbiter.counts_due(now) {
             return;
         }
         for (&group, known) in self.groups.iter().filter(|(id, _)| self.arbiter.is_counted(**id)) {
-            let work_ns = known.words.work_ns.load(Relaxed);
+            let completed = known.words.completed.load(Relaxed);
             let longest_us = known.words.longest_us.load(Relaxed);
             let drained = known.words.state.load(Acquire) != state::READY;
-            self.counts.push(Event::Worked { group, work_ns, longest_us, drained });
+            self.counts.push(Event::Counted { group, completed, longest_us, drained });
         }
         for count in self.counts.drain(..) {
             self.arbiter.take(now, count);

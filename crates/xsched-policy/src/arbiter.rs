@@ -127,14 +127,13 @@ pub enum Event {
     Progress(GroupId),
     /// The group has the device, others wait for it, and it neither issued nor completed anything for a while.
     Stalled(GroupId),
-    /// How much work a group has completed so far, and how long its longest kind of command takes, in µs; 0 = not known. To be told of
-    /// each group that [`Arbiter::is_counted`] names, before any other event, when [`Arbiter::counts_due`] says so. Nothing is
-    /// decided.
-    Worked {
+    /// How many commands a group has completed so far, and how long its longest kind takes, in µs; 0 = not known. To be told of each
+    /// group that [`Arbiter::is_counted`] names, before any other event, when [`Arbiter::counts_due`] says so. Nothing is decided.
+    Counted {
         /// Whose.
         group: GroupId,
-        /// Time of its complete commands as its client estimates it, in ns, from any beginning.
-        work_ns: u64,
+        /// Commands, from any beginning.
+        completed: u64,
         /// In µs.
         longest_us: u64,
         /// Nothing of it is on the device for sure, should its gate be closed.
@@ -188,8 +187,8 @@ pub struct GroupStatus {
     pub suspensions: u64,
     /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
-    /// What its work takes while it is alone in its pool, as a multiple of what its client estimates; none = not known.
-    pub alone: Option<f64>,
+    /// What a command takes while the group is alone in its pool, in µs; none = not known, or not looked at.
+    pub alone_us: Option<f64>,
 }
 
 /// The arbiter.
@@ -259,7 +258,7 @@ impl Arbiter {
         }
     }
 
-    /// Whether the groups that [`Arbiter::is_counted`] names are to be counted now, by [`Event::Worked`].
+    /// Whether the groups that [`Arbiter::is_counted`] names are to be counted now, by [`Event::Counted`].
     pub fn counts_due(&self, now: Micros) -> bool {
         self.devices.iter().any(|d| d.shares.counts_due(now))
     }
@@ -285,9 +284,9 @@ impl Arbiter {
             Event::Idle(id) => self.change(now, id, |m, now| m.idle(now)),
             Event::Drained(id) => self.change(now, id, |m, now| m.drained(now)),
             Event::Progress(id) => self.progress(now, id),
-            Event::Worked { group, work_ns, longest_us, drained } => {
+            Event::Counted { group, completed, longest_us, drained } => {
                 if let Some(&at) = self.device_of.get(&group) {
-                    self.devices[at].shares.count(now, group, work_ns, longest_us, drained);
+                    self.devices[at].shares.count(now, group, completed, longest_us, drained);
                 }
             }
             Event::Stalled(id) if self.is_hindered(id) => {}
@@ -408,7 +407,7 @@ impl Arbiter {
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
-            alone: device.shares.alone(id),
+            alone_us: device.shares.alone_us(id),
         })
     }
 

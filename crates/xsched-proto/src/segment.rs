@@ -106,8 +106,6 @@ pub struct GroupSlot {
     pub bursts: AtomicU64,
     /// From the first launch of the last burst to its last completion, in µs. Written before `bursts`.
     pub burst_us: AtomicU64,
-    /// Time of the launches known to be complete as the client estimates it, in ns (exact only while watched).
-    pub work_ns: AtomicU64,
 }
 
 /// One XQueue. 128 bytes.

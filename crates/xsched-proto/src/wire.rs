@@ -574,10 +574,8 @@ pub struct GroupInfo {
     pub timeslice_us: Option<u64>,
     /// Commands of it that are complete, as its client tells while that is of interest.
     pub completed: u64,
-    /// Their time as its client estimates it, in µs.
-    pub work_us: u64,
-    /// What this takes while the group is alone in its pool, as a multiple; none = not known, or in no pool.
-    pub alone: Option<f64>,
+    /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
+    pub alone_us: Option<f64>,
 }
 
 /// What a group is doing.

@@ -187,8 +187,7 @@ mod tests {
             short: None,
             timeslice_us: None,
             completed: 6,
-            work_us: 90,
-            alone: None,
+            alone_us: None,
         };
         let program = ProgramInfo {
             pid: 42,

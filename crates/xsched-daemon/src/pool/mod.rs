@@ -49,6 +49,8 @@ pub(crate) struct Pool {
     pub(crate) reports: usize,
     pub(crate) devices: usize,
     pub(crate) started_ns: u64,
+    /// Its server, once that has reported: without it programs hang in their first call.
+    pub(crate) server: Option<OwnedFd>,
     /// Since when it has no programs.
     pub(crate) unused_ns: Option<u64>,
     /// A GPU fault has ended its programs; the culprit is known.

@@ -1,12 +1,11 @@
 //! Shares inside a pool: how far the programs get that run side by side in one hardware context, first come first served.
 //!
-//! Their kernel times are never exclusive, so what counts is *progress*: the time that what they complete would take alone, divided
-//! by their weight. A client adds up its estimates of each command; how long that really takes alone is learned here, as one factor
-//! for each group, since commands of a program differ much in length, and the estimates of one are wrong all alike. A group that is ahead of the slowest one by
+//! Their kernel times are never exclusive, so what counts is *progress*: completed commands, divided by the rate of completions
+//! that the same group has while it is alone on the device, divided by its weight. A group that is ahead of the slowest one by
 //! more than a slack is held until the others have caught up; the slowest is never held, so some group of each pool always runs.
 //!
-//! The factor is learned in *spells alone*: those that come by themselves, and short ones that all others are held for.
-//! Nothing is held on account of groups whose factor is not known yet. The policy decides first: only groups that it lets run
+//! The rate alone is learned in *spells alone*: those that come by themselves, and short ones that all others are held for.
+//! Nothing is held on account of groups whose rate is not known yet. The policy decides first: only groups that it lets run
 //! together are compared.
 //!
 //! With an evenness below 100 %, progress of a group that is ahead counts that part only: each group then gets at least that
@@ -44,8 +43,8 @@ struct Pool {
 /// What is known of one group.
 #[derive(Default)]
 struct Standing {
-    /// As last told, in ns.
-    work_ns: Option<u64>,
+    /// As last told.
+    completed: Option<u64>,
     longest_us: u64,
     /// The longest time between two completions that was seen while it was alone.
     longest_gap_us: u64,
@@ -55,7 +54,7 @@ struct Standing {
     running_us: f64,
     /// Progress, in µs alone at the mean weight of those it is compared with.
     progress: f64,
-    /// Progress counts since its factor is known.
+    /// Progress counts since its rate is known.
     placed: bool,
     /// Mean weight of those it is compared with, divided by its own.
     scale: f64,
@@ -64,6 +63,8 @@ struct Standing {
     /// It does not run though the policy says so: ahead of others, or for the spell of another.
     held: bool,
     is_ahead: bool,
+    /// Since when it has wanted the device, but for short pauses.
+    steady_since: Option<Micros>,
     /// Compared with others, as of the last look.
     is_present: bool,
     /// Since when it does not take part, and how far it was behind the slowest of the others then.
@@ -72,18 +73,21 @@ struct Standing {
     on: bool,
     /// When it was seen on the device last, unless it has left it for sure.
     last_on: Option<Micros>,
-    alone: Alone,
-    /// Work and time in spells that came by themselves, not learned from yet, in ns and µs.
+    rate: Rate,
+    /// Commands and time in spells that came by themselves, not learned from yet.
     found: (u64, Micros),
     spell_due: Micros,
     spell_interval_us: Micros,
     spells: u32,
+    /// So many spells in a row showed it slower, or faster if negative, than was known.
+    news: i32,
 }
 
-/// Estimated work that was done in time alone, both with slow forgetting, in µs.
+/// Completions in time alone, both with slow forgetting. The ratio of the sums is right on average however the lengths of commands
+/// vary, which a mean of ratios is not.
 #[derive(Default)]
-struct Alone {
-    work_us: f64,
+struct Rate {
+    commands: f64,
     us: f64,
 }
 
@@ -118,7 +122,7 @@ struct Window {
     counts: bool,
     /// When something completed last, by the clock.
     advanced_at: Option<Micros>,
-    /// Work and time that were counted, not taken for true yet, in ns and µs.
+    /// Commands and time that were counted, not taken for true yet.
     found: (u64, Micros),
 }
 
@@ -129,18 +133,24 @@ struct Spell {
     clock: Clock,
 }
 
-impl Alone {
-    fn learn(&mut self, work_ns: u64, us: Micros) {
-        let m = (us as f64 / ALONE_MEMORY_US).max(1.0 / ALONE_MEMORY_SPELLS);
-        // As e to the power of minus `m`, near enough; the preload library, which has policies in it, is without libm.
-        let kept = 1.0 / (1.0 + m + m * m / 2.0 + m * m * m / 6.0);
-        self.work_us = self.work_us * kept + work_ns as f64 / 1e3;
-        self.us = self.us * kept + us as f64;
+impl Rate {
+    fn learn(&mut self, commands: u64, us: Micros) {
+        self.forget((us as f64 / RATE_MEMORY_US).max(1.0 / RATE_MEMORY_SPELLS));
+        self.commands += commands as f64;
+        self.us += us as f64;
     }
 
-    /// Time alone for work, as a multiple of what is estimated; none = not known.
-    fn factor(&self) -> Option<f64> {
-        (self.work_us > 0.0).then(|| self.us / self.work_us)
+    fn forget(&mut self, memories: f64) {
+        // As e to the power of minus `memories`, near enough; the preload library, which has policies in it, is without libm.
+        let m = memories;
+        let kept = 1.0 / (1.0 + m + m * m / 2.0 + m * m * m / 6.0);
+        self.commands *= kept;
+        self.us *= kept;
+    }
+
+    /// Time alone for a command, µs; none = not known.
+    fn command_us(&self) -> Option<f64> {
+        (self.commands > 0.0).then(|| self.us / self.commands)
     }
 }
 
@@ -157,18 +167,18 @@ impl Window {
         }
     }
 
-    /// Whether a spell that came by itself is so long that it does not matter where in a command it began.
-    fn is_enough(&self, s: &Standing) -> bool {
+    /// Whether a spell that came by itself is so long that it does not matter where in a step it began.
+    fn is_enough(&self) -> bool {
         let Some((from, _)) = self.from else { return false };
         let us = self.to.0 - from;
-        us > 0 && (self.counts || us as f64 >= SPELL_COMMANDS * s.command_us().max(s.longest_us as f64))
+        us > 0 && (self.counts || us >= SPELL_US)
     }
 
     /// Counts up to here.
     fn find(&mut self) {
-        let Some((from, before_ns)) = self.from.replace(self.to) else { return };
+        let Some((from, count)) = self.from.replace(self.to) else { return };
         self.counts = true;
-        self.found.0 += self.to.1.wrapping_sub(before_ns);
+        self.found.0 += self.to.1.wrapping_sub(count);
         self.found.1 += self.to.0 - from;
     }
 
@@ -181,11 +191,11 @@ impl Window {
 impl Standing {
     /// Takes what a spell that came by itself has told so far.
     fn take(&mut self, now: Micros, window: &mut Window) {
-        let (work_ns, us) = std::mem::take(&mut window.found);
-        self.found = (self.found.0 + work_ns, self.found.1 + us);
+        let (commands, us) = std::mem::take(&mut window.found);
+        self.found = (self.found.0 + commands, self.found.1 + us);
         if self.found.1 >= SPELL_US && self.found.0 > 0 {
-            let (work_ns, us) = std::mem::take(&mut self.found);
-            self.learn(now, work_ns, us);
+            let (commands, us) = std::mem::take(&mut self.found);
+            self.learn(now, commands, us);
         }
     }
 
@@ -200,9 +210,8 @@ impl Standing {
         self.progress + self.counts(self.running_us * self.scale, evenness)
     }
 
-    /// How long its longest kind of command takes alone, in µs.
     fn command_us(&self) -> f64 {
-        self.longest_us as f64 * self.alone.factor().unwrap_or(0.0)
+        self.rate.command_us().unwrap_or(0.0)
     }
 
     /// Until when something of it may be on the device once its gate is closed, as long as its client does not say that nothing
@@ -227,10 +236,24 @@ impl Standing {
         self.spell_due = now + self.spell_interval_us;
     }
 
-    fn learn(&mut self, now: Micros, work_ns: u64, us: Micros) {
-        self.alone.learn(work_ns, us);
+    fn learn(&mut self, now: Micros, commands: u64, us: Micros) {
+        let seen = us as f64 / commands.max(1) as f64 / self.rate.command_us().unwrap_or(0.0);
+        let news = if seen.is_infinite() || (1.0 / SPELL_NEWS..=SPELL_NEWS).contains(&seen) {
+            0
+        } else {
+            (seen - 1.0).signum() as i32
+        };
+        self.news = if news == self.news.signum() { self.news + news } else { news };
+        if self.news.unsigned_abs() >= SPELLS_NEWS {
+            self.rate.forget(NEWS_FORGETS);
+        }
+        self.rate.learn(commands, us);
         self.longest_gap_us -= self.longest_gap_us / 8;
         self.wait_for_spell(now);
+        if news != 0 {
+            self.spell_interval_us = SPELL_SOON_US;
+            self.spell_due = now + SPELL_SOON_US;
+        }
     }
 }
 
@@ -278,30 +301,30 @@ impl Shares {
         self.spell.as_ref().is_some_and(|spell| spell.id == id)
     }
 
-    /// What a group's work takes alone, as a multiple of what is estimated.
-    pub(super) fn alone(&self, id: GroupId) -> Option<f64> {
-        self.groups.get(&id)?.alone.factor()
+    /// What a command of a group takes alone, in µs.
+    pub(super) fn alone_us(&self, id: GroupId) -> Option<f64> {
+        self.groups.get(&id)?.rate.command_us()
     }
 
-    /// What a group has completed by now.
-    pub(super) fn count(&mut self, now: Micros, id: GroupId, work_ns: u64, longest_us: u64, drained: bool) {
+    /// A fresh count of what a group has completed.
+    pub(super) fn count(&mut self, now: Micros, id: GroupId, completed: u64, longest_us: u64, drained: bool) {
         let Some(s) = self.groups.get_mut(&id) else { return };
         self.look_at = self.look_at.map(|at| at.max(now + SHARE_LOOK_US));
         s.longest_us = longest_us;
         // A count that falls or leaps is no count.
-        let new_ns = work_ns.wrapping_sub(s.work_ns.replace(work_ns).unwrap_or(work_ns));
-        let new_ns = if new_ns < 1 << 40 { new_ns } else { 0 };
-        if new_ns > 0 {
+        let commands = completed.wrapping_sub(s.completed.replace(completed).unwrap_or(completed));
+        let commands = if commands < 1 << 40 { commands } else { 0 };
+        if commands > 0 {
             s.advanced_at = now;
             s.running_us = 0.0;
-            if let Some(factor) = s.alone.factor() {
-                s.progress += s.counts(new_ns as f64 / 1e3 * factor * s.scale, self.evenness);
+            if let Some(us) = s.rate.command_us() {
+                s.progress += s.counts(commands as f64 * us * s.scale, self.evenness);
             }
         }
         if !s.on {
             s.last_on = s.last_on.filter(|_| !drained);
         }
-        if !s.on && new_ns > 0 {
+        if !s.on && commands > 0 {
             // What completes behind a closed gate was in the driver already, and may not have been the last. Others were not alone.
             s.last_on = Some(now).filter(|_| !drained);
             self.alone = self.alone.take().filter(|(alone, _)| *alone == id);
@@ -309,30 +332,30 @@ impl Shares {
         }
         let Some((_, window)) = self.alone.as_mut().filter(|(alone, _)| *alone == id) else { return };
         let at = window.clock.at(now);
-        if new_ns > 0 {
+        if commands > 0 {
             // Counts come from time to time only.
             let gap_us = (at - window.advanced_at.unwrap_or(at)).saturating_sub(2 * SHARE_LOOK_US);
             s.longest_gap_us = s.longest_gap_us.max(gap_us);
             window.advanced_at = Some(at);
         }
-        window.to = (at, work_ns);
+        window.to = (at, completed);
         let forced = self.spell.as_ref().is_some_and(|spell| spell.id == id);
-        let Some((from, before_ns)) = window.from else {
+        let Some((from, count)) = window.from else {
             // Short spells that begin and end anywhere would miss long commands: from one completion to another.
-            if !forced || new_ns > 0 {
-                window.from = Some((at, work_ns));
+            if !forced || commands > 0 {
+                window.from = Some((at, completed));
             }
             return;
         };
         if !forced {
-            if window.is_enough(s) {
+            if window.is_enough() {
                 window.find();
             }
             if window.is_proven(now) {
                 s.take(now, window);
             }
-        } else if new_ns > 0 && at >= from + SPELL_US {
-            s.learn(now, work_ns.wrapping_sub(before_ns), at - from);
+        } else if commands > 0 && at >= from + SPELL_US {
+            s.learn(now, completed.wrapping_sub(count), at - from);
             s.spells = 0;
             window.from = None;
             self.end_spell(now);
@@ -396,11 +419,14 @@ impl Shares {
         for m in members {
             if let Some(pool) = m.group.pool {
                 self.pools.entry(pool).or_default();
-                self.groups.entry(m.group.id).or_insert_with(|| Standing {
-                    scale: 1.0,
-                    advanced_at: now,
-                    ..Standing::default()
-                });
+                let new = || Standing { scale: 1.0, advanced_at: now, ..Standing::default() };
+                let s = self.groups.entry(m.group.id).or_insert_with(new);
+                let paused = m.group.idle_since.is_none_or(|since| now > since + SHORT_IDLE_US);
+                match (m.group.ready, s.steady_since) {
+                    (true, None) => s.steady_since = Some(now),
+                    (false, _) if paused => s.steady_since = None,
+                    _ => (),
+                }
             }
         }
         self.pools.retain(|id, _| members.iter().any(|m| m.group.pool == Some(*id)));
@@ -417,7 +443,7 @@ impl Shares {
         let company = self.pools.values().any(|pool| now < pool.company_until);
         self.look_at = company.then(|| self.look_at.filter(|at| now < *at).unwrap_or(now + SHARE_LOOK_US));
         if !company {
-            self.groups.values_mut().for_each(|s| (s.work_ns, s.on) = (None, false));
+            self.groups.values_mut().for_each(|s| (s.completed, s.on) = (None, false));
             self.alone = None;
         }
     }
@@ -428,7 +454,7 @@ impl Shares {
             let (mut stay, mut total, mut present) = (None::<f64>, 0.0, 0_u32);
             for (m, verdict) in members.iter().zip(verdicts).filter(|(m, _)| m.group.pool == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
-                s.is_present = takes_part(m, verdict) && s.alone.factor().is_some() && !s.is_stuck(now);
+                s.is_present = takes_part(m, verdict) && s.rate.command_us().is_some() && !s.is_stuck(now);
                 if s.is_present {
                     total += f64::from(m.group.hints.weight());
                     present += 1;
@@ -525,13 +551,14 @@ impl Shares {
         let has_company = |own: &Member| part().filter(|m| m.group.pool == own.group.pool).count() > 1;
         let due = part().filter(|m| {
             let Some(s) = self.groups.get(&m.group.id) else { return false };
-            let is_new = s.alone.factor().is_none() && s.spells < SPELLS_FIRST;
+            let is_new = s.rate.command_us().is_none() && s.spells < SPELLS_FIRST;
             s.spell_due <= now && !s.is_stuck(now) && (is_new || self.spells_from <= now)
         });
-        let possible = due.filter(|m| has_company(m) && self.may_be_alone(m, members, verdicts));
+        let steady = part().all(|m| self.is_steady(now, m));
+        let possible = due.filter(|m| steady && has_company(m) && self.may_be_alone(m, members, verdicts));
         let first = possible.min_by_key(|m| {
             let s = &self.groups[&m.group.id];
-            (s.alone.factor().is_some(), s.spell_due, m.group.id)
+            (s.rate.command_us().is_some(), s.spell_due, m.group.id)
         });
         let Some(id) = first.map(|m| m.group.id) else { return };
         self.spell = Some(Spell { id, clock: Clock { us: 0, goes_since: Some(now) } });
@@ -540,6 +567,12 @@ impl Shares {
             s.spells += 1;
             s.wait_for_spell(now);
         }
+    }
+
+    /// Whether it has work pending all the time, as far as can be told: others that serve requests are not kept waiting for a spell.
+    fn is_steady(&self, now: Micros, m: &Member) -> bool {
+        let since = self.groups.get(&m.group.id).and_then(|s| s.steady_since);
+        since.is_some_and(|since| now >= since + STEADY_US)
     }
 
     /// Whether all others that run can be held for a while.

@@ -19,7 +19,7 @@ fn weighted(id: u64, weight: u32) -> GroupSpec {
 }
 
 fn gemm() -> Kernels {
-    Kernels::new(100_000, 100).estimates(70)
+    Kernels::new(100_000, 100)
 }
 
 fn resnet() -> Kernels {
@@ -33,7 +33,7 @@ fn step() -> Kernels {
 
 /// A step that begins with long layers and ends with short ones, as those of convolutional networks do.
 fn convolutions() -> Kernels {
-    Kernels::cycle([vec![2_000; 20], vec![400; 50], vec![60; 400]].concat(), 100).estimates(180)
+    Kernels::cycle([vec![2_000; 20], vec![400; 50], vec![60; 400]].concat(), 100)
 }
 
 fn assert_shares(shares: &BTreeMap<u64, f64>, wanted: &[(u64, f64)]) {
@@ -356,4 +356,19 @@ fn shares_hold_beside_an_urgent_program_that_asks_again_and_again() {
             assert_shares(&shares, &[(1, 0.5), (2, 0.5)]);
         }
     }
+}
+
+#[test]
+fn shares_a_program_that_serves_requests_is_not_held_so_that_others_are_alone() {
+    let mut w = World::new("hpf");
+    w.add_kernels(pooled(1, 0), resnet());
+    w.add_kernels(pooled(2, 0), Kernels::new(500, 100));
+    while w.now < 20 * S {
+        w.run(w.now + 10_000);
+        w.pause(2);
+        w.run(w.now + 15_000);
+        w.ready(2);
+    }
+    let held = w.log.iter().filter(|(_, action)| matches!(action, Action::Close(GroupId(2)))).count();
+    assert_eq!(held, 0);
 }

@@ -22,14 +22,8 @@ pub struct Kernels {
     next: usize,
     /// The first one runs, once it has started.
     given: VecDeque<Kernel>,
-    /// When each was complete, …
+    /// When each was complete.
     pub ended: Vec<Micros>,
-    /// … and the work that was done by then, as the client estimates it, in ns.
-    worked_ns: Vec<u64>,
-    /// The longest of them, in µs: the client knows no others.
-    longest_ended_us: u64,
-    /// What the client estimates of a kernel of 100 µs, in µs.
-    estimates: u64,
     progress: Progress,
 }
 
@@ -54,9 +48,6 @@ impl Kernels {
             next: 0,
             given: VecDeque::new(),
             ended: Vec::new(),
-            worked_ns: Vec::new(),
-            longest_ended_us: 0,
-            estimates: 100,
             progress: Progress::default(),
         }
     }
@@ -64,11 +55,6 @@ impl Kernels {
     /// So many are given to the driver at a time.
     pub fn deep(self, depth: usize) -> Kernels {
         Kernels { depth, ..self }
-    }
-
-    /// The client estimates so many µs for a kernel of 100 µs.
-    pub fn estimates(self, us: u64) -> Kernels {
-        Kernels { estimates: us, ..self }
     }
 
     /// Time alone for a kernel, in µs.
@@ -139,11 +125,7 @@ impl World {
         for (id, sim) in &mut self.sims {
             let Some(kernels) = &mut sim.kernels else { continue };
             while kernels.given.front().and_then(|kernel| kernel.ends).is_some_and(|at| at <= now) {
-                let kernel = kernels.given.pop_front();
-                let before = kernels.worked_ns.last().copied().unwrap_or(0);
-                let us = kernel.map_or(0, |kernel| kernel.us);
-                kernels.worked_ns.push(before + us * kernels.estimates * 10);
-                kernels.longest_ended_us = kernels.longest_ended_us.max(us);
+                kernels.given.pop_front();
                 kernels.ended.push(now);
                 self.came += 1;
                 if let Some(next) = kernels.given.front_mut() {
@@ -216,19 +198,18 @@ impl World {
             if !self.arbiter.is_counted(GroupId(*id)) {
                 continue;
             }
-            let longest_us = sim.kernels.as_ref().map_or(sim.command_us(*id), |kernels| kernels.longest_ended_us);
-            let work_ns = match &sim.kernels {
+            let longest_us = sim.command_us(*id);
+            let completed = match &sim.kernels {
                 Some(kernels) => {
                     // Clients look for completions from time to time only.
                     let seen = self.now - self.now % TOLD_US;
-                    let ended = kernels.ended.partition_point(|at| *at <= seen);
-                    ended.checked_sub(1).map_or(0, |last| kernels.worked_ns[last])
+                    kernels.ended.partition_point(|at| *at <= seen) as u64
                 }
-                None => sim.used_us as u64 / longest_us * longest_us * 1_000,
+                None => sim.used_us as u64 / longest_us,
             };
             // Commands that wait at gates on the device are in the way of knowing for sure.
             let drained = id % 2 == 0 && sim.kernels.as_ref().is_some_and(|kernels| kernels.given.is_empty());
-            let event = Event::Worked { group: GroupId(*id), work_ns, longest_us, drained };
+            let event = Event::Counted { group: GroupId(*id), completed, longest_us, drained };
             self.arbiter.event(self.now, event, &mut self.actions);
             assert!(self.actions.is_empty(), "counts decide nothing: {:?}", self.actions);
         }
