@@ -128,10 +128,11 @@ impl Server {
                 return Ok(Some(Answer::OfClient));
             }
             Request::Announce { job, program } => self.announce(id, &job, &program)?,
-            Request::JoinPool { job, priority, insists, obstacle, refused_by } => {
-                let joining = Joining { job, priority, insists, obstacle, refused_by };
+            Request::JoinPool { job, priority, insists, obstacle } => {
+                let joining = Joining { job, priority, insists, obstacle };
                 return self.join_pool(id, joining).map(|done| (!done).then_some(Answer::OfPool));
             }
+            Request::PoolRefused { pipe } => self.pool_refused(uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Stop => {
                 self.operators_only(uid, "stop the daemon")?;

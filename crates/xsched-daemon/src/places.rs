@@ -7,7 +7,6 @@
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
@@ -16,9 +15,7 @@ use crate::client::check_name;
 use crate::pool::process::{self, Owner, Process, Surroundings};
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::{LOGS, Server};
-use crate::tuning::{
-    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_REFUSALS_NS, POOL_RETRY_NS, POOL_START_NS,
-};
+use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
 
 /// What a process said that would be in a pool.
 pub(crate) struct Joining {
@@ -26,7 +23,6 @@ pub(crate) struct Joining {
     pub(crate) priority: Option<i32>,
     pub(crate) insists: bool,
     pub(crate) obstacle: Option<String>,
-    pub(crate) refused_by: Option<String>,
 }
 
 impl Server {
@@ -42,16 +38,6 @@ impl Server {
         }
         // One that has ended or broken meanwhile takes no process in.
         self.look_at_pools();
-        let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
-        if let Some(id) = self.pools.list.iter().find(theirs).map(|pool| pool.id) {
-            let last_ns = self.pools.refusals.insert(uid, self.now_ns);
-            // Else a program that says so again and again would have processes started all the time.
-            if last_ns.is_some_and(|last_ns| self.now_ns.saturating_sub(last_ns) < POOL_REFUSALS_NS) {
-                self.give_up_pool(id, "no pool: its server refuses programs");
-            } else {
-                self.end_pool(id);
-            }
-        }
         let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
         if let Err(why) = self.why_no_pool(pid, member, &joining) {
@@ -82,6 +68,20 @@ impl Server {
         }
         self.look_at_pools();
         Ok(false)
+    }
+
+    /// The server of a pool has refused a process, which cannot be helped any more: the driver remembers it. The next one finds another
+    /// pool; should it be refused as well, pools are given up.
+    pub(crate) fn pool_refused(&mut self, uid: u32, pipe: &str) {
+        let Some(id) = self.pools.list.iter().find(|p| p.uid == uid && p.process.pipe() == pipe).map(|p| p.id) else {
+            return;
+        };
+        let last_ns = self.pools.refusals.insert(uid, self.now_ns);
+        if last_ns.is_some_and(|last_ns| self.now_ns.saturating_sub(last_ns) < POOL_RETRY_NS) {
+            self.give_up_pool(id, "no pool: its server refuses programs");
+        } else {
+            self.end_pool(id);
+        }
     }
 
     /// Has a process make contexts of its own. The answer is complete.
@@ -190,9 +190,10 @@ impl Server {
         match fault {
             None => {
                 pool.reports += 1;
-                let pid = pid.filter(|_| pool.server.is_none()).and_then(|pid| Pid::from_raw(pid.cast_signed()));
-                if let Some(Ok(server)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
-                    let _ = epoll::add(&self.epoll, &server, EventData::new_u64(LOGS), EventFlags::IN);
+                if pool.server.is_none()
+                    && let Some(server) = pid.and_then(process::Serving::of)
+                {
+                    let _ = epoll::add(&self.epoll, &server.pidfd, EventData::new_u64(LOGS), EventFlags::IN);
                     pool.server = Some(server);
                 }
             }
@@ -211,9 +212,8 @@ impl Server {
         let now_ns = self.now_ns;
         let (mut over, mut faults, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for pool in &mut self.pools.list {
-            let ended = pool.server.take_if(|server| process::has_ended(server));
-            if let Some(server) = ended {
-                let _ = epoll::delete(&self.epoll, &server);
+            if let Some(server) = pool.server.take_if(|server| server.is_ending()) {
+                let _ = epoll::delete(&self.epoll, &server.pidfd);
                 lost.push(pool.id);
             }
             let news = pool.process.news();
@@ -246,7 +246,7 @@ impl Server {
         for pool in ended {
             let _ = epoll::delete(&self.epoll, &pool.process.pidfd);
             if let Some(server) = &pool.server {
-                let _ = epoll::delete(&self.epoll, server);
+                let _ = epoll::delete(&self.epoll, &server.pidfd);
             }
             self.move_on(pool.waiting);
             pool.process.bury();

@@ -101,9 +101,6 @@ pub(crate) const POOL_MEMBERS_MAX: usize = 48;
 /// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver
 /// is not loaded.
 pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
-/// A server that takes no process in has a fault, or was ended, and another one is started. If that one refuses a process within
-/// this time, in ns, pools are given up.
-pub(crate) const POOL_REFUSALS_NS: u64 = 5_000_000_000;
 /// How often a pool that starts, or that may end, is looked at, in ns.
 pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;
 /// A pool without programs ends after this time, in ns: the next one of a script finds it.
@@ -111,7 +108,8 @@ pub(crate) const POOL_LINGER_NS: u64 = 2_000_000_000;
 /// A fault so soon after a program of the pool ended in the midst of its work, in ns, counts against none: one that is killed in a
 /// long kernel breaks the pool, and the log names one that lives.
 pub(crate) const POOL_BLAME_NS: u64 = 3_000_000_000;
-/// A user whose pool could not be had gets none for this time, in ns: each attempt keeps a program waiting.
+/// A user whose pool could not be had, or has refused two programs within this time, gets none for as long, in ns: each attempt keeps
+/// a program waiting, or ends it.
 pub(crate) const POOL_RETRY_NS: u64 = 600_000_000_000;
 /// Bytes of an MPS daemon's log that are kept on disk; it writes ten lines for each client.
 pub(crate) const POOL_LOG_MAX_BYTES: u64 = 1 << 20;

@@ -16,7 +16,7 @@ fn announce(daemon: &Daemon, job: &str) -> Result<(), Error> {
 
 /// Why a process of a priority is in no pool.
 fn why(daemon: &Daemon, priority: Option<i32>, insists: bool) -> Option<String> {
-    let request = Request::JoinPool { job: Some("j".into()), priority, insists, obstacle: None, refused_by: None };
+    let request = Request::JoinPool { job: Some("j".into()), priority, insists, obstacle: None };
     match daemon.ask(request).unwrap().remove(0) {
         DaemonMsg::ByTime { why } => why,
         other => panic!("{other:?}"),
@@ -71,7 +71,6 @@ fn who_is_in_no_pool_is_told_why_once() {
         priority: None,
         insists: true,
         obstacle: Some(obstacle.to_owned()),
-        refused_by: None,
     };
     let told = daemon.ask(request("a profiler needs a context of its own")).unwrap();
     assert_eq!(told, [DaemonMsg::ByTime { why: Some("a profiler needs a context of its own".into()) }]);

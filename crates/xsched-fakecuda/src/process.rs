@@ -22,6 +22,8 @@ pub(crate) struct Driver {
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
+/// What an MPS server refused this process with. Driver 580 remembers that: it answers the same again, or not at all.
+static REFUSED: OnceLock<Error> = OnceLock::new();
 /// This process is a child of one that used the driver.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -40,7 +42,14 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    let pool = if rm::OFF.load(Relaxed) { None } else { Pool::find()? };
+    if let Some(&refused) = REFUSED.get() {
+        return Err(refused);
+    }
+    let found = if rm::OFF.load(Relaxed) { Ok(None) } else { Pool::find() };
+    let pool = match found {
+        Ok(pool) => pool,
+        Err(refused) => return Err(*REFUSED.get_or_init(|| refused)),
+    };
     let there = match &pool {
         Some(pool) => pool.devices.clone(),
         None => (0..usize::try_from(client::device_count()?).map_err(|_| Error::NO_DEVICE)?).collect(),

@@ -304,8 +304,11 @@ pub enum Request {
         insists: bool,
         /// Why the process itself knows that it must not be in a pool, in one line.
         obstacle: Option<String>,
-        /// Pipe directory of the pool that it was sent to, whose server has refused it.
-        refused_by: Option<String>,
+    },
+    /// The process that asks was in the pool of this pipe directory, and its MPS server has refused it.
+    PoolRefused {
+        /// As in [`DaemonMsg::Pool`].
+        pipe: String,
     },
     /// From the server of a private MPS daemon: what became of the time slice of its channel group on one device.
     PoolServer {

@@ -78,8 +78,30 @@ pub(crate) struct Process {
     log: File,
 }
 
-/// Whether the process of a pidfd has ended.
-pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+/// The MPS server of a pool.
+pub(crate) struct Serving {
+    pid: u32,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Serving {
+    pub(crate) fn of(pid: u32) -> Option<Serving> {
+        let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()?;
+        Some(Serving { pid, pidfd })
+    }
+
+    /// Whether it has ended, or is about to. The kernel closes its sockets long before it has ended: what it has on the GPU goes first.
+    pub(crate) fn is_ending(&self) -> bool {
+        /// PF_EXITING of the kernel.
+        const EXITING: u64 = 4;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // After its name, which may hold anything: state and six numbers, then the flags (proc(5)).
+        let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
+        flags.is_none_or(|flags| flags & EXITING != 0) || has_ended(&self.pidfd)
+    }
+}
+
+fn has_ended(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     !matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }

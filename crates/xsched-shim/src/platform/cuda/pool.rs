@@ -2,12 +2,13 @@
 //! it ends, since the driver looks for an MPS daemon then and never again.
 
 use std::ffi::{CStr, CString, c_char};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
 use xsched_agent::{Mode, Settings, say};
 use xsched_proto::ask::{self, NoAnswer};
-use xsched_proto::wire::{DaemonMsg, Request};
+use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 
 use super::types::*;
 use super::{real, sig};
@@ -41,36 +42,28 @@ pub(super) fn forget() {
 
 unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
     let (_, function) = real!(cuInit);
+    let entered = process::guarded("before cuInit", enter).flatten();
     // SAFETY: the caller's own argument.
-    let call = || unsafe { function(flags) };
-    let mut refused_by = None;
-    loop {
-        let Some((before, pipe)) = process::guarded("before cuInit", || begin(refused_by.take())).flatten() else {
-            return call();
-        };
-        let rc = call();
-        process::guarded("after cuInit", || {
-            // What this process starts decides for itself.
-            point_at(&before);
-            if rc != SUCCESS {
-                MEMBER.store(false, Release);
-                *ASKED.lock() = false;
-            }
-        });
-        // A server that has a fault takes no process in; the daemon has another started.
-        if !MPS_REFUSALS.contains(&rc) {
-            return rc;
-        }
-        refused_by = Some(pipe);
+    let rc = unsafe { function(flags) };
+    if let Some(entered) = entered {
+        process::guarded("after cuInit", || entered.end(rc));
     }
+    rc
 }
 
 hooks! { CUDA, BEGINS: Begin; cuInit }
 
-/// Points the driver at the pool that this process is given a place in: where it was pointed before, and where it is now. None
-/// where it has asked before, or is in no pool. Another thread that comes by meanwhile waits: the driver must not begin
-/// without.
-fn begin(refused_by: Option<CString>) -> Option<(CString, CString)> {
+/// A first call of `cuInit` for which the driver is pointed at a pool.
+struct Entered {
+    /// Where it was pointed before.
+    before: CString,
+    pipe: CString,
+    socket: PathBuf,
+}
+
+/// Points the driver at the pool that this process is given a place in. None where it has asked before, or is in no pool. Another
+/// thread that comes by meanwhile waits: the driver must not begin without.
+fn enter() -> Option<Entered> {
     let insists = insists()?;
     let mut asked = ASKED.lock();
     if !platform_enabled(CUDA) || std::mem::replace(&mut *asked, true) {
@@ -81,10 +74,32 @@ fn begin(refused_by: Option<CString>) -> Option<(CString, CString)> {
         let found = libc::getenv(PIPE_DIRECTORY.as_ptr());
         (!found.is_null()).then(|| CStr::from_ptr(found).to_owned())?
     };
-    let pipe = enter(insists, refused_by)?;
+    let settings = Settings::read(|name| std::env::var(name).ok());
+    let Mode::Daemon(socket) = settings.mode else { return None };
+    let pipe = place(&socket, settings.options, insists)?;
     point_at(&pipe);
     MEMBER.store(true, Release);
-    Some((before, pipe))
+    Some(Entered { before, pipe, socket })
+}
+
+impl Entered {
+    fn end(self, rc: CUresult) {
+        // What this process starts decides for itself.
+        point_at(&self.before);
+        if rc == SUCCESS {
+            return;
+        }
+        MEMBER.store(false, Release);
+        if !MPS_REFUSALS.contains(&rc) {
+            *ASKED.lock() = false;
+            return;
+        }
+        // The driver remembers it: a further call returns the same, or none at all (driver 580).
+        say("the MPS server of the pool refused this process; the next one finds another: start it again");
+        if let Ok(pipe) = self.pipe.into_string() {
+            let _ = ask::ask(&self.socket, Request::PoolRefused { pipe }, PATIENCE);
+        }
+    }
 }
 
 /// Whether this process would be in a pool wherever there can be one; none = it would not be in any.
@@ -97,13 +112,9 @@ fn insists() -> Option<bool> {
 }
 
 /// The pipe directory of the pool that this process is given a place in; none = it shares by time.
-fn enter(insists: bool, refused_by: Option<CString>) -> Option<CString> {
-    let settings = Settings::read(|name| std::env::var(name).ok());
-    let Mode::Daemon(socket) = settings.mode else { return None };
-    let (job, priority) = (settings.options.job, settings.options.priority);
-    let refused_by = refused_by.and_then(|pipe| pipe.into_string().ok());
-    let request = Request::JoinPool { job, priority, insists, obstacle: obstacle(), refused_by };
-    let answer = match ask::ask(&socket, request, PATIENCE) {
+fn place(socket: &Path, options: ProgramOptions, insists: bool) -> Option<CString> {
+    let request = Request::JoinPool { job: options.job, priority: options.priority, insists, obstacle: obstacle() };
+    let answer = match ask::ask(socket, request, PATIENCE) {
         Ok(answer) => answer.into_iter().next()?,
         // That no daemon answers is told where the program attaches.
         Err(NoAnswer::NotConnected(_)) => return None,
