@@ -8,17 +8,16 @@ mod connection;
 mod local;
 mod memory;
 mod required;
-mod settings;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use xsched_core::{Platform, Runtime};
 use xsched_proto::Error;
+use xsched_proto::settings::{Log, Mode, Settings};
 use xsched_proto::wire::Described;
 
 pub use required::refuse;
-pub use settings::{Log, Mode, Settings};
 
 /// What the agent asks of the library it lives in.
 pub struct Host {
@@ -35,7 +34,9 @@ pub struct Host {
 pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> {
     if settings.required {
         if settings.mode == Mode::Unscheduled {
-            return Err(Error::environment("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler"));
+            return Err(Error::environment(
+                "XSCHED_NO_DAEMON, XSCHED_SCHEDULER=APP or XSCHED_AUTO_XQUEUE=OFF asks for no scheduler",
+            ));
         }
         required::guard_start();
     }

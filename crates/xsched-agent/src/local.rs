@@ -57,6 +57,7 @@ impl Local {
         // Within one process only the first level can tell groups apart: the others act on the whole context.
         words.level.store(1, Relaxed);
         words.budget_commands.store(self.options.threshold.unwrap_or(0), Relaxed);
+        words.batch_commands.store(self.options.batch.unwrap_or(0), Relaxed);
         let now = now_us();
         self.gatekeeper.add(now, spec, words);
         self.act(now);

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use xsched_agent::{Log, Settings, say_once};
+use xsched_agent::say_once;
+use xsched_proto::settings::{Log, Settings};
 use xsched_proto::wire;
 
 /// Number of the OpenCL platform, its place in [`NUMBERED`].
