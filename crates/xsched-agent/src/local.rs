@@ -101,6 +101,7 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use xsched_core::{Platform, QueueSpec, XQueue};
+    use xsched_proto::class::PRIORITY_NEVER;
     use xsched_proto::hint::Hints;
     use xsched_proto::segment::{Segment, state};
 
@@ -158,6 +159,30 @@ mod tests {
         words[1].state.store(state::READY, SeqCst);
         local.turn(rt);
         assert_eq!(budgets(), [400; 2], "not half");
+    }
+
+    #[test]
+    fn what_has_no_priority_waits_though_it_is_alone() {
+        let rt = runtime();
+        let options = ProgramOptions { priority: Some(PRIORITY_NEVER), ..ProgramOptions::default() };
+        let mut local = Local::new("hpf", &options).expect("a policy");
+        rt.attach(core::ptr::null_mut());
+        let spec = QueueSpec {
+            handle: core::ptr::without_provenance_mut(16),
+            platform: 0,
+            device: "sim:0".into(),
+            priority_steps: 1,
+            in_order: true,
+        };
+        rt.queue(16, || Some(spec)).expect("a queue");
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        let words = &rt.segment().groups[0];
+        words.state.store(state::READY, SeqCst);
+        local.turn(rt);
+        assert!(!words.gate.load().is_open());
+        local.gatekeeper.event(now_us(), Event::Hint { group: id_of(0), priority: Some(0), hints: Hints::default() });
+        local.turn(rt);
+        assert!(words.gate.load().is_open());
     }
 
     /// As long as it is charged for what another does it is never behind it.
