@@ -259,15 +259,24 @@ fn libraries_of_the_original_schedule_every_launch_once() {
             program.expect("kernels");
             assert!(place.group(pid).is_some(), "the daemon knows it");
             program.tell("end");
-            assert_eq!(program.finish(), ["ok"]);
+            let (code, lines, errors) = program.wait();
+            assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")));
             let stats = place.stats_of(pid);
             assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{stats}");
-            stats["launches"].clone()
+            (stats["launches"].clone(), errors)
         };
         let alone = launches(list(&folder, &["libxsched.so"]));
+        assert!(alone.0.as_u64() > Some(2) && alone.1.is_empty(), "{alone:?}");
         assert_eq!(launches(list(&folder, &["libshimopencl.so"])), alone, "{opencl}");
         let all = ["libshimcuda.so", "libshimhip.so", "libshimopencl.so", "libxsched.so"];
         assert_eq!(launches(list(&folder, &all)), alone);
+        // A copy is another library: it would schedule what is scheduled already.
+        std::fs::copy(beside("libxsched.so"), folder.join("copy.so")).unwrap();
+        for names in [["libshimopencl.so", "copy.so"], ["copy.so", "libshimopencl.so"]] {
+            let (once, errors) = launches(list(&folder, &names));
+            assert_eq!((once, errors.lines().count()), (alone.0.clone(), 1), "{errors}");
+            assert!(errors.contains(&format!("{} steps aside for", names[1])), "{errors}");
+        }
     }
     {
         let gpu = Gpu::new();
