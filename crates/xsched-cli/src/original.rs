@@ -136,7 +136,7 @@ pub(crate) fn top() -> Result {
         let picture = cmd::ps::picture(None)?;
         match write!(out, "{wipe}{picture}").and_then(|()| out.flush()) {
             Ok(()) => std::thread::sleep(PERIOD),
-            // Nobody looks any more.
+            // The reader is gone.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             Err(e) => return Err(Error::environment(format!("cannot write to standard output: {e}"))),
         }

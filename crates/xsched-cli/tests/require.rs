@@ -22,7 +22,9 @@ fn run(place: &Place, options: &[&str]) -> Command {
 #[test]
 fn an_environment_that_switches_scheduling_off_is_refused() {
     let place = Place::new();
-    for (name, value) in [("XSCHED_DISABLE", "1"), ("XSCHED_NO_DAEMON", "1"), ("XSCHED_SCHEDULER", "APP")] {
+    for (name, value) in
+        [("XSCHED_DISABLE", "1"), ("XSCHED_NO_DAEMON", "1"), ("XSCHED_SCHEDULER", "APP"), ("XSCHED_AUTO_XQUEUE", "OFF")]
+    {
         let with = |options: &[&str]| {
             let mut command = run(&place, options);
             command.env(name, value);

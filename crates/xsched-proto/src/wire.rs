@@ -559,7 +559,7 @@ pub struct GroupInfo {
     pub threshold: u32,
     /// Commands after which room comes back; 0 = automatic.
     pub batch: u32,
-    /// idle, ready (waits for the device), running, suspended (by an operator), detached.
+    /// idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run), detached.
     pub state: GroupState,
     /// Its XQueues.
     pub queues: Vec<QueueInfo>,

@@ -29,7 +29,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
 SHARE     how it shares an NVIDIA GPU: by time, in the pool of its user, or spatially under MPS; - on other devices
-STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
+STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`, or priority -256), detached (opened its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
 GPU TIME  device time charged; WAITED: time its threads stood at the closed gate";
