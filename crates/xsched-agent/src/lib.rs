@@ -33,9 +33,9 @@ pub struct Host {
 /// One line, when the kernel refuses memory, descriptors or a thread; the application then runs unscheduled.
 pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> {
     if settings.required {
-        if settings.mode == Mode::Unscheduled {
+        if settings.mode == Mode::Unscheduled || !settings.auto_xqueue {
             return Err(Error::environment(
-                "XSCHED_NO_DAEMON, XSCHED_SCHEDULER=APP or XSCHED_AUTO_XQUEUE=OFF asks for no scheduler",
+                "XSCHED_NO_DAEMON, XSCHED_SCHEDULER=APP or XSCHED_AUTO_XQUEUE=OFF asks for no scheduling",
             ));
         }
         required::guard_start();
@@ -47,7 +47,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::environment(format!("cannot make an eventfd: {e}")))
     };
-    let runtime: &'static Runtime = Box::leak(Box::new(Runtime::new(
+    let runtime = Runtime::new(
         shared.segment,
         host.platforms,
         settings.options.priority.unwrap_or(0),
@@ -55,7 +55,9 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
         settings.options.hints.timeslice_us,
         event()?,
         event()?,
-    )));
+    );
+    let runtime = if settings.auto_xqueue { runtime } else { runtime.without_queues() };
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     worker::spawn(runtime, settings, host, shared)?;
     Ok(runtime)
 }

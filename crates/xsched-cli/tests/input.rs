@@ -77,7 +77,6 @@ fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stand
         ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "x", &["--batch", "8"], "a number from 1 to 1048576, or 0"),
         ("XSCHED_AUTO_XQUEUE_LAXITY", "x", &["--laxity", "none"], "2000:low:high"),
         ("XSCHED_SCHEDULER", "all", &["--local", "hpf"], "GLB, LCL or APP"),
-        ("XSCHED_AUTO_XQUEUE", "maybe", &["--local", "hpf"], "ON or OFF"),
     ] {
         let refused = run(&[], name, wrong);
         refused.one_line(2, name);

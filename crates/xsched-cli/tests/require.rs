@@ -22,9 +22,7 @@ fn run(place: &Place, options: &[&str]) -> Command {
 #[test]
 fn an_environment_that_switches_scheduling_off_is_refused() {
     let place = Place::new();
-    for (name, value) in
-        [("XSCHED_DISABLE", "1"), ("XSCHED_NO_DAEMON", "1"), ("XSCHED_SCHEDULER", "APP"), ("XSCHED_AUTO_XQUEUE", "OFF")]
-    {
+    for (name, value) in [("XSCHED_DISABLE", "1"), ("XSCHED_NO_DAEMON", "1"), ("XSCHED_SCHEDULER", "APP")] {
         let with = |options: &[&str]| {
             let mut command = run(&place, options);
             command.env(name, value);
@@ -37,6 +35,19 @@ fn an_environment_that_switches_scheduling_off_is_refused() {
         assert_eq!(said(with(&[])).code, Some(4), "{name} alone");
     }
     assert!(place.daemon_pid().is_none());
+}
+
+#[test]
+fn streams_that_get_no_queue_are_refused_or_said() {
+    let place = Place::new();
+    let with = |options: &[&str]| {
+        let mut command = run(&place, options);
+        command.env("XSCHED_AUTO_XQUEUE", "OFF");
+        command
+    };
+    said(with(&["--require"])).one_line(3, "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled: unset it");
+    assert!(place.daemon_pid().is_none());
+    said(with(&["--local", "hpf"])).one_line(4, "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled, in sh");
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub enum Log {
 pub struct Settings {
     /// What decides.
     pub mode: Mode,
+    /// Streams get an XQueue of their own accord (`XSCHED_AUTO_XQUEUE`).
+    pub auto_xqueue: bool,
     /// What the program asks of the scheduler.
     pub options: ProgramOptions,
     /// How much is said.
@@ -103,9 +105,8 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         }
         let words = [("GLB", Scheduler::Global), ("LCL", Scheduler::Local), ("APP", Scheduler::Application)];
         let scheduler = self.word("XSCHED_SCHEDULER", "GLB, LCL or APP", &words);
-        let queues = self.word("XSCHED_AUTO_XQUEUE", "ON or OFF", &[("ON", true), ("OFF", false)]);
         let policy = self.text("XSCHED_POLICY");
-        if self.is_set("XSCHED_NO_DAEMON") || queues == Some(false) {
+        if self.is_set("XSCHED_NO_DAEMON") {
             return Mode::Unscheduled;
         }
         match (scheduler, policy) {
@@ -184,11 +185,13 @@ impl Settings {
         let mut reader = Reader { var, complaints: Vec::new() };
         let options = reader.options();
         let mode = reader.mode();
+        let auto_xqueue = reader.word("XSCHED_AUTO_XQUEUE", "ON or OFF", &[("ON", true), ("OFF", false)]);
+        let auto_xqueue = auto_xqueue.unwrap_or(true);
         let levels = [("off", Log::Off), ("error", Log::Error), ("info", Log::Info), ("debug", Log::Debug)];
         let log = reader.word("XSCHED_LOG", "off, error, info or debug", &levels).unwrap_or(Log::Info);
         let replaced = reader.replaced();
         let (told, required) = (reader.is_set("XSCHED_TOLD"), reader.is_set("XSCHED_REQUIRE"));
-        Settings { mode, options, log, told, required, complaints: reader.complaints, replaced }
+        Settings { mode, auto_xqueue, options, log, told, required, complaints: reader.complaints, replaced }
     }
 }
 
@@ -227,12 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn no_queues_of_their_own_accord_means_no_scheduling() {
-        for (value, mode) in [("off", Mode::Unscheduled), ("ON", Mode::Local("hpf".into()))] {
-            let s = read(&[("XSCHED_AUTO_XQUEUE", value), ("XSCHED_SCHEDULER", "LCL")]);
-            assert_eq!((s.mode, s.complaints.len()), (mode, 0));
+    fn queues_are_made_unless_they_are_switched_off() {
+        for (value, made) in [("off", false), ("ON", true), ("", true)] {
+            let s = read(&[("XSCHED_AUTO_XQUEUE", value)]);
+            assert_eq!((s.auto_xqueue, s.complaints.len()), (made, 0));
         }
-        assert_eq!(read(&[("XSCHED_AUTO_XQUEUE", "2")]).complaints, ["XSCHED_AUTO_XQUEUE=2: use ON or OFF"]);
+        let wrong = read(&[("XSCHED_AUTO_XQUEUE", "2")]);
+        assert_eq!(
+            (wrong.auto_xqueue, &wrong.complaints[..]),
+            (true, &["XSCHED_AUTO_XQUEUE=2: use ON or OFF".into()][..])
+        );
     }
 
     #[test]

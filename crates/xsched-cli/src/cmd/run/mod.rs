@@ -174,6 +174,13 @@ pub(crate) fn main(args: Args) -> Result {
     } else {
         environment.unset("XSCHED_REQUIRE");
     }
+    if !settings.auto_xqueue {
+        let off = "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled";
+        if required {
+            return Err(refused(&format!("{off}: unset it")));
+        }
+        say(&format!("{off}, in {} and what it starts", name.to_string_lossy()));
+    }
     let mut has_daemon = false;
     match &scheduler {
         Scheduler::Daemon(socket, origin) => {
@@ -204,8 +211,7 @@ pub(crate) fn main(args: Args) -> Result {
         }
         Scheduler::Local => {}
         Scheduler::Nobody if required => {
-            let why =
-                "XSCHED_NO_DAEMON, XSCHED_SCHEDULER=APP or XSCHED_AUTO_XQUEUE=OFF asks for no scheduler: unset it";
+            let why = "XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler: unset it";
             return Err(refused(why));
         }
         Scheduler::Nobody => {
@@ -262,7 +268,6 @@ impl Args {
         if self.local.is_some() || self.socket.is_some() {
             environment.set("XSCHED_SCHEDULER", scheduler);
             environment.unset("XSCHED_NO_DAEMON");
-            environment.unset("XSCHED_AUTO_XQUEUE");
         }
         if let Some(policy) = &self.local {
             environment.set("XSCHED_POLICY", policy);
