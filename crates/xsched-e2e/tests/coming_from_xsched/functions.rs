@@ -1,5 +1,6 @@
 //! The functions of the C interface.
 
+use std::path::Path;
 use std::process::Command;
 
 use xsched_e2e::{Place, finish};
@@ -47,16 +48,17 @@ const FUNCTIONS: [(&str, &[&str]); 5] = [
     ("opencl/hal.h", &["OclQueueCreate"]),
 ];
 
-/// FUNCTIONS ARE TO BE TRIED HERE: a call of each, once the C interface (`include/xsched/xqueue.h`) is in the tree. What an
-/// unchanged program has instead is tried by `commands_named_on_the_page_are_accepted`. Where the headers are, they must
-/// declare what the page names.
+/// FUNCTIONS ARE TO BE TRIED HERE by a call of each, once the C interface (`include/xsched/xqueue.h` and its programs in
+/// `testing/capi`, which its own tests run) is in the tree. Until then this holds the page against the list above, and says what
+/// it leaves out. What an unchanged program has instead is tried by `commands_named_on_the_page_are_accepted`.
 #[test]
-fn functions_of_the_original_are_on_the_page_and_declared_where_there_are_headers() {
+fn functions_of_the_original_are_on_the_page_declared_and_called() {
     all_are_tried("Functions", FUNCTIONS.iter().flat_map(|(_, names)| names.iter().copied()));
     let place = Place::new();
-    let include = markdown::root().join("include");
+    let root = markdown::root();
+    let programs = programs(&root.join("testing/capi"));
     for (header, names) in FUNCTIONS {
-        if !include.join("xsched").join(header).is_file() {
+        if !root.join("include/xsched").join(header).is_file() {
             xsched_e2e::skipped(&format!("functions of xsched/{header}: there is no such header"));
             continue;
         }
@@ -65,9 +67,18 @@ fn functions_of_the_original_are_on_the_page_and_declared_where_there_are_header
         let text = format!("#include <xsched/{header}>\nvoid *const names[] = {{ {pointers}0 }};\n");
         std::fs::write(&source, text).unwrap();
         let mut cc = Command::new("cc");
-        cc.args(["-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I"]).arg(&include).arg(&source);
+        cc.args(["-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I"]).arg(root.join("include")).arg(&source);
         cc.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let done = finish(cc.spawn().unwrap(), xsched_e2e::TIMEOUT);
         assert!(done.status.success(), "{header}: {}", String::from_utf8_lossy(&done.stderr));
+        for name in names {
+            assert!(programs.contains(&format!("{name}(")), "no program of testing/capi calls {name}");
+        }
     }
+}
+
+/// The sources of a folder, one after the other; nothing if there is none.
+fn programs(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect()
 }

@@ -1,7 +1,7 @@
 //! `XSCHED_*`.
 
 use serde_json::{Value, json};
-use xsched_e2e::{Place, Process};
+use xsched_e2e::{Gpu, Place, Process, beside};
 
 use crate::{all_are_tried, end, running, said};
 
@@ -124,4 +124,40 @@ fn variables_of_the_original_have_effect_or_say_what_takes_their_place() {
         assert!(errors.starts_with(&format!("xsched: {name}")) && errors.contains("use "), "{errors}");
     }
     all_are_tried("Variables", variables().iter().map(|(name, ..)| *name));
+}
+
+/// On the platforms that stand-ins and PoCL offer here, with the results checked by the programs.
+#[test]
+fn variables_that_leave_streams_without_a_queue_change_no_result() {
+    const OFF: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "OFF");
+    {
+        let place = Place::new();
+        let _daemon = place.daemon(&[]);
+        let mut command = place.command(place.opencl_program("passes_cl"), &[]);
+        command.env("LD_PRELOAD", beside("libxsched.so")).env(OFF.0, OFF.1);
+        let mut program = Process::start(command);
+        program.expect("ready");
+        program.tell("turns 20");
+        program.expect("turns");
+        assert!(place.program(program.pid()).is_some() && !is_attached(&place, &program));
+        program.tell("finish");
+        program.expect("finish");
+        program.tell("end");
+        let pid = program.pid();
+        assert_eq!(program.finish(), ["ok"]);
+        assert_eq!(place.stats_of(pid)["launches"], 0);
+    }
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    for name in ["streams", "graphs", "events", "capture"] {
+        let program = gpu.program(name);
+        let lines = gpu.bare(&program, &[]).wait();
+        let mut command = gpu.place.run_command(&[], &program, &[]);
+        command.env(OFF.0, OFF.1);
+        let process = gpu.with_driver(command);
+        let pid = process.pid();
+        let (code, under, errors) = process.wait();
+        assert_eq!((code, &under), (0, &lines.1), "{name}: {errors}");
+        assert_eq!(gpu.place.stats_of(pid)["launches"], 0, "{name}");
+    }
 }
