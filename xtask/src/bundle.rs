@@ -128,8 +128,7 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
 A command that ends with exit status 75 ran out of its time: the same command goes on where it stopped. What is measured
 already is not measured again. Nothing is installed, and no setting of a GPU is touched; MPS is run from a private folder.
 
-bin/      xsched, libxsched.so, XSched's names for them, the C programs
-benches/, testing/    what uses them
+bin/      xsched, libxsched.so and the C programs        benches/, testing/    what uses them
 hip/      the software HIP runtime and its programs
 results/  what was measured                              COMMIT                the sources' commit
 ";
