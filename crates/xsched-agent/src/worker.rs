@@ -176,7 +176,8 @@ impl Worker {
         }
     }
 
-    /// The scheduler inside this process. A policy that there is not must not leave a program unscheduled that takes it otherwise.
+    /// The scheduler inside this process. Where there is no policy of that name the default holds: the program is scheduled all the
+    /// same.
     fn local(&self, policy: &str) -> Result<Local, Error> {
         match Local::new(policy, &self.settings.options) {
             Err(why @ Error::Input(_)) if !self.settings.required => {

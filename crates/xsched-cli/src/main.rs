@@ -2,7 +2,8 @@
 //!
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
-//! [`original`] (what it does under the names of XSched 1.2.0), [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon).
+//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon). [`original`] has the
+//! names of XSched 1.2.0.
 
 mod cli;
 mod client;

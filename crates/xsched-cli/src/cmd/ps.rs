@@ -29,7 +29,8 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
 SHARE     how it shares an NVIDIA GPU: by time, in the pool of its user, or spatially under MPS; - on other devices
-STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`, or priority -256), detached (opened its own gate)
+STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`, or priority -256), detached (opened
+          its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
 GPU TIME  device time charged; WAITED: time its threads stood at the closed gate";
@@ -52,7 +53,7 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
-/// The programs, as a person reads them.
+/// The programs, as a table.
 pub(crate) fn picture(socket: Option<&Path>) -> Result<String> {
     ask(socket).map(|answer| table(&answer))
 }
