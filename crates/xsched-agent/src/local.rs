@@ -101,7 +101,6 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use xsched_core::{Platform, QueueSpec, XQueue};
-    use xsched_proto::class::PRIORITY_NEVER;
     use xsched_proto::hint::Hints;
     use xsched_proto::segment::{Segment, state};
 
@@ -161,30 +160,6 @@ mod tests {
         assert_eq!(budgets(), [400; 2], "not half");
     }
 
-    #[test]
-    fn what_has_no_priority_waits_though_it_is_alone() {
-        let rt = runtime();
-        let options = ProgramOptions { priority: Some(PRIORITY_NEVER), ..ProgramOptions::default() };
-        let mut local = Local::new("hpf", &options).expect("a policy");
-        rt.attach(core::ptr::null_mut());
-        let spec = QueueSpec {
-            handle: core::ptr::without_provenance_mut(16),
-            platform: 0,
-            device: "sim:0".into(),
-            priority_steps: 1,
-            in_order: true,
-        };
-        rt.queue(16, || Some(spec)).expect("a queue");
-        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
-        let words = &rt.segment().groups[0];
-        words.state.store(state::READY, SeqCst);
-        local.turn(rt);
-        assert!(!words.gate.load().is_open());
-        local.gatekeeper.event(now_us(), Event::Hint { group: id_of(0), priority: Some(0), hints: Hints::default() });
-        local.turn(rt);
-        assert!(words.gate.load().is_open());
-    }
-
     /// As long as it is charged for what another does it is never behind it.
     #[test]
     fn whose_turn_ends_before_its_thread_wakes_up_gets_the_next_but_one() {
@@ -215,5 +190,30 @@ mod tests {
             local.turn(rt);
             assert!(status(&local, 0).used_us < 500_000.0, "{:?}", status(&local, 1));
         }
+    }
+
+    #[test]
+    fn what_has_no_priority_waits_though_it_is_alone() {
+        let rt = runtime();
+        let options =
+            ProgramOptions { priority: Some(xsched_proto::class::PRIORITY_NEVER), ..ProgramOptions::default() };
+        let mut local = Local::new("hpf", &options).expect("a policy");
+        rt.attach(core::ptr::null_mut());
+        let spec = QueueSpec {
+            handle: core::ptr::without_provenance_mut(16),
+            platform: 0,
+            device: "sim:0".into(),
+            priority_steps: 1,
+            in_order: true,
+        };
+        rt.queue(16, || Some(spec)).expect("a queue");
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        let words = &rt.segment().groups[0];
+        words.state.store(state::READY, SeqCst);
+        local.turn(rt);
+        assert!(!words.gate.load().is_open());
+        local.gatekeeper.event(now_us(), Event::Hint { group: id_of(0), priority: Some(0), hints: Hints::default() });
+        local.turn(rt);
+        assert!(words.gate.load().is_open());
     }
 }
