@@ -76,7 +76,7 @@ fn try_variable(place: &Place, name: &str, trial: &Trial) {
     let attached = is_attached(place, &program);
     let shown = place.program(program.pid());
     let (errors, stats) = end(place, program);
-    // What the policy in force does not look at is told, whoever says it.
+    // What the policy in force does not look at is told besides.
     let errors: Vec<&str> = errors.lines().filter(|line| !line.contains("does not look at")).collect();
     let scheduled = stats["unscheduled"]["attach"] == 0;
     assert_eq!(stats["launches"] == 0, matches!(trial, Trial::Passed(_)), "{stats}");
