@@ -16,6 +16,15 @@ const LIMIT_BYTES: u64 = 40 << 20;
 /// Newest glibc that the programs in a bundle may ask for.
 const GLIBC: (u32, u32) = (2, 36);
 
+/// The names of XSched 1.2.0 for the command and the library: links to these. docs/guide/coming-from-xsched.md has them.
+const ORIGINAL: [(&str, &str); 5] = [
+    ("xserver", "xsched"),
+    ("xcli", "xsched"),
+    ("libshimcuda.so", "libxsched.so"),
+    ("libshimhip.so", "libxsched.so"),
+    ("libshimopencl.so", "libxsched.so"),
+];
+
 /// What goes into a bundle beside the command and the library.
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
@@ -139,6 +148,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         copy(&release.join(name), &to)?;
         strip(&to)?;
     }
+    link_original(&bin)?;
     for path in contents.carried {
         let (from, to) = (root.join(path), folder.join(path));
         if from.is_file() {
@@ -155,6 +165,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         compile(&root.join(source), &bin.join(name), &["-shared", "-fPIC"])?;
     }
     let mut binaries = files(&bin)?;
+    binaries.retain(|file| !file.is_symlink());
     if contents.hip_runtime {
         binaries.extend(lay_out_hip(root, &folder.join("hip"))?);
     }
@@ -173,6 +184,15 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         return Err(format!("{} holds {} MiB, more than {}", folder.display(), bytes >> 20, LIMIT_BYTES >> 20));
     }
     println!("{}: {:.1} MiB", folder.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Makes the links of [`ORIGINAL`] in a folder that has what they lead to.
+fn link_original(folder: &Path) -> Result<(), String> {
+    for (name, target) in ORIGINAL {
+        let link = folder.join(name);
+        std::os::unix::fs::symlink(target, &link).map_err(|e| format!("{}: {e}", link.display()))?;
+    }
     Ok(())
 }
 
@@ -338,6 +358,20 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_of_the_original_are_those_of_the_page_and_lead_to_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["xsched", "libxsched.so"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        link_original(folder.path()).unwrap();
+        let page = include_str!("../../docs/guide/coming-from-xsched.md");
+        for (name, target) in ORIGINAL {
+            assert_eq!(fs::read_to_string(folder.path().join(name)).unwrap(), target);
+            assert!(page.contains(&format!("`{name}")) || page.contains(&format!("={name}`")), "{name}");
+        }
+    }
 
     #[test]
     fn the_newest_glibc_is_found() {

@@ -8,17 +8,16 @@ mod connection;
 mod local;
 mod memory;
 mod required;
-mod settings;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use xsched_core::{Platform, Runtime};
 use xsched_proto::Error;
+use xsched_proto::settings::{Log, Mode, Settings};
 use xsched_proto::wire::Described;
 
 pub use required::refuse;
-pub use settings::{Log, Mode, Settings};
 
 /// What the agent asks of the library it lives in.
 pub struct Host {
@@ -34,8 +33,10 @@ pub struct Host {
 /// One line, when the kernel refuses memory, descriptors or a thread; the application then runs unscheduled.
 pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> {
     if settings.required {
-        if settings.mode == Mode::Unscheduled {
-            return Err(Error::environment("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler"));
+        if settings.mode == Mode::Unscheduled || !settings.auto_xqueue {
+            return Err(Error::environment(
+                "XSCHED_NO_DAEMON, XSCHED_SCHEDULER=APP or XSCHED_AUTO_XQUEUE=OFF asks for no scheduling",
+            ));
         }
         required::guard_start();
     }
@@ -46,7 +47,7 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::environment(format!("cannot make an eventfd: {e}")))
     };
-    let runtime: &'static Runtime = Box::leak(Box::new(Runtime::new(
+    let runtime = Runtime::new(
         shared.segment,
         host.platforms,
         settings.options.priority.unwrap_or(0),
@@ -54,7 +55,9 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
         settings.options.hints.timeslice_us,
         event()?,
         event()?,
-    )));
+    );
+    let runtime = if settings.auto_xqueue { runtime } else { runtime.without_queues() };
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     worker::spawn(runtime, settings, host, shared)?;
     Ok(runtime)
 }

@@ -57,6 +57,7 @@ impl Local {
         // Within one process only the first level can tell groups apart: the others act on the whole context.
         words.level.store(1, Relaxed);
         words.budget_commands.store(self.options.threshold.unwrap_or(0), Relaxed);
+        words.batch_commands.store(self.options.batch.unwrap_or(0), Relaxed);
         let now = now_us();
         self.gatekeeper.add(now, spec, words);
         self.act(now);
@@ -189,5 +190,30 @@ mod tests {
             local.turn(rt);
             assert!(status(&local, 0).used_us < 500_000.0, "{:?}", status(&local, 1));
         }
+    }
+
+    #[test]
+    fn what_has_no_priority_waits_though_it_is_alone() {
+        let rt = runtime();
+        let options =
+            ProgramOptions { priority: Some(xsched_proto::class::PRIORITY_NEVER), ..ProgramOptions::default() };
+        let mut local = Local::new("hpf", &options).expect("a policy");
+        rt.attach(core::ptr::null_mut());
+        let spec = QueueSpec {
+            handle: core::ptr::without_provenance_mut(16),
+            platform: 0,
+            device: "sim:0".into(),
+            priority_steps: 1,
+            in_order: true,
+        };
+        rt.queue(16, || Some(spec)).expect("a queue");
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        let words = &rt.segment().groups[0];
+        words.state.store(state::READY, SeqCst);
+        local.turn(rt);
+        assert!(!words.gate.load().is_open());
+        local.gatekeeper.event(now_us(), Event::Hint { group: id_of(0), priority: Some(0), hints: Hints::default() });
+        local.turn(rt);
+        assert!(words.gate.load().is_open());
     }
 }

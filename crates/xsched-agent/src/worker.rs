@@ -15,12 +15,12 @@ use xsched_flow::tuning::{
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::gate::Gate;
+use xsched_proto::settings::{LOCAL_POLICY, Log, Mode, Settings};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
 use crate::local::Local;
 use crate::memory::{Shared, map_heartbeat};
-use crate::settings::{Log, Mode, Settings};
 use crate::{Host, required, say, say_once};
 
 /// What decides, as far as it is known now.
@@ -117,10 +117,10 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
 impl Worker {
     fn run(mut self) {
         xsched_proto::wakeup::run_promptly();
-        for complaint in &self.settings.complaints {
-            if self.settings.log >= Log::Error {
-                say(complaint);
-            }
+        let complaints = self.settings.complaints.iter().map(|line| (Log::Error, format!("{line}; the default holds")));
+        let replaced = self.settings.replaced.iter().map(|line| (Log::Info, line.clone()));
+        for (_, line) in complaints.chain(replaced).filter(|(least, _)| self.settings.log >= *least) {
+            say(&line);
         }
         self.master = match &self.settings.mode {
             Mode::Unscheduled => {
@@ -128,7 +128,7 @@ impl Worker {
                 Master::Unscheduled
             }
             Mode::Daemon(_) => Master::Seeking { at: 0, wait: RETRY_NS.0 },
-            Mode::Local(policy) => match Local::new(policy, &self.settings.options) {
+            Mode::Local(policy) => match self.local(policy) {
                 Ok(local) => {
                     self.rt.attach(core::ptr::null_mut());
                     self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
@@ -173,6 +173,20 @@ impl Worker {
                 return;
             }
             self.rt.agent_sleeps_until(u64::MAX);
+        }
+    }
+
+    /// The scheduler inside this process. Where there is no policy of that name the default holds: the program is scheduled all the
+    /// same.
+    fn local(&self, policy: &str) -> Result<Local, Error> {
+        match Local::new(policy, &self.settings.options) {
+            Err(why @ Error::Input(_)) if !self.settings.required => {
+                if self.settings.log >= Log::Error {
+                    say(&format!("XSCHED_POLICY: {why}; the policy {LOCAL_POLICY} holds"));
+                }
+                Local::new(LOCAL_POLICY, &self.settings.options)
+            }
+            made => made,
         }
     }
 

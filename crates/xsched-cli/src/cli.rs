@@ -60,21 +60,26 @@ pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Reads the command line. Help and version are printed at once.
-pub(crate) fn parse() -> Result<Command, Error> {
-    match Cli::try_parse() {
-        Ok(cli) => Ok(cli.command),
+/// Our own command of these words, the program's name first.
+pub(crate) fn command_of(words: Vec<OsString>) -> Result<Command, Error> {
+    typed::<Cli>(words).map(|cli| cli.command)
+}
+
+/// Reads a command line, the program's name first. Help and version are printed at once.
+pub(crate) fn typed<T: Parser>(words: Vec<OsString>) -> Result<T, Error> {
+    match T::try_parse_from(&words) {
+        Ok(typed) => Ok(typed),
         Err(e) => match e.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.exit(),
-            _ => Err(Error::input(one_line(&e, std::env::args_os().skip(1)))),
+            _ => Err(Error::input(one_line(&T::command(), &e, words.into_iter().skip(1)))),
         },
     }
 }
 
 /// Clap's message without its decoration, in one line.
-fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> String {
+fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(s)) => Some(s.clone()),
         Some(ContextValue::Strings(v)) => Some(v.join(" ")),
@@ -92,8 +97,8 @@ fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> S
         ErrorKind::MissingRequiredArgument => {
             if let Some(missing) = context(ContextKind::InvalidArg) {
                 // A group of which one is needed comes as `<--a <A>|--b <B>>`.
-                let missing = match missing.strip_prefix("<--").and_then(|m| m.strip_suffix('>')) {
-                    Some(group) => format!("one of --{} is needed", group.replace("|--", ", --")),
+                let missing = match missing.strip_prefix("<-").and_then(|m| m.strip_suffix('>')) {
+                    Some(group) => format!("one of -{} is needed", group.replace("|-", ", -")),
                     None => format!("{missing} is missing"),
                 };
                 return format!("{missing}; see --help");
@@ -101,8 +106,7 @@ fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> S
         }
         ErrorKind::InvalidSubcommand => {
             if let Some(typed) = context(ContextKind::InvalidSubcommand) {
-                let all = command();
-                let mut within = &all;
+                let mut within = all;
                 for word in words {
                     within = within.find_subcommand(word).unwrap_or(within);
                 }
@@ -157,7 +161,7 @@ mod tests {
             (vec!["ps", "--jsn"], "unexpected argument '--jsn' found; a similar argument exists: '--json'"),
         ] {
             let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();
-            let line = one_line(&e, words.into_iter().map(OsString::from));
+            let line = one_line(&command(), &e, words.into_iter().map(OsString::from));
             assert!(line.starts_with(expected), "{line}");
             assert!(!line.contains('\n'), "{line}");
         }
@@ -181,7 +185,7 @@ mod tests {
                 }
                 match Cli::try_parse_from(&words) {
                     Ok(_) => parsed += 1,
-                    Err(e) => panic!("{}: {}: {}", block.at, words.join(" "), one_line(&e, [])),
+                    Err(e) => panic!("{}: {}: {}", block.at, words.join(" "), one_line(&command(), &e, [])),
                 }
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
-//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon).
+//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon). [`original`] has the
+//! names of XSched 1.2.0.
 
 mod cli;
 mod client;
@@ -14,6 +15,7 @@ mod folders;
 mod hints;
 mod hip;
 mod opencl;
+mod original;
 mod preload;
 mod sigpipe;
 mod start;
@@ -24,7 +26,14 @@ use cli::Command;
 use failure::Result;
 
 fn main() -> std::process::ExitCode {
-    let done = cli::parse().and_then(dispatch);
+    let words: Vec<_> = std::env::args_os().collect();
+    let done = match original::asked(words.clone()) {
+        None => cli::command_of(words).and_then(dispatch),
+        Some(asked) => asked.and_then(|asked| match asked {
+            original::Asked::Command(command) => dispatch(*command),
+            original::Asked::Top => original::top(),
+        }),
+    };
     match done {
         Ok(code) => code,
         Err(error) => failure::report(&error),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use xsched_policy::registry;
 use xsched_proto::Error;
 use xsched_proto::class;
+use xsched_proto::wire::COMMANDS_MAX;
 
 /// How long a daemon that was started for a program outlives its last client, in seconds.
 pub(crate) const IDLE_EXIT_S: u64 = 60;
@@ -25,7 +26,12 @@ pub(crate) fn priority(text: &str) -> Result<i32, Error> {
 
 /// `--threshold`.
 pub(crate) fn threshold(text: &str) -> Result<u32, Error> {
-    number(text, "threshold", 0, 1 << 20, " commands (0 = automatic)").map(|n| n as u32)
+    number(text, "threshold", 0, COMMANDS_MAX.into(), " commands (0 = automatic)").map(|n| n as u32)
+}
+
+/// `--batch`.
+pub(crate) fn batch(text: &str) -> Result<u32, Error> {
+    number(text, "batch size", 0, COMMANDS_MAX.into(), " commands (0 = automatic)").map(|n| n as u32)
 }
 
 /// `--pid`.

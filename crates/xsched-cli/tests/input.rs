@@ -57,6 +57,36 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing was started or left");
 }
 
+/// The library in the program leaves out what it does not understand; the command says so before it starts the program.
+#[test]
+fn variables_that_the_library_would_leave_out_are_refused_unless_an_option_stands_for_them() {
+    let place = Place::new();
+    place.stand_in("library.so");
+    let run = |options: &[&str], name: &str, value: &str| {
+        let mut command = place.xsched(&["run"]);
+        command.args(options).args(["--", "sh", "-c", "exit 4"]).env("XSCHED_PRELOAD", place.join("library.so"));
+        command.env(name, value);
+        said(command)
+    };
+    for (name, wrong, option, accepted) in [
+        ("XSCHED_POLICY", "fifo", &["--local", "up"][..], "one of hpf, "),
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-257", &["--priority", "-256"], "-256 = never runs"),
+        ("XSCHED_AUTO_XQUEUE_LEVEL", "0", &["--level", "auto"], "a number from 1 to 3, or auto"),
+        ("XSCHED_FORCE_LEVEL", "0", &["--level", "auto"], "a number from 1 to 3, or auto"),
+        ("XSCHED_AUTO_XQUEUE_THRESHOLD", "-1", &["--threshold", "0"], "a number from 1 to 1048576, or 0"),
+        ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "x", &["--batch", "8"], "a number from 1 to 1048576, or 0"),
+        ("XSCHED_AUTO_XQUEUE_LAXITY", "x", &["--laxity", "none"], "2000:low:high"),
+        ("XSCHED_SCHEDULER", "all", &["--local", "hpf"], "GLB, LCL or APP"),
+    ] {
+        let refused = run(&[], name, wrong);
+        refused.one_line(2, name);
+        refused.one_line(2, accepted);
+        let local: &[&str] = if option[0] == "--local" { &[] } else { &["--local", "hpf"] };
+        run(&[option, local].concat(), name, wrong).quiet(4);
+    }
+    assert!(place.daemon_pid().is_none(), "no daemon was started");
+}
+
 #[test]
 fn without_a_daemon_whoever_needs_one_says_what_to_do() {
     let place = Place::new();

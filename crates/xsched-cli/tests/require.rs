@@ -38,6 +38,19 @@ fn an_environment_that_switches_scheduling_off_is_refused() {
 }
 
 #[test]
+fn streams_that_get_no_queue_are_refused_or_said() {
+    let place = Place::new();
+    let with = |options: &[&str]| {
+        let mut command = run(&place, options);
+        command.env("XSCHED_AUTO_XQUEUE", "OFF");
+        command
+    };
+    said(with(&["--require"])).one_line(3, "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled: unset it");
+    assert!(place.daemon_pid().is_none());
+    said(with(&["--local", "hpf"])).one_line(4, "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled, in sh");
+}
+
+#[test]
 fn a_misspelt_platform_is_bad_input() {
     let place = Place::new();
     let with = |list: &str| {

@@ -169,6 +169,8 @@ impl XQueue {
         // What comes behind a gate of this very epoch waits with it.
         let first_prequeued = prequeued.is_some_and(|epoch| self.gated_epoch.swap(epoch, Relaxed) != epoch);
         let (budget_us, budget_commands) = (slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed));
+        // Without a budget nothing waits for room.
+        let batch = if budget_us == 0 && budget_commands == 0 { 0 } else { slot.batch_commands.load(Relaxed) };
         if budget_us != 0
             && let Some(ns) = estimate
         {
@@ -185,7 +187,7 @@ impl XQueue {
             gated_ns: self.gated_ns.load(Relaxed),
             before,
             budget_us,
-            budget_commands,
+            fence_commands: admission::fence_commands(budget_commands, batch),
             first_prequeued,
             has_gates,
             forced: rt.forced_level().is_some(),

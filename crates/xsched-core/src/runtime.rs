@@ -42,6 +42,7 @@ pub struct Runtime {
     welcomed: AtomicU32,
     forced_level: Option<u8>,
     timeslice_us: Option<u64>,
+    makes_queues: bool,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
     /// For how long threads waited at closed gates, and for the bound, in ns.
@@ -98,6 +99,7 @@ impl Runtime {
             welcomed: AtomicU32::new(0),
             forced_level,
             timeslice_us,
+            makes_queues: true,
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
             at_gate_ns: AtomicU64::new(0),
@@ -114,6 +116,13 @@ impl Runtime {
             daemon_event: Descriptor::new(daemon_event),
             agent_event: Descriptor::new(agent_event),
         }
+    }
+
+    /// Streams get no XQueue of their own accord: their commands reach the driver as without xsched, and are not counted.
+    #[must_use]
+    pub fn without_queues(mut self) -> Runtime {
+        self.makes_queues = false;
+        self
     }
 
     /// The memory shared with the daemon.

@@ -55,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) level: Option<u8>,
     /// Commands in flight while watched; 0 = automatic.
     pub(crate) threshold: u32,
+    /// Commands after which room comes back; 0 = automatic.
+    pub(crate) batch: u32,
     pub(crate) job: Option<String>,
     pub(crate) groups: Vec<GroupId>,
     /// By slot.
@@ -158,8 +160,9 @@ impl Client {
                 .or(Some(class::hardware_timeslice_us(Class::of(priority), Contention::None))),
             has_contention: false,
             reasserted_ns: 0,
-            level: options.level,
-            threshold: options.threshold.unwrap_or(0),
+            level: options.level.or(given.level),
+            threshold: options.threshold.or(given.threshold).unwrap_or(0),
+            batch: options.batch.or(given.batch).unwrap_or(0),
             // Programs of different users are never one job.
             job: options.job.map(|job| format!("{}:{job}", peer.uid)),
             peer,
@@ -185,8 +188,9 @@ impl Client {
     /// The priority of a group of this client.
     pub(crate) fn group_priority(&self, group: &Group) -> i32 {
         let own = group.fixed.unwrap_or_else(|| class::queue_priority(self.priority, group.steps));
-        let lifted = self.system_ceiling.filter(|_| group.system && group.fixed.is_none());
-        clamp(own, self.ceiling).max(lifted.unwrap_or(class::PRIORITY_MIN))
+        let lifted =
+            self.system_ceiling.filter(|_| group.system && group.fixed.is_none() && own > class::PRIORITY_NEVER);
+        clamp(own, self.ceiling).max(lifted.unwrap_or(class::PRIORITY_NEVER))
     }
 
     /// What is said for the policy of a group of this client: no priority of it is above its ceiling.
@@ -218,7 +222,7 @@ impl Client {
 
 /// The one place where a priority that was asked for becomes one that is given.
 fn clamp(priority: i32, ceiling: i32) -> i32 {
-    priority.clamp(class::PRIORITY_MIN, ceiling)
+    priority.clamp(class::PRIORITY_NEVER, ceiling)
 }
 
 fn check(options: &ProgramOptions) -> Result<(), Error> {
@@ -231,9 +235,7 @@ fn check(options: &ProgramOptions) -> Result<(), Error> {
 
 /// Checks the values that a program may ask for and a hint may change.
 pub(crate) fn check_hint(priority: Option<i32>, hints: &Hints, level: Option<u8>) -> Result<(), Error> {
-    if let Some(p) = priority
-        && !(class::PRIORITY_MIN..=class::PRIORITY_MAX).contains(&p)
-    {
+    if let Some(p) = priority.filter(|p| !class::is_priority(*p)) {
         return Err(Error::input(format!("'{p}' is no priority: use {}", class::PRIORITY_HELP)));
     }
     hints.check()?;

@@ -10,6 +10,7 @@ use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
 use xsched_proto::hint::{Hint, Hints};
+use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::glob::glob;
 use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
@@ -69,6 +70,9 @@ pub(crate) struct Rule {
     laxity: Option<HintValue<5>>,
     active: Option<HintValue<6>>,
     slo: Option<HintValue<7>>,
+    level: Option<Level>,
+    threshold: Option<Commands>,
+    batch: Option<Commands>,
 }
 
 /// What holds for a class.
@@ -88,7 +92,13 @@ pub(crate) struct Given {
     /// No priority above this one.
     pub(crate) ceiling: Option<i32>,
     pub(crate) hints: Hints,
-    /// The same for queues of the system domain.
+    /// Preemption level, 1..=3.
+    pub(crate) level: Option<u8>,
+    /// Commands in flight while watched; 0 = automatic.
+    pub(crate) threshold: Option<u32>,
+    /// Commands after which room comes back; 0 = automatic.
+    pub(crate) batch: Option<u32>,
+    /// As `ceiling`, for queues of the system domain.
     pub(crate) system_ceiling: Option<i32>,
 }
 
@@ -164,6 +174,10 @@ struct Quantum(u64);
 struct Percent(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Evenness(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Level(u8);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Commands(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 struct PolicyName(String);
@@ -263,6 +277,18 @@ impl<'de> Deserialize<'de> for PolicyName {
 impl<'de> Deserialize<'de> for Evenness {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 0, 100).map(Evenness)
+    }
+}
+
+impl<'de> Deserialize<'de> for Level {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 1, 3).map(|level| Level(level as u8))
+    }
+}
+
+impl<'de> Deserialize<'de> for Commands {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 0, COMMANDS_MAX).map(Commands)
     }
 }
 
@@ -496,6 +522,9 @@ impl Config {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
             hints: r.hints(),
+            level: r.level.map(|l| l.0),
+            threshold: r.threshold.map(|c| c.0),
+            batch: r.batch.map(|c| c.0),
             system_ceiling: r.system_ceiling.map(|p| p.0),
         })
     }
@@ -549,6 +578,10 @@ mod tests {
         let hints = c.given("/bin/a", 1, "/").hints;
         assert_eq!(hints.given().count(), 7, "{hints:?}");
         assert_eq!(hints.text(Hint::Laxity).as_deref(), Some("900:-128:128"));
+        let rule = "[[rule]]\nexe = \"/bin/a\"\npriority = -256\nlevel = 2\nthreshold = 16\nbatch = 8\n";
+        let given = parse(&[rule]).unwrap().given("/bin/a", 1, "/");
+        assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
+        assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
         assert_eq!((c.user_weight(7), c.user_weight(8), c.limit(7)), (300, 100, 191));
     }
 
@@ -564,6 +597,7 @@ mod tests {
             ("[[rule]]\nexe = \"a\"\nslo = 5\n", 3, "'5' is no slo: use a P99"),
             ("budget_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
             ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
+            ("[[rule]]\nexe = \"a\"\nlevel = 4\n", 3, "'4' is out of range: use a number from 1 to 3"),
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
             ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),

@@ -31,6 +31,7 @@ struct Changes {
     hints: Hints,
     level: Option<u8>,
     threshold: Option<u32>,
+    batch: Option<u32>,
 }
 
 /// The number of each queue and its launches, by the slot of its group.
@@ -111,9 +112,9 @@ impl Server {
                 }
                 self.act();
             }
-            Request::Hint { target, priority, hints, level, threshold } => {
+            Request::Hint { target, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
-                for text in self.hint(uid, target, Changes { priority, hints, level, threshold })? {
+                for text in self.hint(uid, target, Changes { priority, hints, level, threshold, batch })? {
                     self.send(id, &DaemonMsg::Note { text }, &[]);
                 }
             }
@@ -279,6 +280,7 @@ impl Server {
         client.overlooked.extend(changes.hints.given());
         client.level = changes.level.or(client.level);
         client.threshold = changes.threshold.unwrap_or(client.threshold);
+        client.batch = changes.batch.unwrap_or(client.batch);
         let groups = client.groups.clone();
         let follows = |id| self.groups.get(id).is_some_and(|g| g.platform.has_priorities());
         if let Some(priority) = changes.priority.filter(|_| groups.iter().any(follows)) {
@@ -295,7 +297,7 @@ impl Server {
     }
 
     fn hint_group(&mut self, id: GroupId, changes: Changes) {
-        let Changes { priority, mut hints, level, threshold } = changes;
+        let Changes { priority, mut hints, level, threshold, batch } = changes;
         if let Some(group) = self.groups.get(&id).filter(|_| hints.laxity.is_some())
             && let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client())
         {
@@ -305,6 +307,9 @@ impl Server {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if let Some(threshold) = threshold {
             group.words.budget_commands.store(threshold, Relaxed);
+        }
+        if let Some(batch) = batch {
+            group.words.batch_commands.store(batch, Relaxed);
         }
         let Some(wished) = level else { return };
         let level = group.levels.highest_to(wished);
@@ -420,6 +425,8 @@ impl Server {
             system_launches,
             priority: status.priority,
             level: group.level,
+            threshold: words.budget_commands.load(Relaxed),
+            batch: words.batch_commands.load(Relaxed),
             state,
             launches: queues.iter().fold(retired, |sum, q| sum.wrapping_add(q.launches)),
             queues,

@@ -8,7 +8,7 @@ use rustix::event::epoll::EventFlags;
 use xsched_policy::registry::Entry;
 use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
+use xsched_proto::class::{PRIORITY_MAX, is_priority};
 use xsched_proto::hint::Hint;
 use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
@@ -75,7 +75,7 @@ impl Server {
         match message {
             ClientMsg::GroupAdd { slot, device, platform, priority_steps, priority_fixed, system, levels, sharing } => {
                 let group = self.new_group(id, slot, device, platform, levels)?;
-                if priority_fixed.is_some_and(|p| !(PRIORITY_MIN..=PRIORITY_MAX).contains(&p)) {
+                if priority_fixed.is_some_and(|p| !is_priority(p)) {
                     return Err(Error::input("it asks for a priority out of range"));
                 }
                 if let Some(why) = self.too_much(&group) {
@@ -220,6 +220,7 @@ impl Server {
             pool,
         };
         group.words.budget_commands.store(client.threshold, Relaxed);
+        group.words.batch_commands.store(client.batch, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
         self.groups.insert(id, group);
         self.publish_level(id);

@@ -201,12 +201,14 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
         hints: Hints { weight, ..Hints::default() },
         level,
         threshold: Some(3),
+        batch: Some(2),
     };
     // Both are this process: only what both get can be seen.
     let pid = Target::Pid(std::process::id());
     daemon.ask(hint(pid, Some(5), Some(50), None)).unwrap();
     assert!(a.open(0) && b.open(0));
     assert_eq!(a.words(0).budget_commands.load(SeqCst), 3);
+    assert_eq!(a.words(0).batch_commands.load(SeqCst), 2);
     let programs = daemon.ps().1;
     assert!(programs.iter().all(|p| p.priority == 5 && p.weight == 50 && p.groups[0].priority == 5));
     assert_eq!(a.words(0).level.load(SeqCst), 2, "the highest that its device can do");
@@ -247,6 +249,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
         hints: Hints { timeslice_us: Some(700), ..Hints::default() },
         level: None,
         threshold: None,
+        batch: None,
     };
     daemon.ask(hint).unwrap();
     // All clients here are one process. The urgent one's slice was never touched before.
@@ -501,6 +504,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
         hints: Hints::default(),
         level: None,
         threshold: None,
+        batch: None,
     };
     daemon.ask(hint(Target::Pid(std::process::id()), -90)).unwrap();
     let programs = daemon.ps().1;

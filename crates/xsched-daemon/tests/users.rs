@@ -38,6 +38,7 @@ fn as_another_user() {
         hints: Hints::default(),
         level: None,
         threshold: None,
+        batch: None,
     };
     ask(hint(own.pid, 150)).unwrap();
     for (request, says) in [

@@ -129,8 +129,8 @@ pub struct Place {
     pub before: u64,
     /// The budget, in µs; 0 = none.
     pub budget_us: u32,
-    /// The same in commands.
-    pub budget_commands: u32,
+    /// A fence follows after so many commands at the latest, see [`fence_commands`]; 0 = where it suits.
+    pub fence_commands: u32,
     /// It is the first one pre-queued during this grant epoch.
     pub first_prequeued: bool,
     /// The queue's commands get gates on the device.
@@ -155,6 +155,17 @@ pub struct Placed {
 }
 
 const _: () = assert!(size_of::<Place>() <= 128);
+
+/// [`Place::fence_commands`] of a group that may have `commands` in flight (0 = no such limit) and was told a batch size (0 = none):
+/// what a fence covers makes room at once, so a batch is what lies between two fences.
+#[inline]
+pub fn fence_commands(commands: u32, batch: u32) -> u32 {
+    match (commands, batch) {
+        (0, batch) => batch,
+        (commands, 0) => (commands / 2).max(1),
+        (commands, batch) => batch.min(commands),
+    }
+}
 
 /// Says what is placed with a command. `busy_queues` counts the group's other queues that have work; `few_fences` says whether
 /// fewer than [`FEW_FENCES`] are under way: both are asked only where they decide.
@@ -184,9 +195,9 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
     if ask.blocking {
         return false;
     }
-    let every = match u64::from(ask.budget_commands) {
+    let every = match u64::from(ask.fence_commands) {
         0 => FENCE_COMMANDS,
-        commands => (commands / 2).clamp(1, FENCE_COMMANDS),
+        commands => commands.min(FENCE_COMMANDS),
     };
     if !ask.in_order || ask.seq.saturating_sub(ask.fenced) >= every {
         return true;
@@ -203,7 +214,7 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
     }
     if budget_ns == 0 {
         let early = ask.before < FIRST_FENCES && few_fences();
-        return ask.budget_commands == 0 && (early || !is_beginning(ask.before) && is_followed(ask.before));
+        return ask.fence_commands == 0 && (early || !is_beginning(ask.before) && is_followed(ask.before));
     }
     let unfenced_ns = (ask.issued_ns + ask.estimate_ns.unwrap_or(UNKNOWN_NS)).saturating_sub(ask.fenced_ns);
     ask.estimate_ns.is_none() || unfenced_ns >= every_ns

@@ -8,6 +8,8 @@ mod shares;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+#[cfg(doc)]
+use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::hint::Hints;
 
 use self::device::{Device, Member};
@@ -23,7 +25,7 @@ pub struct GroupSpec {
     pub program: ProgramId,
     /// Device key; groups with equal keys compete.
     pub device: String,
-    /// Own priority, -255..=255.
+    /// Own priority, -255..=255, or [`PRIORITY_NEVER`].
     pub priority: i32,
     /// What was said for the policy.
     pub hints: Hints,
@@ -179,7 +181,7 @@ pub struct GroupStatus {
     pub granted: bool,
     /// It wants the device.
     pub ready: bool,
-    /// An operator holds it.
+    /// An operator holds it, or its own priority is [`PRIORITY_NEVER`].
     pub held: bool,
     /// Device time charged to it, in µs.
     pub used_us: f64,
@@ -403,7 +405,7 @@ impl Arbiter {
             priority: m.group.priority,
             granted: m.group.granted,
             ready: m.group.ready,
-            held: m.held,
+            held: m.is_held(),
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),

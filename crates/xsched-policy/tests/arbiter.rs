@@ -3,7 +3,8 @@
 mod world;
 
 use world::{World, spec};
-use xsched_policy::{Event, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_policy::{Event, GUARD_US, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::hint::Hints;
 
 fn g(id: u64, priority: i32) -> GroupSpec {
@@ -85,6 +86,23 @@ fn an_operator_holds_a_program_and_its_rivals_run() {
     w.send(Event::Hold(ProgramId(2)));
     w.add(GroupSpec { program: ProgramId(2), ..spec(3, "d1") }, 0);
     assert_eq!(w.open(), [1], "what a held program adds is held too");
+}
+
+#[test]
+fn a_group_of_no_priority_does_not_run_whatever_it_is_lent_until_it_has_one() {
+    let mut w = World::new("hpf");
+    w.add(GroupSpec { program: ProgramId(7), ..g(1, PRIORITY_NEVER) }, 0);
+    w.add(GroupSpec { program: ProgramId(7), ..g(2, 100) }, 0);
+    w.ready(1);
+    w.send(Event::Inherit { group: GroupId(1), priority: Some(100) });
+    // Longer than any wants the device in vain.
+    w.run(w.now + 3 * GUARD_US);
+    let status = |w: &World| w.arbiter.status(w.now, GroupId(1)).unwrap();
+    assert!(status(&w).held && !status(&w).granted && status(&w).used_us == 0.0);
+    w.send(Event::Hint { group: GroupId(1), priority: Some(-255), hints: Hints::default() });
+    assert!(!status(&w).held && status(&w).granted);
+    w.send(Event::Hint { group: GroupId(1), priority: Some(PRIORITY_NEVER), hints: Hints::default() });
+    assert!(status(&w).held && !status(&w).granted);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Priorities and the five classes they belong to.
 //!
 //! A priority is a number from -255 to 255, higher is more urgent. A class is a name for a range of them:
-//! a number belongs to the class at or below it.
+//! a number belongs to the class at or below it. One more number, [`PRIORITY_NEVER`], keeps work off the device.
 
 use core::fmt;
 
@@ -11,6 +11,8 @@ use crate::Error;
 
 /// The least urgent priority.
 pub const PRIORITY_MIN: i32 = -255;
+/// Below all priorities: what has it does not run until it has another one. XSched 1.2.0 has the same number for this.
+pub const PRIORITY_NEVER: i32 = PRIORITY_MIN - 1;
 /// The most urgent priority.
 pub const PRIORITY_MAX: i32 = 255;
 /// Smallest weight of a fair share.
@@ -136,8 +138,14 @@ pub fn hardware_timeslice_us(class: Class, contention: Contention) -> u64 {
     }
 }
 
+/// Whether a number is a priority, or [`PRIORITY_NEVER`].
+pub fn is_priority(number: i32) -> bool {
+    (PRIORITY_NEVER..=PRIORITY_MAX).contains(&number)
+}
+
 /// What [`parse_priority`] accepts, for messages.
-pub const PRIORITY_HELP: &str = "low (or batch), normal, high, realtime, system, or a number from -255 to 255";
+pub const PRIORITY_HELP: &str =
+    "low (or batch), normal, high, realtime, system, or a number from -255 to 255 (-256 = never runs)";
 
 /// Reads a class name (in any case) or a number.
 ///
@@ -152,14 +160,18 @@ pub fn parse_priority(text: &str) -> Result<i32, Error> {
         return Ok(class.nominal());
     }
     match text.parse::<i32>() {
-        Ok(n) if (PRIORITY_MIN..=PRIORITY_MAX).contains(&n) => Ok(n),
+        Ok(n) if is_priority(n) => Ok(n),
         _ => Err(Error::value(text, "priority", PRIORITY_HELP)),
     }
 }
 
 /// The priority of a queue within a program of priority `base`, shifted by `steps` of ten
-/// (a stream's or queue's own priority hint; positive is more urgent), never above the program's class.
+/// (a stream's or queue's own priority hint; positive is more urgent), never above the program's class. A program that
+/// never runs has no queue that does, and steps alone bring none there.
 pub fn queue_priority(base: i32, steps: i32) -> i32 {
+    if base <= PRIORITY_NEVER {
+        return PRIORITY_NEVER;
+    }
     let (_, high) = Class::of(base).range();
     base.saturating_add(steps.saturating_mul(10)).clamp(PRIORITY_MIN, high)
 }
@@ -194,7 +206,8 @@ mod tests {
         assert_eq!(parse_priority("HIGH"), Ok(128));
         assert_eq!(parse_priority("batch"), Ok(-128));
         assert_eq!(parse_priority("-255"), Ok(-255));
-        for bad in ["999", "-256", "", "urgent", "1.5"] {
+        assert_eq!(parse_priority("-256"), Ok(PRIORITY_NEVER));
+        for bad in ["999", "-257", "", "urgent", "1.5"] {
             let e = parse_priority(bad).unwrap_err();
             assert!(e.line().contains(PRIORITY_HELP), "{e}");
         }
@@ -208,5 +221,6 @@ mod tests {
         assert_eq!(queue_priority(-250, -2), -255);
         assert_eq!(queue_priority(-128, 2), -108);
         assert_eq!(queue_priority(191, 5), 191);
+        assert_eq!(queue_priority(PRIORITY_NEVER, 7), PRIORITY_NEVER);
     }
 }

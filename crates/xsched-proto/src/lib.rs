@@ -11,6 +11,7 @@
 //! - [`hint`]: what a program may say about itself to the policy.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
+//! - [`settings`]: what the environment asks for.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
@@ -23,6 +24,7 @@ pub mod host;
 pub mod memory;
 pub mod paths;
 pub mod segment;
+pub mod settings;
 pub mod trust;
 pub mod wakeup;
 pub mod wire;

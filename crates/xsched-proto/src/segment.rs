@@ -69,7 +69,9 @@ pub struct GroupSlot {
     pub level: AtomicU32,
     /// How often the gate was opened, counted before it is.
     pub grants: AtomicU32,
-    _daemon: [u32; 11],
+    /// Commands after which a completion fence follows at the latest, so that room comes back in batches of this size; 0 = automatic.
+    pub batch_commands: AtomicU32,
+    _daemon: [u32; 10],
 
     /// See [`state`].
     pub state: AtomicU32,

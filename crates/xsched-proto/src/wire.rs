@@ -74,10 +74,13 @@ impl Platform {
     }
 }
 
+/// The most commands that a threshold or a batch size may name.
+pub const COMMANDS_MAX: u32 = 1 << 20;
+
 /// What a program asks for when it attaches; from `xsched run` or its environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramOptions {
-    /// Priority, -255..=255; none = the daemon's rules or default.
+    /// Priority, -255..=255 or [`crate::class::PRIORITY_NEVER`]; none = the daemon's rules or default.
     pub priority: Option<i32>,
     /// What is said for the policy; absent = the daemon's rules or defaults.
     pub hints: Hints,
@@ -85,6 +88,8 @@ pub struct ProgramOptions {
     pub level: Option<u8>,
     /// Commands in flight while watched; none = automatic.
     pub threshold: Option<u32>,
+    /// Commands after which room for others comes back, while watched; none = automatic.
+    pub batch: Option<u32>,
     /// Programs with the same job are granted on all their devices together or not at all.
     pub job: Option<String>,
 }
@@ -264,6 +269,8 @@ pub enum Request {
         level: Option<u8>,
         /// New number of commands in flight; 0 = automatic.
         threshold: Option<u32>,
+        /// New number of commands after which room comes back, 0 = automatic.
+        batch: Option<u32>,
     },
     /// The active window of the user's session belongs to this process; none = to no process that is known.
     ActiveWindow {
@@ -551,7 +558,11 @@ pub struct GroupInfo {
     pub priority: i32,
     /// Preemption level in force.
     pub level: u8,
-    /// idle, ready (waits for the device), running, suspended (by an operator), detached.
+    /// Commands in flight while another program wants the device; 0 = automatic.
+    pub threshold: u32,
+    /// Commands after which room comes back; 0 = automatic.
+    pub batch: u32,
+    /// idle, ready (waits for the device), running, suspended (by an operator, or its priority is never to run), detached.
     pub state: GroupState,
     /// Its XQueues.
     pub queues: Vec<QueueInfo>,

@@ -1,9 +1,13 @@
 //! Which platforms are scheduled in this process.
 
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use xsched_agent::{Log, Settings, say_once};
+use xsched_agent::say_once;
+use xsched_proto::settings::{Log, Settings};
 use xsched_proto::wire;
+
+use crate::interpose::resolve;
 
 /// Number of the OpenCL platform, its place in [`NUMBERED`].
 pub const OPENCL: u8 = 0;
@@ -20,9 +24,20 @@ pub const HIP: u8 = 4;
 pub const NUMBERED: [wire::Platform; 5] =
     [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
 
-/// Whether none is: `XSCHED_DISABLE`, or this is the server of a pool.
+/// Whether none is: `XSCHED_DISABLE`, or this is the server of a pool, or another copy of this library is before this one.
 pub(crate) fn disabled() -> bool {
+    is_told_to_keep_out() || another_copy().is_some()
+}
+
+fn is_told_to_keep_out() -> bool {
     std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0") || pool_served().is_some()
+}
+
+/// The copy of this library that callers reach before this one, by a function that nothing else exports. Links to one file are
+/// one library to the loader; copies of it are two, and each would schedule what the other has scheduled.
+fn another_copy() -> Option<CString> {
+    let found = resolve::before_us(c"XGetSchedulingDomainFor");
+    resolve::object_of(found as usize).map(|(_, file)| file)
 }
 
 /// The number of the pool that this process serves: then it is no program of its own.
@@ -36,7 +51,7 @@ pub fn platform_enabled(platform: u8) -> bool {
     static ENABLED: AtomicU32 = AtomicU32::new(u32::MAX);
     let mut enabled = ENABLED.load(Relaxed);
     if enabled == u32::MAX {
-        enabled = if disabled() {
+        enabled = if is_told_to_keep_out() || steps_aside() {
             0
         } else {
             match std::env::var("XSCHED_PLATFORMS") {
@@ -55,6 +70,19 @@ pub fn platform_enabled(platform: u8) -> bool {
         ENABLED.store(enabled, Relaxed);
     }
     enabled & (1 << platform) != 0
+}
+
+/// Whether another copy is before this one, which is said once.
+#[cold]
+fn steps_aside() -> bool {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some(first) = another_copy() else { return false };
+    let (_, own) = resolve::object_of(steps_aside as *const () as usize).unwrap_or_default();
+    let (first, own) = (first.to_string_lossy(), own.to_string_lossy());
+    let text = format!("{own} steps aside for {first}, a copy of the same library: make one of them a link");
+    let log = Settings::read(|name| std::env::var(name).ok()).log;
+    say_once(&SAID, log, Log::Error, &text);
+    true
 }
 
 /// Says once what is wrong with a list of platforms. A preloaded library must not end its host for it.

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
-use xsched_agent::{Log, say_once};
+use xsched_agent::say_once;
 use xsched_core::Runtime;
+use xsched_proto::settings::Log;
 
 use crate::interpose::resolve;
 

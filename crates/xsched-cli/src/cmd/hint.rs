@@ -20,7 +20,7 @@ Examples:
   xsched hint --queue q3 --priority 140      one queue, ahead of its program's others")]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "queue"]))]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
-    .args(["priority", "level", "threshold"]).args(HintArgs::IDS))]
+    .args(["priority", "level", "threshold", "batch"]).args(HintArgs::IDS))]
 pub(crate) struct Args {
     /// The program's process id
     #[arg(long, value_name = "PID", value_parser = values::pid)]
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QUEUE", value_parser = values::queue)]
     queue: Option<u64>,
 
-    /// New priority: a class or -255..255 (see `xsched run --help`)
+    /// New priority: a class or -255..255 (see `xsched run --help`), -256 = it does not run any more
     #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
     priority: Option<i32>,
 
@@ -41,9 +41,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "1|2|3", value_parser = values::level, allow_hyphen_values = true)]
     level: Option<Level>,
 
-    /// New number of commands in flight while watched, 0 = automatic
+    /// New number of commands in flight while another program wants the device, 0 = automatic
     #[arg(long, value_name = "N", value_parser = values::threshold, allow_hyphen_values = true)]
     threshold: Option<u32>,
+
+    /// Commands after which room for others comes back while another program wants the device, 0 = automatic
+    #[arg(long, value_name = "N", value_parser = values::batch, allow_hyphen_values = true)]
+    batch: Option<u32>,
 
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
@@ -62,8 +66,14 @@ pub(crate) fn main(args: Args) -> Result {
         Some(Level(level)) => level,
         None => None,
     };
-    let request =
-        Request::Hint { target, priority: args.priority, hints: args.hints.hints(), level, threshold: args.threshold };
+    let request = Request::Hint {
+        target,
+        priority: args.priority,
+        hints: args.hints.hints(),
+        level,
+        threshold: args.threshold,
+        batch: args.batch,
+    };
     for part in client::ask(args.socket.as_deref(), request)? {
         if let DaemonMsg::Note { text } = part {
             say(&text);

@@ -1,7 +1,7 @@
 //! `xsched ps`: programs, their groups and queues.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use xsched_proto::wire::{ClassFrom, DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request, Share};
@@ -17,6 +17,10 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// One line for each XQueue instead, by the name that `xsched hint --queue` takes
+    #[arg(long, conflicts_with = "json")]
+    queues: bool,
+
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
@@ -25,7 +29,8 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
 SHARE     how it shares an NVIDIA GPU: by time, in the pool of its user, or spatially under MPS; - on other devices
-STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`), detached (opened its own gate)
+STATE     idle, ready (waits for the device), running, suspended (by `xsched suspend`, or priority -256), detached (opened
+          its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
 GPU TIME  device time charged; WAITED: time its threads stood at the closed gate";
@@ -40,15 +45,29 @@ struct Answer {
 
 /// Asks and prints.
 pub(crate) fn main(args: Args) -> Result {
+    let answer = ask(args.socket.as_deref())?;
+    match (args.json, args.queues) {
+        (true, _) => print_json(&answer),
+        (false, true) => print(&queues(&answer)),
+        (false, false) => print(&table(&answer)),
+    }
+}
+
+/// The programs, as a table.
+pub(crate) fn picture(socket: Option<&Path>) -> Result<String> {
+    ask(socket).map(|answer| table(&answer))
+}
+
+fn ask(socket: Option<&Path>) -> Result<Answer> {
     let mut answer = Answer { version: 2, daemon: None, programs: Vec::new() };
-    for part in client::ask(args.socket.as_deref(), Request::Ps)? {
+    for part in client::ask(socket, Request::Ps)? {
         match part {
             DaemonMsg::Daemon(info) => answer.daemon = Some(info),
             DaemonMsg::Program(info) => answer.programs.push(*info),
             _ => {}
         }
     }
-    if args.json { print_json(&answer) } else { print(&table(&answer)) }
+    Ok(answer)
 }
 
 fn table(answer: &Answer) -> String {
@@ -99,6 +118,36 @@ fn table(answer: &Answer) -> String {
         }
     }
     answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
+    out
+}
+
+/// A line for each XQueue, with what its group has.
+fn queues(answer: &Answer) -> String {
+    let mut out = format!(
+        "{:>8} {:>8} {:>5} {:<18} {:>5} {:>9} {:>7} {:<9} {:>10}  PROGRAM\n",
+        "QUEUE", "PID", "PRIO", "DEVICE", "LEVEL", "THRESHOLD", "BATCH", "STATE", "LAUNCHES"
+    );
+    let or_auto = |n: u32| if n == 0 { "auto".to_owned() } else { n.to_string() };
+    for program in &answer.programs {
+        for group in &program.groups {
+            let state = format!("{:?}", group.state).to_lowercase();
+            let (threshold, batch) = (or_auto(group.threshold), or_auto(group.batch));
+            for queue in &group.queues {
+                // Writing to a String cannot fail.
+                let _ = writeln!(
+                    out,
+                    "{:>8} {:>8} {:>5} {:<18} {:>5} {threshold:>9} {batch:>7} {state:<9} {:>10}  {}",
+                    queue.id,
+                    program.pid,
+                    group.priority,
+                    group.device,
+                    group.level,
+                    queue.launches,
+                    name(&program.exe)
+                );
+            }
+        }
+    }
     out
 }
 
@@ -174,6 +223,8 @@ mod tests {
             system_launches: None,
             priority: 128,
             level: 1,
+            threshold: 16,
+            batch: 0,
             state: GroupState::Running,
             queues: vec![QueueInfo { id: "q1".into(), launches: 7 }],
             launches: 7,
@@ -237,6 +288,11 @@ mod tests {
         let at = lines[0].find("SHARE").unwrap();
         assert!(lines[1][at..].starts_with("- ") && lines[2][at..].starts_with("spatial "));
         assert!(!text.contains('\x1b'));
+        let text = queues(&answer);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        for word in ["q1", " 42 ", " 128 ", "sim:0", " 16 ", " auto ", "running", " 7 ", "a?[31mpp"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
         assert!(lines[1].contains("1.5 ms") && lines[1].contains("12 µs"));
     }
 }

@@ -71,9 +71,18 @@ impl Runtime {
         self.tables.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The XQueue with this key, made if `describe` says what it is. `None` when it cannot be scheduled: too many
-    /// queues or groups, or `describe` found nothing to schedule.
+    /// The XQueue with this key, made if `describe` says what it is and queues are made of their own accord. `None` when it
+    /// cannot be scheduled: too many queues or groups, or `describe` found nothing to schedule.
     pub fn queue(&'static self, key: usize, describe: impl FnOnce() -> Option<QueueSpec>) -> Option<&'static XQueue> {
+        if self.makes_queues { self.make_queue(key, describe) } else { self.find(key) }
+    }
+
+    /// The same for a queue that the program itself asks for.
+    pub fn make_queue(
+        &'static self,
+        key: usize,
+        describe: impl FnOnce() -> Option<QueueSpec>,
+    ) -> Option<&'static XQueue> {
         if let Some(at) = self.tables().queues.get(&key) {
             return Some(&self.queues[usize::from(*at)]);
         }

@@ -34,11 +34,22 @@ pub(crate) fn runtime() -> &'static Runtime {
 }
 
 /// The same over others.
+#[allow(dead_code)] // Not every test that includes this uses it.
 pub(crate) fn runtime_over(platforms: &'static [&'static dyn Platform]) -> &'static Runtime {
+    Box::leak(Box::new(made_over(platforms)))
+}
+
+/// One whose streams get no queues of their own accord.
+#[allow(dead_code)] // Not every test that includes this uses it.
+pub(crate) fn runtime_without_queues() -> &'static Runtime {
+    Box::leak(Box::new(made_over(PLATFORMS).without_queues()))
+}
+
+fn made_over(platforms: &'static [&'static dyn Platform]) -> Runtime {
     // SAFETY: zeroed memory is a valid segment (atomics only); leaked, so it lives as long as the runtime.
     let segment: &'static Segment = unsafe { &*std::alloc::alloc_zeroed(std::alloc::Layout::new::<Segment>()).cast() };
     let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-    Box::leak(Box::new(Runtime::new(segment, platforms, 0, None, None, event(), event())))
+    Runtime::new(segment, platforms, 0, None, None, event(), event())
 }
 
 /// A queue of this handle and priority.

@@ -1,5 +1,7 @@
 //! The groups of one device: accounting, the question to the policy, and what follows from its answer.
 
+use xsched_proto::class::PRIORITY_NEVER;
+
 use super::classes::{Claims, Fairness};
 use super::shares::Shares;
 use super::{Action, GroupSpec};
@@ -12,6 +14,7 @@ pub(super) struct Member {
     pub(super) own_priority: i32,
     pub(super) lent: Option<i32>,
     pub(super) job: Option<String>,
+    /// By an operator.
     pub(super) held: bool,
     /// Of the system domain.
     system: bool,
@@ -106,13 +109,18 @@ impl Member {
         }
     }
 
+    /// Whether it stays off the device whatever the policy says, and whatever priority it is lent.
+    pub(super) fn is_held(&self) -> bool {
+        self.held || self.own_priority <= PRIORITY_NEVER
+    }
+
     /// Whether the policy is told that the group is ready.
     pub(super) fn wants(&self) -> bool {
-        self.group.ready && !self.held && !self.stalled && !self.refused && self.yields_until.is_none()
+        self.group.ready && !self.is_held() && !self.stalled && !self.refused && self.yields_until.is_none()
     }
 
     fn waits(&self) -> bool {
-        self.group.ready && !self.held && !self.group.granted
+        self.group.ready && !self.is_held() && !self.group.granted
     }
 }
 
@@ -358,7 +366,7 @@ impl Device {
         let waits = self.somebody_waits();
         self.waited_since = waits.then(|| self.waited_since.unwrap_or(now));
         let turn = self.members.iter().filter(|m| m.waits()).map(|m| m.group.hints.turn_us()).max().unwrap_or(0);
-        let ready = self.members.iter().filter(|m| m.group.ready && !m.held).count();
+        let ready = self.members.iter().filter(|m| m.group.ready && !m.is_held()).count();
         let mut next = None;
         for m in &mut self.members {
             // No other group would profit: whether it makes progress is not looked at any more.
@@ -401,7 +409,7 @@ impl Device {
 
     fn runs(&self, at: usize) -> bool {
         let m = &self.members[at];
-        self.verdicts[at].run && !m.held && !m.refused && !m.behind
+        self.verdicts[at].run && !m.is_held() && !m.refused && !m.behind
     }
 
     /// First half of carrying out the verdicts: what takes something away.

@@ -578,7 +578,7 @@ impl Shares {
     /// Whether all others that run can be held for a while.
     fn may_be_alone(&self, own: &Member, members: &[Member], verdicts: &[Verdict]) -> bool {
         let mut others = members.iter().zip(verdicts).filter(|(m, _)| m.group.id != own.group.id);
-        others.all(|(m, v)| gives_way(m, own) || !(v.run && m.group.ready && !m.held))
+        others.all(|(m, v)| gives_way(m, own) || !(v.run && m.group.ready && !m.is_held()))
     }
 
     /// Gates are as they were decided: says who is on the device until the next decision.

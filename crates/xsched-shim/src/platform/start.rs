@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use xsched_agent::{Host, Settings, say};
+use xsched_agent::{Host, say};
 use xsched_core::{Runtime, journal, thread};
+use xsched_proto::settings::Settings;
 use xsched_proto::wire::Described;
 
 use super::{PLATFORMS, cuda, hsa};

@@ -6,7 +6,9 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use xsched_policy::registry;
 use xsched_proto::paths;
+use xsched_proto::settings::{Mode, Settings};
 use xsched_proto::wire::{Platform, Request};
 
 use crate::failure::{Error, Result, say};
@@ -38,6 +40,10 @@ pub(crate) struct Args {
     /// Commands in flight while another program wants the device, 0 = automatic
     #[arg(long, value_name = "N", value_parser = values::threshold, allow_hyphen_values = true)]
     threshold: Option<u32>,
+
+    /// Commands after which room for others comes back while another program wants the device, 0 = automatic
+    #[arg(long, value_name = "N", value_parser = values::batch, allow_hyphen_values = true)]
+    batch: Option<u32>,
 
     /// Programs of one job get all their devices together or none [default: this run and its descendants]
     #[arg(long, value_name = "NAME", value_parser = values::job)]
@@ -85,6 +91,7 @@ Priorities: higher goes first. A number belongs to the class at or below it.
   high            128          128..191      -14..-5         -1 is ten above 0
   normal            0            0..127       -4..4
   low, batch     -128         -255..-1         5..19
+  -256: never runs, until `xsched hint` gives it another priority
 `normal` is the default. `normal` and `low` are best-effort: they take what is left.
 On a system daemon more than `high` needs privilege.
 
@@ -108,32 +115,19 @@ A process that is itself started with XSCHED_DISABLE=1 is left alone.";
 enum Scheduler {
     /// The daemon at this socket.
     Daemon(PathBuf, paths::Origin),
-    /// The program itself, by this policy if one was named here.
-    Local(Option<String>),
+    /// The program itself.
+    Local,
     /// None.
     Nobody,
 }
 
 impl Scheduler {
-    /// Flags count before the environment, which the preload library reads in the same way.
-    fn of(args: &Args) -> Scheduler {
-        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
-        if args.no_daemon {
-            return Scheduler::Nobody;
-        }
-        if args.local.is_some() {
-            return Scheduler::Local(args.local.clone());
-        }
-        if args.socket.is_none() {
-            if var("XSCHED_NO_DAEMON").is_some_and(|v| v != "0") {
-                return Scheduler::Nobody;
-            }
-            match var("XSCHED_SCHEDULER") {
-                Some(v) if v.eq_ignore_ascii_case("LCL") => return Scheduler::Local(None),
-                Some(v) if v.eq_ignore_ascii_case("APP") => return Scheduler::Nobody,
-                None if var("XSCHED_POLICY").is_some() => return Scheduler::Local(None),
-                _ => {}
-            }
+    /// As the library in the program will read its environment, which has the flags already.
+    fn of(args: &Args, settings: &Settings) -> Scheduler {
+        match settings.mode {
+            Mode::Unscheduled => return Scheduler::Nobody,
+            Mode::Local(_) => return Scheduler::Local,
+            Mode::Daemon(_) => {}
         }
         let (socket, origin) = paths::socket_path(args.socket.clone());
         // The program may change its folder before it looks.
@@ -169,24 +163,28 @@ pub(crate) fn main(args: Args) -> Result {
     }
     let library = preload::speakable(&library)?;
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
-    let scheduler = Scheduler::of(&args);
+    args.hand_over(&mut environment);
+    let settings = environment.settings()?;
+    let scheduler = Scheduler::of(&args, &settings);
     let job = args.job.clone().unwrap_or_else(fresh_job);
     let sharing = share::Wish::of(&args)?;
-    args.hand_over(&mut environment);
     environment.set("XSCHED_JOB", &job);
     if required {
         environment.set("XSCHED_REQUIRE", "1");
     } else {
         environment.unset("XSCHED_REQUIRE");
     }
+    if !settings.auto_xqueue {
+        let off = "XSCHED_AUTO_XQUEUE=OFF has streams go unscheduled";
+        if required {
+            return Err(refused(&format!("{off}: unset it")));
+        }
+        say(&format!("{off}, in {} and what it starts", name.to_string_lossy()));
+    }
     let mut has_daemon = false;
     match &scheduler {
         Scheduler::Daemon(socket, origin) => {
             environment.set("XSCHED_SOCKET", socket);
-            if args.socket.is_some() {
-                environment.unset("XSCHED_NO_DAEMON");
-                environment.set("XSCHED_SCHEDULER", "GLB");
-            }
             match start::ensure(socket, *origin, args.scheduler.as_deref()) {
                 Ok(()) => {
                     if args.scheduler.is_some() {
@@ -211,19 +209,12 @@ pub(crate) fn main(args: Args) -> Result {
                 }
             }
         }
-        Scheduler::Local(policy) => {
-            environment.set("XSCHED_SCHEDULER", "LCL");
-            environment.unset("XSCHED_NO_DAEMON");
-            if let Some(policy) = policy {
-                environment.set("XSCHED_POLICY", policy);
-            }
-        }
+        Scheduler::Local => {}
         Scheduler::Nobody if required => {
-            return Err(refused("XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler: unset it"));
+            let why = "XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler: unset it";
+            return Err(refused(why));
         }
         Scheduler::Nobody => {
-            environment.set("XSCHED_NO_DAEMON", "1");
-            environment.unset("XSCHED_SCHEDULER");
             say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
         }
     }
@@ -270,9 +261,22 @@ fn disabled() -> bool {
 impl Args {
     /// Puts what was asked for into the program's environment; what was not stays as it is there.
     fn hand_over(&self, environment: &mut Environment) {
+        if self.no_daemon {
+            environment.set("XSCHED_NO_DAEMON", "1");
+        }
+        let scheduler = if self.local.is_some() { "LCL" } else { "GLB" };
+        if self.local.is_some() || self.socket.is_some() {
+            environment.set("XSCHED_SCHEDULER", scheduler);
+            environment.unset("XSCHED_NO_DAEMON");
+        }
+        if let Some(policy) = &self.local {
+            environment.set("XSCHED_POLICY", policy);
+        }
         let numbers = [
             ("XSCHED_AUTO_XQUEUE_PRIORITY", self.priority.map(|n| n.to_string())),
             ("XSCHED_AUTO_XQUEUE_LEVEL", self.level.map(|l| l.0.map_or("auto".to_owned(), |n| n.to_string()))),
+            ("XSCHED_AUTO_XQUEUE_THRESHOLD", self.threshold.map(|n| n.to_string())),
+            ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", self.batch.map(|n| n.to_string())),
         ];
         let hints = self.hints.hints();
         let hints = hints.given().map(|hint| (hint.variable(), hints.text(hint)));
@@ -280,12 +284,6 @@ impl Args {
             if let Some(value) = value {
                 environment.set(name, value);
             }
-        }
-        match self.threshold {
-            // Automatic is what it is without the variable.
-            Some(0) => environment.unset("XSCHED_AUTO_XQUEUE_THRESHOLD"),
-            Some(n) => environment.set("XSCHED_AUTO_XQUEUE_THRESHOLD", n.to_string()),
-            None => {}
         }
         if self.level.is_some() {
             // It would win over the flag.
@@ -320,6 +318,22 @@ struct Environment(Vec<(OsString, OsString)>);
 impl Environment {
     fn inherited() -> Self {
         Environment(std::env::vars_os().collect())
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str()).map(str::to_owned)
+    }
+
+    /// What the library in the program will make of it. It leaves out what it does not understand; here that is an error.
+    fn settings(&self) -> Result<Settings> {
+        let settings = Settings::read(|name| self.get(name));
+        if let Some(complaint) = settings.complaints.first() {
+            return Err(Error::input(complaint));
+        }
+        if let Mode::Local(policy) = &settings.mode {
+            registry::find(policy).map_err(|why| why.within("XSCHED_POLICY"))?;
+        }
+        Ok(settings)
     }
 
     fn set(&mut self, name: &str, value: impl Into<OsString>) {

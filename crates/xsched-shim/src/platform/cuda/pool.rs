@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-use xsched_agent::{Mode, Settings, say};
+use xsched_agent::say;
 use xsched_proto::ask::{self, NoAnswer};
+use xsched_proto::settings::{Mode, Settings};
 use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 
 use super::types::*;

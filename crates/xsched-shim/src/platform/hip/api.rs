@@ -6,10 +6,11 @@ use std::ffi::CStr;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 
-use xsched_agent::{Log, say_once};
+use xsched_agent::say_once;
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue, thread};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::SEGMENT_BYTES;
+use xsched_proto::settings::Log;
 
 use super::types::*;
 use super::{capture, stream};

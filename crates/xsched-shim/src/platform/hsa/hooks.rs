@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use xsched_agent::{Log, say_once};
+use xsched_agent::say_once;
 use xsched_core::{QueueSpec, XQueue, thread};
+use xsched_proto::settings::Log;
 
 use crate::enabled::{HSA, platform_enabled};
 use crate::interpose::{hooks, resolve};

@@ -14,9 +14,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
-use xsched_agent::{Log, say, say_once};
+use xsched_agent::{say, say_once};
 use xsched_core::{Descriptor, Runtime};
 use xsched_proto::class::Class;
+use xsched_proto::settings::Log;
 
 use super::queues::{Queues, is_compute};
 use super::topology;

@@ -1,0 +1,275 @@
+//! What the environment asks for: read by the preload library, and by `xsched run` before it hands it over.
+
+use std::path::PathBuf;
+
+use crate::class::parse_priority;
+use crate::hint::{Hint, Hints};
+use crate::paths;
+use crate::wire::{COMMANDS_MAX, Platform, ProgramOptions};
+
+/// What decides for this process.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// The daemon on this socket.
+    Daemon(PathBuf),
+    /// A scheduler inside this process, with this policy.
+    Local(String),
+    /// Nothing: calls are counted and go through.
+    Unscheduled,
+}
+
+/// How much is said on stderr (`XSCHED_LOG`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Log {
+    /// Nothing.
+    Off,
+    /// What went wrong.
+    Error,
+    /// Also what an operator wants to know (the default).
+    Info,
+    /// Also what happens.
+    Debug,
+}
+
+/// What the environment asks for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What decides.
+    pub mode: Mode,
+    /// Streams get an XQueue of their own accord (`XSCHED_AUTO_XQUEUE`).
+    pub auto_xqueue: bool,
+    /// What the program asks of the scheduler.
+    pub options: ProgramOptions,
+    /// How much is said.
+    pub log: Log,
+    /// The program's starter has told its user that no daemon answers (`XSCHED_TOLD`).
+    pub told: bool,
+    /// The program is to end rather than run unscheduled (`XSCHED_REQUIRE`).
+    pub required: bool,
+    /// Values that were not understood and left out: `NAME=VALUE: use …`, a line each.
+    pub complaints: Vec<String>,
+    /// Variables of XSched 1.2.0 that have no effect here, and what takes their place, a line each.
+    pub replaced: Vec<String>,
+}
+
+/// The policy of a scheduler inside the process that was given none.
+pub const LOCAL_POLICY: &str = "hpf";
+
+/// The environment, and what was wrong in it.
+struct Reader<F> {
+    var: F,
+    complaints: Vec<String>,
+}
+
+impl<F: Fn(&str) -> Option<String>> Reader<F> {
+    /// An empty value is none.
+    fn text(&self, name: &str) -> Option<String> {
+        (self.var)(name).filter(|v| !v.is_empty())
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.text(name).is_some_and(|v| v != "0")
+    }
+
+    /// A value as `parse` reads it. One that it does not accept is left out and complained about.
+    fn value<T>(&mut self, name: &str, accepted: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = self.text(name)?;
+        let value = parse(&text);
+        if value.is_none() {
+            self.complaints.push(format!("{name}={text}: use {accepted}"));
+        }
+        value
+    }
+
+    /// A whole number; none where it is the word for what holds without the variable.
+    fn number(&mut self, name: &str, (low, high): (u32, u32), automatic: &str) -> Option<u32> {
+        let accepted = format!("a number from {low} to {high}, or {automatic}");
+        let parse = |text: &str| match text.eq_ignore_ascii_case(automatic) {
+            true => Some(None),
+            false => text.parse().ok().filter(|n| (low..=high).contains(n)).map(Some),
+        };
+        self.value(name, &accepted, parse).flatten()
+    }
+
+    fn word<T: Copy>(&mut self, name: &str, accepted: &str, words: &[(&str, T)]) -> Option<T> {
+        let find = |text: &str| words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
+        self.value(name, accepted, find)
+    }
+
+    fn mode(&mut self) -> Mode {
+        #[derive(Clone, Copy)]
+        enum Scheduler {
+            Global,
+            Local,
+            Application,
+        }
+        let words = [("GLB", Scheduler::Global), ("LCL", Scheduler::Local), ("APP", Scheduler::Application)];
+        let scheduler = self.word("XSCHED_SCHEDULER", "GLB, LCL or APP", &words);
+        let policy = self.text("XSCHED_POLICY");
+        if self.is_set("XSCHED_NO_DAEMON") {
+            return Mode::Unscheduled;
+        }
+        match (scheduler, policy) {
+            (Some(Scheduler::Application), _) => Mode::Unscheduled,
+            (Some(Scheduler::Local), policy) => Mode::Local(policy.unwrap_or_else(|| LOCAL_POLICY.into())),
+            (None, Some(policy)) if self.text("XSCHED_SCHEDULER").is_none() => Mode::Local(policy),
+            _ => Mode::Daemon(paths::socket_path(self.text("XSCHED_SOCKET").map(Into::into)).0),
+        }
+    }
+
+    fn options(&mut self) -> ProgramOptions {
+        let forced = self.number("XSCHED_FORCE_LEVEL", (1, 3), "auto");
+        let level = self.number("XSCHED_AUTO_XQUEUE_LEVEL", (1, 3), "auto");
+        let mut hints = Hints::default();
+        for hint in Hint::ALL {
+            let read = |text: &str| {
+                let mut more = hints;
+                more.set(hint, text).ok().map(|()| more)
+            };
+            hints = self.value(hint.variable(), hint.accepted(), read).unwrap_or(hints);
+        }
+        let mut priority = None;
+        if let Some(text) = self.text("XSCHED_AUTO_XQUEUE_PRIORITY") {
+            match parse_priority(&text) {
+                Ok(number) => priority = Some(number),
+                Err(why) => self.complaints.push(format!("XSCHED_AUTO_XQUEUE_PRIORITY: {why}")),
+            }
+        }
+        ProgramOptions {
+            priority,
+            hints,
+            level: forced.or(level).map(|n| n as u8),
+            threshold: self.number("XSCHED_AUTO_XQUEUE_THRESHOLD", (1, COMMANDS_MAX), "0"),
+            batch: self.number("XSCHED_AUTO_XQUEUE_BATCH_SIZE", (1, COMMANDS_MAX), "0"),
+            job: self.text("XSCHED_JOB"),
+        }
+    }
+
+    /// Variables of XSched 1.2.0 for what is not done here.
+    fn replaced(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for name in LIBRARIES {
+            if self.text(name).is_some() {
+                lines.push(format!(
+                    "{name} has no effect: calls go to the library that the program itself loads; use LD_LIBRARY_PATH"
+                ));
+            }
+        }
+        for name in OTHER_LIBRARIES {
+            if self.text(name).is_some() {
+                let platforms = Platform::ALL.map(Platform::name).join(", ");
+                lines.push(format!("{name} has no effect: the platforms here are {platforms}"));
+            }
+        }
+        let traps = self.word("XSCHED_CUDA_LV3_IMPL", "TSG", &[("TSG", false), ("TRAP", true)]);
+        if traps == Some(true) {
+            lines.push(
+                "XSCHED_CUDA_LV3_IMPL=TRAP has no effect: level 3 on NVIDIA GPUs is by time slices of channel groups (TSG)"
+                    .into(),
+            );
+        }
+        lines
+    }
+}
+
+/// Where XSched 1.2.0 is told which file a vendor's library is. Here a call reaches the function that it reaches without xsched:
+/// another file would be another copy, with other handles.
+const LIBRARIES: [&str; 3] = ["XSCHED_CUDA_LIB", "XSCHED_HIP_LIB", "XSCHED_OPENCL_LIB"];
+/// The same of platforms that are not scheduled here.
+const OTHER_LIBRARIES: [&str; 4] = ["XSCHED_ASCEND_LIB", "XSCHED_CUDLA_LIB", "XSCHED_LEVELZERO_LIB", "XSCHED_VPI_LIB"];
+
+impl Settings {
+    /// Reads the environment through `var`. A value that is not understood is left out and complained about: a preloaded library
+    /// must not end its host.
+    pub fn read(var: impl Fn(&str) -> Option<String>) -> Settings {
+        let mut reader = Reader { var, complaints: Vec::new() };
+        let options = reader.options();
+        let mode = reader.mode();
+        let auto_xqueue = reader.word("XSCHED_AUTO_XQUEUE", "ON or OFF", &[("ON", true), ("OFF", false)]);
+        let auto_xqueue = auto_xqueue.unwrap_or(true);
+        let levels = [("off", Log::Off), ("error", Log::Error), ("info", Log::Info), ("debug", Log::Debug)];
+        let log = reader.word("XSCHED_LOG", "off, error, info or debug", &levels).unwrap_or(Log::Info);
+        let replaced = reader.replaced();
+        let (told, required) = (reader.is_set("XSCHED_TOLD"), reader.is_set("XSCHED_REQUIRE"));
+        Settings { mode, auto_xqueue, options, log, told, required, complaints: reader.complaints, replaced }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Settings {
+        Settings::read(|name| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_string()))
+    }
+
+    #[test]
+    fn words_are_read_and_what_is_not_understood_is_left_out_and_named() {
+        let s = read(&[
+            ("XSCHED_AUTO_XQUEUE_PRIORITY", "high"),
+            ("XSCHED_WEIGHT", "0"),
+            ("XSCHED_SOCKET", "/s"),
+            ("XSCHED_AUTO_XQUEUE_LEVEL", "auto"),
+        ]);
+        assert_eq!(s.mode, Mode::Daemon("/s".into()));
+        assert_eq!((s.options.priority, s.options.hints, s.options.level), (Some(128), Hints::default(), None));
+        assert_eq!(s.complaints.len(), 1);
+        assert!(s.complaints[0].contains("XSCHED_WEIGHT=0") && s.complaints[0].contains("1 to 10000"));
+    }
+
+    #[test]
+    fn a_policy_implies_a_scheduler_in_the_process() {
+        assert_eq!(read(&[("XSCHED_POLICY", "UP")]).mode, Mode::Local("UP".into()));
+        assert_eq!(read(&[("XSCHED_SCHEDULER", "lcl")]).mode, Mode::Local("hpf".into()));
+        assert_eq!(read(&[("XSCHED_NO_DAEMON", "1"), ("XSCHED_POLICY", "up")]).mode, Mode::Unscheduled);
+        let global = [("XSCHED_SCHEDULER", "GLB"), ("XSCHED_POLICY", "up"), ("XSCHED_SOCKET", "/s")];
+        assert_eq!(read(&global).mode, Mode::Daemon("/s".into()));
+        let wrong = read(&[("XSCHED_SCHEDULER", "all"), ("XSCHED_POLICY", "up"), ("XSCHED_SOCKET", "/s")]);
+        assert_eq!(wrong.mode, Mode::Daemon("/s".into()));
+        assert_eq!(wrong.complaints, ["XSCHED_SCHEDULER=all: use GLB, LCL or APP"]);
+    }
+
+    #[test]
+    fn queues_are_made_unless_they_are_switched_off() {
+        for (value, made) in [("off", false), ("ON", true), ("", true)] {
+            let s = read(&[("XSCHED_AUTO_XQUEUE", value)]);
+            assert_eq!((s.auto_xqueue, s.complaints.len()), (made, 0));
+        }
+        let wrong = read(&[("XSCHED_AUTO_XQUEUE", "2")]);
+        assert_eq!(
+            (wrong.auto_xqueue, &wrong.complaints[..]),
+            (true, &["XSCHED_AUTO_XQUEUE=2: use ON or OFF".into()][..])
+        );
+    }
+
+    #[test]
+    fn commands_in_flight_and_in_a_batch_are_numbers_or_automatic() {
+        let both = |value| read(&[("XSCHED_AUTO_XQUEUE_THRESHOLD", value), ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", value)]);
+        let options = both("16").options;
+        assert_eq!((options.threshold, options.batch), (Some(16), Some(16)));
+        let s = both("0");
+        assert_eq!((s.options.threshold, s.options.batch, s.complaints.len()), (None, None, 0));
+        let s = both("1048577");
+        assert_eq!((s.options.threshold, s.options.batch, s.complaints.len()), (None, None, 2));
+        assert_eq!(s.complaints[1], "XSCHED_AUTO_XQUEUE_BATCH_SIZE=1048577: use a number from 1 to 1048576, or 0");
+    }
+
+    #[test]
+    fn variables_without_effect_say_what_takes_their_place() {
+        let says = |name, value| {
+            let s = read(&[(name, value)]);
+            assert_eq!(s.complaints, [""; 0]);
+            s.replaced.join("; ")
+        };
+        for name in LIBRARIES {
+            assert!(says(name, "/l.so").starts_with(&format!("{name} has no effect")));
+            assert!(says(name, "/l.so").ends_with("use LD_LIBRARY_PATH"));
+        }
+        for name in OTHER_LIBRARIES {
+            assert!(says(name, "/l.so").ends_with("the platforms here are cuda, hip, opencl, sim, hsa"));
+        }
+        assert!(says("XSCHED_CUDA_LV3_IMPL", "trap").contains("time slices"));
+        assert_eq!(says("XSCHED_CUDA_LV3_IMPL", "TSG"), "");
+        assert_eq!(read(&[("XSCHED_CUDA_LV3_IMPL", "x")]).complaints, ["XSCHED_CUDA_LV3_IMPL=x: use TSG"]);
+    }
+}
