@@ -115,5 +115,9 @@ pub(crate) const NEWS_FORGETS: f64 = 1.5;
 pub(crate) const RATE_MEMORY_US: f64 = 1_000_000.0;
 /// … or so many spells, some half a minute where others are held for them.
 pub(crate) const RATE_MEMORY_SPELLS: f64 = 16.0;
+/// A group that has at least this part of its rate alone beside others is hardly slowed down by them.
+pub(crate) const HARDLY_SLOWED: f64 = 0.75;
+/// Time beside others after which what was learned of it counts a third, in µs.
+pub(crate) const BESIDE_MEMORY_US: f64 = 1_000_000.0;
 /// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.
 pub(crate) const SETTLE_US: Micros = 1_000;

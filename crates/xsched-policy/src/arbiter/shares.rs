@@ -5,8 +5,8 @@
 //! more than a slack is held until the others have caught up; the slowest is never held, so some group of each pool always runs.
 //!
 //! The rate alone is learned in *spells alone*: those that come by themselves, and short ones that all others are held for.
-//! Nothing is held on account of groups whose rate is not known yet. The policy decides first: only groups that it lets run
-//! together are compared.
+//! Nothing is held on account of groups whose rate is not known yet, nor of those that others hardly slow down: a program whose host
+//! is slow for a while gains nothing by that. The policy decides first: only groups that it lets run together are compared.
 //!
 //! With an evenness below 100 %, progress of a group that is ahead counts that part only: each group then gets at least that
 //! part of the relative speed of the fastest.
@@ -74,6 +74,12 @@ struct Standing {
     /// When it was seen on the device last, unless it has left it for sure.
     last_on: Option<Micros>,
     rate: Rate,
+    /// The same in company.
+    beside: Rate,
+    /// Time in company since what is counted of it was learned, and what that is.
+    beside_clock: Clock,
+    beside_found: (u64, Micros),
+    beside_to: Micros,
     /// Commands and time in spells that came by themselves, not learned from yet.
     found: (u64, Micros),
     spell_due: Micros,
@@ -136,6 +142,10 @@ struct Spell {
 impl Rate {
     fn learn(&mut self, commands: u64, us: Micros) {
         self.forget((us as f64 / RATE_MEMORY_US).max(1.0 / RATE_MEMORY_SPELLS));
+        self.add(commands, us);
+    }
+
+    fn add(&mut self, commands: u64, us: Micros) {
         self.commands += commands as f64;
         self.us += us as f64;
     }
@@ -208,6 +218,28 @@ impl Standing {
     /// Progress, with the command that is in flight.
     fn reached(&self, evenness: f64) -> f64 {
         self.progress + self.counts(self.running_us * self.scale, evenness)
+    }
+
+    /// Whether others are held on its account: it is slower beside them than alone.
+    fn is_slowed(&self) -> bool {
+        let (Some(alone), Some(beside)) = (self.rate.command_us(), self.beside.command_us()) else { return true };
+        alone < HARDLY_SLOWED * beside
+    }
+
+    /// So many commands were found complete.
+    fn count_beside(&mut self, now: Micros, commands: u64) {
+        let at = self.beside_clock.at(now);
+        let us = at - std::mem::replace(&mut self.beside_to, at);
+        if us == 0 {
+            return;
+        }
+        self.beside_found = (self.beside_found.0 + commands, self.beside_found.1 + us);
+        if self.beside_found.1 >= SPELL_US {
+            let (commands, us) = std::mem::take(&mut self.beside_found);
+            // Nothing at all is slow, too.
+            self.beside.forget(us as f64 / BESIDE_MEMORY_US);
+            self.beside.add(commands, us);
+        }
     }
 
     fn command_us(&self) -> f64 {
@@ -321,6 +353,7 @@ impl Shares {
                 s.progress += s.counts(commands as f64 * us * s.scale, self.evenness);
             }
         }
+        s.count_beside(now, commands);
         if !s.on {
             s.last_on = s.last_on.filter(|_| !drained);
         }
@@ -463,7 +496,7 @@ impl Shares {
                     stay = Some(s.progress.min(stay.unwrap_or(f64::MAX)));
                 }
             }
-            let mut least = f64::MAX;
+            let (mut slowest, mut fastest) = (None::<f64>, f64::MIN);
             for m in members.iter().filter(|m| m.group.pool == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
                 if !s.is_present {
@@ -484,12 +517,18 @@ impl Shares {
                     };
                     s.progress = s.progress.max(start);
                 }
-                least = least.min(s.progress);
+                fastest = fastest.max(s.progress);
+                if s.is_slowed() {
+                    slowest = Some(s.progress.min(slowest.unwrap_or(f64::MAX)));
+                }
             }
             if present > 0 {
+                // What others do not slow down has no claim against them.
+                let least = slowest.unwrap_or(fastest - SHARE_SLACK_US);
                 state.floor = state.floor.max(least);
                 for m in members.iter().filter(|m| m.group.pool == Some(pool)) {
                     if let Some(s) = self.groups.get_mut(&m.group.id).filter(|s| s.is_present) {
+                        s.progress = s.progress.max(least);
                         s.lead = s.progress - least;
                     }
                 }
@@ -516,7 +555,8 @@ impl Shares {
                 (takes_part(m, v) && s.placed && s.away.is_none()).then_some((*at, s))
             };
             let all: Vec<(usize, &Standing)> = (0..members.len()).filter_map(|at| known(&at)).collect();
-            let Some(least) = all.iter().map(|(_, s)| s.reached(self.evenness)).reduce(f64::min) else { continue };
+            let slowed = all.iter().filter(|(_, s)| s.is_slowed());
+            let Some(least) = slowed.map(|(_, s)| s.reached(self.evenness)).reduce(f64::min) else { continue };
             // Those that pause between two steps: a long command is not begun in between.
             let pauses = |m: &&Member| m.group.pool == Some(pool) && !m.group.ready && m.spanning.is_none();
             let pausing = members.iter().filter(pauses).filter_map(|m| self.groups.get(&m.group.id));
@@ -622,6 +662,11 @@ impl Shares {
         }
         if let Some((_, window)) = &mut self.alone {
             window.clock.set(now, !is_taken_off && only.is_some_and(|m| runs(&m)));
+        }
+        for m in members {
+            if let Some(s) = self.groups.get_mut(&m.group.id) {
+                s.beside_clock.set(now, runs(&m) && only.is_none() && !is_taken_off);
+            }
         }
     }
 }

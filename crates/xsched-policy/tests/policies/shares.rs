@@ -372,3 +372,44 @@ fn shares_a_program_that_serves_requests_is_not_held_so_that_others_are_alone() 
     let held = w.log.iter().filter(|(_, action)| matches!(action, Action::Close(GroupId(2)))).count();
     assert_eq!(held, 0);
 }
+
+/// Each leaves room for the others and is as fast beside them as alone; what differs is how fast their hosts are at the time.
+#[test]
+fn shares_programs_that_others_do_not_slow_down_are_not_waited_for() {
+    let mut w = World::new("hpf");
+    for id in 1..=5 {
+        w.add_kernels(pooled(id, 0), Kernels::new(1_000, 20));
+    }
+    let mut random = 11_u64;
+    while w.now < 30 * S {
+        for id in 1..=5 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let slower = 900 + (random >> 33) % 300;
+            w.sims.get_mut(&id).unwrap().kernels.as_mut().unwrap().lengths = vec![slower];
+        }
+        w.run(w.now + 300_000);
+    }
+    let ended = |s: &crate::world::Sim| s.kernels.as_ref().unwrap().ended.iter().filter(|at| **at > 5 * S).count();
+    let done: Vec<f64> = w.sims.values().map(|s| ended(s) as f64 / 25_000.0 * 1.05).collect();
+    println!("{done:?}");
+    assert!(done.iter().sum::<f64>() > 0.93 * 5.0, "{done:?}");
+}
+
+#[test]
+fn shares_a_program_that_was_not_slowed_down_has_no_claim_when_it_is() {
+    let mut w = World::new("hpf");
+    w.add_kernels(pooled(1, 0), Kernels::new(1_000, 30));
+    w.add_kernels(pooled(2, 0), Kernels::new(1_000, 30));
+    w.run(5 * S);
+    // Its host is slow for long.
+    w.sims.get_mut(&1).unwrap().kernels.as_mut().unwrap().lengths = vec![1_200];
+    w.run(60 * S);
+    // Now there is no room for both.
+    for id in [1, 2] {
+        w.sims.get_mut(&id).unwrap().kernels.as_mut().unwrap().width = 100;
+    }
+    w.run(63 * S);
+    let speeds = w.speeds(60 * S, 63 * S);
+    println!("{speeds:?}");
+    assert!(speeds[&2] > 0.4, "{speeds:?}");
+}
