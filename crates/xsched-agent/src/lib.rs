@@ -59,6 +59,11 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
     Ok(runtime)
 }
 
+/// Whether a policy of this name can decide inside a process.
+pub fn has_local_policy(name: &str) -> bool {
+    local::Local::new(name, &xsched_proto::wire::ProgramOptions::default()).is_ok()
+}
+
 /// Says something on stderr unless it was `said`. (No `Once`: if a thread is at it while another forks, it never ends in
 /// the child.)
 pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use xsched_core::Scheduler;
 use xsched_proto::class::parse_priority;
 use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::ProgramOptions;
@@ -15,6 +16,21 @@ pub enum Mode {
     Local(String),
     /// Nothing: calls are counted and go through.
     Unscheduled,
+}
+
+impl Mode {
+    /// What decides when the program itself has chosen this.
+    pub fn changed_to(&self, scheduler: Scheduler) -> Mode {
+        match (scheduler, self) {
+            (Scheduler::Application, _) => Mode::Unscheduled,
+            (Scheduler::Local(policy), _) => Mode::Local(policy),
+            (Scheduler::Daemon, Mode::Daemon(path)) => Mode::Daemon(path.clone()),
+            (Scheduler::Daemon, _) => {
+                let named = std::env::var_os("XSCHED_SOCKET").filter(|name| !name.is_empty());
+                Mode::Daemon(xsched_proto::paths::socket_path(named.map(Into::into)).0)
+            }
+        }
+    }
 }
 
 /// How much is said on stderr (`XSCHED_LOG`).

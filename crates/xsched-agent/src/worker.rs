@@ -322,14 +322,7 @@ impl Worker {
             Master::Daemon { connection } | Master::Greeted { connection, .. } => connection.end(),
             Master::Unscheduled | Master::Seeking { .. } | Master::Local(_) => {}
         }
-        self.settings.mode = match scheduler {
-            Scheduler::Application => Mode::Unscheduled,
-            Scheduler::Local(policy) => Mode::Local(policy),
-            Scheduler::Daemon => Mode::Daemon(match &self.settings.mode {
-                Mode::Daemon(path) => path.clone(),
-                _ => xsched_proto::paths::socket_path(std::env::var_os("XSCHED_SOCKET").map(Into::into)).0,
-            }),
-        };
+        self.settings.mode = self.settings.mode.changed_to(scheduler);
         self.master = self.begin();
         if let Master::Local(local) = &mut self.master {
             for message in self.rt.introduce() {

@@ -1,0 +1,153 @@
+//! How commands get from the buffer of an XQueue into the driver: by its worker, or by the thread that submits them.
+
+use std::sync::{Arc, MutexGuard};
+
+use xsched_capi::types::XResult;
+
+use super::command::{Command, Stage, is_in_command};
+use super::queue::{Queue, State};
+use super::tables::Hardware;
+use crate::platform::hal::HardwareQueue;
+use crate::process;
+
+/// Gives a command to the driver; within the context of its queue.
+pub(super) fn launch(hardware: &Hardware, command: &Command) -> bool {
+    if is_in_command() {
+        // Part of the command that is being launched.
+        return command.run(hardware.handle);
+    }
+    let enter = || if command.run(hardware.handle) { 0 } else { 1 };
+    hardware.queue.launch(command.kind(), &enter) == 0
+}
+
+/// Takes a command in: into the buffer, or at once into the driver.
+pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XResult> {
+    if queue.is_blocking && is_in_command() {
+        return Err(XResult::NOT_ALLOWED);
+    }
+    let mut state = queue.state();
+    if state.ending {
+        return Err(XResult::NOT_FOUND);
+    }
+    if matches!(command.stage(), Stage::Buffered(_)) {
+        return Err(XResult::NOT_ALLOWED);
+    }
+    if queue.is_blocking {
+        queue.submitted(&mut state, &command);
+        while state.launching || state.is_held() {
+            state = queue.sleep(state);
+        }
+        state = room(queue, state, 1);
+        drop(launch_all(queue, state, &[command.clone()]));
+        return match command.result() {
+            XResult::SUCCESS => Ok(()),
+            other => Err(other),
+        };
+    }
+    if state.worker.is_none() {
+        let own = queue.clone();
+        state.worker = Some(start(move || work(&own)).ok_or(XResult::HARDWARE)?);
+    }
+    queue.submitted(&mut state, &command);
+    state.buffer.push_back(command);
+    drop(state);
+    queue.changed.notify_all();
+    Ok(())
+}
+
+/// Starts a thread with every signal blocked: handlers run on the program's own threads.
+fn start(work: impl FnOnce() + Send + 'static) -> Option<std::thread::JoinHandle<()>> {
+    // SAFETY: sigset_t is plain data; the functions fill it and change this thread's mask only, which is restored.
+    let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+    }
+    let started = std::thread::Builder::new().name("xsched-queue".into()).spawn(work);
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
+    started.ok()
+}
+
+/// The worker: launches what is buffered, in batches, until the queue ends.
+fn work(queue: &Arc<Queue>) {
+    loop {
+        let done = process::guarded("in the worker of an XQueue", || {
+            let mut state = queue.state();
+            while (state.buffer.is_empty() || state.is_held()) && !state.ending {
+                state = queue.sleep(state);
+            }
+            if state.buffer.is_empty() {
+                return true;
+            }
+            let wanted = state.batch.min(state.threshold).min(state.buffer.len() as u64);
+            let mut state = room(queue, state, wanted);
+            // Meanwhile it may have been suspended, or commands dropped.
+            if !state.is_held() {
+                let batch: Vec<_> = (0..wanted).map_while(|_| state.buffer.pop_front()).collect();
+                drop(launch_all(queue, state, &batch));
+            }
+            false
+        });
+        if done != Some(false) {
+            return;
+        }
+    }
+}
+
+/// Waits until so many more commands may be in flight.
+fn room<'a>(queue: &'a Queue, mut state: MutexGuard<'a, State>, wanted: u64) -> MutexGuard<'a, State> {
+    loop {
+        state.look();
+        if state.in_flight() + wanted <= state.threshold.max(wanted) {
+            return state;
+        }
+        let Some(mark) = Queue::first_mark(&state) else { return state };
+        drop(state);
+        state = queue.wait_mark(mark).unwrap_or_else(|_| queue.state());
+    }
+}
+
+/// Gives commands to the driver, with a mark behind them; at level 2 and above each with a gate before it and a mark behind.
+fn launch_all<'a>(
+    queue: &'a Queue,
+    mut state: MutexGuard<'a, State>,
+    batch: &[Arc<Command>],
+) -> MutexGuard<'a, State> {
+    state.launching = true;
+    let gated = state.level >= 2;
+    let mut number = state.launched;
+    drop(state);
+    let hardware = queue.hardware();
+    hardware.queue.within(&mut || {
+        for (at, command) in batch.iter().enumerate() {
+            number += 1;
+            if gated && let Some((rt, xqueue)) = queue.scheduled() {
+                hardware.queue.gate(rt, xqueue, number as u32);
+            }
+            launch(hardware, command);
+            let mark = (gated || at + 1 == batch.len()).then(|| mark(&*hardware.queue));
+            let mut state = queue.state();
+            state.launched = number;
+            command.set_stage(Stage::Launched(queue.handle(), number));
+            if let Some(mark) = mark {
+                state.marked(mark);
+            }
+        }
+    });
+    let mut state = queue.state();
+    state.launching = false;
+    queue.changed.notify_all();
+    state
+}
+
+/// A mark behind all that was given. None: the driver puts none, and all of it is complete.
+fn mark(queue: &dyn HardwareQueue) -> Option<Arc<dyn crate::platform::hal::Mark>> {
+    let mark = queue.mark();
+    if mark.is_none() {
+        queue.synchronize();
+    }
+    mark
+}
