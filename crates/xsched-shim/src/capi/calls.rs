@@ -8,7 +8,7 @@ use xsched_capi::types::*;
 
 use super::command::{Command, is_in_command};
 use super::queue::Queue;
-use super::tables::{Hardware, Kind, tables};
+use super::tables::{Hardware, Kind, with};
 use super::{hints, launch};
 use crate::platform::hal::{HardwareQueue, waiting};
 use crate::platform::{cuda, hip, opencl, start};
@@ -38,7 +38,7 @@ unsafe fn give<T>(place: *mut T, value: impl FnOnce() -> Done<T>) -> XResult {
 }
 
 fn queue(handle: XQueueHandle) -> Done<Arc<Queue>> {
-    tables().queue(handle)
+    with(|t| t.queue(handle))
 }
 
 /// A level that a queue of the hardware's can have; what it is worth to the scheduler is told.
@@ -57,12 +57,12 @@ pub(super) unsafe fn XQueueCreate(xq: *mut XQueueHandle, hwq: HwQueueHandle, lev
         if flags & !flag::BLOCKING_SUBMIT != 0 {
             return Err(XResult::INVALID_VALUE);
         }
-        let hardware = tables().hardware(hwq)?;
-        if tables().over(hwq).is_some() {
+        let hardware = with(|t| t.hardware(hwq))?;
+        if with(|t| t.over(hwq)).is_some() {
             return Err(XResult::NOT_ALLOWED);
         }
         let level = set_level(&hardware, level)?;
-        tables().add_queue(hwq, |handle, hardware| Arc::new(Queue::new(handle, hardware, level, flags)))
+        with(|t| t.add_queue(hwq, |handle, hardware| Arc::new(Queue::new(handle, hardware, level, flags))))
     };
     // SAFETY: the caller's own place.
     unsafe { give(xq, make) }
@@ -73,7 +73,7 @@ pub(super) unsafe fn XQueueDestroy(xq: XQueueHandle) -> XResult {
         if is_in_command() {
             return Err(XResult::NOT_ALLOWED);
         }
-        let queue = tables().remove_queue(xq)?;
+        let queue = with(|t| t.remove_queue(xq))?;
         queue.end();
         Ok(())
     };
@@ -82,9 +82,10 @@ pub(super) unsafe fn XQueueDestroy(xq: XQueueHandle) -> XResult {
 
 pub(super) unsafe fn XQueueGet(xq: *mut XQueueHandle, hwq: HwQueueHandle) -> XResult {
     let find = || {
-        let tables = tables();
-        tables.hardware(hwq)?;
-        tables.over(hwq).ok_or(XResult::NOT_FOUND)
+        with(|t| {
+            t.hardware(hwq)?;
+            t.over(hwq).ok_or(XResult::NOT_FOUND)
+        })
     };
     // SAFETY: the caller's own place.
     unsafe { give(xq, find) }
@@ -116,7 +117,7 @@ pub(super) unsafe fn XQueueSetLaunchConfig(xq: XQueueHandle, threshold: i64, bat
 pub(super) unsafe fn XQueueSubmit(xq: XQueueHandle, command: HwCommandHandle) -> XResult {
     let submit = || {
         let queue = queue(xq)?;
-        let command = tables().command(command)?;
+        let command = with(|t| t.command(command))?;
         launch::submit(&queue, command)
     };
     answer(submit())
@@ -125,7 +126,7 @@ pub(super) unsafe fn XQueueSubmit(xq: XQueueHandle, command: HwCommandHandle) ->
 pub(super) unsafe fn XQueueWait(xq: XQueueHandle, command: HwCommandHandle) -> XResult {
     let wait = || {
         let queue = queue(xq)?;
-        let command = tables().command(command)?;
+        let command = with(|t| t.command(command))?;
         queue.wait(&command)?;
         match command.result() {
             XResult::SUCCESS => Ok(()),
@@ -165,12 +166,12 @@ pub(super) unsafe fn XQueueProfileHwCommandCount(xq: XQueueHandle, count: *mut i
 }
 
 pub(super) unsafe fn HwQueueDestroy(hwq: HwQueueHandle) -> XResult {
-    answer(tables().remove_hardware(hwq))
+    answer(with(|t| t.remove_hardware(hwq)))
 }
 
 pub(super) unsafe fn HwQueueLaunch(hwq: HwQueueHandle, command: HwCommandHandle) -> XResult {
     let run = || {
-        let (hardware, command) = (tables().hardware(hwq)?, tables().command(command)?);
+        let (hardware, command) = (with(|t| t.hardware(hwq))?, with(|t| t.command(command))?);
         hardware.queue.within(&mut || _ = launch::launch(&hardware, &command));
         match command.result() {
             XResult::SUCCESS => Ok(()),
@@ -182,7 +183,7 @@ pub(super) unsafe fn HwQueueLaunch(hwq: HwQueueHandle, command: HwCommandHandle)
 
 pub(super) unsafe fn HwQueueSynchronize(hwq: HwQueueHandle) -> XResult {
     let wait = || {
-        let queue = tables().hardware(hwq)?.queue.clone();
+        let queue = with(|t| t.hardware(hwq))?.queue.clone();
         let mut done = false;
         queue.within(&mut || done = waiting(queue.key(), true, || queue.synchronize()));
         if done { Ok(()) } else { Err(XResult::HARDWARE) }
@@ -197,14 +198,14 @@ pub(super) unsafe fn HwCommandCreateCallback(
 ) -> XResult {
     let make = || {
         let callback = callback.ok_or(XResult::INVALID_VALUE)?;
-        Ok(tables().add_command(Command::new(callback, data)))
+        Ok(with(|t| t.add_command(Command::new(callback, data))))
     };
     // SAFETY: the caller's own place.
     unsafe { give(command, make) }
 }
 
 pub(super) unsafe fn HwCommandDestroy(command: HwCommandHandle) -> XResult {
-    answer(tables().remove_command(command))
+    answer(with(|t| t.remove_command(command)))
 }
 
 pub(super) unsafe fn XHintSetScheduler(scheduler: XSchedulerType, policy: XPolicyType) -> XResult {
@@ -238,9 +239,10 @@ pub(super) unsafe fn XHintKDeadline(k: usize) -> XResult {
 /// A handle for a queue of the hardware's, the same each time.
 fn hardware(kind: Kind, queue: Option<Arc<dyn HardwareQueue>>) -> Done<HwQueueHandle> {
     let queue = queue.ok_or(XResult::HARDWARE)?;
-    let mut tables = tables();
-    let known = tables.handle_of(kind, queue.key());
-    Ok(known.unwrap_or_else(|| tables.add_hardware(kind, queue)))
+    with(|t| {
+        let known = t.handle_of(kind, queue.key());
+        Ok(known.unwrap_or_else(|| t.add_hardware(kind, queue)))
+    })
 }
 
 pub(super) unsafe fn CudaQueueCreate(hwq: *mut HwQueueHandle, stream: *mut c_void) -> XResult {
@@ -251,7 +253,7 @@ pub(super) unsafe fn CudaQueueCreate(hwq: *mut HwQueueHandle, stream: *mut c_voi
 pub(super) unsafe fn CudaQueueGet(hwq: *mut HwQueueHandle, stream: *mut c_void) -> XResult {
     let find = || {
         let queue = cuda::hal::queue(stream).ok_or(XResult::HARDWARE)?;
-        tables().handle_of(Kind::Cuda, queue.key()).ok_or(XResult::NOT_FOUND)
+        with(|t| t.handle_of(Kind::Cuda, queue.key()).ok_or(XResult::NOT_FOUND))
     };
     // SAFETY: the caller's own place.
     unsafe { give(hwq, find) }

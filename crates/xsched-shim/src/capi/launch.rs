@@ -1,5 +1,6 @@
 //! How commands get from the buffer of an XQueue into the driver: by its worker, or by the thread that submits them.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
 
 use xsched_capi::types::XResult;
@@ -38,7 +39,7 @@ pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XR
             state = queue.sleep(state);
         }
         state = room(queue, state, 1);
-        drop(launch_all(queue, state, &[command.clone()]));
+        launch_all(queue, state, VecDeque::from([command.clone()]));
         return match command.result() {
             XResult::SUCCESS => Ok(()),
             other => Err(other),
@@ -86,8 +87,8 @@ fn work(queue: &Arc<Queue>) {
             let mut state = room(queue, state, wanted);
             // Meanwhile it may have been suspended, or commands dropped.
             if !state.is_held() {
-                let batch: Vec<_> = (0..wanted).map_while(|_| state.buffer.pop_front()).collect();
-                drop(launch_all(queue, state, &batch));
+                let batch = (0..wanted).map_while(|_| state.buffer.pop_front()).collect();
+                launch_all(queue, state, batch);
             }
             false
         });
@@ -111,36 +112,36 @@ fn room<'a>(queue: &'a Queue, mut state: MutexGuard<'a, State>, wanted: u64) -> 
 }
 
 /// Gives commands to the driver, with a mark behind them; at level 2 and above each with a gate before it and a mark behind.
-fn launch_all<'a>(
-    queue: &'a Queue,
-    mut state: MutexGuard<'a, State>,
-    batch: &[Arc<Command>],
-) -> MutexGuard<'a, State> {
+/// Those that it has not come to when the queue is held go back into the buffer.
+fn launch_all(queue: &Queue, mut state: MutexGuard<'_, State>, mut batch: VecDeque<Arc<Command>>) {
     state.launching = true;
     let gated = state.level >= 2;
     let mut number = state.launched;
     drop(state);
     let hardware = queue.hardware();
     hardware.queue.within(&mut || {
-        for (at, command) in batch.iter().enumerate() {
+        while let Some(command) = batch.pop_front() {
             number += 1;
-            if gated && let Some((rt, xqueue)) = queue.scheduled() {
-                hardware.queue.gate(rt, xqueue, number as u32);
-            }
-            launch(hardware, command);
-            let mark = (gated || at + 1 == batch.len()).then(|| mark(&*hardware.queue));
+            let held = gated && queue.scheduled().is_some_and(|(rt, xq)| hardware.queue.gate(rt, xq, number as u32));
+            launch(hardware, &command);
+            let ends = gated || batch.is_empty() || queue.state().is_held();
+            let mark = ends.then(|| mark(&*hardware.queue));
             let mut state = queue.state();
-            state.launched = number;
+            state.launched(number, held);
             command.set_stage(Stage::Launched(queue.handle(), number));
             if let Some(mark) = mark {
                 state.marked(mark);
+                queue.changed.notify_all();
+                if state.is_held() {
+                    while let Some(command) = batch.pop_back() {
+                        state.buffer.push_front(command);
+                    }
+                }
             }
         }
     });
-    let mut state = queue.state();
-    state.launching = false;
+    queue.state().launching = false;
     queue.changed.notify_all();
-    state
 }
 
 /// A mark behind all that was given. None: the driver puts none, and all of it is complete.

@@ -33,6 +33,8 @@ pub(super) struct State {
     /// Commands given to the driver, and how many of these are complete.
     pub(super) launched: u64,
     completed: u64,
+    /// The last of them without a gate of the queue's own.
+    ungated: u64,
     /// Numbers of commands and the marks behind them.
     marks: VecDeque<(u64, Arc<dyn Mark>)>,
     suspended: bool,
@@ -73,6 +75,14 @@ impl State {
         self.marks.iter().find(|(at, _)| *at >= number).cloned()
     }
 
+    /// A command of this number was given to the driver, behind a gate or not.
+    pub(super) fn launched(&mut self, number: u64, gated: bool) {
+        self.launched = number;
+        if !gated {
+            self.ungated = number;
+        }
+    }
+
     /// A mark stands behind all that was launched so far; none if there could be none, and all of it is complete.
     pub(super) fn marked(&mut self, mark: Option<Arc<dyn Mark>>) {
         let number = self.launched;
@@ -95,14 +105,18 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(handle: u64, hardware: Arc<Hardware>, level: u8, flags: i64) -> Queue {
+        // Numbers go on where those of an XQueue before this one on the same stream ended.
+        let slot = process::running().and_then(|rt| Some(rt.find(hardware.queue.key())?.slot(rt)));
+        let first = u64::from(slot.map_or(0, |slot| slot.reached.load(Acquire)));
         let state = State {
             level,
             threshold: THRESHOLD,
             batch: BATCH,
             buffer: VecDeque::new(),
             last: None,
-            launched: 0,
-            completed: 0,
+            launched: first,
+            completed: first,
+            ungated: first,
             marks: VecDeque::new(),
             suspended: false,
             not_executed: false,
@@ -264,26 +278,19 @@ impl Queue {
             return Ok(());
         }
         let has_gates = state.level >= 2;
+        // One that waits at the scheduler's gate is not launched yet; the thread that is in it cannot wait for it.
+        while state.launching && !is_in_command() && !self.is_gate_closed() {
+            state = self.sleep_briefly(state);
+        }
         drop(state);
         if let Some((rt, queue)) = self.scheduled() {
             queue.hold(rt, Hold::Suspended, true);
         }
         match flags & flag::SYNC_HW_QUEUE != 0 {
             true if has_gates => self.sync_unheld(),
-            true => self.sync_launched(),
+            true => self.synchronize(),
             false => Ok(()),
         }
-    }
-
-    /// Waits for what was launched, while nothing new is.
-    fn sync_launched(&self) -> Result<(), XResult> {
-        let mut state = self.state();
-        // One that waits at the scheduler's gate is not launched.
-        while state.launching && !self.is_gate_closed() {
-            state = self.sleep_briefly(state);
-        }
-        drop(state);
-        self.synchronize()
     }
 
     fn is_gate_closed(&self) -> bool {
@@ -295,14 +302,15 @@ impl Queue {
 
     /// Waits for the last command that has passed its gate on the device: a wait for the queue would not end behind the next.
     fn sync_unheld(&self) -> Result<(), XResult> {
-        let Some((rt, queue)) = self.scheduled() else { return self.sync_launched() };
+        let Some((rt, queue)) = self.scheduled() else { return self.synchronize() };
         let reached = || queue.slot(rt).reached.load(Acquire);
         loop {
             let passed = reached();
             let mut state = self.state();
             state.look();
-            // Gates tell the low half of the number.
-            let number = state.launched - u64::from((state.launched as u32).wrapping_sub(passed));
+            // Gates tell the low half of the number, perhaps of a command that is being launched just now.
+            let behind = (state.launched as u32).wrapping_sub(passed).cast_signed().max(0);
+            let number = state.ungated.max(state.launched.saturating_sub(behind as u64));
             if state.completed < number {
                 match state.mark_behind(number) {
                     Some(mark) => {

@@ -1,7 +1,7 @@
 //! What handles stand for.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use xsched_capi::types::XResult;
 
@@ -35,8 +35,9 @@ pub(super) struct Tables {
 
 static TABLES: Lock<Tables> = Lock::new();
 
-pub(super) fn tables() -> MutexGuard<'static, Tables> {
-    TABLES.lock()
+/// Looks into the tables. Nothing that waits, or looks there itself, may be called meanwhile.
+pub(super) fn with<T>(look: impl FnOnce(&mut Tables) -> T) -> T {
+    look(&mut TABLES.lock())
 }
 
 /// In a forked child.

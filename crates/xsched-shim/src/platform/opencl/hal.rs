@@ -13,7 +13,7 @@ use super::types::*;
 use crate::enabled::{OPENCL, platform_enabled};
 use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::platform::shared::hal::{HardwareQueue, Mark, call_is_ours};
+use crate::platform::shared::hal::{HardwareQueue, Mark, PassingHolds, call_is_ours};
 
 /// The function that tells which copy of the library is meant, and one more of it.
 const FINISH: &CStr = c"clFinish";
@@ -113,6 +113,7 @@ impl HardwareQueue for Queue {
     }
 
     fn launch(&self, kind: *const c_void, enter: &dyn Fn() -> cl_int) -> cl_int {
+        let _passing = PassingHolds::begin();
         call_is_ours();
         let describe = || {
             let nothing = (0, std::ptr::null());

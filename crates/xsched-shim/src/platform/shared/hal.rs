@@ -10,7 +10,7 @@ use std::sync::Arc;
 use xsched_core::{Runtime, Work, XQueue, thread};
 
 use super::path::{self, kernel_key};
-use super::{DefaultStreamMode, Driver, Handle, Stream, waits};
+use super::{DefaultStreamMode, Driver, Handle, Stream, StreamKind, late, waits};
 use crate::enabled::platform_enabled;
 
 /// Calls that go through this library's own functions are said to come from here.
@@ -21,6 +21,22 @@ pub(crate) fn call_is_ours() {
     let thread = thread::current();
     thread.caller.set((&raw const HERE).addr());
     thread.binding.set(0);
+}
+
+/// While it lives, the calling thread launches commands whose turn its XQueue of the C API has decided: that the program
+/// holds the queue concerns the others.
+pub(crate) struct PassingHolds(bool);
+
+impl PassingHolds {
+    pub(crate) fn begin() -> PassingHolds {
+        PassingHolds(thread::current().passes_holds.replace(true))
+    }
+}
+
+impl Drop for PassingHolds {
+    fn drop(&mut self) {
+        thread::current().passes_holds.set(self.0);
+    }
 }
 
 /// A queue of the hardware's.
@@ -71,7 +87,7 @@ pub(crate) fn waiting(key: usize, all: bool, wait: impl FnOnce() -> bool) -> boo
 }
 
 /// What else is asked of a driver with streams.
-pub(crate) trait StreamDriver: Driver + Sync {
+pub(in crate::platform) trait StreamDriver: Driver + Sync {
     /// What a thread must have as its own to use a stream: a context, a device.
     type Place: Copy + Send + Sync;
 
@@ -98,7 +114,7 @@ pub(crate) trait StreamDriver: Driver + Sync {
 }
 
 /// A stream.
-pub(crate) struct StreamQueue<D: StreamDriver> {
+pub(in crate::platform) struct StreamQueue<D: StreamDriver> {
     api: &'static D,
     /// A function of the library, for [`Driver::beside`].
     real: usize,
@@ -113,6 +129,13 @@ impl<D: StreamDriver> StreamQueue<D> {
     pub(crate) fn new(real: *mut c_void, stream: Stream) -> Option<StreamQueue<D>> {
         let api = D::beside(real)?;
         let handle = api.handle(stream, DefaultStreamMode::Legacy)?;
+        if handle.which == StreamKind::PerThread {
+            // To the worker it would be another one.
+            return None;
+        }
+        if api.is_blocking(handle) {
+            late::note_blocking();
+        }
         let place = api.place_of(handle)?;
         Some(StreamQueue { api, real: real.addr(), stream: handle.stream.addr(), key: handle.key, place })
     }
@@ -148,6 +171,7 @@ impl<D: StreamDriver> HardwareQueue for StreamQueue<D> {
     }
 
     fn launch(&self, kind: *const c_void, enter: &dyn Fn() -> c_int) -> c_int {
+        let _passing = PassingHolds::begin();
         call_is_ours();
         let work = || Work { key: kernel_key(kind, &[]), ..path::UNKNOWN };
         path::enqueue::<D>(self.real(), self.stream(), DefaultStreamMode::Legacy, work, enter)
