@@ -35,10 +35,16 @@ pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XR
     }
     if queue.is_blocking {
         queue.submitted(&mut state, &command);
-        while state.launching || state.is_held() {
-            state = queue.sleep(state);
+        loop {
+            while state.launching || state.is_held() {
+                state = queue.sleep(state);
+            }
+            if state.has_room(1) {
+                break;
+            }
+            // Another thread may launch meanwhile, or the queue be held.
+            state = wait_first(queue, state);
         }
-        state = room(queue, state, 1);
         launch_all(queue, state, VecDeque::from([command.clone()]));
         return match command.result() {
             XResult::SUCCESS => Ok(()),
@@ -84,11 +90,12 @@ fn work(queue: &Arc<Queue>) {
                 return true;
             }
             let wanted = state.batch.min(state.threshold).min(state.buffer.len() as u64);
-            let mut state = room(queue, state, wanted);
-            // Meanwhile it may have been suspended, or commands dropped.
-            if !state.is_held() {
+            if state.has_room(wanted) {
                 let batch = (0..wanted).map_while(|_| state.buffer.pop_front()).collect();
                 launch_all(queue, state, batch);
+            } else {
+                // Meanwhile the queue may be held, or commands dropped.
+                drop(wait_first(queue, state));
             }
             false
         });
@@ -98,17 +105,17 @@ fn work(queue: &Arc<Queue>) {
     }
 }
 
-/// Waits until so many more commands may be in flight.
-fn room<'a>(queue: &'a Queue, mut state: MutexGuard<'a, State>, wanted: u64) -> MutexGuard<'a, State> {
-    loop {
-        state.look();
-        if state.in_flight() + wanted <= state.threshold.max(wanted) {
-            return state;
-        }
-        let Some(mark) = Queue::first_mark(&state) else { return state };
-        drop(state);
-        state = queue.wait_mark(mark).unwrap_or_else(|_| queue.state());
-    }
+/// Waits for the first mark, which makes room. One that the driver cannot wait for is given up: what it stands behind counts as
+/// complete.
+fn wait_first<'a>(queue: &'a Queue, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    let Some(mark) = state.first_mark() else { return state };
+    let number = mark.0;
+    drop(state);
+    queue.wait_mark(mark).unwrap_or_else(|_| {
+        let mut state = queue.state();
+        state.reached(number);
+        state
+    })
 }
 
 /// Gives commands to the driver, with a mark behind them; at level 2 and above each with a gate before it and a mark behind.

@@ -33,8 +33,8 @@ pub(super) struct State {
     /// Commands given to the driver, and how many of these are complete.
     pub(super) launched: u64,
     completed: u64,
-    /// The last of them without a gate of the queue's own.
-    ungated: u64,
+    /// Those with a gate of the queue's own before them that is not known to be passed.
+    gates: VecDeque<u64>,
     /// Numbers of commands and the marks behind them.
     marks: VecDeque<(u64, Arc<dyn Mark>)>,
     suspended: bool,
@@ -58,9 +58,18 @@ impl State {
         while let Some((number, _)) = self.marks.pop_front_if(|(_, mark)| mark.is_reached()) {
             self.completed = self.completed.max(number);
         }
+        while self.gates.pop_front_if(|gate| *gate <= self.completed).is_some() {}
     }
 
-    fn reached(&mut self, number: u64) {
+    /// The last command that no gate holds, if all are closed and the device has said last that it passed this one (as the low
+    /// half of its number).
+    fn unheld(&mut self, passed: u32) -> u64 {
+        self.look();
+        while self.gates.pop_front_if(|gate| (*gate as u32).wrapping_sub(passed).cast_signed() <= 0).is_some() {}
+        self.gates.front().map_or(self.launched, |gate| gate - 1)
+    }
+
+    pub(super) fn reached(&mut self, number: u64) {
         self.completed = self.completed.max(number);
         while self.marks.pop_front_if(|(at, _)| *at <= number).is_some() {}
     }
@@ -68,6 +77,17 @@ impl State {
     /// Commands that the driver has and the device has not completed, as far as is known.
     pub(super) fn in_flight(&self) -> u64 {
         self.launched - self.completed
+    }
+
+    /// Whether so many more commands may be in flight. With nothing to wait for, they may.
+    pub(super) fn has_room(&mut self, more: u64) -> bool {
+        self.look();
+        self.in_flight() + more <= self.threshold || self.marks.is_empty()
+    }
+
+    /// The mark that makes room when it is reached.
+    pub(super) fn first_mark(&self) -> Option<(u64, Arc<dyn Mark>)> {
+        self.marks.front().cloned()
     }
 
     /// The first mark at or behind a command.
@@ -78,8 +98,8 @@ impl State {
     /// A command of this number was given to the driver, behind a gate or not.
     pub(super) fn launched(&mut self, number: u64, gated: bool) {
         self.launched = number;
-        if !gated {
-            self.ungated = number;
+        if gated {
+            self.gates.push_back(number);
         }
     }
 
@@ -116,7 +136,7 @@ impl Queue {
             last: None,
             launched: first,
             completed: first,
-            ungated: first,
+            gates: VecDeque::new(),
             marks: VecDeque::new(),
             suspended: false,
             not_executed: false,
@@ -216,11 +236,6 @@ impl Queue {
         Ok(state)
     }
 
-    /// The mark that makes room when it is reached.
-    pub(super) fn first_mark(state: &State) -> Option<(u64, Arc<dyn Mark>)> {
-        state.marks.front().cloned()
-    }
-
     /// Waits for all that was submitted so far, and for what the program launched by itself.
     pub(super) fn wait_all(&self) -> Result<(), XResult> {
         let last = self.state().last.clone();
@@ -277,11 +292,12 @@ impl Queue {
         if std::mem::replace(&mut state.suspended, true) {
             return Ok(());
         }
-        let has_gates = state.level >= 2;
         // One that waits at the scheduler's gate is not launched yet; the thread that is in it cannot wait for it.
         while state.launching && !is_in_command() && !self.is_gate_closed() {
             state = self.sleep_briefly(state);
         }
+        state.look();
+        let has_gates = !state.gates.is_empty();
         drop(state);
         if let Some((rt, queue)) = self.scheduled() {
             queue.hold(rt, Hold::Suspended, true);
@@ -307,10 +323,7 @@ impl Queue {
         loop {
             let passed = reached();
             let mut state = self.state();
-            state.look();
-            // Gates tell the low half of the number, perhaps of a command that is being launched just now.
-            let behind = (state.launched as u32).wrapping_sub(passed).cast_signed().max(0);
-            let number = state.ungated.max(state.launched.saturating_sub(behind as u64));
+            let number = state.unheld(passed);
             if state.completed < number {
                 match state.mark_behind(number) {
                     Some(mark) => {
