@@ -48,8 +48,7 @@ static void parts(void)
     long first = complete(&most), second = complete(&least);
     UNTIL("both go on", complete(&most) > first + 400);
     double part = (double)(complete(&least) - second) / (complete(&most) - first);
-    fprintf(stderr, "parts: %.2f\n", part);
-    CHECK("each has its part", part > 0.08 && part < 0.6);
+    check_that(part > 0.08 && part < 0.6, "each has its part: %.2f", part);
     /* What is left is of no interest. */
     _exit(checks_failed);
 }
