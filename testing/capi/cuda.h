@@ -39,4 +39,5 @@ static XResult handle_of(HwQueueHandle *hwq, native stream)
     return CudaQueueCreate(hwq, stream);
 }
 
-#define HIGHEST_LEVEL 2
+/* Level 3 is the hardware's time slices, which only a preload can set. */
+enum { HIGHEST_LEVEL = 2, MAYBE_LEVEL = 3 };

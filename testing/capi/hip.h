@@ -39,4 +39,4 @@ static XResult handle_of(HwQueueHandle *hwq, native stream)
     return HipQueueCreate(hwq, stream);
 }
 
-#define HIGHEST_LEVEL 2
+enum { HIGHEST_LEVEL = 2, MAYBE_LEVEL = 2 };

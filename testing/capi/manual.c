@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     open_device();
     GIVES("the program itself decides", kXSchedSuccess, XHintSetScheduler(kSchedulerAppManaged, kPolicyUnknown));
     block();
-    if (HIGHEST_LEVEL >= kPreemptLevelDeactivate) {
+    if (HIGHEST_LEVEL >= 2) {
         deactivate();
     }
     if (argc > 1 && !strcmp(argv[1], "transparent")) {

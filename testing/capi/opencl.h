@@ -99,4 +99,4 @@ static XResult handle_of(HwQueueHandle *hwq, native n)
     return OclQueueCreate(hwq, n->queue);
 }
 
-#define HIGHEST_LEVEL 1
+enum { HIGHEST_LEVEL = 1, MAYBE_LEVEL = 1 };

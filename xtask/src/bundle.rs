@@ -119,7 +119,7 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
 A command that ends with exit status 75 ran out of its time: the same command goes on where it stopped. What is measured
 already is not measured again. Nothing is installed, and no setting of a GPU is touched; MPS is run from a private folder.
 
-bin/      xsched, libxsched.so and the C programs        benches/, testing/    what uses them
+bin/      xsched, its libraries and the C programs        benches/, testing/    what uses them
 hip/      the software HIP runtime and its programs
 results/  what was measured                              COMMIT                the sources' commit
 ";
@@ -134,7 +134,8 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     }
     create(&bin)?;
     let release = target_folder(root).join("release");
-    for name in ["xsched", "libxsched.so"] {
+    let libraries = ["libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
+    for name in ["xsched"].into_iter().chain(libraries) {
         let to = bin.join(name);
         copy(&release.join(name), &to)?;
         strip(&to)?;
@@ -188,7 +189,9 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
 fn build(root: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]).current_dir(root);
+    command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]);
+    command.args(["-p", "xsched-preempt", "-p", "xsched-halcuda", "-p", "xsched-halhip", "-p", "xsched-halopencl"]);
+    command.current_dir(root);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build: {status}")),

@@ -8,7 +8,6 @@ use xsched_capi::types::XResult;
 use super::command::{Command, Stage, is_in_command};
 use super::queue::{Queue, State};
 use super::tables::Hardware;
-use crate::platform::hal::HardwareQueue;
 use crate::process;
 
 /// Gives a command to the driver; within the context of its queue.
@@ -43,7 +42,9 @@ pub(super) fn submit(queue: &Arc<Queue>, command: Arc<Command>) -> Result<(), XR
                 break;
             }
             // Another thread may launch meanwhile, or the queue be held.
-            state = wait_first(queue, state);
+            drop(state);
+            wait_first(queue);
+            state = queue.state();
         }
         launch_all(queue, state, VecDeque::from([command.clone()]));
         return match command.result() {
@@ -95,7 +96,8 @@ fn work(queue: &Arc<Queue>) {
                 launch_all(queue, state, batch);
             } else {
                 // Meanwhile the queue may be held, or commands dropped.
-                drop(wait_first(queue, state));
+                drop(state);
+                wait_first(queue);
             }
             false
         });
@@ -107,15 +109,14 @@ fn work(queue: &Arc<Queue>) {
 
 /// Waits for the first mark, which makes room. One that the driver cannot wait for is given up: what it stands behind counts as
 /// complete.
-fn wait_first<'a>(queue: &'a Queue, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-    let Some(mark) = state.first_mark() else { return state };
-    let number = mark.0;
-    drop(state);
-    queue.wait_mark(mark).unwrap_or_else(|_| {
-        let mut state = queue.state();
-        state.reached(number);
-        state
-    })
+fn wait_first(queue: &Queue) {
+    let first = queue.state().first_mark();
+    if let Some(mark) = first {
+        let number = mark.0;
+        if queue.wait_mark(mark).is_err() {
+            queue.reach(number);
+        }
+    }
 }
 
 /// Gives commands to the driver, with a mark behind them; at level 2 and above each with a gate before it and a mark behind.
@@ -132,30 +133,31 @@ fn launch_all(queue: &Queue, mut state: MutexGuard<'_, State>, mut batch: VecDeq
             let held = gated && queue.scheduled().is_some_and(|(rt, xq)| hardware.queue.gate(rt, xq, number as u32));
             launch(hardware, &command);
             let ends = gated || batch.is_empty() || queue.state().is_held();
-            let mark = ends.then(|| mark(&*hardware.queue));
+            let mark = if ends { hardware.queue.mark() } else { None };
+            let unmarked = ends && mark.is_none();
+            if unmarked {
+                // The driver puts none: all is complete after a wait.
+                hardware.queue.synchronize();
+            }
             let mut state = queue.state();
             state.launched(number, held);
             command.set_stage(Stage::Launched(queue.handle(), number));
             if let Some(mark) = mark {
                 state.marked(mark);
-                queue.changed.notify_all();
-                if state.is_held() {
-                    while let Some(command) = batch.pop_back() {
-                        state.buffer.push_front(command);
-                    }
+            }
+            if ends && state.is_held() {
+                while let Some(command) = batch.pop_back() {
+                    state.buffer.push_front(command);
                 }
+            }
+            drop(state);
+            if unmarked {
+                queue.reach(number);
+            } else if ends {
+                queue.changed.notify_all();
             }
         }
     });
     queue.state().launching = false;
     queue.changed.notify_all();
-}
-
-/// A mark behind all that was given. None: the driver puts none, and all of it is complete.
-fn mark(queue: &dyn HardwareQueue) -> Option<Arc<dyn crate::platform::hal::Mark>> {
-    let mark = queue.mark();
-    if mark.is_none() {
-        queue.synchronize();
-    }
-    mark
 }

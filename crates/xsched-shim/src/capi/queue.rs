@@ -1,7 +1,8 @@
 //! An XQueue: what is buffered, what was launched, what is complete; suspend and resume; waits.
 //!
-//! Commands are numbered as they are launched. [`Mark`]s behind them tell how far the device is; who waits for a command waits
-//! for the first mark behind it. The state is never locked while the driver or the program is called.
+//! Commands are numbered as they are launched. [`Mark`]s behind them tell how far the device is; a wait for a command is one
+//! for the first mark behind it. The state is never locked while the driver or the program is called: a thread may be inside the
+//! driver, with its locks, until the queue is resumed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
@@ -53,25 +54,19 @@ impl State {
         !self.ending && (self.suspended || self.not_executed)
     }
 
-    /// Takes note of the marks that were reached.
-    pub(super) fn look(&mut self) {
-        while let Some((number, _)) = self.marks.pop_front_if(|(_, mark)| mark.is_reached()) {
-            self.completed = self.completed.max(number);
-        }
-        while self.gates.pop_front_if(|gate| *gate <= self.completed).is_some() {}
-    }
-
     /// The last command that no gate holds, if all are closed and the device has said last that it passed this one (as the low
     /// half of its number).
     fn unheld(&mut self, passed: u32) -> u64 {
-        self.look();
         while self.gates.pop_front_if(|gate| (*gate as u32).wrapping_sub(passed).cast_signed() <= 0).is_some() {}
         self.gates.front().map_or(self.launched, |gate| gate - 1)
     }
 
-    pub(super) fn reached(&mut self, number: u64) {
+    /// Commands up to this one are complete. Returns marks that are of no use any more, to be dropped without the state locked.
+    fn reached(&mut self, number: u64) -> Vec<(u64, Arc<dyn Mark>)> {
         self.completed = self.completed.max(number);
-        while self.marks.pop_front_if(|(at, _)| *at <= number).is_some() {}
+        while self.gates.pop_front_if(|gate| *gate <= number).is_some() {}
+        let behind = self.marks.iter().take_while(|(at, _)| *at <= number).count();
+        self.marks.drain(..behind).collect()
     }
 
     /// Commands that the driver has and the device has not completed, as far as is known.
@@ -80,8 +75,7 @@ impl State {
     }
 
     /// Whether so many more commands may be in flight. With nothing to wait for, they may.
-    pub(super) fn has_room(&mut self, more: u64) -> bool {
-        self.look();
+    pub(super) fn has_room(&self, more: u64) -> bool {
         self.in_flight() + more <= self.threshold || self.marks.is_empty()
     }
 
@@ -103,13 +97,9 @@ impl State {
         }
     }
 
-    /// A mark stands behind all that was launched so far; none if there could be none, and all of it is complete.
-    pub(super) fn marked(&mut self, mark: Option<Arc<dyn Mark>>) {
-        let number = self.launched;
-        match mark {
-            Some(mark) => self.marks.push_back((number, mark)),
-            None => self.reached(number),
-        }
+    /// A mark stands behind all that was launched so far.
+    pub(super) fn marked(&mut self, mark: Arc<dyn Mark>) {
+        self.marks.push_back((self.launched, mark));
     }
 }
 
@@ -165,6 +155,24 @@ impl Queue {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// Commands up to this one are complete.
+    pub(super) fn reach(&self, number: u64) {
+        let useless = self.state().reached(number);
+        drop(useless);
+        self.changed.notify_all();
+    }
+
+    /// Takes note of the marks that were reached.
+    pub(super) fn look(&self) {
+        loop {
+            let first = self.state().first_mark();
+            match first {
+                Some((number, mark)) if mark.is_reached() => self.reach(number),
+                _ => return,
+            }
+        }
+    }
+
     /// Sleeps until something changes.
     pub(super) fn sleep<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(|e| e.into_inner())
@@ -199,6 +207,7 @@ impl Queue {
         if is_in_command() {
             return Err(XResult::NOT_ALLOWED);
         }
+        self.look();
         let mut state = self.state();
         loop {
             let number = match command.stage() {
@@ -210,14 +219,14 @@ impl Queue {
                 Stage::Dropped(queue) if queue == self.handle => return Ok(()),
                 _ => return Err(XResult::NOT_FOUND),
             };
-            state.look();
             if state.completed >= number {
                 return Ok(());
             }
             state = match state.mark_behind(number) {
                 Some(mark) => {
                     drop(state);
-                    self.wait_mark(mark)?
+                    self.wait_mark(mark)?;
+                    self.state()
                 }
                 // Of this batch, whose mark is still to come.
                 None => self.sleep(state),
@@ -226,14 +235,12 @@ impl Queue {
     }
 
     /// Waits for a mark, whose commands then count as complete.
-    pub(super) fn wait_mark(&self, (number, mark): (u64, Arc<dyn Mark>)) -> Result<MutexGuard<'_, State>, XResult> {
+    pub(super) fn wait_mark(&self, (number, mark): (u64, Arc<dyn Mark>)) -> Result<(), XResult> {
         if !self.waits(false, || mark.wait()) {
             return Err(XResult::HARDWARE);
         }
-        let mut state = self.state();
-        state.reached(number);
-        self.changed.notify_all();
-        Ok(state)
+        self.reach(number);
+        Ok(())
     }
 
     /// Waits for all that was submitted so far, and for what the program launched by itself.
@@ -256,8 +263,8 @@ impl Queue {
 
     /// Commands that were submitted and are not known to be complete.
     pub(super) fn count(&self) -> u64 {
-        let mut state = self.state();
-        state.look();
+        self.look();
+        let state = self.state();
         state.buffer.len() as u64 + state.in_flight()
     }
 
@@ -283,8 +290,8 @@ impl Queue {
             if until_idle || flags & flag::WAIT_ALL != 0 {
                 self.wait_all()?;
             }
-            let mut state = self.state();
-            state.look();
+            self.look();
+            let state = self.state();
             if !until_idle || state.buffer.is_empty() && !state.launching && state.in_flight() == 0 {
                 break state;
             }
@@ -296,9 +303,9 @@ impl Queue {
         while state.launching && !is_in_command() && !self.is_gate_closed() {
             state = self.sleep_briefly(state);
         }
-        state.look();
-        let has_gates = !state.gates.is_empty();
         drop(state);
+        self.look();
+        let has_gates = !self.state().gates.is_empty();
         if let Some((rt, queue)) = self.scheduled() {
             queue.hold(rt, Hold::Suspended, true);
         }
@@ -322,13 +329,14 @@ impl Queue {
         let reached = || queue.slot(rt).reached.load(Acquire);
         loop {
             let passed = reached();
+            self.look();
             let mut state = self.state();
             let number = state.unheld(passed);
             if state.completed < number {
                 match state.mark_behind(number) {
                     Some(mark) => {
                         drop(state);
-                        drop(self.wait_mark(mark)?);
+                        self.wait_mark(mark)?;
                     }
                     None => drop(self.sleep_briefly(state)),
                 }
