@@ -3,8 +3,8 @@
  * What a program says to the scheduler. Link with -lpreempt.
  *
  * Which policy looks at which hint: docs/reference/policies.md. Every function may be called from any thread, and does not wait
- * for the scheduler but where it says so. With XSCHED_DISABLE=1 hints succeed and nobody hears them. Hints hold for what is
- * launched afterwards; they outlive a change of the scheduler and a new start of the daemon.
+ * for the scheduler but where it says so. With XSCHED_DISABLE=1, or where XSCHED_PLATFORMS leaves the platform out, hints succeed
+ * without effect. Hints hold for what is launched afterwards; they outlive a change of the scheduler and of the daemon.
  *
  * A hint for an XQueue sets it apart from the program's other queues: the scheduler decides of it alone, by host gates as for
  * every program with several groups. kXSchedErrorNotSupported: the process has 64 groups.

@@ -1,6 +1,8 @@
 /* Every function of the C API once, with what it must refuse. */
 #include "device.h"
 
+#include <sys/wait.h>
+
 static void handles(void)
 {
     Queue q;
@@ -184,6 +186,42 @@ static void schedulers(void)
     OK(XQueueDestroy(q.xq));
 }
 
+/* XQueues over streams of all kinds at the same time. */
+static void default_stream(void)
+{
+#ifdef DEFAULT_STREAM
+    Queue q = { .native = DEFAULT_STREAM, .us = 50, .cell = cells_used++ }, other;
+    make(&other, kPreemptLevelBlock, 0, 50);
+    OK(handle_of(&q.hwq, DEFAULT_STREAM));
+    OK(XQueueCreate(&q.xq, q.hwq, kPreemptLevelBlock, 0));
+    submit(&q, 20);
+    submit(&other, 20);
+    GIVES("the default stream's commands", kXSchedSuccess, XQueueWaitAll(q.xq));
+    OK(XQueueWaitAll(other.xq));
+    CHECK("are complete", complete(&q) == 20 && complete(&other) == 20);
+    OK(XQueueDestroy(q.xq));
+    OK(XQueueDestroy(other.xq));
+#endif
+}
+
+/* A child has none of its parent's queues, and its parent goes on. */
+static void forks(void)
+{
+    Queue q;
+    int64_t count;
+    int status = -1;
+    make(&q, kPreemptLevelBlock, 0, 100);
+    submit(&q, 10);
+    pid_t child = fork();
+    if (!child) {
+        _exit(XQueueProfileHwCommandCount(q.xq, &count) == kXSchedErrorNotFound ? 0 : 1);
+    }
+    CHECK("a child has no queue", waitpid(child, &status, 0) == child && status == 0);
+    OK(XQueueWaitAll(q.xq));
+    CHECK("its parent has", complete(&q) == 10);
+    OK(XQueueDestroy(q.xq));
+}
+
 int main(void)
 {
     open_device();
@@ -191,6 +229,8 @@ int main(void)
     levels();
     commands();
     blocking();
+    default_stream();
+    forks();
     hints();
     schedulers();
     CHECKS_DONE;

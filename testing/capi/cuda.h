@@ -41,3 +41,6 @@ static XResult handle_of(HwQueueHandle *hwq, native stream)
 
 /* Level 3 is the hardware's time slices, which only a preload can set. */
 enum { HIGHEST_LEVEL = 2, MAYBE_LEVEL = 3 };
+
+/* The default stream of the thread's context. */
+#define DEFAULT_STREAM ((native)NULL)

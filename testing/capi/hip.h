@@ -40,3 +40,6 @@ static XResult handle_of(HwQueueHandle *hwq, native stream)
 }
 
 enum { HIGHEST_LEVEL = 2, MAYBE_LEVEL = 2 };
+
+/* The default stream of the thread's context. */
+#define DEFAULT_STREAM ((native)NULL)

@@ -181,6 +181,41 @@ mod tests {
         assert_eq!(budgets(), [400; 2], "not half");
     }
 
+    #[test]
+    fn what_the_program_says_of_a_queue_concerns_its_own_group() {
+        let rt = runtime();
+        let mut local = Local::new("hpf", &ProgramOptions::default()).expect("a policy");
+        rt.attach(core::ptr::null_mut());
+        let queues = [16, 32].map(|handle| {
+            let spec = QueueSpec {
+                handle: core::ptr::without_provenance_mut(handle),
+                platform: 0,
+                device: "sim:0".into(),
+                priority_steps: 0,
+                in_order: true,
+            };
+            rt.queue(handle, || Some(spec)).expect("a queue")
+        });
+        assert!(rt.set_apart(queues[1]));
+        rt.say(queues[1], |priority, _, _| *priority = Some(5));
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        let words = &rt.segment().groups;
+        for group in &words[..2] {
+            group.state.store(state::READY, SeqCst);
+        }
+        let open = |local: &mut Local| {
+            local.turn(rt);
+            [0, 1].map(|at| words[at].gate.load().is_granted())
+        };
+        assert_eq!(open(&mut local), [false, true], "the more urgent one has the device");
+        rt.say(queues[1], |priority, _, _| *priority = Some(-5));
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        assert_eq!(open(&mut local), [true, false]);
+        rt.say(queues[1], |priority, _, _| *priority = None);
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        assert_eq!(open(&mut local), [true, true], "what follows from the program's own");
+    }
+
     /// As long as it is charged for what another does it is never behind it.
     #[test]
     fn whose_turn_ends_before_its_thread_wakes_up_gets_the_next_but_one() {

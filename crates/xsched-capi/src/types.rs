@@ -90,8 +90,7 @@ pub mod flag {
 }
 
 /// Names of the policies, by number: one of `xsched policy list` each.
-pub const POLICIES: [&str; 12] =
-    ["", "hpf", "hhpf", "chpf", "up", "pup", "spup", "kedf", "lax", "awf", "cfs", "mlfq"];
+pub const POLICIES: [&str; 12] = ["", "hpf", "hhpf", "chpf", "up", "pup", "spup", "kedf", "lax", "awf", "cfs", "mlfq"];
 
 /// The policy of a number; none for an unknown one.
 pub fn policy_name(number: XPolicyType) -> Option<&'static str> {

@@ -74,8 +74,7 @@ fn compiles(compiler: &str, flags: &[&str], text: &str) {
     assert!(out.status.success(), "{compiler} {flags:?}: {}\n{text}", String::from_utf8_lossy(&out.stderr));
 }
 
-const HEADERS: [&str; 7] =
-    ["xsched", "types", "xqueue", "hint", "cuda/hal", "hip/hal", "opencl/hal"];
+const HEADERS: [&str; 7] = ["xsched", "types", "xqueue", "hint", "cuda/hal", "hip/hal", "opencl/hal"];
 
 #[test]
 fn each_header_compiles_alone_and_beside_the_others_in_c_and_cpp() {
@@ -155,11 +154,11 @@ fn the_headers_have_the_values_of_the_implementation() {
 /// Each function is declared once, and has a row in the reference.
 #[test]
 fn the_headers_and_the_reference_have_every_function() {
-    let texts = HEADERS.map(|header| {
-        std::fs::read_to_string(root().join(format!("include/xsched/{header}.h"))).expect("a header")
-    });
+    let texts = HEADERS
+        .map(|header| std::fs::read_to_string(root().join(format!("include/xsched/{header}.h"))).expect("a header"));
     let page = std::fs::read_to_string(root().join("docs/reference/c-api.md")).expect("the reference");
-    let functions = page.split_once("\n## Functions").and_then(|(_, rest)| rest.split_once("\n## ")).expect("a section").0;
+    let functions =
+        page.split_once("\n## Functions").and_then(|(_, rest)| rest.split_once("\n## ")).expect("a section").0;
     let named = |text: &str, before: &str| -> BTreeSet<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(before));
         lines.filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())).collect()

@@ -96,8 +96,9 @@ impl Server {
             }
             ClientMsg::GroupHint { slot, priority, hints } => {
                 check_hint(priority, &hints, None)?;
-                let group =
-                    self.group_at(id, slot).ok_or_else(|| Error::input("it speaks of a group that it does not have"))?;
+                let group = self
+                    .group_at(id, slot)
+                    .ok_or_else(|| Error::input("it speaks of a group that it does not have"))?;
                 self.said_of_group(group, priority, hints);
                 Ok(())
             }

@@ -141,6 +141,23 @@ fn a_rival_of_another_process_holds_what_is_submitted() {
 }
 
 #[test]
+fn commands_run_where_scheduling_is_off() {
+    on_each("hints", |device| {
+        for off in [("XSCHED_DISABLE", "1"), ("XSCHED_PLATFORMS", "sim")] {
+            for preload in [false, true] {
+                let mut program = device.with_variables(&[off], preload, &[]);
+                program.expect("ok made");
+                program.tell("give 30");
+                program.expect("ok given");
+                program.tell("end");
+                let (code, _, errors) = program.wait();
+                assert_eq!((code, errors.as_str()), (0, ""), "{off:?}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_python_program_puts_xqueues_on_its_streams() {
     let gpu = Gpu::new();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/capi/streams.py");

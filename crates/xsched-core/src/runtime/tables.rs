@@ -111,8 +111,14 @@ impl Runtime {
         if let Some(at) = tables.queues.get(&key) {
             return Some(&self.queues[usize::from(*at)]);
         }
-        let group_key =
-            GroupKey { device: spec.device, platform: spec.platform, steps: spec.priority_steps, fixed: None, system, own: None };
+        let group_key = GroupKey {
+            device: spec.device,
+            platform: spec.platform,
+            steps: spec.priority_steps,
+            fixed: None,
+            system,
+            own: None,
+        };
         let group = self.group_for(&mut tables, group_key)?;
         let at = tables.free_queues.pop()?;
         self.high_water.fetch_max(u32::from(at) + 1, AcqRel);

@@ -129,9 +129,16 @@ impl Device {
 
     /// Starts it with the library alone, and such variables.
     pub(crate) fn preloaded(&self, variables: &[(&str, &str)], args: &[&str]) -> Process {
+        self.with_variables(variables, true, args)
+    }
+
+    /// Starts it with such variables, and perhaps the library.
+    pub(crate) fn with_variables(&self, variables: &[(&str, &str)], preload: bool, args: &[&str]) -> Process {
         let mut command = self.place().command("env", &[]);
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-        command.arg(format!("LD_PRELOAD={}", beside("libxsched.so").display()));
+        if preload {
+            command.arg(format!("LD_PRELOAD={}", beside("libxsched.so").display()));
+        }
         command.arg(&self.program).args(args);
         self.start(command)
     }

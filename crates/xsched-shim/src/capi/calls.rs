@@ -10,6 +10,7 @@ use super::command::{Command, is_in_command};
 use super::queue::Queue;
 use super::tables::{Hardware, Kind, with};
 use super::{hints, launch};
+use crate::enabled::platform_enabled;
 use crate::platform::hal::{HardwareQueue, waiting};
 use crate::platform::{cuda, hip, opencl, start};
 
@@ -44,7 +45,8 @@ fn queue(handle: XQueueHandle) -> Done<Arc<Queue>> {
 /// A level that a queue of the hardware's can have; what it is worth to the scheduler is told.
 fn set_level(hardware: &Hardware, level: i64) -> Done<u8> {
     let level = u8::try_from(level).map_err(|_| XResult::NOT_SUPPORTED)?;
-    match start::runtime().and_then(|rt| Some((rt, hardware.queue.xqueue(rt)?))) {
+    let enabled = platform_enabled(hardware.kind.platform());
+    match enabled.then(start::runtime).flatten().and_then(|rt| Some((rt, hardware.queue.xqueue(rt)?))) {
         Some((rt, xqueue)) if hints::levels(rt, xqueue).has(level) => hints::limit(rt, xqueue, level).map(|()| level),
         // Not scheduled: the program can still hold back what it submits.
         None if level == 1 => Ok(level),

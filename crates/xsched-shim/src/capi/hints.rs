@@ -7,7 +7,7 @@ use xsched_proto::hint::{Hints, Laxity};
 use xsched_proto::wire::Levels;
 
 use super::queue::Queue;
-use crate::enabled::disabled;
+use crate::enabled::platform_enabled;
 use crate::platform::start;
 
 type Done = Result<(), XResult>;
@@ -33,13 +33,13 @@ pub(super) fn choose(kind: XSchedulerType, policy: XPolicyType) -> Done {
     if start::choose(chosen) { Ok(()) } else { Err(XResult::BAD_RESPONSE) }
 }
 
-/// Says something of a queue, in a group of its own. Where scheduling is off for the process, nothing hears it.
+/// Says something of a queue, in a group of its own. Where the user has left scheduling or the platform out, nothing hears it.
 fn say(queue: &Queue, what: impl FnOnce(&'static Runtime, &'static XQueue)) -> Done {
     match queue.scheduled() {
         Some((rt, xqueue)) if rt.set_apart(xqueue) => what(rt, xqueue),
         // As many groups as a process may have.
         Some(_) => return Err(XResult::NOT_SUPPORTED),
-        None if disabled() => {}
+        None if !platform_enabled(queue.hardware().kind.platform()) => {}
         None => return Err(XResult::NOT_FOUND),
     }
     Ok(())

@@ -7,6 +7,7 @@ use xsched_capi::types::XResult;
 
 use super::command::Command;
 use super::queue::Queue;
+use crate::enabled::{CUDA, HIP, OPENCL};
 use crate::lock::Lock;
 use crate::platform::hal::HardwareQueue;
 
@@ -16,6 +17,17 @@ pub(super) enum Kind {
     Cuda,
     Hip,
     OpenCl,
+}
+
+impl Kind {
+    /// Its number, see [`crate::enabled`].
+    pub(super) fn platform(self) -> u8 {
+        match self {
+            Kind::Cuda => CUDA,
+            Kind::Hip => HIP,
+            Kind::OpenCl => OPENCL,
+        }
+    }
 }
 
 /// A queue of the hardware's, under its handle.

@@ -159,13 +159,7 @@ impl Mark for Marker {
         let status: Option<cl_int> = info(|size, at, got| {
             // SAFETY: our own reference; pointers to a local.
             unsafe {
-                (self.functions.event_info)(
-                    self.event as cl_event,
-                    CL_EVENT_COMMAND_EXECUTION_STATUS,
-                    size,
-                    at,
-                    got,
-                )
+                (self.functions.event_info)(self.event as cl_event, CL_EVENT_COMMAND_EXECUTION_STATUS, size, at, got)
             }
         });
         // An error is negative: it ended, too.
