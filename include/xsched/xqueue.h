@@ -85,7 +85,7 @@ XResult XQueueQuery(XQueueHandle xq, XQueueState *state);
 
 /**
  * Stops launching: commands stay in the buffer, and other threads' launches on the stream wait where libxsched.so is preloaded.
- * A command whose launch has begun may still be launched. At level 1 what is in flight runs on. At level 2 and above
+ * A command whose launch has begun may still be launched, and a thread that holds Python's lock is not held. At level 1 what is in flight runs on. At level 2 and above
  * submitted commands in flight stop before the next of them; level 3 adds nothing here, since an interrupt would concern the
  * other queues of the program too. What the driver itself does to a held stream (freeing memory waits for it) holds the caller.
  *

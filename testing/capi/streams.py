@@ -5,6 +5,7 @@ streams.py [--torch]: PyTorch's streams and kernels, else the driver's own. Prin
 """
 
 import ctypes
+import os
 import sys
 import threading
 
@@ -58,7 +59,10 @@ class Driver:
         need(self.cuda.cuInit(0), "cuInit")
         need(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
         need(self.cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent")
-        self.cuda.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p]
+        self.holding = ctypes.PyDLL("libcuda.so.1")
+        self.context = context
+        for library in self.cuda, self.holding:
+            library.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p]
 
     def stream(self):
         stream, memory = ctypes.c_void_p(), ctypes.c_uint64()
@@ -68,6 +72,18 @@ class Driver:
 
     def fill(self, stream, memory, value):
         return self.cuda.cuMemsetD32Async(memory.value, value, WORDS, stream)
+
+    def beside_a_suspended_queue(self, stream, memory):
+        """Launches by the driver's own functions: with Python's lock in hand one passes, without it one waits."""
+        check(self.holding.cuMemsetD32Async(memory.value, 1, WORDS, stream) == SUCCESS, "with Python's lock in hand")
+        self.thread = threading.Thread(target=self.launch, args=(stream, memory))
+        self.thread.start()
+        self.thread.join(0.05)
+        check(self.thread.is_alive() == ("libxsched" in os.environ.get("LD_PRELOAD", "")), "without it")
+
+    def launch(self, stream, memory):
+        self.cuda.cuCtxSetCurrent(self.context)
+        self.result = self.fill(stream, memory, 2)
 
     def holds(self, memory, value):
         words = (ctypes.c_uint * WORDS)()
@@ -135,7 +151,13 @@ def main():
     state = ctypes.c_int()
     need(preempt.XQueueQuery(xq, ctypes.byref(state)), "XQueueQuery")
     check(state.value != STATE_IDLE and device.holds(memory, FILLS), "a suspended queue keeps its commands")
+    if isinstance(device, Driver):
+        device.beside_a_suspended_queue(stream, memory)
     need(preempt.XQueueResume(xq, 0), "XQueueResume")
+    if isinstance(device, Driver):
+        device.thread.join()
+        check(device.result == SUCCESS, "what waited goes on")
+    need(preempt.XQueueWaitAll(xq), "XQueueWaitAll")
     for _, _, xq in queues:
         need(preempt.XQueueDestroy(xq), "XQueueDestroy")
     check(device.fill(stream, memory, 7) == SUCCESS, "the stream is still the program's")

@@ -97,7 +97,7 @@ impl Connection {
     pub(crate) fn end(mut self) {
         let until = now_ns() + PARTING_NS;
         let shut = self.socket.get().is_some_and(|s| rustix::net::shutdown(s, rustix::net::Shutdown::Write).is_ok());
-        while shut && !matches!(self.receive(), Err(_)) {
+        while shut && self.receive().is_ok() {
             let left = until.saturating_sub(now_ns());
             let Some(socket) = self.socket.get().filter(|_| left > 0) else { return };
             let timeout = Timespec { tv_sec: (left / 1_000_000_000) as _, tv_nsec: (left % 1_000_000_000) as _ };

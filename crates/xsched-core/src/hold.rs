@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::*;
 
 use xsched_proto::memory::{Hardware, Memory, Sleepers, Woken};
 
+use crate::inherit::holds_all;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
 
@@ -49,11 +50,13 @@ impl XQueue {
         Hardware::wake(&self.held, Sleepers::Own);
     }
 
-    /// Waits while the queue is held. A signal ends the wait, as it ends one at the gate.
+    /// Waits while the queue is held. A signal ends the wait, as it ends one at the gate. One that holds a lock which every other
+    /// thread needs does not wait: none could release the queue.
     pub(crate) fn wait_released(&self, rt: &Runtime) {
-        if self.is_held() && !rt.is_over() {
-            rt.flush(self.group(rt));
+        if !self.is_held() || rt.is_over() || holds_all() {
+            return;
         }
+        rt.flush(self.group(rt));
         loop {
             let held = self.held.load(SeqCst);
             if held == 0 || rt.is_over() || Hardware::sleep(&self.held, held, Sleepers::Own, LOOK_NS) == Woken::Signal {

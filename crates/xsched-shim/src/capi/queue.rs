@@ -57,14 +57,14 @@ impl State {
     /// The last command that no gate holds, if all are closed and the device has said last that it passed this one (as the low
     /// half of its number).
     fn unheld(&mut self, passed: u32) -> u64 {
-        while self.gates.pop_front_if(|gate| (*gate as u32).wrapping_sub(passed).cast_signed() <= 0).is_some() {}
+        self.gates.retain(|gate| (*gate as u32).wrapping_sub(passed).cast_signed() > 0);
         self.gates.front().map_or(self.launched, |gate| gate - 1)
     }
 
     /// Commands up to this one are complete. Returns marks that are of no use any more, to be dropped without the state locked.
     fn reached(&mut self, number: u64) -> Vec<(u64, Arc<dyn Mark>)> {
         self.completed = self.completed.max(number);
-        while self.gates.pop_front_if(|gate| *gate <= number).is_some() {}
+        self.gates.retain(|gate| *gate > number);
         let behind = self.marks.iter().take_while(|(at, _)| *at <= number).count();
         self.marks.drain(..behind).collect()
     }
