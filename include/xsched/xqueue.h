@@ -40,7 +40,11 @@ XResult XQueueCreate(XQueueHandle *xq, HwQueueHandle hwq, int64_t level, int64_t
  */
 XResult XQueueDestroy(XQueueHandle xq);
 
-/** The XQueue over a queue of the hardware's. @retval kXSchedErrorNotFound  It has none. */
+/**
+ * The XQueue over a queue of the hardware's: the one that was made, or, where libxsched.so is preloaded and has seen launches
+ * there, one of level 1 that is made for it now.
+ * @retval kXSchedErrorNotFound  It has none.
+ */
 XResult XQueueGet(XQueueHandle *xq, HwQueueHandle hwq);
 
 /**

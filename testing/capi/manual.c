@@ -140,6 +140,22 @@ static void ends_suspended(void)
     OK(XQueueSuspend(q.xq, kQueueSuspendFlagSyncHwQueue));
 }
 
+/* A stream that was used has an XQueue, in all but a handle. */
+static void found(void)
+{
+    Queue q = { .native = new_native(), .us = 50, .cell = cells_used++ };
+    OK(handle_of(&q.hwq, q.native));
+    GIVES("an unused stream has no XQueue", kXSchedErrorNotFound, XQueueGet(&q.xq, q.hwq));
+    OK(give(q.native, 50, q.cell));
+    OK(drain(q.native));
+    GIVES("one that was used has", kXSchedSuccess, XQueueGet(&q.xq, q.hwq));
+    GIVES("which takes hints", kXSchedSuccess, XHintPriority(q.xq, 3));
+    submit(&q, 2);
+    OK(XQueueWaitAll(q.xq));
+    CHECK("and commands", complete(&q) == 3);
+    OK(XQueueDestroy(q.xq));
+}
+
 int main(int argc, char **argv)
 {
     open_device();
@@ -150,6 +166,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && !strcmp(argv[1], "transparent")) {
         transparent();
+        found();
     }
     if (argc > 1 && !strcmp(argv[1], "exit")) {
         ends_suspended();

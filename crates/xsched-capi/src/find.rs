@@ -27,7 +27,6 @@ fn search() -> *mut Table {
     let preloaded = unsafe { libc::dlsym(libc::RTLD_DEFAULT, ENTRY.as_ptr()) };
     let entry = if preloaded.is_null() { beside() } else { preloaded };
     if entry.is_null() {
-        say(&format!("{LIBRARY} is neither preloaded nor beside the library that needs it: nothing is scheduled"));
         return std::ptr::null_mut();
     }
     // SAFETY: the symbol of this name has this signature in every version of the library.
@@ -42,13 +41,24 @@ fn search() -> *mut Table {
 fn beside() -> *mut c_void {
     let own = own_path();
     let real = own.as_ref().and_then(|path| std::fs::canonicalize(path).ok());
-    for folder in [real, own].iter().flatten().filter_map(|path| path.parent()) {
+    for folder in [&real, &own].into_iter().flatten().filter_map(|path| path.parent()) {
         let entry = open(&folder.join(LIBRARY));
         if !entry.is_null() {
             return entry;
         }
     }
+    let folder = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("?")).display();
+    say(&format!("{LIBRARY} is not preloaded and cannot be opened in {folder}: {}", fault()));
     std::ptr::null_mut()
+}
+
+/// What the loader says of the last call that failed.
+fn fault() -> String {
+    // SAFETY: no arguments; a text of the loader's, copied at once.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() { "no reason is given".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+    }
 }
 
 fn open(path: &Path) -> *mut c_void {

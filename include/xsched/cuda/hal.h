@@ -25,7 +25,10 @@ typedef struct CUstream_st *CUstream;
  */
 XResult CudaQueueCreate(HwQueueHandle *hwq, CUstream stream);
 
-/** The handle of a stream. @retval kXSchedErrorNotFound  It has none. Else as CudaQueueCreate(). */
+/**
+ * The handle of a stream that has one, or of one whose launches were seen (where libxsched.so is preloaded).
+ * @retval kXSchedErrorNotFound  It has none. Else as CudaQueueCreate().
+ */
 XResult CudaQueueGet(HwQueueHandle *hwq, CUstream stream);
 
 #ifdef __cplusplus

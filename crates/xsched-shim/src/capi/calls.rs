@@ -11,8 +11,10 @@ use super::queue::Queue;
 use super::tables::{Hardware, Kind, with};
 use super::{hints, launch};
 use crate::enabled::platform_enabled;
+use crate::interpose::resolve;
 use crate::platform::hal::{HardwareQueue, waiting};
 use crate::platform::{cuda, hip, opencl, start};
+use crate::process;
 
 type Done<T = ()> = Result<T, XResult>;
 
@@ -54,6 +56,12 @@ fn set_level(hardware: &Hardware, level: i64) -> Done<u8> {
     }
 }
 
+/// Whether the program's own launches on a queue were seen: then it has an XQueue, in all but a handle.
+fn is_transparent(queue: &dyn HardwareQueue) -> bool {
+    let known = || process::running().is_some_and(|rt| rt.find(queue.key()).is_some_and(|xq| xq.launches(rt) > 0));
+    known() && resolve::is_preloaded()
+}
+
 pub(super) unsafe fn XQueueCreate(xq: *mut XQueueHandle, hwq: HwQueueHandle, level: i64, flags: i64) -> XResult {
     let make = || {
         if flags & !flag::BLOCKING_SUBMIT != 0 {
@@ -84,10 +92,14 @@ pub(super) unsafe fn XQueueDestroy(xq: XQueueHandle) -> XResult {
 
 pub(super) unsafe fn XQueueGet(xq: *mut XQueueHandle, hwq: HwQueueHandle) -> XResult {
     let find = || {
-        with(|t| {
-            t.hardware(hwq)?;
-            t.over(hwq).ok_or(XResult::NOT_FOUND)
-        })
+        let hardware = with(|t| t.hardware(hwq))?;
+        if let Some(known) = with(|t| t.over(hwq)) {
+            return Ok(known);
+        }
+        if !is_transparent(&*hardware.queue) {
+            return Err(XResult::NOT_FOUND);
+        }
+        with(|t| t.add_queue(hwq, |handle, hardware| Arc::new(Queue::new(handle, hardware, 1, 0))))
     };
     // SAFETY: the caller's own place.
     unsafe { give(xq, find) }
@@ -255,7 +267,11 @@ pub(super) unsafe fn CudaQueueCreate(hwq: *mut HwQueueHandle, stream: *mut c_voi
 pub(super) unsafe fn CudaQueueGet(hwq: *mut HwQueueHandle, stream: *mut c_void) -> XResult {
     let find = || {
         let queue = cuda::hal::queue(stream).ok_or(XResult::HARDWARE)?;
-        with(|t| t.handle_of(Kind::Cuda, queue.key()).ok_or(XResult::NOT_FOUND))
+        match with(|t| t.handle_of(Kind::Cuda, queue.key())) {
+            Some(known) => Ok(known),
+            None if is_transparent(&*queue) => hardware(Kind::Cuda, Some(queue)),
+            None => Err(XResult::NOT_FOUND),
+        }
     };
     // SAFETY: the caller's own place.
     unsafe { give(hwq, find) }
