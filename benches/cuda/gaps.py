@@ -4,7 +4,7 @@
   gaps.py [--bin DIR] [--out FILE] [--gpu N] [--quick] [--beside ROLE,…] [--rate N] [--variant NAME=WORDS ...]
 
 Each variant has a daemon and programs of its own; all load at once. Then, variant by variant, the model serves alone,
-and beside the best-effort roles that work flat out. Without --variant: `time` (--share time), `pool` (as it is), and pools
+and beside the best-effort roles that work flat out; then each of these by itself. Without --variant: `time` (--share time), `pool` (as it is), and pools
 with other slices and budgets. --variant is as that of coloc.py. Where the graphs of a best-effort role got no gates, the
 record says why: their whole length is then in flight.
 """
@@ -27,7 +27,7 @@ VARIANTS = {
     "pool, budget 500": "@pool.budget_us=500",
 }
 SERVES = "llm"
-SECONDS = 5.0
+SECONDS = 6.0
 START_S = 200
 SEED = 7
 
@@ -36,7 +36,7 @@ class Set:
     """The programs of one variant."""
 
     def __init__(self, site, name, beside):
-        self.workers = []
+        self.site, self.name, self.workers = site, name, []
         for index, role in enumerate((SERVES, *beside)):
             kind = "lc" if role == SERVES else "be"
             command, env = site.command(name, kind, [sys.executable, systems.HERE / "roles.py", role])
@@ -49,16 +49,47 @@ class Set:
         for worker in working:
             worker.send(f"go flat {start - 1.2:.3f} {start + seconds:.3f} 0")
         self.workers[0].send(f"go poisson {start:.3f} {start + seconds:.3f} {rate} {SEED}")
+        if working:
+            time.sleep(max(start + 0.1 * seconds - time.monotonic(), 0))
+        before = self.counts()
+        time.sleep(max(start + 0.9 * seconds - time.monotonic(), 0))
+        after = self.counts()
         said = json.loads(self.workers[0].expect("RESULT", seconds + 60))
-        found = {"gap_ms": records.latencies(flat(said["gap_ms"])), "first_ms": records.latencies(flat(said["first_ms"]))}
+        found = {name: records.latencies(flat(said[name])) for name in ("gap_ms", "first_ms", "latency_ms")}
+        found["raw"] = {name: said[name] for name in ("gap_ms", "first_ms", "latency_ms", "queued_ms")}
+        found["speed"] = {w.name: speed(before[w.process.pid], after[w.process.pid]) for w in working}
         found["per_s"] = {w.name: json.loads(w.expect("RESULT", seconds + 60))["per_s"] for w in working}
         return found
+
+    def alone(self, worker, seconds):
+        """Items per second of one best-effort program that nothing works beside, and µs for a command of it."""
+        start = time.monotonic() + 0.3
+        worker.send(f"go flat {start:.3f} {start + seconds:.3f} 0")
+        time.sleep(max(start + 0.3 * seconds - time.monotonic(), 0))
+        began, first = self.counts()[worker.process.pid]
+        time.sleep(max(start + 0.9 * seconds - time.monotonic(), 0))
+        ended, last = self.counts()[worker.process.pid]
+        per_s = json.loads(worker.expect("RESULT", seconds + 60))["per_s"]
+        launches = last["launches"] - first["launches"]
+        return {"per_s": per_s, "command_us": round((ended - began) / max(launches, 1) * 1e6, 2)}
+
+    def counts(self):
+        """When what the daemon says of each program was asked for, and its group."""
+        return {p["pid"]: (time.monotonic(), p["groups"][0]) for p in self.site.seen(self.name) if p["groups"]}
 
     def end(self):
         """Ends all; what became of their graphs."""
         systems.end_all(self.workers)
         stats = {worker.name: records.load(worker.stats) for worker in self.workers}
         return {name: line["graphs"] for name, lines in stats.items() for line in lines if "graphs" in line}
+
+
+def speed(before, after):
+    """Of what a program in a pool would do alone, as the daemon knows it: the part, and µs for a command alone."""
+    (began, first), (ended, last) = before, after
+    alone_us = last.get("alone_us")
+    done = last["completed"] - first["completed"]
+    return {"commands": done, "alone_us": alone_us, "part": alone_us and round(done * alone_us / (ended - began) / 1e6, 3)}
 
 
 def flat(values):
@@ -87,6 +118,7 @@ def main():
             systems.warm(one.workers, (), START_S)
         for name, one in sets.items():
             found = {mode: one.window(args.rate, seconds, mode == "beside") for mode in ("alone", "beside")}
+            found["each_alone"] = {worker.name: one.alone(worker, seconds / 2) for worker in one.workers[1:]}
             graphs = one.end()
             unit.run("gaps", f"{name} / {args.beside}", 0, 0, lambda f=found, g=graphs: dict(f, graphs=g))
 

@@ -14,7 +14,7 @@
 use core::sync::atomic::Ordering::*;
 
 use xsched_flow::journal::Record;
-use xsched_flow::watchdog::{Bypass, bypasses, epoch, releases};
+use xsched_flow::watchdog::{Bypass, bypasses, epoch, release_patience_ns, releases};
 
 use crate::clock::now_ns;
 use crate::group::Group;
@@ -69,14 +69,28 @@ impl Group {
         if rt.forced_level().is_some() || !rt.queues_of(self).any(|q| q.waits_for_turn(rt)) {
             return;
         }
-        if self.held_epoch.swap(turn, Relaxed) != turn {
+        let last = self.held_epoch.swap(turn, Relaxed);
+        let patience = self.release_patience.load(Relaxed);
+        let learn = |released| {
+            let after = release_patience_ns(patience, released);
+            journal::record(|| Record::ReleasePatience(patience, released, after));
+            self.release_patience.store(after, Relaxed);
+        };
+        if last != turn {
+            if last != self.released_epoch.load(Acquire) {
+                learn(false);
+            }
             self.held_since.store(now, Relaxed);
             return;
         }
+        if last == self.released_epoch.load(Acquire) {
+            return;
+        }
         let since = self.held_since.load(Relaxed);
-        let out = releases(since, now);
-        journal::record(|| Record::Releases(since, now, out));
+        let out = releases(since, now, patience);
+        journal::record(|| Record::ReleasesAfter(since, now, patience, out));
         if out {
+            learn(true);
             self.released_epoch.store(turn, Release);
             self.set_device_gates(rt);
         }

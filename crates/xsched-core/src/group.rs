@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::
 
 use xsched_flow::activity::next_grace_ns;
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::{FIRST_GRACE_NS, LENGTHS_NS, LONG_PARTS};
+use xsched_flow::tuning::{FIRST_GRACE_NS, LENGTHS_NS, LONG_PARTS, RELEASE_NS};
 use xsched_proto::class::SHORT_US;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, length};
@@ -43,6 +43,8 @@ pub struct Group {
     /// on; see [`crate::device_gates`].
     pub(crate) held_epoch: AtomicU32,
     pub(crate) held_since: AtomicU64,
+    /// How long that may last, in ns.
+    pub(crate) release_patience: AtomicU64,
     pub(crate) released_epoch: AtomicU32,
     /// Expected time of the commands under a bound since [`GroupSlot::lengths`] was told last, and of the long ones among
     /// them, in ns.
@@ -71,6 +73,7 @@ impl Group {
             holds_inside: AtomicBool::new(false),
             held_epoch: AtomicU32::new(0),
             held_since: AtomicU64::new(0),
+            release_patience: AtomicU64::new(RELEASE_NS),
             released_epoch: AtomicU32::new(0),
             bounded_ns: AtomicU64::new(0),
             bounded_long_ns: AtomicU64::new(0),

@@ -458,6 +458,8 @@ impl Server {
             longest_us: words.longest_us.load(Relaxed),
             short: is_short(group),
             timeslice_us: client.told_timeslice_us,
+            completed: words.completed.load(Relaxed),
+            alone_us: status.alone_us,
         })
     }
 

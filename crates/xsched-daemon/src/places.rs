@@ -7,6 +7,7 @@
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::class::Class;
 use xsched_proto::wire::DaemonMsg;
 
@@ -16,7 +17,7 @@ use crate::pool::process::{self, Owner, Process, Surroundings};
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::{LOGS, Server};
 use crate::tuning::{
-    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS, POOL_YOUNG_NS,
+    POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_REFUSALS_NS, POOL_RETRY_NS, POOL_START_NS,
 };
 
 /// What a process said that would be in a pool.
@@ -42,14 +43,14 @@ impl Server {
         // One that has ended or broken meanwhile takes no process in.
         self.look_at_pools();
         let theirs = |p: &&Pool| p.uid == uid && joining.refused_by.as_deref() == Some(p.process.pipe());
-        let broken = self.pools.list.iter().find(theirs).map(|pool| (pool.id, pool.started_ns));
-        match broken {
-            // Else who says so again and again would have processes started all the time.
-            Some((id, started_ns)) if self.now_ns.saturating_sub(started_ns) < POOL_YOUNG_NS => {
+        if let Some(id) = self.pools.list.iter().find(theirs).map(|pool| pool.id) {
+            let last_ns = self.pools.refusals.insert(uid, self.now_ns);
+            // Else a program that says so again and again would have processes started all the time.
+            if last_ns.is_some_and(|last_ns| self.now_ns.saturating_sub(last_ns) < POOL_REFUSALS_NS) {
                 self.give_up_pool(id, "no pool: its server refuses programs");
+            } else {
+                self.end_pool(id);
             }
-            Some((id, _)) => self.end_pool(id),
-            None => (),
         }
         let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
@@ -147,6 +148,7 @@ impl Server {
             reports: 0,
             devices: gpus.len().max(1),
             started_ns: self.now_ns,
+            server: None,
             unused_ns: None,
             has_broken: false,
             is_named: false,
@@ -181,12 +183,19 @@ impl Server {
 
     /// The server of a pool tells what became of its time slice on one device.
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
-        let uid = self.conns.get(&conn).map(|c| c.uid);
+        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
         let pool =
             self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
         match fault {
-            None => pool.reports += 1,
+            None => {
+                pool.reports += 1;
+                let pid = pid.filter(|_| pool.server.is_none()).and_then(|pid| Pid::from_raw(pid.cast_signed()));
+                if let Some(Ok(server)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+                    let _ = epoll::add(&self.epoll, &server, EventData::new_u64(LOGS), EventFlags::IN);
+                    pool.server = Some(server);
+                }
+            }
             Some(fault) => {
                 check_name(&fault, "reason")?;
                 let id = pool.id;
@@ -200,8 +209,13 @@ impl Server {
     /// Looks at what pools have written, and at those that start or end.
     pub(crate) fn look_at_pools(&mut self) {
         let now_ns = self.now_ns;
-        let (mut over, mut faults) = (Vec::new(), Vec::new());
+        let (mut over, mut faults, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for pool in &mut self.pools.list {
+            let ended = pool.server.take_if(|server| process::has_ended(server));
+            if let Some(server) = ended {
+                let _ = epoll::delete(&self.epoll, &server);
+                lost.push(pool.id);
+            }
             let news = pool.process.news();
             if let Some(fault) = log::fault(&news) {
                 faults.push((pool.id, fault));
@@ -227,9 +241,13 @@ impl Server {
         for (id, fault) in faults {
             self.fault(id, fault);
         }
+        lost.into_iter().for_each(|id| self.end_pool(id));
         let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
         for pool in ended {
             let _ = epoll::delete(&self.epoll, &pool.process.pidfd);
+            if let Some(server) = &pool.server {
+                let _ = epoll::delete(&self.epoll, server);
+            }
             self.move_on(pool.waiting);
             pool.process.bury();
         }

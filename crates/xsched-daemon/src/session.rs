@@ -214,7 +214,7 @@ impl Server {
     fn group_add(&mut self, conn: u64, group: Group) {
         let id = GroupId(self.next_id());
         let client = self.conns.get(&conn).and_then(|c| c.client()).filter(|_| group.sharing == Sharing::Pool);
-        let space = client.map(|client| self.pool_of(client));
+        let pool = client.map(|client| self.pool_of(client));
         let active = self.conns.get(&conn).and_then(|c| c.client()).is_some_and(|c| self.has_active_window(c));
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.groups.push(id);
@@ -229,8 +229,8 @@ impl Server {
             lineage: Some(client.lineage.clone()),
             job: client.job.clone(),
             system: group.system,
-            pool: group.spatial(),
-            space,
+            spatial: group.spatial(),
+            pool,
         };
         group.words.budget_commands.store(client.threshold, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());

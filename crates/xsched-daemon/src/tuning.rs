@@ -92,17 +92,18 @@ pub(crate) const NICE_NS: u64 = 100_000_000;
 /// launch waits up to 720 µs for a slice of 500.
 pub(crate) const POOL_TIMESLICE_US: u64 = 100;
 /// In-flight budget of a pooled program, in µs: what is in flight when an urgent program comes is cut into slices of the pool,
-/// each of which costs that one two switches of contexts, 0.4 ms on an H200. One slice's worth for each program: with 500 µs the
-/// tokens of a language model came 27 % later for a whole request. The programs do as much work with 100 as with 500, since
-/// they need no switch among each other.
-pub(crate) const POOL_BUDGET_US: u32 = 100;
+/// each of which costs that one two switches of contexts, 0.4 ms on an H200. The programs need no switch among each other: with
+/// 300 they do as much as with 1000, kernels of 10 µs 10 % more than with 100. From an urgent launch to its kernel it takes as
+/// long with each of these.
+pub(crate) const POOL_BUDGET_US: u32 = 300;
 /// Processes in a pool: an MPS server has room for 48 contexts on a device (CUDA 13.0), and each process makes one.
 pub(crate) const POOL_MEMBERS_MAX: usize = 48;
 /// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver
 /// is not loaded.
 pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
-/// A pool that takes no process in within this time after its start, in ns, is given up: a fault takes longer to come.
-pub(crate) const POOL_YOUNG_NS: u64 = 1_000_000_000;
+/// A server that takes no process in has a fault, or was ended, and another one is started. If that one refuses a process within
+/// this time, in ns, pools are given up.
+pub(crate) const POOL_REFUSALS_NS: u64 = 5_000_000_000;
 /// How often a pool that starts, or that may end, is looked at, in ns.
 pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;
 /// A pool without programs ends after this time, in ns: the next one of a script finds it.

@@ -216,8 +216,7 @@ fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
     inside.tell("end");
     assert_eq!(inside.wait().0, 0);
     until("the old one has ended", || machine.pools().len() == 1);
-    // The server: its programs are lost, as without xsched; the next one finds a server.
-    let control = machine.control();
+    // The server: its programs are lost, as without xsched; the next one finds another pool.
     kill(machine.server());
     until("its program is lost", || other.has_ended().is_some());
     assert_ne!(other.wait().0, 0);
@@ -225,7 +224,8 @@ fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
     assert_eq!(machine.share(third.pid()), "pool");
     third.progress_after(now_ns());
     // The control daemon: the next program starts another.
-    kill(control);
+    until("the old one has ended", || machine.pools().len() == 1);
+    kill(machine.control());
     until("the daemon has noticed", || machine.pools().is_empty());
     let mut fourth = machine.steady(LOW);
     assert_eq!(machine.share(fourth.pid()), "pool");

@@ -12,6 +12,7 @@ use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
 use crate::timeline::{self, Evidence, Presumed};
+use crate::tuning;
 use crate::watchdog::{self, Bypass};
 
 /// First bytes of a journal; the last one is the format's version.
@@ -53,12 +54,16 @@ pub enum Record {
     Override(u32, u32),
     /// [`watchdog::bypasses`].
     Bypasses(Bypass, bool),
-    /// [`watchdog::releases`]: since, now, in ns.
+    /// [`watchdog::releases`] at its full patience: since, now, in ns. Of journals older than [`Record::ReleasesAfter`].
     Releases(u64, u64, bool),
     /// [`watchdog::is_silent`]: beat, closed, now, in ns.
     Silent(u64, u64, u64, bool),
     /// [`Activity::of`], [`Activity::step`], [`Activity::is_late`].
     Activity(View, Activity, Step, bool),
+    /// [`watchdog::releases`]: since, now, patience, in ns.
+    ReleasesAfter(u64, u64, u64, bool),
+    /// [`watchdog::release_patience_ns`]: before in ns, released, after in ns.
+    ReleasePatience(u64, bool, u64),
 }
 
 /// What older journals say of a group whose gate may have closed while commands were in flight.
@@ -96,6 +101,8 @@ impl Record {
             | Record::Override(..)
             | Record::Bypasses(..)
             | Record::Releases(..)
+            | Record::ReleasesAfter(..)
+            | Record::ReleasePatience(..)
             | Record::Silent(..) => "watchdog",
         }
     }
@@ -147,7 +154,15 @@ impl Record {
             }
             Record::Override(row, _) => Record::Override(row, watchdog::override_commands(row)),
             Record::Bypasses(ask, _) => Record::Bypasses(ask, watchdog::bypasses(&ask)),
-            Record::Releases(since, now, _) => Record::Releases(since, now, watchdog::releases(since, now)),
+            Record::Releases(since, now, _) => {
+                Record::Releases(since, now, watchdog::releases(since, now, tuning::RELEASE_NS))
+            }
+            Record::ReleasesAfter(since, now, patience, _) => {
+                Record::ReleasesAfter(since, now, patience, watchdog::releases(since, now, patience))
+            }
+            Record::ReleasePatience(before, released, _) => {
+                Record::ReleasePatience(before, released, watchdog::release_patience_ns(before, released))
+            }
             Record::Silent(beat, closed, now, _) => {
                 Record::Silent(beat, closed, now, watchdog::is_silent(beat, closed, now))
             }

@@ -52,8 +52,15 @@ pub fn epoch(grants: u32) -> u32 {
 
 /// Whether commands that were held on the device at `since_ns` are let go.
 #[inline]
-pub fn releases(since_ns: u64, now_ns: u64) -> bool {
-    now_ns.saturating_sub(since_ns) >= RELEASE_NS
+pub fn releases(since_ns: u64, now_ns: u64, patience_ns: u64) -> bool {
+    now_ns.saturating_sub(since_ns) >= patience_ns
+}
+
+/// How long commands may be held on the device next, in ns, when they have been `released`, or a turn of their group came sooner.
+/// A rival that is slowed down by what waits for them is so again.
+#[inline]
+pub fn release_patience_ns(before_ns: u64, released: bool) -> u64 {
+    if released { RELEASE_AGAIN_NS } else { (2 * before_ns).min(RELEASE_NS) }
 }
 
 /// Whether queues that waited for each other on the device at `at_ns` (0 = never) are expected to do so again.

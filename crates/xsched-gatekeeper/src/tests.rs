@@ -377,7 +377,7 @@ fn a_thread_that_waits_is_woken_when_its_gate_opens_or_its_group_goes() {
 #[test]
 fn what_clients_complete_is_counted_and_decides_within_a_pool() {
     let mut world = World::new("hpf", BUDGET_DEFAULT_US);
-    let pooled = |id| GroupSpec { space: Some(xsched_policy::PoolId(1)), ..spec(id, 0, 5_000) };
+    let pooled = |id| GroupSpec { pool: Some(xsched_policy::PoolId(1)), ..spec(id, 0, 5_000) };
     world.add(pooled(LOW));
     world.add(pooled(HIGH));
     assert!(!world.keeper.arbiter().is_counted(LOW), "there is no company yet");

@@ -58,8 +58,8 @@ fn spec(id: u64, random: &mut Random) -> GroupSpec {
         active: false,
         lineage: Some(Lineage { user, cgroup }.into()),
         job: None,
+        spatial: None,
         pool: None,
-        space: None,
         system: false,
     }
 }

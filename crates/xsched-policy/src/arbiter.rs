@@ -35,10 +35,10 @@ pub struct GroupSpec {
     pub lineage: Option<Arc<Lineage>>,
     /// Groups with the same job are granted on all their devices together or on none.
     pub job: Option<String>,
+    /// See [`Group::spatial`].
+    pub spatial: Option<PoolId>,
     /// See [`Group::pool`].
     pub pool: Option<PoolId>,
-    /// See [`Group::space`].
-    pub space: Option<PoolId>,
     /// Of the system domain: while it wants the device, other groups of its process of the same priority wait.
     pub system: bool,
 }
@@ -56,8 +56,8 @@ impl GroupSpec {
             active: false,
             lineage: None,
             job: None,
+            spatial: None,
             pool: None,
-            space: None,
             system: false,
         }
     }
@@ -187,6 +187,8 @@ pub struct GroupStatus {
     pub suspensions: u64,
     /// Others wait for the device it has: its progress is of interest (see [`Event::Progress`], [`Event::Stalled`]).
     pub scrutinised: bool,
+    /// What a command takes while the group is alone in its pool, in µs; none = not known, or not looked at.
+    pub alone_us: Option<f64>,
 }
 
 /// The arbiter.
@@ -247,7 +249,7 @@ impl Arbiter {
         }
     }
 
-    /// How evenly the groups of a pool get on ([`Group::space`]), in %: 100 = all make progress by their weights, 0 = as they come,
+    /// How evenly the groups of a pool get on ([`Group::pool`]), in %: 100 = all make progress by their weights, 0 = as they come,
     /// e = none makes less progress for its weight than e % of what another one makes.
     pub fn set_evenness(&mut self, percent: u32) {
         self.evenness = percent;
@@ -405,6 +407,7 @@ impl Arbiter {
             used_us: m.group.used_us + if m.group.busy { device.uncharged(now) } else { 0.0 },
             suspensions: m.suspensions,
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
+            alone_us: device.shares.alone_us(id),
         })
     }
 

@@ -79,12 +79,12 @@ pub struct Group {
     pub active: bool,
     /// Where its program stands among users and cgroups; none = alone at the top.
     pub lineage: Option<Arc<Lineage>>,
-    /// It runs at the same time as others of this pool, whatever their class: the hardware's own priorities decide among them.
-    /// An MPS server that is not ours is such a pool.
-    pub pool: Option<PoolId>,
+    /// It runs at the same time as others of this MPS server, which is not xsched's own, whatever their class: the hardware's own
+    /// priorities decide among them.
+    pub spatial: Option<PoolId>,
     /// It runs side by side with others of this pool that the policy lets run, first come first served. The arbiter sees to it that
-    /// they get on evenly. A pool of xsched's own is such a one; no policy looks at it.
-    pub space: Option<PoolId>,
+    /// they get on evenly. No policy looks at it.
+    pub pool: Option<PoolId>,
     /// Wants the device (launches wait, are in flight, or ended within the grace time).
     pub ready: bool,
     /// Since when it is ready.
@@ -118,8 +118,8 @@ impl Group {
             nice: 0,
             active: false,
             lineage: None,
+            spatial: None,
             pool: None,
-            space: None,
             ready: false,
             ready_since: 0,
             wanted_elsewhere: false,
@@ -133,9 +133,9 @@ impl Group {
         }
     }
 
-    /// The pool in which it runs beside others; none while its commands would hold those up.
-    pub fn shared_pool(&self) -> Option<PoolId> {
-        self.pool.filter(|_| !self.holds_up)
+    /// The server under which it runs beside others, whatever their class; none while its commands would hold those up.
+    pub fn runs_beside(&self) -> Option<PoolId> {
+        self.spatial.filter(|_| !self.holds_up)
     }
 }
 

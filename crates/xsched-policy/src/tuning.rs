@@ -86,13 +86,14 @@ pub(crate) const COMPANY_US: Micros = 1_000_000;
 pub(crate) const SHARE_PATIENCE_US: Micros = 200_000;
 /// … and for so many of its commands keeps the others back no more: it waits for something else, perhaps for one of them.
 pub(crate) const SHARE_PATIENCE_COMMANDS: f64 = 8.0;
-/// A spell alone that others are held for lasts so long, in µs, from a completion to a completion; others wait for no longer than a
-/// frame or two …
-pub(crate) const SPELL_US: Micros = 20_000;
+/// A spell alone that others are held for lasts so long, in µs, from a completion to a completion: a few steps of most networks,
+/// whose first layers take a hundred times as long as the last …
+pub(crate) const SPELL_US: Micros = 200_000;
 /// … and is given up after this time, in µs, which includes what the others still have on the device.
-pub(crate) const SPELL_MOST_US: Micros = 1_000_000;
-/// One that came by itself begins and ends anywhere in a command; with so many commands that is an error of 6 % at most.
-pub(crate) const SPELL_COMMANDS: f64 = 8.0;
+pub(crate) const SPELL_MOST_US: Micros = 2_000_000;
+/// Only where all of the pool have wanted the device for so long, in µs, but for pauses between two steps: a program that serves
+/// requests is not held for that.
+pub(crate) const STEADY_US: Micros = 300_000;
 /// What is found in one is taken for true at its end, or after this time, in µs: should something of another one complete sooner
 /// that was in the driver already, it was no spell alone.
 pub(crate) const SPELL_PROVEN_US: Micros = 300_000;
@@ -111,7 +112,7 @@ pub(crate) const SPELLS_NEWS: u32 = 4;
 /// … of which so much is forgotten, in lengths of the memory. Fewer would take the parts of a long step for phases.
 pub(crate) const NEWS_FORGETS: f64 = 1.5;
 /// Time alone after which what was learned counts a third, in µs: a second in which two programs alternate …
-pub(crate) const RATE_MEMORY_US: f64 = 500_000.0;
+pub(crate) const RATE_MEMORY_US: f64 = 1_000_000.0;
 /// … or so many spells, some half a minute where others are held for them.
 pub(crate) const RATE_MEMORY_SPELLS: f64 = 16.0;
 /// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.

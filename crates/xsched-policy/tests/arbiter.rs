@@ -178,8 +178,8 @@ fn a_stale_group_counts_as_idle_until_it_shows_progress() {
 #[test]
 fn who_waits_behind_a_command_that_nothing_takes_off_the_device_is_not_stale() {
     let mut w = World::new("hpf");
-    w.add(GroupSpec { pool: Some(PoolId(1)), ..g(1, 0) }, 0);
-    w.add(GroupSpec { pool: Some(PoolId(1)), ..g(2, 128) }, 0);
+    w.add(GroupSpec { spatial: Some(PoolId(1)), ..g(1, 0) }, 0);
+    w.add(GroupSpec { spatial: Some(PoolId(1)), ..g(2, 128) }, 0);
     w.ready(1);
     w.send(Event::TooLong(GroupId(1)));
     w.ready(2);

@@ -17,8 +17,8 @@ struct New {
     hints: Hints,
     nice: i32,
     user: Option<u8>,
+    spatial: Option<u8>,
     pool: Option<u8>,
-    space: Option<u8>,
     drain_us: u64,
     job: Option<u8>,
 }
@@ -66,14 +66,14 @@ fn hints() -> impl Strategy<Value = Hints> {
 
 fn step(jobs: bool) -> impl Strategy<Value = Step> {
     let job = if jobs { proptest::option::of(0..2u8).boxed() } else { Just(None).boxed() };
-    let pool = proptest::option::of(0..3u8);
+    let spatial = proptest::option::of(0..3u8);
     let user = proptest::option::of(0..2u8);
-    let space = proptest::option::of(0..2u8);
-    let new = (0..2u8, -255..=255i32, hints(), -20..=19i32, user, (pool, space), 0..=1_000u64, job);
+    let pool = proptest::option::of(0..2u8);
+    let new = (0..2u8, -255..=255i32, hints(), -20..=19i32, user, (spatial, pool), 0..=1_000u64, job);
     prop_oneof![
-        2 => new.prop_map(|(device, priority, hints, nice, user, (pool, space), drain_us, job)| {
-            let pool = pool.filter(|_| space.is_none());
-            Step::Add(New { device, priority, hints, nice, user, pool, space, drain_us, job })
+        2 => new.prop_map(|(device, priority, hints, nice, user, (spatial, pool), drain_us, job)| {
+            let spatial = spatial.filter(|_| pool.is_none());
+            Step::Add(New { device, priority, hints, nice, user, spatial, pool, drain_us, job })
         }),
         1 => any::<usize>().prop_map(Step::Remove),
         4 => any::<usize>().prop_map(Step::Ready),
@@ -152,8 +152,8 @@ fn play(world: &mut World, steps: &[Step], check: impl Fn(&World)) {
                     hints: new.hints,
                     nice: new.nice,
                     lineage: new.user.map(|id| lineage(id).into()),
+                    spatial: new.spatial.map(|server| PoolId(server.into())),
                     pool: new.pool.map(|pool| PoolId(pool.into())),
-                    space: new.space.map(|pool| PoolId(pool.into())),
                     job: new.job.map(|j| format!("j{j}")),
                     ..spec(world.ids, &format!("d{}", new.device))
                 };
@@ -325,12 +325,12 @@ proptest! {
         let mut w = World::of(policy);
         w.arbiter.set_guard(Some(1_000_000));
         w.set_classes(rules);
-        for &(program, priority, system, pool, drain_us) in &groups {
+        for &(program, priority, system, spatial, drain_us) in &groups {
             w.ids += 1;
             // Groups of a program differ in priority, or in their domain.
             let priority = if program == 0 { 0 } else { priority };
             let program = ProgramId(1_000 + u64::from(program));
-            w.add(GroupSpec { program, priority, system, pool: pool.map(PoolId), ..spec(w.ids, "d0") }, drain_us);
+            w.add(GroupSpec { program, priority, system, spatial: spatial.map(PoolId), ..spec(w.ids, "d0") }, drain_us);
         }
         let kept = |s: &Step| !matches!(s, Step::Hold(_) | Step::Release(_) | Step::Hint(..));
         let steps: Vec<_> = steps.into_iter().filter(kept).collect();
@@ -356,7 +356,7 @@ proptest! {
         for &(priority, weight, length, width, depth) in &groups {
             w.ids += 1;
             let hints = Hints { weight: Some(weight), ..Hints::default() };
-            let spec = GroupSpec { priority, hints, space: Some(PoolId(1)), ..spec(w.ids, "d0") };
+            let spec = GroupSpec { priority, hints, pool: Some(PoolId(1)), ..spec(w.ids, "d0") };
             // From 100 µs to 100 ms.
             let us = (100.0 * 10_f64.powf(f64::from(length) * 0.6)) as u64;
             w.add_kernels(spec, Kernels::new(us, width).deep(depth));
@@ -390,7 +390,7 @@ proptest! {
         let mut steps: Vec<_> = steps.into_iter().filter(|s| !matches!(s, Step::Hold(_))).collect();
         for step in &mut steps {
             if let Step::Add(new) = step {
-                new.space = None;
+                new.pool = None;
             }
         }
         play(&mut w, &steps, |w| {

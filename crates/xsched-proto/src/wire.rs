@@ -586,6 +586,10 @@ pub struct GroupInfo {
     pub short: Option<bool>,
     /// Hardware time slice that the daemon chose for its context last, in µs; none = it chose none, or there are no such.
     pub timeslice_us: Option<u64>,
+    /// Commands of it that are complete, as its client tells while that is of interest.
+    pub completed: u64,
+    /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
+    pub alone_us: Option<f64>,
 }
 
 /// What a group is doing.

@@ -186,6 +186,8 @@ mod tests {
             longest_us: 0,
             short: None,
             timeslice_us: None,
+            completed: 6,
+            alone_us: None,
         };
         let program = ProgramInfo {
             pid: 42,

@@ -23,6 +23,8 @@ pub(crate) struct Pools {
     pub(crate) list: Vec<Pool>,
     /// Users that get none, why, and until when, in ns.
     pub(crate) refused: HashMap<u32, (String, u64)>,
+    /// When the server of a user's pool took a process in no more, in ns.
+    pub(crate) refusals: HashMap<u32, u64>,
     /// What users were told.
     pub(crate) told: HashSet<(u32, String)>,
     /// Tells of news in logs.
@@ -47,6 +49,8 @@ pub(crate) struct Pool {
     pub(crate) reports: usize,
     pub(crate) devices: usize,
     pub(crate) started_ns: u64,
+    /// Its server, once that has reported: without it programs hang in their first call.
+    pub(crate) server: Option<OwnedFd>,
     /// Since when it has no programs.
     pub(crate) unused_ns: Option<u64>,
     /// A GPU fault has ended its programs; the culprit is known.

@@ -78,6 +78,12 @@ pub(crate) struct Process {
     log: File,
 }
 
+/// Whether the process of a pidfd has ended.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    !matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+}
+
 impl Process {
     /// Starts one; it answers soon after.
     pub(crate) fn start(owner: Owner, around: &Surroundings<'_>) -> Result<Process, Error> {
@@ -144,8 +150,7 @@ impl Process {
 
     /// Whether the control daemon runs.
     pub(crate) fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+        !has_ended(&self.pidfd)
     }
 
     /// Has it start the server, which else comes with the first program.

@@ -54,7 +54,10 @@ fn waits_for_another_queue(known: bool) -> [Do; 4] {
 #[test]
 fn release_what_is_held_for_long_goes_on_though_it_keeps_a_rival_from_ever_being_idle() {
     earns(Rule::Release, |off| {
-        let world = requests_beside(off, 3, &waits_for_another_queue(false));
+        let mut world = requests_beside(off, 3, &waits_for_another_queue(false));
+        // The first time it is held for long.
+        world.run(9_500 * MS);
+        println!("{} {}", world.part(1), world.median_ns(0));
         world.part(1) > 0.01 && world.median_ns(0) < 30 * MS
     });
 }

@@ -51,8 +51,8 @@ impl Member {
                 nice: spec.nice,
                 active: spec.active,
                 lineage: spec.lineage,
+                spatial: spec.spatial,
                 pool: spec.pool,
-                space: spec.space,
                 ready_since: now,
                 ..Group::new(spec.id, spec.program)
             },
@@ -206,7 +206,7 @@ impl Device {
     pub(super) fn is_hindered(&self, id: GroupId) -> bool {
         let Some(m) = self.member(id) else { return false };
         let mut waiting = self.members.iter().filter(|m| m.waits());
-        if self.shares.has_spell(id) || m.group.space.is_some() && waiting.all(|m| self.shares.holds(m.group.id)) {
+        if self.shares.has_spell(id) || m.group.pool.is_some() && waiting.all(|m| self.shares.holds(m.group.id)) {
             return true;
         }
         let mut others = self.members.iter().filter(|o| o.group.program != m.group.program && !o.group.granted);
@@ -343,11 +343,12 @@ impl Device {
     /// Changes the verdicts in favour of the group that has waited for so long.
     fn rescue(&mut self) {
         let Some((id, _)) = self.rescued else { return };
-        let pool = self.member(id).and_then(|m| m.group.shared_pool());
+        let spatial = self.member(id).and_then(|m| m.group.runs_beside());
         // One that was only held so that others catch up goes on beside them.
-        let space = self.member(id).and_then(|m| m.group.space).filter(|_| self.shares.holds(id));
+        let pool = self.member(id).and_then(|m| m.group.pool).filter(|_| self.shares.holds(id));
         for (m, verdict) in self.members.iter().zip(&mut self.verdicts) {
-            let beside = pool.is_some() && m.group.shared_pool() == pool || space.is_some() && m.group.space == space;
+            let beside =
+                spatial.is_some() && m.group.runs_beside() == spatial || pool.is_some() && m.group.pool == pool;
             *verdict = Verdict { run: m.group.id == id || beside && verdict.run, bounded: true };
         }
     }

@@ -63,6 +63,8 @@ struct Standing {
     /// It does not run though the policy says so: ahead of others, or for the spell of another.
     held: bool,
     is_ahead: bool,
+    /// Since when it has wanted the device, but for short pauses.
+    steady_since: Option<Micros>,
     /// Compared with others, as of the last look.
     is_present: bool,
     /// Since when it does not take part, and how far it was behind the slowest of the others then.
@@ -89,17 +91,36 @@ struct Rate {
     us: f64,
 }
 
-/// What is counted of a group that is alone on the device.
+/// Time that stands still now and then.
+#[derive(Clone, Copy, Default)]
+struct Clock {
+    us: Micros,
+    goes_since: Option<Micros>,
+}
+
+impl Clock {
+    fn at(&self, now: Micros) -> Micros {
+        self.us + self.goes_since.map_or(0, |since| now - since)
+    }
+
+    fn set(&mut self, now: Micros, goes: bool) {
+        *self = Clock { us: self.at(now), goes_since: goes.then_some(now) };
+    }
+}
+
+/// What is counted of a group that is alone in its pool. Contexts besides take the pool off the device, again and again: its time
+/// stands still then.
 #[derive(Clone, Copy)]
 struct Window {
     since: Micros,
-    /// When counting began and the count then; none = not yet.
+    clock: Clock,
+    /// When counting began, by the clock, and the count then; none = not yet.
     from: Option<(Micros, u64)>,
-    /// As last told.
+    /// As last told, by the clock.
     to: (Micros, u64),
     /// The spell is long enough; so is what is left of it, then.
     counts: bool,
-    /// When something completed last.
+    /// When something completed last, by the clock.
     advanced_at: Option<Micros>,
     /// Commands and time that were counted, not taken for true yet.
     found: (u64, Micros),
@@ -108,7 +129,8 @@ struct Window {
 /// All others are held for this group.
 struct Spell {
     id: GroupId,
-    since: Micros,
+    /// How long it may have had the device.
+    clock: Clock,
 }
 
 impl Rate {
@@ -134,16 +156,22 @@ impl Rate {
 
 impl Window {
     fn new(now: Micros) -> Window {
-        Window { since: now, from: None, to: (now, 0), advanced_at: None, counts: false, found: (0, 0) }
+        Window {
+            since: now,
+            clock: Clock { us: 0, goes_since: Some(now) },
+            from: None,
+            to: (0, 0),
+            advanced_at: None,
+            counts: false,
+            found: (0, 0),
+        }
     }
 
-    /// Whether a spell that came by itself is so long that it does not matter where in a command it began.
-    fn is_enough(&self, s: &Standing) -> bool {
-        let Some((from, count)) = self.from else { return false };
-        let (commands, us) = (self.to.1.wrapping_sub(count), self.to.0 - from);
-        // By time: by commands, those with a long one would be missing.
-        let commands = s.rate.command_us().map_or(commands as f64, |alone| us as f64 / alone);
-        us > 0 && (self.counts || commands >= SPELL_COMMANDS)
+    /// Whether a spell that came by itself is so long that it does not matter where in a step it began.
+    fn is_enough(&self) -> bool {
+        let Some((from, _)) = self.from else { return false };
+        let us = self.to.0 - from;
+        us > 0 && (self.counts || us >= SPELL_US)
     }
 
     /// Counts up to here.
@@ -231,7 +259,7 @@ impl Standing {
 
 /// Compared with others, should the policy let it run: not one of a job on several devices, which waits for the others of its job.
 fn takes_part(m: &Member, verdict: &Verdict) -> bool {
-    m.group.space.is_some() && verdict.run && may_run(m) && m.spanning.is_none()
+    m.group.pool.is_some() && verdict.run && may_run(m) && m.spanning.is_none()
 }
 
 impl Shares {
@@ -273,6 +301,11 @@ impl Shares {
         self.spell.as_ref().is_some_and(|spell| spell.id == id)
     }
 
+    /// What a command of a group takes alone, in µs.
+    pub(super) fn alone_us(&self, id: GroupId) -> Option<f64> {
+        self.groups.get(&id)?.rate.command_us()
+    }
+
     /// A fresh count of what a group has completed.
     pub(super) fn count(&mut self, now: Micros, id: GroupId, completed: u64, longest_us: u64, drained: bool) {
         let Some(s) = self.groups.get_mut(&id) else { return };
@@ -298,30 +331,31 @@ impl Shares {
             return;
         }
         let Some((_, window)) = self.alone.as_mut().filter(|(alone, _)| *alone == id) else { return };
+        let at = window.clock.at(now);
         if commands > 0 {
             // Counts come from time to time only.
-            let gap_us = (now - window.advanced_at.unwrap_or(now)).saturating_sub(2 * SHARE_LOOK_US);
+            let gap_us = (at - window.advanced_at.unwrap_or(at)).saturating_sub(2 * SHARE_LOOK_US);
             s.longest_gap_us = s.longest_gap_us.max(gap_us);
-            window.advanced_at = Some(now);
+            window.advanced_at = Some(at);
         }
-        window.to = (now, completed);
+        window.to = (at, completed);
         let forced = self.spell.as_ref().is_some_and(|spell| spell.id == id);
         let Some((from, count)) = window.from else {
             // Short spells that begin and end anywhere would miss long commands: from one completion to another.
             if !forced || commands > 0 {
-                window.from = Some((now, completed));
+                window.from = Some((at, completed));
             }
             return;
         };
         if !forced {
-            if window.is_enough(s) {
+            if window.is_enough() {
                 window.find();
             }
             if window.is_proven(now) {
                 s.take(now, window);
             }
-        } else if commands > 0 && now >= from + SPELL_US {
-            s.learn(now, completed.wrapping_sub(count), now - from);
+        } else if commands > 0 && at >= from + SPELL_US {
+            s.learn(now, completed.wrapping_sub(count), at - from);
             s.spells = 0;
             window.from = None;
             self.end_spell(now);
@@ -330,13 +364,13 @@ impl Shares {
 
     fn end_spell(&mut self, now: Micros) {
         if let Some(spell) = self.spell.take() {
-            self.spells_from = now + (now - spell.since) * SPELL_PARTS;
+            self.spells_from = now + spell.clock.at(now) * SPELL_PARTS;
         }
     }
 
     /// Changes the policy's verdicts so that those of a pool get on evenly. Returns when to look again.
     pub(super) fn apply(&mut self, now: Micros, members: &[Member], verdicts: &mut [Verdict]) -> Option<Micros> {
-        if self.evenness == 0.0 || members.iter().all(|m| m.group.space.is_none()) {
+        if self.evenness == 0.0 || members.iter().all(|m| m.group.pool.is_none()) {
             if !self.groups.is_empty() {
                 *self = Shares { evenness: self.evenness, ..Shares::new(0) };
             }
@@ -370,7 +404,7 @@ impl Shares {
             verdict.run &= !held;
             // A group tells all of its completions only while it is bounded.
             verdict.bounded |=
-                m.group.space.and_then(|pool| self.pools.get(&pool)).is_some_and(|p| now < p.company_until);
+                m.group.pool.and_then(|pool| self.pools.get(&pool)).is_some_and(|p| now < p.company_until);
         }
         let pauses = self.groups.values().filter_map(|s| s.away).map(|(since, _)| since + SHORT_IDLE_US);
         let pause = pauses.filter(|end| now < *end).min().filter(|_| held.contains(&true));
@@ -379,26 +413,29 @@ impl Shares {
 
     fn take_in(&mut self, now: Micros, members: &[Member]) {
         let is_there = |id: &GroupId| {
-            members.binary_search_by_key(id, |m| m.group.id).is_ok_and(|at| members[at].group.space.is_some())
+            members.binary_search_by_key(id, |m| m.group.id).is_ok_and(|at| members[at].group.pool.is_some())
         };
         self.groups.retain(|id, _| is_there(id));
         for m in members {
-            if let Some(pool) = m.group.space {
+            if let Some(pool) = m.group.pool {
                 self.pools.entry(pool).or_default();
-                self.groups.entry(m.group.id).or_insert_with(|| Standing {
-                    scale: 1.0,
-                    advanced_at: now,
-                    ..Standing::default()
-                });
+                let new = || Standing { scale: 1.0, advanced_at: now, ..Standing::default() };
+                let s = self.groups.entry(m.group.id).or_insert_with(new);
+                let paused = m.group.idle_since.is_none_or(|since| now > since + SHORT_IDLE_US);
+                match (m.group.ready, s.steady_since) {
+                    (true, None) => s.steady_since = Some(now),
+                    (false, _) if paused => s.steady_since = None,
+                    _ => (),
+                }
             }
         }
-        self.pools.retain(|id, _| members.iter().any(|m| m.group.space == Some(*id)));
+        self.pools.retain(|id, _| members.iter().any(|m| m.group.pool == Some(*id)));
     }
 
     /// Says which pools have several groups that want the device, and when to look again for that.
     fn see_company(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         for (id, pool) in &mut self.pools {
-            let of_pool = members.iter().zip(verdicts).filter(|(m, v)| m.group.space == Some(*id) && takes_part(m, v));
+            let of_pool = members.iter().zip(verdicts).filter(|(m, v)| m.group.pool == Some(*id) && takes_part(m, v));
             if of_pool.count() > 1 {
                 pool.company_until = now + COMPANY_US;
             }
@@ -415,7 +452,7 @@ impl Shares {
     fn see_who_is_there(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         for (&pool, state) in &mut self.pools {
             let (mut stay, mut total, mut present) = (None::<f64>, 0.0, 0_u32);
-            for (m, verdict) in members.iter().zip(verdicts).filter(|(m, _)| m.group.space == Some(pool)) {
+            for (m, verdict) in members.iter().zip(verdicts).filter(|(m, _)| m.group.pool == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
                 s.is_present = takes_part(m, verdict) && s.rate.command_us().is_some() && !s.is_stuck(now);
                 if s.is_present {
@@ -427,7 +464,7 @@ impl Shares {
                 }
             }
             let mut least = f64::MAX;
-            for m in members.iter().filter(|m| m.group.space == Some(pool)) {
+            for m in members.iter().filter(|m| m.group.pool == Some(pool)) {
                 let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
                 if !s.is_present {
                     let behind = stay.map_or(0.0, |others| (others - s.progress).max(0.0));
@@ -451,7 +488,7 @@ impl Shares {
             }
             if present > 0 {
                 state.floor = state.floor.max(least);
-                for m in members.iter().filter(|m| m.group.space == Some(pool)) {
+                for m in members.iter().filter(|m| m.group.pool == Some(pool)) {
                     if let Some(s) = self.groups.get_mut(&m.group.id).filter(|s| s.is_present) {
                         s.lead = s.progress - least;
                     }
@@ -475,13 +512,13 @@ impl Shares {
         for &pool in self.pools.keys() {
             let known = |at: &usize| {
                 let (m, v) = (&members[*at], &verdicts[*at]);
-                let s = self.groups.get(&m.group.id).filter(|_| m.group.space == Some(pool))?;
+                let s = self.groups.get(&m.group.id).filter(|_| m.group.pool == Some(pool))?;
                 (takes_part(m, v) && s.placed && s.away.is_none()).then_some((*at, s))
             };
             let all: Vec<(usize, &Standing)> = (0..members.len()).filter_map(|at| known(&at)).collect();
             let Some(least) = all.iter().map(|(_, s)| s.reached(self.evenness)).reduce(f64::min) else { continue };
             // Those that pause between two steps: a long command is not begun in between.
-            let pauses = |m: &&Member| m.group.space == Some(pool) && !m.group.ready && m.spanning.is_none();
+            let pauses = |m: &&Member| m.group.pool == Some(pool) && !m.group.ready && m.spanning.is_none();
             let pausing = members.iter().filter(pauses).filter_map(|m| self.groups.get(&m.group.id));
             let pausing = pausing.filter(|s| s.placed && s.away.is_some_and(|(since, _)| now < since + SHORT_IDLE_US));
             let rests = pausing.map(|s| s.progress).fold(least, f64::min);
@@ -498,32 +535,44 @@ impl Shares {
     /// Begins and ends spells that all others are held for.
     fn spell(&mut self, now: Micros, members: &[Member], verdicts: &[Verdict]) {
         let part = || members.iter().zip(verdicts).filter(|(m, v)| takes_part(m, v)).map(|(m, _)| m);
-        if let Some(spell) = &self.spell {
-            let own = part().find(|m| m.group.id == spell.id);
-            let goes_on = own.is_some_and(|own| self.may_be_alone(own, members, verdicts));
-            if goes_on && now < spell.since + SPELL_MOST_US {
+        if let Some(mut spell) = self.spell.take() {
+            let own = members.iter().zip(verdicts).find(|(m, _)| m.group.id == spell.id);
+            // Taken off the device by a more urgent program: it goes on afterwards.
+            let waits = own.is_some_and(|(m, v)| !v.run && takes_part(m, &Verdict { run: true, ..*v }));
+            let runs = own.is_some_and(|(m, v)| takes_part(m, v) && self.may_be_alone(m, members, verdicts));
+            spell.clock.set(now, runs);
+            let goes_on = (runs || waits) && spell.clock.us < SPELL_MOST_US;
+            self.spell = Some(spell);
+            if goes_on {
                 return;
             }
             self.end_spell(now);
         }
-        let has_company = |own: &Member| part().filter(|m| m.group.space == own.group.space).count() > 1;
+        let has_company = |own: &Member| part().filter(|m| m.group.pool == own.group.pool).count() > 1;
         let due = part().filter(|m| {
             let Some(s) = self.groups.get(&m.group.id) else { return false };
             let is_new = s.rate.command_us().is_none() && s.spells < SPELLS_FIRST;
             s.spell_due <= now && !s.is_stuck(now) && (is_new || self.spells_from <= now)
         });
-        let possible = due.filter(|m| has_company(m) && self.may_be_alone(m, members, verdicts));
+        let steady = part().all(|m| self.is_steady(now, m));
+        let possible = due.filter(|m| steady && has_company(m) && self.may_be_alone(m, members, verdicts));
         let first = possible.min_by_key(|m| {
             let s = &self.groups[&m.group.id];
             (s.rate.command_us().is_some(), s.spell_due, m.group.id)
         });
         let Some(id) = first.map(|m| m.group.id) else { return };
-        self.spell = Some(Spell { id, since: now });
+        self.spell = Some(Spell { id, clock: Clock { us: 0, goes_since: Some(now) } });
         self.alone = None;
         if let Some(s) = self.groups.get_mut(&id) {
             s.spells += 1;
             s.wait_for_spell(now);
         }
+    }
+
+    /// Whether it has work pending all the time, as far as can be told: others that serve requests are not kept waiting for a spell.
+    fn is_steady(&self, now: Micros, m: &Member) -> bool {
+        let since = self.groups.get(&m.group.id).and_then(|s| s.steady_since);
+        since.is_some_and(|since| now >= since + STEADY_US)
     }
 
     /// Whether all others that run can be held for a while.
@@ -541,7 +590,7 @@ impl Shares {
             let Some(s) = self.groups.get_mut(&m.group.id) else { continue };
             let on = m.group.granted && m.group.ready;
             if on && !std::mem::replace(&mut s.on, on) {
-                s.advanced_at = now;
+                s.advanced_at = now - s.running_us as Micros;
             }
             s.on = on;
             s.last_on = if on { Some(now) } else { s.last_on.filter(|_| m.group.ready) };
@@ -551,13 +600,18 @@ impl Shares {
                 s.running_us = 0.0;
             }
         }
-        let is_off = |m: &Member| !m.group.busy && self.groups.get(&m.group.id).is_none_or(|s| s.is_off(now));
-        let mut on = members.iter().filter(|m| !is_off(m));
+        let is_off = |m: &&Member| !m.group.busy && self.groups.get(&m.group.id).is_none_or(|s| s.is_off(now));
+        let is_pooled = |m: &&Member| m.group.pool.is_some();
+        let runs = |m: &&Member| m.group.granted && m.group.ready;
+        let mut on = members.iter().filter(|m| is_pooled(m) && !is_off(m));
         let only = match (on.next(), on.next()) {
-            (Some(m), None) if m.group.granted && m.group.ready => Some(m.group.id),
+            (Some(m), None) => Some(m),
+            // Nothing of the pool is on the device any more: who was alone there last?
+            (None, _) => members.iter().find(|m| self.alone.is_some_and(|(id, _)| id == m.group.id)),
             _ => None,
         };
-        let alone = only.filter(|id| self.groups.contains_key(id));
+        let is_taken_off = members.iter().any(|m| !is_pooled(&m) && !is_off(&m));
+        let alone = only.filter(|m| m.group.ready && (runs(m) || is_taken_off)).map(|m| m.group.id);
         if self.alone.as_ref().map(|(id, _)| *id) != alone {
             if let Some((id, mut window)) = self.alone.take()
                 && let Some(s) = self.groups.get_mut(&id)
@@ -566,10 +620,13 @@ impl Shares {
             }
             self.alone = alone.map(|id| (id, Window::new(now)));
         }
+        if let Some((_, window)) = &mut self.alone {
+            window.clock.set(now, !is_taken_off && only.is_some_and(|m| runs(&m)));
+        }
     }
 }
 
 /// Whether a group can be held for a spell of another one.
 fn gives_way(m: &Member, own: &Member) -> bool {
-    m.group.space.is_some() && m.spanning.is_none() && m.lent.is_none() && m.group.priority <= own.group.priority
+    m.group.pool.is_some() && m.spanning.is_none() && m.lent.is_none() && m.group.priority <= own.group.priority
 }

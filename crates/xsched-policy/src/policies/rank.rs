@@ -2,28 +2,28 @@
 //! what a rank is, and in what wanting means.
 //!
 //! The same holds for idle groups, so the gate of an idle top group stands open and its first launch does not wait. Equals run
-//! side by side, and so do those of one pool. A group that cannot be taken off the device for long gets it only once those above
-//! have left it for a while.
+//! side by side, and so do those of one MPS server that is not xsched's. A group that cannot be taken off the device for long
+//! gets it only once those above have left it for a while.
 
 use crate::tuning::REST_US;
 use crate::{Group, Micros, PoolId, Verdict};
 
-/// The highest rank, and the highest outside the pool that the first is in.
+/// The highest rank, and the highest outside the server that the first is in.
 #[derive(Clone, Copy)]
 struct Tops {
     first: i64,
-    pool: Option<PoolId>,
+    server: Option<PoolId>,
     second: i64,
 }
 
 impl Tops {
-    const NONE: Tops = Tops { first: i64::MIN, pool: None, second: i64::MIN };
+    const NONE: Tops = Tops { first: i64::MIN, server: None, second: i64::MIN };
 
-    fn add(&mut self, rank: i64, pool: Option<PoolId>) {
-        if pool.is_some() && pool == self.pool {
+    fn add(&mut self, rank: i64, server: Option<PoolId>) {
+        if server.is_some() && server == self.server {
             self.first = self.first.max(rank);
         } else if rank > self.first {
-            *self = Tops { first: rank, pool, second: self.first };
+            *self = Tops { first: rank, server, second: self.first };
         } else {
             self.second = self.second.max(rank);
         }
@@ -31,8 +31,8 @@ impl Tops {
 
     /// The highest rank among those that do not run beside `group` anyway.
     fn against(&self, group: &Group) -> i64 {
-        let pool = group.shared_pool();
-        if pool.is_some() && pool == self.pool { self.second } else { self.first }
+        let server = group.runs_beside();
+        if server.is_some() && server == self.server { self.second } else { self.first }
     }
 }
 
@@ -77,10 +77,10 @@ pub(super) fn decide(
     let (mut wanting, mut all) = (Tops::NONE, Tops::NONE);
     for group in groups {
         let rank = rank(group);
-        all.add(rank, group.shared_pool());
+        all.add(rank, group.runs_beside());
         // A group that rests leaves the device to those below that are off it soon.
         if wants(group) && departures.rests_until(now, group, rank).is_none() {
-            wanting.add(rank, group.shared_pool());
+            wanting.add(rank, group.runs_beside());
         }
     }
     let mut next: Option<Micros> = None;
@@ -125,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_pool_run_beside_each_other_and_take_turns_with_the_rest() {
+    fn those_of_one_server_run_beside_each_other_and_take_turns_with_the_rest() {
         let run = |groups: &[Group]| by_priority(0, groups).0;
-        let pooled = |id, pool, priority| Group { pool: Some(PoolId(pool)), ..g(id, priority, true) };
-        assert_eq!(run(&[pooled(1, 1, 0), pooled(2, 1, 128)]), [(true, false), (true, false)]);
-        assert_eq!(run(&[pooled(1, 1, 0), pooled(2, 2, 128)]), [(false, true), (true, false)], "two pools");
+        let served = |id, server, priority| Group { spatial: Some(PoolId(server)), ..g(id, priority, true) };
+        assert_eq!(run(&[served(1, 1, 0), served(2, 1, 128)]), [(true, false), (true, false)]);
+        assert_eq!(run(&[served(1, 1, 0), served(2, 2, 128)]), [(false, true), (true, false)], "two servers");
         assert_eq!(
-            run(&[pooled(1, 1, 0), g(2, 5, true), pooled(3, 1, 128)]),
+            run(&[served(1, 1, 0), g(2, 5, true), served(3, 1, 128)]),
             [(false, true), (false, true), (true, false)],
             "one outside that goes before one inside closes that one"
         );
-        assert_eq!(run(&[pooled(1, 1, 9), g(2, 5, true), pooled(3, 1, 128)])[0], (true, false));
-        let long = Group { holds_up: true, ..pooled(1, 1, 0) };
-        assert_eq!(run(&[long, pooled(2, 1, 128)])[0], (false, true), "its commands would hold the others up");
+        assert_eq!(run(&[served(1, 1, 9), g(2, 5, true), served(3, 1, 128)])[0], (true, false));
+        let long = Group { holds_up: true, ..served(1, 1, 0) };
+        assert_eq!(run(&[long, served(2, 1, 128)])[0], (false, true), "its commands would hold the others up");
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn guard_each_of_several_has_its_turn() {
 fn guard_turns_go_round_where_nothing_happens_in_between() {
     let mut w = World::new("hpf");
     w.arbiter.set_guard(Some(100_000));
-    let pooled = |id, priority| GroupSpec { pool: Some(PoolId(1)), ..group(id, priority) };
+    let pooled = |id, priority| GroupSpec { spatial: Some(PoolId(1)), ..group(id, priority) };
     w.add_ready(pooled(3, 129), 0);
     w.add_ready(group(2, 50), 0);
     w.add_ready(pooled(1, 0), 0);

@@ -6,12 +6,12 @@ use xsched_policy::{Action, GroupId, GroupSpec, Micros, PoolId};
 use xsched_proto::hint::Hints;
 
 use crate::group;
-use crate::world::{Kernels, World};
+use crate::world::{Kernels, Work, World};
 
 const S: Micros = 1_000_000;
 
 fn pooled(id: u64, priority: i32) -> GroupSpec {
-    GroupSpec { space: Some(PoolId(1)), ..group(id, priority) }
+    GroupSpec { pool: Some(PoolId(1)), ..group(id, priority) }
 }
 
 fn weighted(id: u64, weight: u32) -> GroupSpec {
@@ -24,6 +24,16 @@ fn gemm() -> Kernels {
 
 fn resnet() -> Kernels {
     Kernels::new(1_000, 100)
+}
+
+/// A step of a network: layers of all lengths.
+fn step() -> Kernels {
+    Kernels::cycle((0..80).map(|layer| [2_400, 150, 60, 900, 40][layer % 5] + 10 * layer as u64).collect(), 100)
+}
+
+/// A step that begins with long layers and ends with short ones, as those of convolutional networks do.
+fn convolutions() -> Kernels {
+    Kernels::cycle([vec![2_000; 20], vec![400; 50], vec![60; 400]].concat(), 100)
 }
 
 fn assert_shares(shares: &BTreeMap<u64, f64>, wanted: &[(u64, f64)]) {
@@ -118,10 +128,12 @@ fn decoder() -> Kernels {
 
 #[test]
 fn shares_commands_may_vary_in_length() {
-    let others: [fn() -> Kernels; 3] = [resnet, gemm, || Kernels::new(300, 30)];
-    for other in others {
+    let others: [fn() -> Kernels; 4] = [resnet, gemm, || Kernels::new(300, 30), convolutions];
+    for (other, varied) in
+        others.into_iter().flat_map(|other| [(other, decoder as fn() -> Kernels), (other, convolutions)])
+    {
         let mut w = World::new("hpf");
-        w.add_kernels(pooled(1, 0), decoder());
+        w.add_kernels(pooled(1, 0), varied());
         w.add_kernels(pooled(2, 0), other());
         w.run(120 * S);
         let (shares, sum) = w.shares(20 * S, 120 * S);
@@ -274,10 +286,10 @@ fn shares_spells_cost_a_few_per_cent() {
 #[test]
 fn shares_change_nothing_where_programs_take_turns() {
     for policy in ["up", "fair", "cfs", "mlfq", "kedf"] {
-        let log = |space: Option<PoolId>| {
+        let log = |pool: Option<PoolId>| {
             let mut w = World::new(policy);
             for id in 1..=3 {
-                let spec = GroupSpec { space, ..group(id, 0) };
+                let spec = GroupSpec { pool, ..group(id, 0) };
                 w.add_kernels(spec, Kernels::new(300 * id, 100));
             }
             w.run(3 * S);
@@ -326,4 +338,37 @@ fn shares_the_guard_against_starvation_helps_those_held_too() {
     let speeds = w.speeds(5 * S, 35 * S);
     println!("{speeds:?}");
     assert!(speeds[&1] > 0.01 && speeds[&2] > 0.8, "{speeds:?}");
+}
+
+/// Its requests come more often than a long kernel of the pool takes, at any time, and take the pool off the device.
+#[test]
+fn shares_hold_beside_an_urgent_program_that_asks_again_and_again() {
+    for other in [resnet, step, convolutions] {
+        for (period_us, device_us) in [(25_000, 3_000), (14_000, 5_000), (110_000, 50_000)] {
+            let mut w = World::new("hpf");
+            w.add_kernels(pooled(1, -128), gemm());
+            w.add_kernels(pooled(2, -128), other());
+            w.add_work(group(9, 128), 100, Work { jitter_us: 1_000, ..Work::new(7_000, period_us, device_us) });
+            w.run(60 * S);
+            let (early, _) = w.shares(2 * S, 6 * S);
+            let (shares, sum) = w.shares(5 * S, 60 * S);
+            println!("{period_us}: {shares:?} {sum}, at first {early:?}");
+            assert_shares(&shares, &[(1, 0.5), (2, 0.5)]);
+        }
+    }
+}
+
+#[test]
+fn shares_a_program_that_serves_requests_is_not_held_so_that_others_are_alone() {
+    let mut w = World::new("hpf");
+    w.add_kernels(pooled(1, 0), resnet());
+    w.add_kernels(pooled(2, 0), Kernels::new(500, 100));
+    while w.now < 20 * S {
+        w.run(w.now + 10_000);
+        w.pause(2);
+        w.run(w.now + 15_000);
+        w.ready(2);
+    }
+    let held = w.log.iter().filter(|(_, action)| matches!(action, Action::Close(GroupId(2)))).count();
+    assert_eq!(held, 0);
 }

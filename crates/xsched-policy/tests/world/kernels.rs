@@ -98,7 +98,23 @@ impl World {
         (speeds.into_iter().map(|(id, speed)| (id, speed / sum)).collect(), sum)
     }
 
+    /// A group in a context of its own has the device: kernels of a pool stand still.
+    fn is_taken_off(&self) -> bool {
+        self.sims.values().any(|s| s.kernels.is_none() && s.on_device())
+    }
+
+    /// Before time passes: what stands still ends so much later.
+    pub(super) fn delay_kernels(&mut self, us: Micros) {
+        if self.is_taken_off() {
+            let running = self.sims.values_mut().filter_map(|s| s.kernels.as_mut()?.given.front_mut()?.ends.as_mut());
+            running.for_each(|ends| *ends += us);
+        }
+    }
+
     pub(super) fn next_kernel(&self) -> Option<Micros> {
+        if self.is_taken_off() {
+            return None;
+        }
         self.sims.values().filter_map(|s| s.kernels.as_ref()?.given.front()?.ends).min()
     }
 

@@ -25,8 +25,8 @@ pub struct Sim {
     pub ready_since: Micros,
     pub held: bool,
     pub priority: i32,
+    pub spatial: Option<PoolId>,
     pub pool: Option<PoolId>,
-    pub space: Option<PoolId>,
     pub weight: u32,
     /// Works on after its gate closed, µs.
     pub drain_us: u64,
@@ -183,8 +183,8 @@ impl World {
             device: spec.device.clone(),
             job: spec.job.clone(),
             priority: spec.priority,
+            spatial: spec.spatial,
             pool: spec.pool,
-            space: spec.space,
             weight: spec.hints.weight(),
             drain_us,
             closed_since: self.now,
@@ -325,6 +325,7 @@ impl World {
                     request.needs_us -= had;
                 }
             }
+            self.delay_kernels(stop - self.now);
             self.now = stop;
             let works = |s: &Sim| s.ready && s.open && s.kernels.is_none();
             let working: Vec<_> = self.sims.iter().filter(|(_, s)| works(s)).map(|(id, _)| *id).collect();
@@ -410,8 +411,8 @@ impl World {
         let device = &self.sims[&id].device;
         let all: Vec<_> = self.arbiter.groups().filter(|(at, _)| at == device).map(|(_, group)| group).collect();
         // A long command of a pool does not begin in a short pause of one that it is ahead of.
-        let (space, is_long) = (self.sims[&id].space, self.sims[&id].command_us(id) > 3_000);
-        let mut beside = all.iter().filter(|g| space.is_some() && g.space == space && g.id.0 != id);
+        let (pool, is_long) = (self.sims[&id].pool, self.sims[&id].command_us(id) > 3_000);
+        let mut beside = all.iter().filter(|g| pool.is_some() && g.pool == pool && g.id.0 != id);
         if is_long && beside.any(|g| g.idle_since.is_some_and(|left| self.now < left + 3_000)) {
             return true;
         }
@@ -438,7 +439,7 @@ impl World {
     pub fn assert_priorities(&self) {
         let wants = |s: &&Sim| s.ready && !s.held && s.job.is_none();
         for low in self.sims.values().filter(|s| s.ready && s.open) {
-            let rivals = |s: &&Sim| s.device == low.device && (s.pool.is_none() || s.pool != low.pool);
+            let rivals = |s: &&Sim| s.device == low.device && (s.spatial.is_none() || s.spatial != low.spatial);
             let above = self.sims.values().filter(wants).filter(rivals).find(|s| s.priority > low.priority);
             assert!(above.is_none(), "{low:?} runs beside {above:?}");
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use xsched_flow::activity::{Activity, Step, View};
 use xsched_flow::timeline::{Evidence, Presumed, presumes};
 use xsched_flow::tuning::{LOOK_NS, RARE_LOOK_NS};
-use xsched_flow::watchdog::{Bypass, bypasses, epoch, is_cross_stream, is_silent, releases};
+use xsched_flow::watchdog::{Bypass, bypasses, epoch, is_cross_stream, is_silent, release_patience_ns, releases};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::state;
 
@@ -134,8 +134,12 @@ impl World {
             return;
         }
         if program.held.0 != epoch {
+            if program.held.0 != program.released_epoch {
+                program.release_patience_ns = release_patience_ns(program.release_patience_ns, false);
+            }
             program.held = (epoch, self.now);
-        } else if releases(program.held.1, self.now) {
+        } else if releases(program.held.1, self.now, program.release_patience_ns) {
+            program.release_patience_ns = release_patience_ns(program.release_patience_ns, true);
             program.released_epoch = epoch;
             self.set_device_gates(p);
         }

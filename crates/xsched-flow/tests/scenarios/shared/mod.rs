@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use xsched_flow::activity::Looks;
 use xsched_flow::admission::Placed;
 use xsched_flow::timeline::{Evidence, Point};
-use xsched_flow::tuning::FIRST_GRACE_NS;
+use xsched_flow::tuning::{FIRST_GRACE_NS, RELEASE_NS};
 use xsched_gatekeeper::{Change, Gatekeeper};
 use xsched_policy::{Arbiter, Choice, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
 use xsched_proto::gate::Gate;
@@ -137,6 +137,7 @@ pub(crate) struct Program {
     loading: bool,
     cross_at: u64,
     held: (u32, u64),
+    release_patience_ns: u64,
     released_epoch: u32,
     closed_since: u64,
     /// The thread whose launch blocks in the driver, with its lock held.
@@ -243,6 +244,7 @@ impl World {
         self.programs.push(Program {
             words,
             host_ns: 5 * US,
+            release_patience_ns: RELEASE_NS,
             threads: plans.iter().map(thread).collect(),
             streams: (0..4).map(|_| Stream::default()).collect(),
             grace_ns: FIRST_GRACE_NS,
