@@ -36,7 +36,7 @@ XResult XQueueCreate(XQueueHandle *xq, HwQueueHandle hwq, int64_t level, int64_t
 
 /**
  * Ends an XQueue: resumes it, launches what is buffered (which may wait for the scheduler) and returns. The stream stays, with
- * what still runs there. Wait with XQueueWaitAll() before if that matters.
+ * what still runs there; commands of level 2 and above are waited for. Wait with XQueueWaitAll() before if that matters.
  */
 XResult XQueueDestroy(XQueueHandle xq);
 

@@ -378,7 +378,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Launches what is left and ends the worker. What the driver has may still be running.
+    /// Launches what is left and ends the worker. What the driver has may still be running, but for commands with gates.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.ending = true;
@@ -393,6 +393,12 @@ impl Queue {
         if let Some(worker) = worker {
             // It cannot have panicked: what it calls is guarded.
             let _ = worker.join();
+        }
+        self.look();
+        let gated = self.state().gates.back().copied();
+        if let Some(mark) = gated.and_then(|last| self.state().mark_behind(last)) {
+            // The numbers that the device still tells would be taken for those of a later XQueue on this stream.
+            let _ = self.wait_mark(mark);
         }
         if let Some((rt, queue)) = self.scheduled() {
             rt.put_back(queue);
