@@ -1,6 +1,7 @@
 /* Every function of the C API once, with what it must refuse. */
 #include "device.h"
 
+#include <dlfcn.h>
 #include <sys/wait.h>
 
 static void handles(void)
@@ -222,10 +223,27 @@ static void forks(void)
     OK(XQueueDestroy(q.xq));
 }
 
+/* Whether the first definition in the global scope lies in libxsched.so. */
+static int is_interposed(const char *name)
+{
+    Dl_info found;
+    void *function = dlsym(RTLD_DEFAULT, name);
+    return function && dladdr(function, &found) && strstr(found.dli_fname, "libxsched");
+}
+
+/* Linking the libraries puts nothing between the program and its driver, nor its C library; the preload does. */
+static void scope(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    int preloaded = preload && strstr(preload, "libxsched");
+    CHECK("only a preload stands between", is_interposed(A_FUNCTION) == !!preloaded && is_interposed("dlsym") == !!preloaded);
+}
+
 int main(void)
 {
     open_device();
     handles();
+    scope();
     levels();
     commands();
     blocking();

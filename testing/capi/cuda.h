@@ -44,3 +44,6 @@ enum { HIGHEST_LEVEL = 2, MAYBE_LEVEL = 3 };
 
 /* The default stream of the thread's context. */
 #define DEFAULT_STREAM ((native)NULL)
+
+/* One that is hooked under the preload. */
+#define A_FUNCTION "cuLaunchKernel"

@@ -100,3 +100,6 @@ static XResult handle_of(HwQueueHandle *hwq, native n)
 }
 
 enum { HIGHEST_LEVEL = 1, MAYBE_LEVEL = 1 };
+
+/* One that is hooked under the preload. */
+#define A_FUNCTION "clFinish"
