@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /**
- * Chooses who decides for this process, in place of what its environment says. Waits, for 2 s at most, until the former
+ * Chooses what decides for this process, in place of what its environment says. Waits, for 2 s at most, until the former
  * scheduler has let go.
  *
  * @param scheduler  kSchedulerAppManaged: nothing but XQueueSuspend() holds a queue. kSchedulerLocal: a scheduler inside the

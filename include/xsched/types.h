@@ -115,7 +115,7 @@ typedef enum {
     kQueueResumeFlagDropCommands = 1 /**< Forget what is buffered; ignored at level 1. */
 } XQueueResumeFlag;
 
-/** Who decides which queue runs. */
+/** What decides which queue runs. */
 typedef enum {
     kSchedulerUnknown = 0,
     kSchedulerAppManaged = 1, /**< The program, by XQueueSuspend() and XQueueResume(). */

@@ -86,7 +86,7 @@ fn each_header_compiles_alone_and_beside_the_others_in_c_and_cpp() {
         compiles("cc", &["-std=c99"], &text);
         compiles("c++", &["-std=c++11"], &text);
     }
-    // The vendors' names are theirs, whoever comes first.
+    // The vendors' names are theirs, whichever header comes first.
     let vendors = "typedef struct CUstream_st *CUstream;\ntypedef struct ihipStream_t *hipStream_t;\n\
                    typedef struct _cl_command_queue *cl_command_queue;\n";
     compiles("cc", &["-std=c11"], &format!("{vendors}{all}"));

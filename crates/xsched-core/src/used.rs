@@ -20,7 +20,7 @@ impl Runtime {
             queue.wait_released(self);
         }
         let counter = self.counter(queue);
-        // The stamp before the look: who holds the queue after it outdates what is remembered here.
+        // The stamp before the look: holding the queue after it outdates what is remembered here.
         let stamp = counter.stamp.load(Acquire);
         // A wait that a signal has ended lets this one launch pass; the next one waits again.
         let stamp = if queue.is_held() { stamp.wrapping_sub(1) } else { stamp };

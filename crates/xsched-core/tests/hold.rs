@@ -58,7 +58,7 @@ fn a_queue_is_released_when_scheduling_is_over() {
     assert_eq!(is_done.recv_timeout(LONG), Ok(()));
     thread.join().expect("it ends");
     queue.hold(rt, Hold::Suspended, true);
-    rt.remember(16, || None).expect("a queue that holds nobody any more");
+    rt.remember(16, || None).expect("a queue that is not held any more");
 }
 
 /// What a new daemon would be told of the groups beside their coming to be.

@@ -26,7 +26,7 @@ pub fn require_registration(unscheduled: Unscheduled) {
     let _ = UNSCHEDULED.set(unscheduled);
 }
 
-/// Who decides for the process, by the program's own choice.
+/// What decides for the process, by the program's own choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheduler {
     /// The program itself: every gate is open, and it holds its queues as it likes.
