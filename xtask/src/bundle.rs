@@ -29,6 +29,8 @@ const ORIGINAL: [(&str, &str); 5] = [
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
     compiled: &'static [&'static str],
+    /// Programs of `testing/capi`, which become `capi-NAME`, for the platform of this name.
+    api: (&'static str, &'static [&'static str]),
     /// C libraries, and what they are called.
     libraries: &'static [(&'static str, &'static str)],
     /// What is carried as it is.
@@ -62,8 +64,9 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/cuda/c/pooled.c",
         "testing/cuda/c/steady.c",
     ],
+    api: ("cuda", &["calls", "hints", "local", "manual", "threads"]),
     libraries: &[("testing/cuda/count/count.c", "count.so")],
-    carried: &["benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
+    carried: &["testing/capi", "benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
     top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
     hip_runtime: true,
 };
@@ -71,6 +74,7 @@ pub(crate) const CUDA: Contents = Contents {
 /// For AMD GPUs.
 pub(crate) const HIP: Contents = Contents {
     compiled: &[],
+    api: ("hip", &[]),
     libraries: &[],
     carried: &[
         "benches/cuda",
@@ -128,7 +132,7 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
 A command that ends with exit status 75 ran out of its time: the same command goes on where it stopped. What is measured
 already is not measured again. Nothing is installed, and no setting of a GPU is touched; MPS is run from a private folder.
 
-bin/      xsched, libxsched.so and the C programs        benches/, testing/    what uses them
+bin/      xsched, its libraries and the C programs        benches/, testing/    what uses them
 hip/      the software HIP runtime and its programs
 results/  what was measured                              COMMIT                the sources' commit
 ";
@@ -143,7 +147,8 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     }
     create(&bin)?;
     let release = target_folder(root).join("release");
-    for name in ["xsched", "libxsched.so"] {
+    let libraries = ["libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
+    for name in ["xsched"].into_iter().chain(libraries) {
         let to = bin.join(name);
         copy(&release.join(name), &to)?;
         strip(&to)?;
@@ -159,7 +164,12 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         }
     }
     for source in contents.compiled.iter().flat_map(|f| c_files(&root.join(f))) {
-        compile(&source, &bin.join(source.file_stem().unwrap_or_default()), &[])?;
+        compile::<&str>(&source, &bin.join(source.file_stem().unwrap_or_default()), &[])?;
+    }
+    let (platform, programs) = contents.api;
+    for name in programs {
+        let source = root.join(format!("testing/capi/{name}.c"));
+        compile(&source, &bin.join(format!("capi-{name}")), &api_flags(root, &bin, platform))?;
     }
     for (source, name) in contents.libraries {
         compile(&root.join(source), &bin.join(name), &["-shared", "-fPIC"])?;
@@ -208,7 +218,9 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
 fn build(root: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]).current_dir(root);
+    command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]);
+    command.args(["-p", "xsched-preempt", "-p", "xsched-halcuda", "-p", "xsched-halhip", "-p", "xsched-halopencl"]);
+    command.current_dir(root);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build: {status}")),
@@ -235,11 +247,24 @@ fn strip(file: &Path) -> Result<(), String> {
     quietly(Command::new("strip").arg("--strip-unneeded").arg(file), "apt-get install binutils")
 }
 
-fn compile(source: &Path, output: &Path, flags: &[&str]) -> Result<(), String> {
+fn compile<F: AsRef<OsStr>>(source: &Path, output: &Path, flags: &[F]) -> Result<(), String> {
     let mut command = Command::new("gcc");
     command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(output).arg(source).args(flags);
     command.args(["-ldl", "-lpthread", "-lm"]);
     quietly(&mut command, "apt-get install gcc libc6-dev")
+}
+
+/// How a program of the C API is compiled that finds its libraries beside itself.
+fn api_flags(root: &Path, bin: &Path, platform: &str) -> Vec<String> {
+    vec![
+        format!("-DPLATFORM=\"{platform}.h\""),
+        "-Wno-unused-function".into(),
+        format!("-I{}", root.join("include").display()),
+        format!("-L{}", bin.display()),
+        "-Wl,-rpath,$ORIGIN".into(),
+        "-lpreempt".into(),
+        format!("-lhal{platform}"),
+    ]
 }
 
 /// Fails if the file asks for a newer glibc than the oldest that bundles are for.

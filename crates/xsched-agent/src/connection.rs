@@ -5,16 +5,20 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use xsched_core::Descriptor;
+use xsched_core::{Descriptor, now_ns};
 use xsched_proto::Error;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, trust};
+
+/// How long a daemon may take to end a connection, in ns.
+const PARTING_NS: u64 = 500_000_000;
 
 const CLOSED: &str = "the program closed the connection to the daemon";
 
@@ -87,6 +91,18 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Ends the connection. Returns once the daemon has let go what it held for this process, or after [`PARTING_NS`].
+    pub(crate) fn end(mut self) {
+        let until = now_ns() + PARTING_NS;
+        let shut = self.socket.get().is_some_and(|s| rustix::net::shutdown(s, rustix::net::Shutdown::Write).is_ok());
+        while shut && self.receive().is_ok() {
+            let left = until.saturating_sub(now_ns());
+            let Some(socket) = self.socket.get().filter(|_| left > 0) else { return };
+            let timeout = Timespec { tv_sec: (left / 1_000_000_000) as _, tv_nsec: (left % 1_000_000_000) as _ };
+            let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&timeout));
+        }
     }
 
     /// The next message, if one is there.

@@ -12,7 +12,7 @@ mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use xsched_core::{Platform, Runtime};
+use xsched_core::{Platform, Runtime, Scheduler};
 use xsched_proto::Error;
 use xsched_proto::settings::{Log, Mode, Settings};
 use xsched_proto::wire::Described;
@@ -60,6 +60,24 @@ pub fn start(settings: Settings, host: Host) -> Result<&'static Runtime, Error> 
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     worker::spawn(runtime, settings, host, shared)?;
     Ok(runtime)
+}
+
+/// What decides when the program itself has chosen this.
+pub fn changed(mode: &Mode, scheduler: Scheduler) -> Mode {
+    match (scheduler, mode) {
+        (Scheduler::Application, _) => Mode::Unscheduled,
+        (Scheduler::Local(policy), _) => Mode::Local(policy),
+        (Scheduler::Daemon, Mode::Daemon(path)) => Mode::Daemon(path.clone()),
+        (Scheduler::Daemon, _) => {
+            let named = std::env::var_os("XSCHED_SOCKET").filter(|name| !name.is_empty());
+            Mode::Daemon(xsched_proto::paths::socket_path(named.map(Into::into)).0)
+        }
+    }
+}
+
+/// Whether a policy of this name can decide inside a process.
+pub fn has_local_policy(name: &str) -> bool {
+    local::Local::new(name, &xsched_proto::wire::ProgramOptions::default()).is_ok()
 }
 
 /// Says something on stderr unless it was `said`. (No `Once`: if a thread is at it while another forks, it never ends in

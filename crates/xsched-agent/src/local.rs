@@ -1,12 +1,14 @@
 //! A scheduler inside the process: the arbiter and the gatekeeper that a daemon runs, over this process's own groups.
 
 use core::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeMap;
 
 use xsched_core::{Registration, Runtime, now_ns};
 use xsched_gatekeeper::{BUDGET_DEFAULT_US, Gatekeeper};
 use xsched_policy::{Arbiter, Choice, Event, GroupId, GroupSpec, LOOK_US, ProgramId};
 use xsched_proto::Error;
 use xsched_proto::class::queue_priority;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::GroupSlot;
 use xsched_proto::wire::{ClientMsg, ProgramOptions};
 
@@ -16,6 +18,8 @@ const ONE_PROGRAM: ProgramId = ProgramId(1);
 pub(crate) struct Local {
     gatekeeper: Gatekeeper<&'static GroupSlot>,
     options: ProgramOptions,
+    /// What groups were added with, by slot.
+    own_priorities: BTreeMap<u16, i32>,
     /// When to look at the groups' progress, µs.
     look_at: Option<u64>,
 }
@@ -35,13 +39,24 @@ impl Local {
         }
         let arbiter = Arbiter::new(Choice::named(policy)?, now_ns());
         let gatekeeper = Gatekeeper::new(arbiter, BUDGET_DEFAULT_US);
-        Ok(Local { gatekeeper, options: options.clone(), look_at: None })
+        Ok(Local { gatekeeper, options: options.clone(), own_priorities: BTreeMap::new(), look_at: None })
     }
 
     /// Takes a message that a daemon would get.
     pub(crate) fn take(&mut self, rt: &Runtime, message: &ClientMsg) {
-        let ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, .. } = message else {
-            return;
+        let (slot, device, priority_steps, priority_fixed, system) = match message {
+            ClientMsg::GroupAdd { slot, device, priority_steps, priority_fixed, system, .. } => {
+                (slot, device, priority_steps, priority_fixed, system)
+            }
+            ClientMsg::GroupHint { slot, priority, hints } => {
+                let own = self.own_priorities.get(slot).copied();
+                return self.hint(*slot, priority.or(own), *hints);
+            }
+            ClientMsg::ProgramHint { hints } => {
+                self.options.hints = hints.or(self.options.hints);
+                return rt.groups().for_each(|group| self.hint(group.index(), None, *hints));
+            }
+            _ => return,
         };
         let base = self.options.priority.unwrap_or(0);
         // Nice value, window and user are those of the process, which all of its groups have in common. Within one process there
@@ -52,6 +67,7 @@ impl Local {
             system: *system,
             ..GroupSpec::new(id_of(*slot), ONE_PROGRAM, device)
         };
+        self.own_priorities.insert(*slot, spec.priority);
         let at = usize::from(*slot);
         let words = &rt.segment().groups[at];
         // Within one process only the first level can tell groups apart: the others act on the whole context.
@@ -64,6 +80,13 @@ impl Local {
         if let Some(group) = rt.groups().nth(at) {
             group.set_registration(rt, Registration::Attached);
         }
+    }
+
+    /// The program says something of a group.
+    fn hint(&mut self, slot: u16, priority: Option<i32>, hints: Hints) {
+        let now = now_us();
+        self.gatekeeper.event(now, Event::Hint { group: id_of(slot), priority, hints });
+        self.act(now);
     }
 
     /// Looks at the words and decides. Returns the time in ns after which it wants to be asked again.
@@ -101,7 +124,6 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use xsched_core::{Platform, QueueSpec, XQueue};
-    use xsched_proto::hint::Hints;
     use xsched_proto::segment::{Segment, state};
 
     use super::*;
@@ -158,6 +180,41 @@ mod tests {
         words[1].state.store(state::READY, SeqCst);
         local.turn(rt);
         assert_eq!(budgets(), [400; 2], "not half");
+    }
+
+    #[test]
+    fn what_the_program_says_of_a_queue_concerns_its_own_group() {
+        let rt = runtime();
+        let mut local = Local::new("hpf", &ProgramOptions::default()).expect("a policy");
+        rt.attach(core::ptr::null_mut());
+        let queues = [16, 32].map(|handle| {
+            let spec = QueueSpec {
+                handle: core::ptr::without_provenance_mut(handle),
+                platform: 0,
+                device: "sim:0".into(),
+                priority_steps: 0,
+                in_order: true,
+            };
+            rt.queue(handle, || Some(spec)).expect("a queue")
+        });
+        assert!(rt.set_apart(queues[1]));
+        rt.say(queues[1], |priority, _, _| *priority = Some(5));
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        let words = &rt.segment().groups;
+        for group in &words[..2] {
+            group.state.store(state::READY, SeqCst);
+        }
+        let open = |local: &mut Local| {
+            local.turn(rt);
+            [0, 1].map(|at| words[at].gate.load().is_granted())
+        };
+        assert_eq!(open(&mut local), [false, true], "the more urgent one has the device");
+        rt.say(queues[1], |priority, _, _| *priority = Some(-5));
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        assert_eq!(open(&mut local), [true, false]);
+        rt.say(queues[1], |priority, _, _| *priority = None);
+        rt.take_outbox().iter().for_each(|message| local.take(rt, message));
+        assert_eq!(open(&mut local), [true, true], "what follows from the program's own");
     }
 
     /// As long as it is charged for what another does it is never behind it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xsched_core::{Group, Registration, Runtime, journal, now_ns};
+use xsched_core::{Group, Registration, Runtime, Scheduler, journal, now_ns};
 use xsched_flow::activity::Looks;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::Evidence;
@@ -122,30 +122,7 @@ impl Worker {
         for (_, line) in complaints.chain(replaced).filter(|(least, _)| self.settings.log >= *least) {
             say(&line);
         }
-        self.master = match &self.settings.mode {
-            Mode::Unscheduled => {
-                self.rt.detach();
-                Master::Unscheduled
-            }
-            Mode::Daemon(_) => Master::Seeking { at: 0, wait: RETRY_NS.0 },
-            Mode::Local(policy) => match self.local(policy) {
-                Ok(local) => {
-                    self.rt.attach(core::ptr::null_mut());
-                    self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
-                    Master::Local(Box::new(local))
-                }
-                Err(e) => {
-                    if self.is_starting() {
-                        required::note(&e, true);
-                    } else {
-                        let text = format!("runs unscheduled: {e}");
-                        say_once(&self.unscheduled_said, self.settings.log, Log::Error, &text);
-                    }
-                    self.rt.detach();
-                    Master::Unscheduled
-                }
-            },
-        };
+        self.master = self.begin();
         if self.settings.told {
             self.unscheduled_said.store(true, Relaxed);
         }
@@ -190,6 +167,34 @@ impl Worker {
         }
     }
 
+    /// What decides at first.
+    fn begin(&mut self) -> Master {
+        match &self.settings.mode {
+            Mode::Unscheduled => {
+                self.rt.detach();
+                Master::Unscheduled
+            }
+            Mode::Daemon(_) => Master::Seeking { at: 0, wait: RETRY_NS.0 },
+            Mode::Local(policy) => match self.local(policy) {
+                Ok(local) => {
+                    self.rt.attach(core::ptr::null_mut());
+                    self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
+                    Master::Local(Box::new(local))
+                }
+                Err(e) => {
+                    if self.is_starting() {
+                        required::note(&e, true);
+                    } else {
+                        let text = format!("runs unscheduled: {e}");
+                        say_once(&self.unscheduled_said, self.settings.log, Log::Error, &text);
+                    }
+                    self.rt.detach();
+                    Master::Unscheduled
+                }
+            },
+        }
+    }
+
     /// Sleeps until the daemon or an application thread has something, or `timeout` ns have passed. False when there
     /// is no telling any more.
     #[must_use]
@@ -230,6 +235,8 @@ impl Worker {
             self.restore_interrupted();
             self.master = Master::Unscheduled;
         }
+        let rt = self.rt;
+        rt.take_choice(|scheduler| self.change_to(scheduler));
         self.rt.groups().for_each(|group| group.set_device_gates(self.rt));
         // Level 3 takes the whole context away: only where all of it is suspended together.
         if !self.rt.has_one_group() {
@@ -318,6 +325,23 @@ impl Worker {
                     Some(RETRY_NS.0)
                 }
             },
+        }
+    }
+
+    /// The program itself has chosen a scheduler. Gates are open until that one holds them.
+    fn change_to(&mut self, scheduler: Scheduler) {
+        self.rt.detach();
+        self.restore_interrupted();
+        match core::mem::replace(&mut self.master, Master::Unscheduled) {
+            Master::Daemon { connection } | Master::Greeted { connection, .. } => connection.end(),
+            Master::Unscheduled | Master::Seeking { .. } | Master::Local(_) => {}
+        }
+        self.settings.mode = crate::changed(&self.settings.mode, scheduler);
+        self.master = self.begin();
+        if let Master::Local(local) = &mut self.master {
+            for message in self.rt.introduce() {
+                local.take(self.rt, &message);
+            }
         }
     }
 

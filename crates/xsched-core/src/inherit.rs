@@ -64,6 +64,11 @@ pub fn ask_before_waiting(holds_all: HoldsAll) {
     let _ = HOLDS_ALL.set(holds_all);
 }
 
+/// Whether the calling thread holds such a lock, as far as is known.
+pub(crate) fn holds_all() -> bool {
+    HOLDS_ALL.get().is_some_and(|holds_all| holds_all())
+}
+
 /// For a thread that waits at the gate of `group` (see [`Group::wait_open`]): what it launched to elsewhere
 /// waits with it. With a lock in hand that all others need, so does whatever they launch to.
 pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
@@ -71,8 +76,7 @@ pub(crate) fn lend_at_gate(rt: &Runtime, group: &Group) {
     if !pays(rt, group, highest) {
         return;
     }
-    let priority =
-        if HOLDS_ALL.get().is_some_and(|holds_all| holds_all()) { Some(highest) } else { used::priority(rt) };
+    let priority = if holds_all() { Some(highest) } else { used::priority(rt) };
     if let Some(priority) = priority.filter(|priority| pays(rt, group, *priority)) {
         lend(rt, group, priority);
         current().lend(priority);

@@ -20,6 +20,7 @@ mod device_gates;
 mod estimate;
 pub mod fast_path;
 mod group;
+mod hold;
 mod inherit;
 pub mod inspect;
 pub mod journal;
@@ -37,10 +38,11 @@ pub use admit::{Admission, Work};
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::Group;
+pub use hold::Hold;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
 pub use protocol::registration::Registration;
 pub use queue::{CompletionFence, XQueue};
-pub use runtime::{QueueSpec, Runtime, Unscheduled, require_registration};
+pub use runtime::{QueueSpec, Runtime, Scheduler, Unscheduled, require_registration};
 pub use sync::Waiting;
 
 /// What the core asks of a vendor interface. One static per platform.

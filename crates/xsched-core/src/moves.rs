@@ -2,10 +2,15 @@
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_proto::hint::{Hints, Laxity};
 use xsched_proto::segment::state;
 
 use crate::group::Group;
-use crate::runtime::Runtime;
+use crate::queue::XQueue;
+use crate::runtime::{Move, Runtime};
+
+/// Part of the device that a queue asks for unless it says otherwise, in percent: as much as the default weight.
+const UTILIZATION_DEFAULT: u32 = 100;
 
 impl Runtime {
     /// Forgets the queue with this key: its handle is about to be destroyed.
@@ -17,7 +22,38 @@ impl Runtime {
 
     /// Agent, on `hint --queue`: moves a queue to a group of this absolute priority.
     pub fn move_queue(&self, slot: u16, priority: i32) {
-        let Some((queue, old, new)) = self.regroup(slot, priority) else { return };
+        self.move_to(slot, Move::Priority(priority));
+    }
+
+    /// Puts a queue into a group of its own, so that what the program says of it concerns no other. False: there are as many groups
+    /// as there may be.
+    pub fn set_apart(&self, queue: &XQueue) -> bool {
+        if !self.is_apart(queue) {
+            self.move_to(queue.index(), Move::Apart);
+            // The place may have been another queue's before.
+            let none = Laxity { us: 0, lax: None, critical: None };
+            let hints = Hints {
+                utilization: Some(UTILIZATION_DEFAULT),
+                deadline_us: Some(0),
+                laxity: Some(none),
+                ..Hints::default()
+            };
+            if self.is_apart(queue) {
+                self.say(queue, |priority, said, levels| (*priority, *said, *levels) = (None, hints, None));
+            }
+        }
+        self.is_apart(queue)
+    }
+
+    /// The end of that.
+    pub fn put_back(&self, queue: &XQueue) {
+        if self.is_apart(queue) {
+            self.move_to(queue.index(), Move::Back);
+        }
+    }
+
+    fn move_to(&self, slot: u16, to: Move) {
+        let Some((queue, old, new)) = self.regroup(slot, to) else { return };
         if self.queues_of(old).next().is_none() {
             old.abandon(self);
         }

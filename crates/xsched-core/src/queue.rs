@@ -76,6 +76,8 @@ pub struct XQueue {
     pub(crate) waited_ns: AtomicU64,
     pub(crate) waited_since: AtomicU32,
     pub(crate) fences: Mutex<VecDeque<CompletionFence>>,
+    /// Why the program itself holds it, see [`crate::Hold`]. A futex.
+    pub(crate) held: AtomicU32,
 }
 
 impl XQueue {
@@ -104,6 +106,7 @@ impl XQueue {
             waited_ns: AtomicU64::new(0),
             waited_since: AtomicU32::new(0),
             fences: Mutex::new(VecDeque::with_capacity(FENCES)),
+            held: AtomicU32::new(0),
         }
     }
 
@@ -115,6 +118,7 @@ impl XQueue {
         self.busy_since.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
+        self.held.store(0, Relaxed);
         self.fences().clear();
     }
 

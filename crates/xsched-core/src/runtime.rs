@@ -21,7 +21,8 @@ mod counts;
 mod lookup;
 mod tables;
 
-pub use agent::{Unscheduled, require_registration};
+pub use agent::{Scheduler, Unscheduled, require_registration};
+pub(crate) use tables::Move;
 pub use tables::QueueSpec;
 use tables::Tables;
 
@@ -60,6 +61,9 @@ pub struct Runtime {
     detached: AtomicBool,
     pub(crate) registered: AtomicBool,
     over: AtomicBool,
+    /// The scheduler that the program has chosen, until the agent has taken it; and how often that was. A futex.
+    chosen: Mutex<Option<Scheduler>>,
+    choices: AtomicU32,
     daemon_event: Descriptor,
     agent_event: Descriptor,
 }
@@ -113,6 +117,8 @@ impl Runtime {
             detached: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            chosen: Mutex::new(None),
+            choices: AtomicU32::new(0),
             daemon_event: Descriptor::new(daemon_event),
             agent_event: Descriptor::new(agent_event),
         }

@@ -48,6 +48,8 @@ pub struct Thread {
     pub sites: Cell<usize>,
     /// The launch under way was looked at, see [`crate::inspect`].
     pub(crate) inspected: Cell<bool>,
+    /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
+    pub passes_holds: Cell<bool>,
 }
 
 /// Added to ranks (-255..=255), so that 0 stays free.
@@ -242,4 +244,5 @@ pub fn forget_all() {
     thread.waits.set(0);
     thread.lends.set(0);
     thread.inspected.set(false);
+    thread.passes_holds.set(false);
 }

@@ -16,15 +16,21 @@ impl Runtime {
         describe: impl FnOnce() -> Option<QueueSpec>,
     ) -> Option<&'static XQueue> {
         let queue = self.queue(key, describe)?;
+        if !current().passes_holds.get() {
+            queue.wait_released(self);
+        }
         let counter = self.counter(queue);
-        remember(self, key, queue, counter);
+        // The stamp before the look: holding the queue after it outdates what is remembered here.
+        let stamp = counter.stamp.load(Acquire);
+        // A wait that a signal has ended lets this one launch pass; the next one waits again.
+        let stamp = if queue.is_held() { stamp.wrapping_sub(1) } else { stamp };
+        remember(self, key, queue, counter, stamp);
         Some(queue)
     }
 }
 
 /// Lets this thread find a queue by [`crate::fast_path::pass`].
-fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static Counter) {
-    let stamp = counter.stamp.load(Acquire);
+fn remember(rt: &'static Runtime, key: usize, queue: &'static XQueue, counter: &'static Counter, stamp: u64) {
     let group = queue.group(rt);
     let thread = current();
     displace(rt, thread, thread.entries[slot_of(key)].get(), key);

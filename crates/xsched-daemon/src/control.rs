@@ -296,6 +296,29 @@ impl Server {
         }
     }
 
+    /// A program speaks of one of its groups. No priority is above its ceiling.
+    pub(crate) fn said_of_group(&mut self, id: GroupId, priority: Option<i32>, hints: Hints) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.fixed = priority;
+        let (conn, device) = (group.conn, group.device.clone());
+        let Some(group) = self.groups.get(&id) else { return };
+        let priority = self.conns.get(&conn).and_then(|c| c.client()).map(|client| client.group_priority(group));
+        self.hint_group(id, Changes { priority, hints, level: None, threshold: None, batch: None });
+        self.act();
+        self.assign_timeslices(&device);
+    }
+
+    /// A program speaks of all of its groups.
+    pub(crate) fn said_of_program(&mut self, conn: u64, hints: Hints) {
+        let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
+        client.hints = hints.or(client.hints);
+        client.asked = hints.or(client.asked);
+        for id in client.groups.clone() {
+            self.hint_group(id, Changes { priority: None, hints, level: None, threshold: None, batch: None });
+        }
+        self.act();
+    }
+
     fn hint_group(&mut self, id: GroupId, changes: Changes) {
         let Changes { priority, mut hints, level, threshold, batch } = changes;
         if let Some(group) = self.groups.get(&id).filter(|_| hints.laxity.is_some())

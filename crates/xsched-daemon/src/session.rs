@@ -14,7 +14,7 @@ use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
-use crate::client::{Client, Group, Queue, check_name};
+use crate::client::{Client, Group, Queue, check_hint, check_name};
 use crate::follow::ancestors;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
@@ -92,6 +92,19 @@ impl Server {
                     .group_at(id, slot)
                     .ok_or_else(|| Error::input("it tells the levels of a group that it does not have"))?;
                 self.set_levels(id, levels);
+                Ok(())
+            }
+            ClientMsg::GroupHint { slot, priority, hints } => {
+                check_hint(priority, &hints, None)?;
+                let group = self
+                    .group_at(id, slot)
+                    .ok_or_else(|| Error::input("it speaks of a group that it does not have"))?;
+                self.said_of_group(group, priority, hints);
+                Ok(())
+            }
+            ClientMsg::ProgramHint { hints } => {
+                check_hint(None, &hints, None)?;
+                self.said_of_program(id, hints);
                 Ok(())
             }
             ClientMsg::GroupRemove { slot } => {

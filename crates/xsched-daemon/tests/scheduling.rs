@@ -222,6 +222,37 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
 }
 
 #[test]
+fn what_a_program_says_of_its_groups_counts_within_its_ceiling() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, "[[rule]]\nexe = \"*\"\nceiling = \"high\"\n").expect("a file");
+    let daemon = Daemon::start_with(|options| options.config.push(config));
+    let client = daemon.attach(0);
+    client.group(0, "sim:0");
+    client.group(1, "sim:0");
+    let priorities = || -> Vec<i32> {
+        let groups = daemon.ps().1.into_iter().flat_map(|program| program.groups);
+        groups.map(|group| group.priority).collect()
+    };
+    let say = |slot, priority, hints| client.say(&ClientMsg::GroupHint { slot, priority, hints });
+    say(1, Some(30), Hints::default());
+    until("one of them has another priority", || priorities() == [0, 30]);
+    say(1, Some(250), Hints::default());
+    until("no more than the operator allows", || priorities() == [0, 191]);
+    say(1, None, Hints::default());
+    until("the program's own again", || priorities() == [0, 0]);
+    client.ready(0);
+    client.ready(1);
+    say(1, Some(1), Hints::default());
+    client.until_closed(0);
+    assert!(client.open(1));
+    client.say(&ClientMsg::ProgramHint { hints: Hints { weight: Some(7), ..Hints::default() } });
+    until("a hint for all", || daemon.ps().1.iter().all(|program| program.weight == 7));
+    say(1, Some(256), Hints::default());
+    until("nonsense ends the connection", || support::is_hung_up(&client.socket).is_some());
+}
+
+#[test]
 fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     let daemon = Daemon::start();
     let cuda = |priority| {

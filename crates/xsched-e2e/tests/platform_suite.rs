@@ -6,7 +6,7 @@
 
 mod platforms;
 
-use platforms::{Device, PLATFORMS, Platform};
+use platforms::{Device, PLATFORMS, Platform, pid_of};
 use rustix::process::Signal;
 use serde_json::Value;
 use xsched_e2e::{Process, now_ns, signal, until};
@@ -20,12 +20,6 @@ const STEADY: &[&str] = &["steady", "200", "8"];
 fn result(lines: &[String]) -> Vec<String> {
     let pid = format!("launched {} ", pid_of(lines));
     lines.iter().map(|line| line.replace(&pid, "launched ")).collect()
-}
-
-/// The process id in the line of launches.
-fn pid_of(lines: &[String]) -> u32 {
-    let line = lines.iter().find_map(|line| line.strip_prefix("launched ")).expect("a line of launches");
-    line.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id")
 }
 
 /// Commands that a program has given, by its own count.

@@ -423,9 +423,3 @@ fn policies_switch_under_load_without_a_wrong_result_on_the_simulated_device() {
 fn policies_switch_under_load_without_a_wrong_result_on_opencl() {
     switch_through_all("opencl");
 }
-
-/// The process id in the line of launches.
-fn pid_of(lines: &[String]) -> u32 {
-    let line = lines.iter().find_map(|line| line.strip_prefix("launched ")).expect("a line of launches");
-    line.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id")
-}

@@ -119,6 +119,10 @@ pub struct QueueSlot {
     pub completed_word: AtomicU32,
     /// Launches of threads that found no counter of their own.
     pub shared: Counter,
+    /// The client's own: 0 while the program itself holds the queue. Gates of the queue's own wait on the device for 1.
+    pub go: AtomicU32,
+    /// Number of the last command that passed such a gate, written by the device.
+    pub reached: AtomicU32,
 }
 
 /// Launches, counted by plain adds. Their sum is the number of commands the driver accepted, but for those that wait

@@ -202,6 +202,20 @@ pub enum ClientMsg {
         /// As in [`ClientMsg::GroupAdd`].
         levels: Levels,
     },
+    /// What the program itself says of one of its groups.
+    GroupHint {
+        /// Its slot.
+        slot: u16,
+        /// Its priority, -255..=255, in place of what it was added with; none = what follows from the program's own.
+        priority: Option<i32>,
+        /// Values for the policy; absent = as they were.
+        hints: Hints,
+    },
+    /// What the program itself says of all of its groups.
+    ProgramHint {
+        /// Values for the policy; absent = as they were.
+        hints: Hints,
+    },
     /// First packet of a command.
     Control {
         /// [`crate::PROTOCOL_VERSION`].

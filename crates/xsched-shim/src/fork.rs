@@ -3,7 +3,7 @@
 use xsched_core::{journal, thread};
 
 use crate::interpose::{resolve, walk};
-use crate::{domain, lock, platform, process};
+use crate::{capi, domain, lock, platform, process};
 
 /// When this library is loaded, since a handler that is registered while another thread forks does not act in that
 /// child: what a thread of ours locked or began meanwhile would stay so there.
@@ -43,6 +43,8 @@ unsafe extern "C" fn in_forked_child() {
     platform::hsa::forget_all();
     platform::sim::forget_all_registrations();
     platform::opencl::forget_if_held();
+    platform::start::forget_if_held();
+    capi::forget();
     resolve::forget_if_held();
     process::forget();
 }

@@ -7,12 +7,14 @@
 //!   the core must be told about each.
 //! - [`process`] has the one runtime of this process: started at the first device call (`platform/start.rs`), forgotten after
 //!   `fork` (`fork.rs`). [`enabled`]: which platforms are scheduled in it.
+//! - [`capi`]: the C API, which the small libraries that programs link forward to.
 //! - [`exports`]: `dlsym`, `dlclose`, `ioctl`, and the interface of scheduling domains.
 //!
 //! Until the first device call nothing happens here: no thread, no socket, no output. The one constructor tells the
 //! C library whom to call in a forked child.
 #![allow(clippy::missing_safety_doc)]
 
+mod capi;
 pub mod domain;
 pub mod enabled;
 pub mod exports;

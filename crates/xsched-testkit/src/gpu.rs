@@ -39,6 +39,11 @@ impl Gpu {
         &self.manager
     }
 
+    /// The folder of the driver.
+    pub fn driver(&self) -> &Path {
+        &self.driver
+    }
+
     /// A program of `testing/cuda/c`.
     pub fn program(&self, name: &str) -> PathBuf {
         self.place.compile(&format!("cuda/c/{name}.c"), &["-lpthread", "-lm"])

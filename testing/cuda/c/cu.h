@@ -25,7 +25,7 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef struct CUctx *CUcontext;
-typedef struct CUstr *CUstream;
+typedef struct CUstream_st *CUstream;
 typedef struct CUevt *CUevent;
 typedef struct CUmod *CUmodule;
 typedef struct CUfun *CUfunction;

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{ATTACH_NS, REQUIRED_LOOK_NS};
 use xsched_flow::watchdog::is_silent;
+use xsched_proto::memory::{Hardware, Memory, Sleepers};
 use xsched_proto::segment::{Heartbeat, device_place};
 
 use super::Runtime;
@@ -25,7 +26,42 @@ pub fn require_registration(unscheduled: Unscheduled) {
     let _ = UNSCHEDULED.set(unscheduled);
 }
 
+/// What decides for the process, by the program's own choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// The program itself: every gate is open, and it holds its queues as it likes.
+    Application,
+    /// A scheduler inside the process, with this policy.
+    Local(String),
+    /// The daemon.
+    Daemon,
+}
+
 impl Runtime {
+    /// Has the agent change to another scheduler. False: it has not after so many ns.
+    pub fn choose_scheduler(&self, scheduler: Scheduler, most_ns: u64) -> bool {
+        let before = self.choices.load(Acquire);
+        *self.chosen.lock().unwrap_or_else(|e| e.into_inner()) = Some(scheduler);
+        self.poke_agent();
+        let until = now_ns() + most_ns;
+        while self.choices.load(Acquire) == before {
+            let left = until.saturating_sub(now_ns());
+            if left == 0 {
+                return false;
+            }
+            let _ = Hardware::sleep(&self.choices, before, Sleepers::Own, left);
+        }
+        true
+    }
+
+    /// Agent: changes to the scheduler that the program has chosen since, if it has, by `change`.
+    pub fn take_choice(&self, change: impl FnOnce(Scheduler)) {
+        let Some(chosen) = self.chosen.lock().unwrap_or_else(|e| e.into_inner()).take() else { return };
+        change(chosen);
+        self.choices.fetch_add(1, Release);
+        Hardware::wake(&self.choices, Sleepers::Own);
+    }
+
     /// Tells the daemon that a word of the segment changed.
     pub fn notify_daemon(&self) {
         self.ring(&self.daemon_event);
@@ -55,6 +91,7 @@ impl Runtime {
 
     fn descriptors_lost(&self) {
         self.over.store(true, Release);
+        self.release_all();
         if !self.detached.swap(true, AcqRel) {
             self.groups().for_each(|g| g.holding(self).detach());
         }
@@ -103,6 +140,7 @@ impl Runtime {
     /// Opens every gate and never lets a daemon have it again.
     pub fn detach_for_good(&self) {
         self.over.store(true, Release);
+        self.release_all();
         self.detach();
     }
 

@@ -133,7 +133,7 @@ impl XQueue {
 
     /// Launches so far. Reads the counts first: a launch that is numbered after all appears among the numbered ones only after it
     /// was taken from those.
-    pub(crate) fn launches(&self, rt: &Runtime) -> u64 {
+    pub fn launches(&self, rt: &Runtime) -> u64 {
         let counted = self.counted(rt);
         counted.wrapping_add(self.timeline.issued())
     }

@@ -7,8 +7,9 @@ use std::sync::MutexGuard;
 
 use xsched_flow::tuning::ATTACH_NS;
 use xsched_proto::class::queue_priority;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::{COUNTERS, QUEUES, state};
-use xsched_proto::wire::ClientMsg;
+use xsched_proto::wire::{ClientMsg, Levels};
 
 use super::Runtime;
 use crate::clock::now_ns;
@@ -39,6 +40,27 @@ struct GroupKey {
     fixed: Option<i32>,
     /// Of the system domain, by an explicit call.
     system: bool,
+    /// The only queue of the group, set apart from the others by the program.
+    own: Option<u16>,
+}
+
+/// What the program itself said of a group.
+#[derive(Clone, Default)]
+struct Said {
+    priority: Option<i32>,
+    hints: Hints,
+    levels: Option<Levels>,
+}
+
+/// Where a queue goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Move {
+    /// To the group of this absolute priority.
+    Priority(i32),
+    /// To a group of its own.
+    Apart,
+    /// To the group that it would have come to by itself.
+    Back,
 }
 
 #[derive(Default)]
@@ -48,6 +70,10 @@ pub(super) struct Tables {
     groups: Vec<GroupKey>,
     free_counters: Vec<u16>,
     outbox: Vec<ClientMsg>,
+    /// By group.
+    said: HashMap<u16, Said>,
+    /// What the program said of all its groups.
+    said_of_all: Hints,
 }
 
 impl Tables {
@@ -94,8 +120,14 @@ impl Runtime {
         if let Some(at) = tables.queues.get(&key) {
             return Some(&self.queues[usize::from(*at)]);
         }
-        let group_key =
-            GroupKey { device: spec.device, platform: spec.platform, steps: spec.priority_steps, fixed: None, system };
+        let group_key = GroupKey {
+            device: spec.device,
+            platform: spec.platform,
+            steps: spec.priority_steps,
+            fixed: None,
+            system,
+            own: None,
+        };
         let group = self.group_for(&mut tables, group_key)?;
         let at = tables.free_queues.pop()?;
         self.high_water.fetch_max(u32::from(at) + 1, AcqRel);
@@ -111,6 +143,8 @@ impl Runtime {
         slot.shared.launches.store(0, Relaxed);
         slot.shared.tracked.store(0, Relaxed);
         slot.shared.system.store(0, Relaxed);
+        slot.go.store(1, Relaxed);
+        slot.reached.store(0, Relaxed);
         slot.group.store(u32::from(group) + 1, Release);
         self.outdate(queue, 1);
         tables.queues.insert(key, at);
@@ -195,9 +229,52 @@ impl Runtime {
         Some(group)
     }
 
-    /// Puts a queue into the group of this absolute priority. Returns the queue, the group it was in and the new one; none if it
-    /// stays where it is.
-    pub(crate) fn regroup(&self, slot: u16, priority: i32) -> Option<(&XQueue, &Group, &Group)> {
+    /// The same for one that the program holds.
+    pub(crate) fn outdate_remembered(&self, queue: &XQueue) {
+        let _tables = self.tables();
+        self.outdate(queue, 2);
+    }
+
+    /// Whether a queue is the only one of its group, by the program's wish.
+    pub fn is_apart(&self, queue: &XQueue) -> bool {
+        self.tables().groups[usize::from(queue.group.load(Relaxed))].own.is_some()
+    }
+
+    /// Tells the scheduler what the program says of a queue that is apart. Priority and levels replace what was said before
+    /// (none = what follows from the program's own, or the device); of the hints, those that are given.
+    pub fn say(&self, queue: &XQueue, change: impl FnOnce(&mut Option<i32>, &mut Hints, &mut Option<Levels>)) {
+        let mut tables = self.tables();
+        let slot = queue.group.load(Relaxed);
+        let said = tables.said.entry(slot).or_default();
+        let before = said.levels;
+        change(&mut said.priority, &mut said.hints, &mut said.levels);
+        let said = said.clone();
+        let key = &tables.groups[usize::from(slot)];
+        let base = self.base_priority.load(Relaxed);
+        let priority = said.priority.or(key.fixed).unwrap_or_else(|| queue_priority(base, key.steps));
+        self.groups[usize::from(slot)].priority.store(priority, Relaxed);
+        let levels = (said.levels != before).then(|| self.levels_of(key, &said));
+        tables.outbox.push(ClientMsg::GroupHint { slot, priority: said.priority, hints: said.hints });
+        tables.outbox.extend(levels.map(|levels| ClientMsg::Levels { slot, levels }));
+        drop(tables);
+        self.poke_agent();
+    }
+
+    /// Tells the scheduler what the program says of all its groups.
+    pub fn say_of_all(&self, hints: Hints) {
+        let mut tables = self.tables();
+        tables.said_of_all = hints.or(tables.said_of_all);
+        tables.outbox.push(ClientMsg::ProgramHint { hints });
+        drop(tables);
+        self.poke_agent();
+    }
+
+    fn levels_of(&self, key: &GroupKey, said: &Said) -> Levels {
+        said.levels.unwrap_or_else(|| self.platforms[usize::from(key.platform)].levels(&key.device))
+    }
+
+    /// Puts a queue into another group. Returns the queue, the group it was in and the new one; none if it stays where it is.
+    pub(crate) fn regroup(&self, slot: u16, to: Move) -> Option<(&XQueue, &Group, &Group)> {
         let mut tables = self.tables();
         let queue = self.queues.get(usize::from(slot))?;
         if queue.slot(self).group.load(Relaxed) == 0 {
@@ -205,7 +282,11 @@ impl Runtime {
         }
         let old = queue.group.load(Relaxed);
         let mut key = tables.groups[usize::from(old)].clone();
-        key.fixed = Some(priority);
+        match to {
+            Move::Priority(priority) => key.fixed = Some(priority),
+            Move::Apart => key.own = Some(slot),
+            Move::Back => (key.fixed, key.own) = (None, None),
+        }
         let group = self.group_for(&mut tables, key)?;
         if group == old {
             return None;
@@ -252,12 +333,22 @@ impl Runtime {
     pub fn introduce(&self) -> Vec<ClientMsg> {
         let mut tables = self.tables();
         tables.outbox.clear();
-        let groups = tables.groups.iter().enumerate().map(|(i, key)| self.group_add(i as u16, key));
+        let mut said_of_all = Vec::new();
+        if tables.said_of_all != Hints::default() {
+            said_of_all.push(ClientMsg::ProgramHint { hints: tables.said_of_all });
+        }
+        let groups = tables.groups.iter().enumerate().flat_map(|(i, key)| {
+            let slot = i as u16;
+            let said = tables.said.get(&slot).cloned();
+            let hint = said.as_ref().map(|s| ClientMsg::GroupHint { slot, priority: s.priority, hints: s.hints });
+            let levels = said.and_then(|s| s.levels).map(|levels| ClientMsg::Levels { slot, levels });
+            [Some(self.group_add(slot, key)), hint, levels].into_iter().flatten()
+        });
         let queues = self
             .queues()
             .map(|q| ClientMsg::QueueAdd { slot: q.index, group: q.group.load(Relaxed) })
             .collect::<Vec<_>>();
-        groups.chain(queues).collect()
+        said_of_all.into_iter().chain(groups).chain(queues).collect()
     }
 
     /// Device key and platform of a group.

@@ -80,6 +80,11 @@ pub(crate) struct Device {
 impl Device {
     /// `Err`: why there is none.
     pub(crate) fn new(platform: &Platform) -> Result<Device, String> {
+        Device::with(platform, "suite/work.c", &[])
+    }
+
+    /// The same with another program of `testing`, and what else it is compiled with.
+    pub(crate) fn with(platform: &Platform, program: &str, more: &[&str]) -> Result<Device, String> {
         let kind = (platform.open)()?;
         let header = format!("-DPLATFORM=\"{}.h\"", platform.name);
         let runtime = match &kind {
@@ -89,7 +94,8 @@ impl Device {
         let mut flags = vec![header.as_str(), "-lpthread", "-lm"];
         flags.extend(platform.libraries);
         flags.extend(runtime.iter().map(String::as_str));
-        let program = place_of(&kind).compile("suite/work.c", &flags);
+        flags.extend(more);
+        let program = place_of(&kind).compile(program, &flags);
         Ok(Device { kind, levels: platform.levels, program })
     }
 
@@ -123,9 +129,16 @@ impl Device {
 
     /// Starts it with the library alone, and such variables.
     pub(crate) fn preloaded(&self, variables: &[(&str, &str)], args: &[&str]) -> Process {
+        self.with_variables(variables, true, args)
+    }
+
+    /// Starts it with such variables, and perhaps the library.
+    pub(crate) fn with_variables(&self, variables: &[(&str, &str)], preload: bool, args: &[&str]) -> Process {
         let mut command = self.place().command("env", &[]);
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-        command.arg(format!("LD_PRELOAD={}", beside("libxsched.so").display()));
+        if preload {
+            command.arg(format!("LD_PRELOAD={}", beside("libxsched.so").display()));
+        }
         command.arg(&self.program).args(args);
         self.start(command)
     }
@@ -135,7 +148,7 @@ impl Device {
     #[track_caller]
     pub(crate) fn assert_counts(&self, lines: &[String]) {
         self.place().assert_counts(lines);
-        let pid = super::pid_of(lines);
+        let pid = pid_of(lines);
         match &self.kind {
             Kind::Plain(_) => {}
             Kind::Cuda(gpu) => gpu.assert_counts(pid),
@@ -150,4 +163,10 @@ fn place_of(kind: &Kind) -> &Place {
         Kind::Cuda(gpu) => &gpu.place,
         Kind::Hip(gpu) => &gpu.place,
     }
+}
+
+/// The process id in the line of launches.
+pub(crate) fn pid_of(lines: &[String]) -> u32 {
+    let line = lines.iter().find_map(|line| line.strip_prefix("launched ")).expect("a line of launches");
+    line.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id")
 }

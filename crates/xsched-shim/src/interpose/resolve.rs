@@ -307,6 +307,27 @@ pub fn anywhere(hook: &'static Hook, choose: impl FnOnce(*mut c_void) -> *mut c_
     real
 }
 
+/// For what does not come by, since this library need not be preloaded: the function of this name that most callers in the
+/// process mean, which is the global one, or else the first that was loaded. Null if there is none.
+pub(crate) fn in_process(name: &CStr) -> *mut c_void {
+    keeping_errno(|| {
+        let global = [next(name), in_global_scope(name)].into_iter().find(|found| !found.is_null());
+        let found = global.or_else(|| {
+            let objects = Objects::now();
+            let mut all = (0..objects.len()).map(|at| Handle::of_loaded(objects.file(at)).look_up(name, None));
+            all.find(|found| !found.is_null())
+        });
+        forget_failures();
+        found.unwrap_or(std::ptr::null_mut())
+    })
+}
+
+/// Whether this library was there when the program began: calls of the program come by then.
+pub(crate) fn is_preloaded() -> bool {
+    let objects = Objects::now();
+    objects.place_of(is_preloaded as *const () as usize).is_some_and(|at| objects.is_initial(at))
+}
+
 /// What RTLD_DEFAULT with a version gives a caller, this library aside.
 pub(crate) fn versioned_for_caller(name: &CStr, version: &CStr, caller: usize) -> *mut c_void {
     // SAFETY: the real dlvsym; RTLD_NEXT is relative to the caller, which is this library.

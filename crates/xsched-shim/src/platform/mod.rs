@@ -12,6 +12,7 @@ use std::ffi::CStr;
 
 use xsched_core::Platform;
 
+pub(crate) use shared::hal;
 pub(crate) use shared::late::forget_all as forget_suffix_fences;
 
 use crate::interpose::{Group, Hook};

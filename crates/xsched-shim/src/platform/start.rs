@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_agent::{Host, say};
-use xsched_core::{Runtime, journal, thread};
+use xsched_core::{Runtime, Scheduler, journal, thread};
 use xsched_proto::settings::Settings;
 use xsched_proto::wire::Described;
 
 use super::{PLATFORMS, cuda, hsa};
 use crate::enabled::disabled;
 use crate::interpose::resolve;
+use crate::lock::Lock;
 use crate::{domain, process, python, stats};
 
 /// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
@@ -21,6 +22,23 @@ pub(crate) fn runtime() -> Option<&'static Runtime> {
     }
 }
 
+/// The scheduler that the program itself has chosen, in place of what the environment asks for.
+static CHOSEN: Lock<Option<Scheduler>> = Lock::new();
+
+/// How long the agent may take to change to another scheduler, in ns: a daemon has to let go first.
+const CHANGE_NS: u64 = 2_000_000_000;
+
+/// The program chooses a scheduler, now or for when the first device call comes. False: the agent has not changed to it.
+pub(crate) fn choose(scheduler: Scheduler) -> bool {
+    *CHOSEN.lock() = Some(scheduler.clone());
+    process::running().is_none_or(|rt| rt.choose_scheduler(scheduler, CHANGE_NS))
+}
+
+/// In a forked child: another thread of the parent may have been choosing.
+pub(crate) fn forget_if_held() {
+    CHOSEN.forget_if_held();
+}
+
 fn start() -> Option<&'static Runtime> {
     if disabled() {
         return None;
@@ -30,7 +48,10 @@ fn start() -> Option<&'static Runtime> {
     xsched_core::ask_before_waiting(python::holds_the_lock);
     process::let_go_by(hsa::release);
     let host = Host { platforms: PLATFORMS, describe };
-    let settings = Settings::read(|name| std::env::var(name).ok());
+    let mut settings = Settings::read(|name| std::env::var(name).ok());
+    if let Some(scheduler) = CHOSEN.lock().clone() {
+        settings.mode = xsched_agent::changed(&settings.mode, scheduler);
+    }
     let required = settings.required;
     let rt = match xsched_agent::start(settings, host) {
         Ok(rt) => rt,

@@ -8,6 +8,7 @@
 //!   driver is [`super::shared`] with HIP.
 //! - [`graphs`]: graphs made ready, changed and launched; [`gate_nodes`]: gates inside them.
 //! - [`pool`]: whether the process is in the pool of its user; [`served`]: the server of one.
+//! - [`hal`]: streams as the C API uses them.
 //! - [`api`]: the few driver functions that we call ourselves.
 //! - [`timeslice`]: the hardware's own time slices, set through the driver's own `ioctl` (level 3).
 //!
@@ -22,6 +23,7 @@ mod enqueue;
 mod gate_nodes;
 #[allow(non_snake_case)] // vendor names
 pub(crate) mod graphs;
+pub(crate) mod hal;
 mod hot;
 #[allow(non_snake_case)] // vendor names
 mod lifetime;

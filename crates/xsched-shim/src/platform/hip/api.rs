@@ -282,7 +282,7 @@ impl Api {
     }
 
     /// Where the calling thread's device sees an address of the segment.
-    fn seen(&self, rt: &Runtime, address: usize) -> Option<*mut c_void> {
+    pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<*mut c_void> {
         let device = self.device()?;
         let segment = std::ptr::from_ref(rt.segment()) as usize;
         let known = self.known().segments.get(&device).copied();
@@ -331,7 +331,7 @@ impl Api {
     }
 
     /// The device of a stream: the calling thread's, unless the runtime says otherwise.
-    fn device_of(&self, handle: Handle) -> Option<c_int> {
+    pub(super) fn device_of(&self, handle: Handle) -> Option<c_int> {
         if handle.which == StreamKind::Own
             && self.devices.load(Relaxed) != 1
             && let Some(ask) = self.stream_device

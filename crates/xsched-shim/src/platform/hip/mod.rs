@@ -5,6 +5,7 @@
 //! - [`enqueue`]: what enters a stream; [`waits`]: calls that wait for the device, or may; [`lifetime`]: devices, contexts
 //!   and streams that come and go; [`lookup`]: `hipGetProcAddress`; [`capture`]: what is only recorded.
 //! - [`stream`]: which XQueue a stream handle means. The way of a command into the runtime is [`super::shared`] with CUDA.
+//! - [`hal`]: streams as the C API uses them.
 //! - [`api`]: the few functions that we call ourselves, of each copy of the runtime in the process.
 //!
 //! A process may hold several copies of the runtime (a framework's own beside the system's). A call goes on into the copy
@@ -23,6 +24,7 @@ mod api;
 mod capture;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
+pub(crate) mod hal;
 #[allow(non_snake_case)] // vendor names
 mod lifetime;
 #[allow(non_snake_case)] // vendor names

@@ -3,6 +3,7 @@
 //! - [`enqueue`]: the functions that enqueue; [`others`]: those that wait, create, destroy or look up. Each has its row there,
 //!   under its class; `record.txt` and `no_device_work.txt` have those that are not hooked.
 //! - [`path`]: what all enqueues share: fast path, slow path, fences.
+//! - [`hal`]: queues as the C API uses them.
 //! - [`queue`]: what a command queue is, asked once; [`api`]: the few vendor functions that we call ourselves, and
 //!   [`dispatch`]: which of them the platform behind a handle implements.
 
@@ -10,6 +11,7 @@ mod api;
 mod dispatch;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
+pub(crate) mod hal;
 #[allow(non_snake_case)] // vendor names
 mod others;
 mod path;

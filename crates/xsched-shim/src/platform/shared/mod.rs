@@ -2,6 +2,7 @@
 //!
 //! - [`pipeline`]: the way of every command of every platform, whose part in it is a [`pipeline::Pipeline`];
 //!   [`waits`]: calls that wait.
+//! - [`hal`]: what the C API asks of a queue.
 //! - The rest is for platforms whose interface is like CUDA's: commands enter streams, default streams come in two modes,
 //!   captures record, and a word of memory that the device writes tells of completion. [`Driver`] is what is asked of one
 //!   copy of such a library. [`path`]: its commands; [`late`]: fences put by threads that wait for their turn; [`loads`]:
@@ -11,6 +12,7 @@
 
 pub(super) mod amd;
 pub(super) mod capture;
+pub(crate) mod hal;
 pub(super) mod lacking;
 pub(super) mod late;
 pub(super) mod lifetime;

@@ -1,0 +1,77 @@
+//! Queues that the program itself holds, one by one and whatever the daemon says: by `XQueueSuspend` and by a priority that means
+//! "do not execute".
+//!
+//! What threads remember of a held queue is outdated, so that their next launch takes the slow path and finds it held: an
+//! open queue costs a launch nothing. A thread that waits has launched nothing yet and does not count as wanting the device.
+
+use core::sync::atomic::Ordering::*;
+
+use xsched_proto::memory::{Hardware, Memory, Sleepers, Woken};
+
+use crate::inherit::holds_all;
+use crate::queue::XQueue;
+use crate::runtime::Runtime;
+
+/// How long a thread sleeps at most before it looks whether scheduling is over, in ns.
+const LOOK_NS: u64 = 100_000_000;
+
+/// Why a queue is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Hold {
+    /// The program has suspended it.
+    Suspended = 1,
+    /// Its priority says that it is not to be executed.
+    NotExecuted = 2,
+}
+
+impl XQueue {
+    /// Holds the queue for this reason, or no more. What another thread is just launching may still enter the driver.
+    pub fn hold(&self, rt: &Runtime, why: Hold, on: bool) {
+        if on {
+            self.held.fetch_or(why as u32, SeqCst);
+            self.slot(rt).go.store(0, SeqCst);
+            rt.outdate_remembered(self);
+        } else if self.held.fetch_and(!(why as u32), SeqCst) & !(why as u32) == 0 {
+            self.release(rt);
+        }
+        if rt.is_over() {
+            self.release(rt);
+        }
+    }
+
+    /// Whether the program itself holds the queue.
+    pub fn is_held(&self) -> bool {
+        self.held.load(SeqCst) != 0
+    }
+
+    fn release(&self, rt: &Runtime) {
+        self.slot(rt).go.store(1, SeqCst);
+        Hardware::wake(&self.held, Sleepers::Own);
+    }
+
+    /// Waits while the queue is held. A signal ends the wait, as it ends one at the gate. One that holds a lock which every other
+    /// thread needs does not wait: none could release the queue.
+    pub(crate) fn wait_released(&self, rt: &Runtime) {
+        if !self.is_held() || rt.is_over() || holds_all() {
+            return;
+        }
+        rt.flush(self.group(rt));
+        loop {
+            let held = self.held.load(SeqCst);
+            if held == 0 || rt.is_over() || Hardware::sleep(&self.held, held, Sleepers::Own, LOOK_NS) == Woken::Signal {
+                return;
+            }
+        }
+    }
+}
+
+impl Runtime {
+    /// Scheduling is over: nothing is held any more.
+    pub(crate) fn release_all(&self) {
+        self.queues().for_each(|queue| {
+            queue.held.store(0, SeqCst);
+            queue.release(self);
+        });
+    }
+}

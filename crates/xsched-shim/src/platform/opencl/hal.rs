@@ -1,0 +1,175 @@
+//! Command queues as the C API uses them.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use xsched_core::{Runtime, XQueue};
+
+use super::api::{self, Api};
+use super::path::{self, Call};
+use super::queue::{self, info};
+use super::sig;
+use super::types::*;
+use crate::enabled::{OPENCL, platform_enabled};
+use crate::interpose::resolve;
+use crate::lock::Lock;
+use crate::platform::shared::hal::{HardwareQueue, Mark, PassingHolds, call_is_ours};
+
+/// The function that tells which copy of the library is meant, and one more of it.
+const FINISH: &CStr = c"clFinish";
+
+/// Functions of a copy of the library that only the C API needs.
+#[derive(Clone, Copy)]
+struct Functions {
+    finish: sig::clFinish,
+    flush: sig::clFlush,
+    wait: sig::clWaitForEvents,
+    marker: sig::clEnqueueMarkerWithWaitList,
+    event_info: sig::clGetEventInfo,
+    release_event: sig::clReleaseEvent,
+}
+
+impl Functions {
+    fn load(address: usize) -> Option<Functions> {
+        macro_rules! find {
+            ($name:ident, $symbol:literal) => {{
+                let found = resolve::in_scope_of(address, $symbol);
+                if found.is_null() {
+                    return None;
+                }
+                // SAFETY: the symbol has the OpenCL API's signature of its name.
+                unsafe { std::mem::transmute::<*mut c_void, sig::$name>(found) }
+            }};
+        }
+        Some(Functions {
+            finish: find!(clFinish, c"clFinish"),
+            flush: find!(clFlush, c"clFlush"),
+            wait: find!(clWaitForEvents, c"clWaitForEvents"),
+            marker: find!(clEnqueueMarkerWithWaitList, c"clEnqueueMarkerWithWaitList"),
+            event_info: find!(clGetEventInfo, c"clGetEventInfo"),
+            release_event: find!(clReleaseEvent, c"clReleaseEvent"),
+        })
+    }
+}
+
+/// A command queue.
+struct Queue {
+    real: usize,
+    handle: usize,
+    api: &'static Api,
+    functions: Functions,
+    /// A marker that was put to see whether the queue is idle, and after how many launches.
+    asked: Lock<Option<(u64, Arc<Marker>)>>,
+}
+
+/// A command queue, by the functions of the first copy of the library in the process: objects carry their own. None: there
+/// is no library, or no such queue.
+pub(crate) fn hardware_queue(handle: *mut c_void) -> Option<Arc<dyn HardwareQueue>> {
+    let real = resolve::in_process(FINISH);
+    if handle.is_null() || real.is_null() {
+        return None;
+    }
+    let api = Api::beside(real)?.for_object(handle);
+    queue::describe(handle.cast(), api)?;
+    let functions = Functions::load(real.addr())?;
+    Some(Arc::new(Queue { real: real.addr(), handle: handle.addr(), api, functions, asked: Lock::new() }))
+}
+
+impl Queue {
+    fn handle(&self) -> cl_command_queue {
+        self.handle as cl_command_queue
+    }
+
+    fn marker(&self) -> Option<Arc<Marker>> {
+        let mut event: cl_event = std::ptr::null_mut();
+        // SAFETY: the application's queue, no wait list, a local for the event; what is marked must begin.
+        let taken = unsafe {
+            (self.functions.marker)(self.handle(), 0, std::ptr::null(), &mut event) == CL_SUCCESS
+                && (self.functions.flush)(self.handle()) == CL_SUCCESS
+        };
+        taken.then(|| Arc::new(Marker { functions: self.functions, event: event as usize }))
+    }
+}
+
+impl HardwareQueue for Queue {
+    fn key(&self) -> usize {
+        self.handle
+    }
+
+    fn xqueue(&self, rt: &'static Runtime) -> Option<&'static XQueue> {
+        if !platform_enabled(OPENCL) {
+            return None;
+        }
+        if let Some(known) = rt.find(self.handle) {
+            return Some(known);
+        }
+        let made = rt.make_queue(self.handle, || queue::describe(self.handle(), self.api))?;
+        api::set(made, self.api);
+        Some(made)
+    }
+
+    fn within(&self, part: &mut dyn FnMut()) {
+        part();
+    }
+
+    fn launch(&self, kind: *const c_void, enter: &dyn Fn() -> cl_int) -> cl_int {
+        let _passing = PassingHolds::begin();
+        call_is_ours();
+        let describe = || {
+            let nothing = (0, std::ptr::null());
+            Call::new(self.real as *mut c_void, path::key(kind.addr(), &[]), false, nothing).without_event()
+        };
+        path::enqueue(self.handle(), std::ptr::null_mut(), |_| enter(), describe)
+    }
+
+    fn mark(&self) -> Option<Arc<dyn Mark>> {
+        self.marker().map(|marker| marker as Arc<dyn Mark>)
+    }
+
+    fn synchronize(&self) -> bool {
+        // SAFETY: the application's queue.
+        unsafe { (self.functions.finish)(self.handle()) == CL_SUCCESS }
+    }
+
+    /// Nothing tells it but a marker, which takes a moment even on an idle queue: a first answer is no, later ones say how
+    /// far that marker is.
+    fn is_idle(&self) -> bool {
+        let launches = crate::process::running().map_or(0, |rt| rt.find(self.handle).map_or(0, |q| q.launches(rt)));
+        let mut asked = self.asked.lock();
+        if asked.as_ref().is_none_or(|(before, _)| *before != launches) {
+            *asked = self.marker().map(|marker| (launches, marker));
+        }
+        asked.as_ref().is_some_and(|(_, marker)| marker.is_reached())
+    }
+}
+
+struct Marker {
+    functions: Functions,
+    event: usize,
+}
+
+impl Mark for Marker {
+    fn wait(&self) -> bool {
+        let event = self.event as cl_event;
+        // SAFETY: our own reference to the event.
+        unsafe { (self.functions.wait)(1, &event) == CL_SUCCESS }
+    }
+
+    fn is_reached(&self) -> bool {
+        let status: Option<cl_int> = info(|size, at, got| {
+            // SAFETY: our own reference; pointers to a local.
+            unsafe {
+                (self.functions.event_info)(self.event as cl_event, CL_EVENT_COMMAND_EXECUTION_STATUS, size, at, got)
+            }
+        });
+        // An error is negative: it ended, too.
+        status.is_some_and(|status| status <= CL_COMPLETE)
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        // SAFETY: our own reference, released once.
+        unsafe { (self.functions.release_event)(self.event as cl_event) };
+    }
+}
