@@ -36,7 +36,12 @@ static int drain(native stream)
 
 static XResult handle_of(HwQueueHandle *hwq, native stream)
 {
-    return CudaQueueCreate(hwq, stream);
+    XResult result = CudaQueueCreate(hwq, stream);
+    HwQueueHandle again;
+    if (result == kXSchedSuccess && (CudaQueueGet(&again, stream) != kXSchedSuccess || again != *hwq)) {
+        return kXSchedErrorUnknown;
+    }
+    return result;
 }
 
 /* Level 3 is the hardware's time slices, which only a preload can set. */
