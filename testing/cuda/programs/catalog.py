@@ -41,7 +41,7 @@ class Program:
     def source(self):
         """Digest of what it is made of: a result of another version of it is not a result of this one."""
         stems = [Path(str(word)).stem for word in self.command if "/" in str(word)]
-        names = [f"{stem}{kind}" for stem in stems for kind in (".py", ".c")]
+        names = [f"{stem}{kind}" for stem in stems for kind in (".py", ".c", ".cu")]
         digest = hashlib.sha256(" ".join(stems + list(map(str, self.command[2:]))).encode())
         files = [folder / name for folder in (HERE, OWN) for name in names]
         files += [HERE / name for name in ("checks.py", "cu.py", "cuda_driver.h")]
@@ -116,11 +116,15 @@ def programs(binaries):
         ),
         python("torch_compile", 40, timeout=200),
         python("torch_assert", 8, status=1),
+        # Its process is another's child, and theirs: launches of both are counted by neither alone.
+        python("torch_ipc", 20, counted=False),
+        python("dynamic", 25, counted=False),
         python("triton_kernels", 10),
         python("cupy_arrays", 10),
         python("jax_jit", 20, env=JAX),
         python("numba_kernels", 10),
         python("nccl", 20, gpus=2),
         tool("compute-sanitizer", 5, binaries, "--tool", "memcheck"),
+        tool("cuda-gdb", 10, binaries, "-batch", "-ex", "run", "--args"),
         tool("ncu", 8, binaries, "--clock-control", "none"),
     ]
