@@ -88,6 +88,14 @@ pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {
     }
 }
 
+/// With `XSCHED_VERBOSE=1`: a group is scheduled, and how.
+fn say_attached(rt: &Runtime, slot: u16, priority: i32, policy: &str) {
+    if let Some((device, _)) = rt.device_of(slot) {
+        let level = rt.segment().groups[usize::from(slot)].level.load(Relaxed);
+        say(&format!("attached: {device}, level {level}, policy {policy}, priority {priority}"));
+    }
+}
+
 /// Writes one line to stderr, in one piece. A closed or redirected stderr is no reason to fail.
 pub fn say(text: &str) {
     let line = format!("xsched: {text}\n");

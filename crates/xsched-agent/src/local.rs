@@ -82,6 +82,13 @@ impl Local {
         }
     }
 
+    /// Effective priority of a group, and the policy that orders it.
+    pub(crate) fn said_of(&self, slot: u16) -> Option<(i32, &'static str)> {
+        let arbiter = self.gatekeeper.arbiter();
+        let entry = arbiter.policies_in_force().next()?.entry;
+        Some((arbiter.status(now_us(), id_of(slot))?.priority, entry.name))
+    }
+
     /// The program says something of a group.
     fn hint(&mut self, slot: u16, priority: Option<i32>, hints: Hints) {
         let now = now_us();

@@ -255,7 +255,7 @@ impl Worker {
             Master::Local(mut local) => {
                 for message in self.rt.take_outbox() {
                     self.degrade(&message);
-                    local.take(self.rt, &message);
+                    take_in(&mut local, self.rt, &message, self.settings.verbose);
                 }
                 let due = local.turn(self.rt);
                 self.master = Master::Local(local);
@@ -340,7 +340,7 @@ impl Worker {
         self.master = self.begin();
         if let Master::Local(local) = &mut self.master {
             for message in self.rt.introduce() {
-                local.take(self.rt, &message);
+                take_in(local, self.rt, &message, self.settings.verbose);
             }
         }
     }
@@ -407,8 +407,11 @@ impl Worker {
         let mut timeslices = BTreeMap::new();
         while let Some((message, _)) = connection.receive()? {
             match message {
-                DaemonMsg::GroupAdded { slot, .. } => {
+                DaemonMsg::GroupAdded { slot, priority, policy, .. } => {
                     if let Some(group) = self.rt.groups().find(|g| g.index() == slot) {
+                        if self.settings.verbose {
+                            crate::say_attached(self.rt, slot, priority, &policy);
+                        }
                         group.set_registration(self.rt, Registration::Attached);
                     }
                 }
@@ -589,5 +592,16 @@ impl Worker {
             self.lose(&Error::environment("the daemon is silent"), RETRY_NS.0);
         }
         Some(LEASE_LOOK_NS)
+    }
+}
+
+/// A scheduler inside the process takes a message, and says what became of it if that is asked for.
+fn take_in(local: &mut Local, rt: &Runtime, message: &ClientMsg, verbose: bool) {
+    local.take(rt, message);
+    if verbose
+        && let ClientMsg::GroupAdd { slot, .. } = message
+        && let Some((priority, policy)) = local.said_of(*slot)
+    {
+        crate::say_attached(rt, *slot, priority, policy);
     }
 }

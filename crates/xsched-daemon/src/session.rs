@@ -245,7 +245,10 @@ impl Server {
         self.act();
         // It may have become ready while it had no name.
         self.scan(conn);
-        self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0 }, &[]);
+        let arbiter = self.gatekeeper.arbiter();
+        let priority = arbiter.status(self.now_us(), id).map_or(0, |status| status.priority);
+        let policy = arbiter.policy_of(&device).entry.name.to_owned();
+        self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0, priority, policy }, &[]);
         self.assign_timeslices(&device);
         if let Some(text) = self.overlooked(conn, &device) {
             self.send(conn, &DaemonMsg::Note { text }, &[]);

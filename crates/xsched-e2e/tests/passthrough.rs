@@ -23,7 +23,11 @@ fn a_rule_finds_the_library_at_the_end_of_a_chain_of_seven() {
     let (code, lines, errors) = program.wait();
     assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
     let hit = format!("[XSched] Passthrough: {}\n", chain.library("libhipblaslt-1a2b3c4d.so.0").display());
-    assert_eq!(errors, hit, "each rule hit once");
+    let said: Vec<&str> = errors.lines().collect();
+    let [rules, attached, once] = &said[..] else { panic!("{errors}") };
+    assert_eq!((*rules, *once), ("[XSched] Passthrough initialized", hit.trim_end()), "each rule hit once");
+    assert!(attached.starts_with("xsched: attached: sim:0, level "), "{errors}");
+    assert!(attached.ends_with(", policy hpf, priority 0"), "{errors}");
     let stats = chain.place.stats_of(pid);
     assert_eq!(stats["launches"], 30 + 20 + 10 + 3 * 40 + OTHERS, "{stats}");
     assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 30 + 40, "error": 0}), "{stats}");
@@ -45,6 +49,13 @@ fn a_file_with_comments_names_libraries_and_functions_and_turns_the_rule_round()
         ("{\"apis\": [\"simMemsetAsync\"]}", "", 1),
         ("{\"apis\": [\"simMemsetAsync\"]}", "chain:miopen", 1 + 7 + 3 + 1),
         ("{}", "", 0),
+        // As the second of the founding reports has it.
+        (
+            "{\"passthrough_mode\": \"whitelist\", // whitelist | blacklist\n \"libraries\": [\"libhipblas\"],
+              \"apis\": {\"simMemsetAsync\": \"passthrough\", \"simLaunchKernel\": \"schedule\"}}",
+            "",
+            1,
+        ),
     ] {
         std::fs::write(&file, text).unwrap();
         let mut program = chain.run(&[("XSCHED_PASSTHROUGH_CONFIG", &path), ("XSCHED_PASSTHROUGH_LIBS", more)]);

@@ -42,6 +42,8 @@ pub struct Settings {
     pub options: ProgramOptions,
     /// How much is said.
     pub log: Log,
+    /// Each group says that it is scheduled, and how (`XSCHED_VERBOSE`).
+    pub verbose: bool,
     /// The program's starter has told its user that no daemon answers (`XSCHED_TOLD`).
     pub told: bool,
     /// The program is to end rather than run unscheduled (`XSCHED_REQUIRE`).
@@ -191,7 +193,8 @@ impl Settings {
         let log = reader.word("XSCHED_LOG", "off, error, info or debug", &levels).unwrap_or(Log::Info);
         let replaced = reader.replaced();
         let (told, required) = (reader.is_set("XSCHED_TOLD"), reader.is_set("XSCHED_REQUIRE"));
-        Settings { mode, auto_xqueue, options, log, told, required, complaints: reader.complaints, replaced }
+        let verbose = reader.is_set("XSCHED_VERBOSE");
+        Settings { mode, auto_xqueue, options, log, verbose, told, required, complaints: reader.complaints, replaced }
     }
 }
 

@@ -382,6 +382,10 @@ pub enum DaemonMsg {
         slot: u16,
         /// `g<N>`.
         id: u64,
+        /// Its effective priority.
+        priority: i32,
+        /// Name of the policy in force on its device.
+        policy: String,
     },
     /// Move a queue to a group of this priority (`hint --queue`).
     QueuePriority {

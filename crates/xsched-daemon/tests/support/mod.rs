@@ -274,7 +274,7 @@ impl Client {
             sharing: Sharing::Time,
         });
         match receive(&self.socket) {
-            Some((DaemonMsg::GroupAdded { slot: s, id }, _)) if s == slot => id,
+            Some((DaemonMsg::GroupAdded { slot: s, id, .. }, _)) if s == slot => id,
             other => panic!("{other:?}"),
         }
     }

@@ -36,6 +36,8 @@ struct Rules {
 struct Api {
     name: String,
     tag: usize,
+    /// What the rule says; none = what being named means.
+    passes: Option<bool>,
     said: AtomicBool,
 }
 
@@ -92,6 +94,9 @@ pub(super) fn read(hooked: &[&str]) -> Vec<String> {
     }
     BY_FUNCTION.store(!rules.apis.is_empty(), Relaxed);
     let _ = RULES.set(rules);
+    if any() {
+        print("[XSched] Passthrough initialized");
+    }
     complaints
 }
 
@@ -122,7 +127,7 @@ fn rules_of(text: &str, hooked: &[&str]) -> Result<(Rules, Vec<String>), Error> 
     }
     for (name, value) in map {
         match (name.as_str(), value) {
-            ("mode", Value::Text(mode)) => {
+            ("mode" | "passthrough_mode", Value::Text(mode)) => {
                 rules.mode = match mode.to_ascii_lowercase().as_str() {
                     "whitelist" => Mode::Whitelist,
                     "blacklist" => Mode::Blacklist,
@@ -141,7 +146,21 @@ fn rules_of(text: &str, hooked: &[&str]) -> Result<(Rules, Vec<String>), Error> 
                     rules.apis.extend(found);
                 }
             }
-            (name @ ("mode" | "libraries" | "libs" | "user_libraries" | "apis"), _) => {
+            ("apis", Value::Map(map)) => {
+                for (pattern, says) in map {
+                    let passes = match says {
+                        Value::Text(word) if word.eq_ignore_ascii_case("passthrough") => true,
+                        Value::Text(word) if word.eq_ignore_ascii_case("schedule") => false,
+                        _ => return Err(Error::input(format!("\"apis\", \"{pattern}\": use passthrough or schedule"))),
+                    };
+                    let found = apis(&pattern, hooked);
+                    if found.is_empty() && passes {
+                        unknown.push(format!("'{pattern}' is no function that is scheduled, ignored"));
+                    }
+                    rules.apis.extend(found.into_iter().map(|api| Api { passes: Some(passes), ..api }));
+                }
+            }
+            (name @ ("mode" | "passthrough_mode" | "libraries" | "libs" | "user_libraries" | "apis"), _) => {
                 return Err(Error::input(format!("\"{name}\" has a value of the wrong kind")));
             }
             (name, _) => unknown.push(format!("\"{name}\" ignored: use mode, libraries, user_libraries or apis")),
@@ -166,7 +185,12 @@ fn apis(pattern: &str, hooked: &[&str]) -> Vec<Api> {
     };
     let names = hooked.iter().filter(|name| matches(name));
     names
-        .map(|name| Api { name: (*name).to_owned(), tag: interpose::tag(name), said: AtomicBool::new(false) })
+        .map(|name| Api {
+            name: (*name).to_owned(),
+            tag: interpose::tag(name),
+            passes: None,
+            said: AtomicBool::new(false),
+        })
         .collect()
 }
 
@@ -205,7 +229,7 @@ fn by_function(verdict: Verdict, binding: usize) -> bool {
     let Some(rules) = RULES.get() else { return verdict.passes };
     let tag = binding & !(BINDINGS - 1);
     let Some(api) = rules.apis.iter().find(|api| api.tag == tag) else { return verdict.passes };
-    let passes = rules.mode == Mode::Whitelist;
+    let passes = api.passes.unwrap_or(rules.mode == Mode::Whitelist);
     if passes && !api.said.load(Relaxed) && !api.said.swap(true, Relaxed) {
         say(&api.name);
     }
@@ -231,8 +255,12 @@ pub(super) fn forget_all() {
 
 /// With `XSCHED_VERBOSE=1`: in the words that scripts look for.
 fn say(what: &str) {
+    print(&format!("[XSched] Passthrough: {what}"));
+}
+
+fn print(what: &str) {
     if VERBOSE.load(Relaxed) {
-        let line = format!("[XSched] Passthrough: {what}\n");
+        let line = format!("{what}\n");
         // SAFETY: descriptor 2 is only written to; a closed one makes the write fail, which is ignored.
         unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
     }
@@ -261,10 +289,20 @@ mod tests {
         let names: Vec<_> = rules.apis.iter().map(|a| a.name.as_str()).collect();
         assert_eq!(names, ["simMemcpyAsync", "simMemset", "simMemsetAsync"]);
         assert_eq!(unknown.len(), 2, "{unknown:?}");
+        let text = r#"{
+            "passthrough_mode": "whitelist",  // whitelist | blacklist
+            "libraries": ["libhipblas.so", "libMIOpen.so", "librocblas.so"],
+            "apis": {"simMemset": "passthrough", "simLaunch": "Schedule", "nonesuch": "schedule"}
+        }"#;
+        let (rules, unknown) = rules_of(text, HOOKED).unwrap();
+        let said: Vec<_> = rules.apis.iter().map(|a| (a.name.as_str(), a.passes)).collect();
+        assert_eq!(said, [("simMemset", Some(true)), ("simLaunch", Some(false))]);
+        assert_eq!((rules.libraries.len(), unknown.len()), (3, 0));
         assert_eq!(rules_of("{\"mode\": \"blacklist\"}", HOOKED).unwrap().0.mode, Mode::Blacklist);
         assert!(rules_of("", HOOKED).unwrap().0.libraries.is_empty());
         for (text, says) in [
             ("{\"mode\": 1}", "wrong kind"),
+            ("{\"apis\": {\"simLaunch\": \"hold\"}}", "use passthrough or schedule"),
             ("{\"mode\": \"grey\"}", "use whitelist or blacklist"),
             ("{\"libraries\": [1]}", "no text"),
             ("[]", "an object"),
