@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use xsched_flow::tuning::UNKNOWN_INSIDE_NS;
 
 use super::types::*;
-use crate::interpose::resolve;
+use crate::platform::shared::functions;
 use crate::platform::shared::path::kernel_key;
 
 /// CUgraphNodeType: kernels, and what else may lie beside gates. A graph with others (graphs in it, memory nodes,
@@ -80,35 +80,9 @@ struct Edge {
 const _: () = assert!(size_of::<EdgeData>() == 8);
 const _: () = assert!(size_of::<Wait>() == 48 && size_of::<Batch>() == 32 && size_of::<Kernel>() == 72);
 
-macro_rules! functions {
-    ($(#[$about:meta])* $visible:vis struct $name:ident; $($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
-        $(#[$about])*
-        $visible struct $name {
-            $($field: unsafe extern "C" fn($($ty),*) -> CUresult,)*
-        }
-
-        impl $name {
-            fn load(address: usize) -> Option<$name> {
-                Some($name {
-                    $($field: {
-                        let found = resolve::in_scope_of(address, $symbol);
-                        if found.is_null() {
-                            return None;
-                        }
-                        // SAFETY: the driver's function of this name has cuda.h's signature.
-                        unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(found)
-                        }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
     /// Functions of the driver, signatures as in cuda.h. The newest is of CUDA 12.0.
-    struct Plain;
+    struct Plain -> CUresult;
     clone: c"cuGraphClone" (*mut CUgraph, CUgraph);
     destroy: c"cuGraphDestroy" (CUgraph);
     find_in_clone: c"cuGraphNodeFindInClone" (*mut CUgraphNode, CUgraphNode, CUgraph);
@@ -124,7 +98,7 @@ functions! {
 
 functions! {
     /// Those that know what an edge means, of CUDA 12.3.
-    struct WithData;
+    struct WithData -> CUresult;
     get_edges: c"cuGraphGetEdges_v2" (CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut EdgeData, *mut usize);
     remove_edges: c"cuGraphRemoveDependencies_v2"
         (CUgraph, *const CUgraphNode, *const CUgraphNode, *const EdgeData, usize);

@@ -11,7 +11,7 @@ use super::hot;
 use super::types::*;
 use crate::interpose::resolve;
 use crate::platform::shared::hal::{HardwareQueue, StreamDriver, StreamQueue};
-use crate::platform::shared::{Handle, Stream, StreamKind};
+use crate::platform::shared::{Handle, Stream, StreamKind, functions};
 
 /// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING.
 const EVENT_FLAGS: c_uint = 3;
@@ -20,33 +20,9 @@ const WAIT_EQUAL: c_uint = 1;
 /// The function that tells which copy of the driver is meant, and one more of it.
 const SYNCHRONIZE: &CStr = c"cuStreamSynchronize";
 
-macro_rules! functions {
-    ($($field:ident: $symbol:literal ($($type:ty),*);)*) => {
-        /// Functions of the driver that only the C API needs, signatures as in cuda.h.
-        struct Functions {
-            $($field: unsafe extern "C" fn($($type),*) -> CUresult,)*
-        }
-
-        impl Functions {
-            fn load(address: usize) -> Option<Functions> {
-                Some(Functions {
-                    $($field: {
-                        let found = resolve::in_scope_of(address, $symbol);
-                        if found.is_null() {
-                            return None;
-                        }
-                        // SAFETY: the driver's function of this name has cuda.h's signature.
-                        unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CUresult>(found)
-                        }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    /// Functions of the driver that only the C API needs, signatures as in cuda.h.
+    struct Functions -> CUresult;
     synchronize: c"cuStreamSynchronize" (CUstream);
     query: c"cuStreamQuery" (CUstream);
     event_create: c"cuEventCreate" (*mut CUevent, c_uint);

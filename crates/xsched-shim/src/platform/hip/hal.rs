@@ -10,7 +10,7 @@ use super::types::*;
 use crate::interpose::resolve;
 use crate::lock::Lock;
 use crate::platform::shared::hal::{HardwareQueue, StreamDriver, StreamQueue};
-use crate::platform::shared::{Handle, Stream};
+use crate::platform::shared::{Handle, Stream, functions};
 
 /// hipEventBlockingSync | hipEventDisableTiming.
 const EVENT_FLAGS: c_uint = 3;
@@ -19,34 +19,10 @@ const WAIT_EQUAL: c_uint = 1;
 /// The function that tells which copy of the runtime is meant, and one more of it.
 const SYNCHRONIZE: &CStr = c"hipStreamSynchronize";
 
-macro_rules! functions {
-    ($($field:ident: $symbol:literal ($($type:ty),*);)*) => {
-        /// Functions of a copy of the runtime that only the C API needs, signatures as in the header.
-        #[derive(Clone, Copy)]
-        struct Functions {
-            $($field: unsafe extern "C" fn($($type),*) -> hipError_t,)*
-        }
-
-        impl Functions {
-            fn load(address: usize) -> Option<Functions> {
-                Some(Functions {
-                    $($field: {
-                        let found = resolve::in_scope_of(address, $symbol);
-                        if found.is_null() {
-                            return None;
-                        }
-                        // SAFETY: the runtime's function of this name has the header's signature.
-                        unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> hipError_t>(found)
-                        }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    /// Functions of a copy of the runtime that only the C API needs, signatures as in the header.
+    #[derive(Clone, Copy)]
+    struct Functions -> hipError_t;
     synchronize: c"hipStreamSynchronize" (hipStream_t);
     query: c"hipStreamQuery" (hipStream_t);
     set_device: c"hipSetDevice" (c_int);

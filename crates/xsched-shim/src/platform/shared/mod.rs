@@ -122,6 +122,36 @@ fn elsewhere(hook: &'static Hook) -> *mut c_void {
     resolve::keeping_errno(|| resolve::anywhere(hook, |first| first))
 }
 
+/// A table of functions that are found by name in the object of a known one: `struct Name -> RESULT; field: c"symbol" (TYPES);`.
+/// `Name::load(address)` is none where one of them is missing.
+macro_rules! functions {
+    ($(#[$about:meta])* struct $name:ident -> $result:ty; $($field:ident: $symbol:literal ($($ty:ty),*);)*) => {
+        $(#[$about])*
+        struct $name {
+            $($field: unsafe extern "C" fn($($ty),*) -> $result,)*
+        }
+
+        impl $name {
+            fn load(address: usize) -> Option<$name> {
+                Some($name {
+                    $($field: {
+                        let found = $crate::interpose::resolve::in_scope_of(address, $symbol);
+                        if found.is_null() {
+                            return None;
+                        }
+                        // SAFETY: a vendor's function of this name has the signature of the vendor's header.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $result>(found)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use functions;
+
 /// The address of the library's function behind a hook, and the function: `let (address, function) = real!(name);`.
 /// Needs the function's hook, and the platform's `sig` and `NOT_INITIALIZED`, in scope.
 macro_rules! real {
