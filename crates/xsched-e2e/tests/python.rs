@@ -1,0 +1,114 @@
+//! The Python packages `xsched` and `torch_xsched`, in programs of the software CUDA driver (`testing/python`).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xsched_e2e::{Gpu, Process, beside, until};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree")
+}
+
+/// A Python program of `testing/python`: under `xsched run` with these options, or bare.
+fn start(gpu: &Gpu, run: Option<&[&str]>, script: &str, args: &[&str]) -> Process {
+    let script = root().join("testing/python").join(script);
+    let words: Vec<&str> = std::iter::once(script.to_str().expect("text")).chain(args.iter().copied()).collect();
+    let command = match run {
+        Some(options) => gpu.place.run_command(options, Path::new("python3"), &words),
+        None => gpu.place.command("python3", &words),
+    };
+    Process::start(prepared(gpu, command))
+}
+
+fn prepared(gpu: &Gpu, mut command: Command) -> Command {
+    command.env("LD_LIBRARY_PATH", gpu.driver()).env("PYTHONPATH", root().join("python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("XSCHED_PRELOAD", beside("libxsched.so"));
+    command
+}
+
+#[track_caller]
+fn passes(process: Process) {
+    let (code, lines, errors) = process.wait();
+    assert_eq!((code, errors.as_str()), (0, ""), "{lines:#?}");
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("ok ")), "{lines:#?}");
+}
+
+/// The priorities of a program's groups that have queues.
+fn priorities(gpu: &Gpu, pid: u32) -> Vec<i64> {
+    let program = gpu.place.program(pid).unwrap_or_default();
+    let groups = program["groups"].as_array().cloned().unwrap_or_default();
+    groups.iter().filter_map(|group| group["priority"].as_i64()).collect()
+}
+
+#[test]
+fn python_queues_have_priorities_and_are_suspended_one_by_one() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = start(&gpu, Some(&[]), "queues.py", &[]);
+    program.expect("here");
+    until("the daemon knows the priority", || priorities(&gpu, program.pid()).contains(&20));
+    program.tell("go on");
+    passes(program);
+}
+
+#[test]
+fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let rival = gpu.run(&["--priority", "50"], &gpu.program("steady"), &[]);
+    let mut program = start(&gpu, Some(&["--priority", "low"]), "enabled.py", &[]);
+    program.expect("ready");
+    let (own, other) = (program.pid(), rival.pid());
+    let own_priority = || gpu.place.program(own).and_then(|p| p["priority"].as_i64());
+    let mut say = |line: &str| {
+        program.tell(line);
+        program.expect("done");
+    };
+    until("both are known", || gpu.place.group(own).is_some() && gpu.place.group(other).is_some());
+    gpu.place.assert_ahead(other, own, 100);
+    say("enter high");
+    assert_eq!(own_priority(), Some(128));
+    gpu.place.assert_ahead(own, other, 100);
+    // Of several blocks the highest holds, and the last gives back what was before the first.
+    say("enter normal");
+    assert_eq!(own_priority(), Some(128));
+    say("enter realtime");
+    assert_eq!(own_priority(), Some(192));
+    say("leave");
+    assert_eq!(own_priority(), Some(128));
+    say("leave");
+    say("leave");
+    assert_eq!(own_priority(), Some(-128));
+    gpu.place.assert_ahead(other, own, 100);
+    say("policy cfs");
+    program.tell("end");
+    let (code, lines, errors) = program.wait();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(lines.iter().all(|line| !line.starts_with("FAIL")), "{lines:?}");
+    gpu.end(rival);
+}
+
+#[test]
+fn python_programs_without_the_preload_are_told_the_cure() {
+    let gpu = Gpu::new();
+    passes(start(&gpu, None, "bare.py", &[]));
+    passes(start(&gpu, None, "bare.py", &["late"]));
+    passes(start(&gpu, None, "bare.py", &["child"]));
+}
+
+#[test]
+fn python_programs_start_themselves_again_under_the_preload() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    passes(start(&gpu, None, "bare.py", &["ensure"]));
+    // From standard input nothing can be started again.
+    let mut program = Process::start(prepared(&gpu, gpu.place.command("python3", &["-"])));
+    program.tell("import xsched\nxsched.ensure()");
+    let (code, _, errors) = program.wait();
+    assert!(code == 1 && errors.contains("standard input"), "{code} {errors}");
+    // Nor a second time.
+    let mut command = gpu.place.command("python3", &["-c", "import xsched; xsched.ensure()"]);
+    command.env("XSCHED_PYTHON_ENSURED", "1");
+    let (code, _, errors) = Process::start(prepared(&gpu, command)).wait();
+    assert!(code == 1 && errors.contains("xsched doctor"), "{code} {errors}");
+}
