@@ -70,7 +70,16 @@ pub(crate) const CUDA: Contents = Contents {
     ],
     api: ("cuda", &["calls", "hints", "local", "manual", "threads"]),
     libraries: &[("testing/cuda/count/count.c", "count.so")],
-    carried: &["testing/capi", "benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
+    carried: &[
+        "benches/cuda",
+        "benches/hip",
+        "python",
+        "testing/capi",
+        "testing/cuda",
+        "testing/hip",
+        "testing/lib",
+        "testing/python",
+    ],
     top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
     hip_runtime: true,
 };
@@ -146,7 +155,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     refuse_foreign(folder)?;
     build(root)?;
     let bin = folder.join("bin");
-    for old in ["bin", "benches", "docs", "hip", "testing"] {
+    for old in ["bin", "benches", "docs", "hip", "python", "testing"] {
         remove(&folder.join(old))?;
     }
     create(&bin)?;

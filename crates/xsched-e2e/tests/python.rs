@@ -1,9 +1,13 @@
 //! The Python packages `xsched` and `torch_xsched`, in programs of the software CUDA driver (`testing/python`).
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use xsched_e2e::{Gpu, Process, beside, until};
+
+/// How long making, installing or removing a wheel may take.
+const WHEEL_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree")
@@ -111,4 +115,73 @@ fn python_programs_start_themselves_again_under_the_preload() {
     command.env("XSCHED_PYTHON_ENSURED", "1");
     let (code, _, errors) = Process::start(prepared(&gpu, command)).wait();
     assert!(code == 1 && errors.contains("xsched doctor"), "{code} {errors}");
+}
+
+/// Runs a command to its end, which must be a good one.
+#[track_caller]
+fn done(mut command: Command) -> String {
+    let output = xsched_e2e::finish(
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"),
+        WHEEL_TIMEOUT,
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A wheel of what this build has, in a virtual environment of its own; none where Python cannot make one.
+fn installed(gpu: &Gpu) -> Option<PathBuf> {
+    let place = &gpu.place;
+    let (stage, environment) = (place.join("stage"), place.join("venv"));
+    std::fs::create_dir(&stage).expect("a folder");
+    for name in ["xsched", "libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"] {
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-unneeded").arg("-o").arg(stage.join(name)).arg(beside(name));
+        done(strip);
+    }
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let script = text(&root().join("python/wheel.py"));
+    let (bin, out) = (text(&stage), text(&place.join("wheel")));
+    let version = env!("CARGO_PKG_VERSION");
+    let wheel = done(place.command("python3", &[&script, "--bin", &bin, "--out", &out, "--version", version]));
+    let venv = place.command("python3", &["-m", "venv", &text(&environment)]).output().expect("python3 runs");
+    if !venv.status.success() {
+        xsched_e2e::skipped("the wheel in a virtual environment: python3 -m venv fails; apt-get install python3-venv");
+        return None;
+    }
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", wheel.trim()];
+    done(place.command(environment.join("bin/python"), &pip));
+    Some(environment)
+}
+
+#[test]
+fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
+    let gpu = Gpu::new();
+    let Some(environment) = installed(&gpu) else { return };
+    let command = |program: &str, args: &[&str]| {
+        let mut command = gpu.place.command(environment.join("bin").join(program), args);
+        command.env("LD_LIBRARY_PATH", gpu.driver()).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    };
+    let version = format!("xsched {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(done(command("xsched", &["--version"])).trim(), version);
+    assert_eq!(done(command("python", &["-m", "xsched", "--version"])).trim(), version);
+    assert!(environment.join("include/xsched/cuda/hal.h").is_file());
+
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    assert!(done(command("python", &["-m", "xsched", "ps", "--json"])).contains("hpf"));
+    let python = environment.join("bin/python");
+    let python = python.to_str().expect("text");
+    let script = |name: &str| root().join("testing/python").join(name).to_str().expect("text").to_owned();
+    let mut program = Process::start(command("xsched", &["run", "--", python, &script("queues.py")]));
+    program.expect("here");
+    program.tell("go on");
+    passes(program);
+    passes(Process::start(command("python", &[&script("bare.py"), "ensure"])));
+
+    // All that it brought is on its list.
+    done(command("python", &["-m", "pip", "uninstall", "--quiet", "--yes", "xsched"]));
+    for left in ["bin/xsched", "lib/xsched/libxsched.so", "include/xsched/xsched.h"] {
+        assert!(!environment.join(left).exists(), "{left} stays");
+    }
 }
