@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -11,9 +12,11 @@ from xsched import XSchedError
 def torch() -> Any:
     """The module."""
     try:
-        import torch as module
+        module = importlib.import_module("torch")
     except ImportError as error:
-        raise XSchedError(f"PyTorch cannot be imported ({error}): install it, or use the package xsched, which needs none") from None
+        raise XSchedError(
+            f"PyTorch cannot be imported ({error}): install it, or use the package xsched, which needs none"
+        ) from None
     return module
 
 

@@ -47,10 +47,9 @@ def in_force(domains: Mapping[str, Sequence[str]]) -> Iterator[None]:
     if not named:
         yield
         return
-    functions = [preloaded_function(name) for name in ("XSetSchedulingDomainFor", "XGetSchedulingDomainFor")]
-    if None in functions:
+    set_for, get_for = map(preloaded_function, ("XSetSchedulingDomainFor", "XGetSchedulingDomainFor"))
+    if set_for is None or get_for is None:
         raise XSchedError("the preloaded libxsched.so has no scheduling domains: install one version of xsched")
-    set_for, get_for = functions
     former: list[tuple[int, int]] = []
     try:
         for address, domain in named.items():

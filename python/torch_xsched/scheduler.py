@@ -18,10 +18,11 @@ class XSchedScheduler:
     """What holds inside ``with scheduler.enabled():``.
 
     :param policy: what orders this process's queues, by a policy's name. Where a daemon decides, it must be the daemon's own
-        policy; ``None``: whatever there is. Where no daemon decides (``xsched run --local``, ``--no-daemon``), the process decides by it.
+        policy. Where none does (``xsched run --local``, ``--no-daemon``), the process decides by it inside the block.
+        ``None``: whatever there is.
     :param domains: ``{"system": [...], "user": [...]}``: parts of the file names of loaded libraries. Streams that a library
-        of ``system`` makes inside the block, on its thread, go before the program's other streams of the same priority; those
-        of ``user`` do not. ``"default"`` in ``user`` stands for all that is not named.
+        of ``system`` makes inside the block, on its thread, go before the program's other streams of the same priority;
+        those of ``user`` do not. ``"default"`` in ``user`` stands for all that is not named.
     :param priority: the class or priority of the process inside the block.
     :raises ValueError: no such policy, domain or priority.
     """
@@ -53,19 +54,13 @@ class XSchedScheduler:
             raise xsched.NotPreloaded
         begin()
         with contextlib.ExitStack() as stack:
-            if _decided_here():
+            if _local.open or program.scheduler()[0] != "global":
                 stack.enter_context(_local.used(self.policy))
             else:
                 _same_policy(self.policy)
                 stack.enter_context(xsched.raised(self.priority))
             stack.enter_context(_domains.in_force(self.domains))
             yield self
-
-
-def _decided_here() -> bool:
-    """Whether no daemon decides for this process, by its environment."""
-    alone = os.environ.get("XSCHED_NO_DAEMON", "") == "1"
-    return alone or program.local_policy() is not None
 
 
 def _same_policy(wished: Optional[str]) -> None:
@@ -91,6 +86,7 @@ class _Local:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.open: list[str] = []
+        self.former: tuple[str, Optional[str]] = ("global", None)
 
     @contextlib.contextmanager
     def used(self, policy: Optional[str]) -> Iterator[None]:
@@ -101,6 +97,7 @@ class _Local:
             if self.open and self.open[0] != policy:
                 raise XSchedError(f"this process decides by {self.open[0]} in another block, not by {policy}: end that one first")
             if not self.open:
+                self.former = program.scheduler()
                 xsched.set_scheduler("local", policy)
             self.open.append(policy)
         try:
@@ -109,8 +106,16 @@ class _Local:
             with self.lock:
                 self.open.remove(policy)
                 if not self.open:
-                    former = program.local_policy()
-                    xsched.set_scheduler("local", former) if former else xsched.set_scheduler("application")
+                    xsched.set_scheduler(*self.former)
 
 
 _local = _Local()
+
+
+def _forget() -> None:
+    """In a forked child, which has a runtime of its own."""
+    global _local
+    _local = _Local()
+
+
+os.register_at_fork(after_in_child=_forget)

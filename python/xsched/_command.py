@@ -37,4 +37,5 @@ def ask(*words: str) -> str:
 
 def ps() -> dict[str, Any]:
     """``xsched ps --json``."""
-    return json.loads(ask("ps", "--json"))
+    answer: dict[str, Any] = json.loads(ask("ps", "--json"))
+    return answer

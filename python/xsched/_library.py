@@ -8,13 +8,13 @@ import os
 import shutil
 from ctypes import POINTER, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
-from typing import Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from ._errors import Failed, NotPreloaded, XSchedError
 
 _HANDLE = POINTER(c_uint64)
 # docs/reference/c-api.md has each of them.
-_FUNCTIONS: dict[str, dict[str, list]] = {
+_FUNCTIONS: dict[str, dict[str, list[Any]]] = {
     "libpreempt.so": {
         "XQueueCreate": [_HANDLE, c_uint64, c_int64, c_int64],
         "XQueueDestroy": [c_uint64],
@@ -39,11 +39,14 @@ _FUNCTIONS: dict[str, dict[str, list]] = {
 _LIBRARY_OF = {name: library for library, names in _FUNCTIONS.items() for name in names}
 
 
+def is_set(variable: str) -> bool:
+    """Whether a variable of the environment that switches something is on, as the library reads it."""
+    return os.environ.get(variable, "") not in ("", "0")
+
+
 def attached() -> bool:
     """Whether the preload library is in this process and may schedule it."""
-    if os.environ.get("XSCHED_DISABLE", "") == "1":
-        return False
-    return hasattr(ctypes.CDLL(None), "XSchedFunctions")
+    return not is_set("XSCHED_DISABLE") and hasattr(ctypes.CDLL(None), "XSchedFunctions")
 
 
 def need_attached() -> None:

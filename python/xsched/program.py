@@ -54,7 +54,8 @@ def _entry() -> dict[str, Any]:
     _library.need_attached()
     deadline = time.monotonic() + _REGISTRATION_S
     while True:
-        for program in ps()["programs"]:
+        programs: list[dict[str, Any]] = ps()["programs"]
+        for program in programs:
             if program["pid"] == os.getpid():
                 return program
         if time.monotonic() >= deadline:
@@ -73,7 +74,7 @@ def usage() -> Usage:
     groups = _entry()["groups"]
 
     def total(field: str) -> int:
-        return sum(group[field] for group in groups)
+        return sum(int(group[field]) for group in groups)
 
     return Usage(
         launches=total("launches"),
@@ -89,7 +90,7 @@ def priority() -> int:
 
     :raises NotRegistered: it has made no device call yet.
     """
-    return _entry()["priority"]
+    return int(_entry()["priority"])
 
 
 def set_priority(value: Union[int, str]) -> int:
@@ -101,14 +102,14 @@ def set_priority(value: Union[int, str]) -> int:
     wished = priority_of(value)
     _entry()
     ask("hint", "--pid", str(os.getpid()), "--priority", str(wished))
-    given = _entry()["priority"]
+    given = int(_entry()["priority"])
     if given != wished:
         warnings.warn(f"the operator allows priority {given}, not {wished}", stacklevel=2)
     return given
 
 
 class _Raised:
-    """Who asks for which priority of the process at the moment."""
+    """The priorities that open blocks ask for."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -129,8 +130,13 @@ class _Raised:
             before = max(self.asked)
             self.asked.remove(number)
             now = max(self.asked, default=self.former)
-            if now != before or not self.asked:
+            if now == before and self.asked:
+                return
+            try:
                 set_priority(now)
+            except XSchedError as error:
+                # Without its daemon a program is unscheduled, and a new daemon knows nothing of the block.
+                warnings.warn(f"priority {now} cannot be given back: {error}", stacklevel=4)
 
 
 _raised = _Raised()
@@ -191,15 +197,25 @@ def set_scheduler(kind: str, policy: Optional[str] = None) -> None:
         raise ValueError(f"a scheduler is one of {', '.join(_SCHEDULERS)}, not {kind!r}")
     if (kind == "local") != (policy is not None):
         raise ValueError("a policy is given with 'local', and only there")
+    global _chosen
     _library.call("XHintSetScheduler", _SCHEDULERS[kind], 0 if policy is None else policy_number(policy))
+    _chosen = (kind, policy)
 
 
-def local_policy() -> Optional[str]:
-    """The policy by which the environment lets the process decide for itself; ``None``: a daemon decides."""
-    kind, name = os.environ.get("XSCHED_SCHEDULER", "").upper(), os.environ.get("XSCHED_POLICY", "")
-    if kind in ("GLB", "APP"):
-        return None
-    return name.lower() or None
+# What set_scheduler() was told last.
+_chosen: Optional[tuple[str, Optional[str]]] = None
+
+
+def scheduler() -> tuple[str, Optional[str]]:
+    """What decides for this process, as :func:`set_scheduler` takes it: chosen by it, else by the environment."""
+    if _chosen is not None:
+        return _chosen
+    kind, name = os.environ.get("XSCHED_SCHEDULER", "").upper(), os.environ.get("XSCHED_POLICY", "").lower()
+    if _library.is_set("XSCHED_NO_DAEMON") or kind == "APP":
+        return ("application", None)
+    if kind == "GLB" or not (kind == "LCL" or name):
+        return ("global", None)
+    return ("local", name or "hpf")
 
 
 def policy() -> str:
@@ -207,7 +223,7 @@ def policy() -> str:
 
     :raises XSchedError: no daemon answers.
     """
-    words = ps()["daemon"]["policy"].split()
+    words: list[str] = ps()["daemon"]["policy"].split()
     if not words:
         raise XSchedError("the daemon names no policy")
     return words[0]

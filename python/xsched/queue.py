@@ -18,7 +18,7 @@ _SYNC, _WAIT = 1, {None: 0, "all": 2, "idle": 4}
 
 
 def handle_of(stream: Any) -> int:
-    """The number of a stream: itself, or what PyTorch, CuPy, Numba or PyOpenCL keep in their object. ``None``: the default stream."""
+    """The number of a stream: itself, or what the objects of PyTorch, CuPy, Numba or PyOpenCL keep. ``None``: the default one."""
     if stream is None:
         return 0
     if isinstance(stream, int) and not isinstance(stream, bool):
@@ -28,7 +28,8 @@ def handle_of(stream: Any) -> int:
         value = getattr(value, "value", value) if name == "handle" else value
         if isinstance(value, int):
             return value
-    raise TypeError(f"a stream is a number or an object with .cuda_stream, .ptr, .int_ptr or .handle, not {type(stream).__name__}")
+    kind = type(stream).__name__
+    raise TypeError(f"a stream is a number or an object with .cuda_stream, .ptr, .int_ptr or .handle, not {kind}")
 
 
 def _platform_of(stream: Any) -> str:
@@ -49,7 +50,7 @@ class Queue:
     :raises NotPreloaded: the stream's launches would not be scheduled.
     :raises Failed: the driver knows no such stream.
 
-    It ends by :meth:`close` or at the end of a ``with`` block; the stream itself stays. Without that, it lasts as the process does.
+    It ends by :meth:`close` or at the end of a ``with`` block, else with the process; the stream itself stays.
     """
 
     def __init__(
@@ -149,7 +150,8 @@ class Queue:
         return state.value == _IDLE
 
     def close(self) -> None:
-        """Resumes it and gives it up; its stream is again one of the program's, as any other. Twice does nothing."""
+        """Resumes it and gives it up; its stream is again one of the program's, as any other. Twice does nothing, nor does
+        it for a second queue over a stream, which is the first one's."""
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is None:
@@ -157,8 +159,6 @@ class Queue:
         if self._owned:
             _library.call("XQueueDestroy", handle)
             _library.call("HwQueueDestroy", self._hardware)
-        else:
-            _library.call("XQueueResume", handle, 0)
 
 
 def _queue_over(hardware: c_uint64, level: Optional[int]) -> tuple[Optional[int], bool]:

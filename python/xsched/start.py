@@ -45,10 +45,12 @@ def ensure(options: Sequence[str] = ()) -> None:
     was_started = os.environ.pop(_GUARD, None) is not None
     if _library.attached():
         return
-    if os.environ.get("XSCHED_DISABLE", "") == "1":
-        raise XSchedError("XSCHED_DISABLE=1 leaves this program unscheduled: unset it")
+    if _library.is_set("XSCHED_DISABLE"):
+        raise XSchedError("XSCHED_DISABLE leaves this program unscheduled: unset it")
     if was_started:
-        raise XSchedError("the program was started under `xsched run` and libxsched.so is not in it: see what `xsched doctor` says")
+        raise XSchedError(
+            "the program was started under `xsched run` and libxsched.so is not in it: see what `xsched doctor` says"
+        )
     if "ipykernel" in sys.modules or "IPython" in sys.modules:
         _refuse("it is a notebook or IPython")
     if hasattr(sys, "ps1") or sys.flags.interactive or not sys.argv or sys.argv[0] in ("", "-"):

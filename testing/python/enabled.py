@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Keeps the default stream busy from a thread of its own, and opens and closes blocks of torch_xsched as its stdin says:
-"enter CLASS", "leave", "policy NAME", "count", "end"."""
+"enter CLASS", "leave", "system CLASS", "local POLICY", "policy NAME", "end"."""
 
 import sys
 import threading
 
-from device import Device, check
+import xsched
+
+from device import Device, check, refused
 from torch_xsched import XSchedScheduler
 from xsched import XSchedError
 
@@ -33,6 +35,19 @@ def main():
             blocks.append(block)
         elif word == "leave":
             blocks.pop().__exit__(None, None, None)
+        elif word == "system":
+            # Its streams are made by way of libffi, which stands for a vendor's library here.
+            with XSchedScheduler(domains={"system": ["libffi", "_ctypes"]}, priority=rest[0]).enabled():
+                device.launch(device.stream())
+            device.launch(device.stream())
+        elif word == "local":
+            before = xsched.program.scheduler()
+            scheduler = XSchedScheduler(policy=rest[0])
+            with scheduler.enabled(), scheduler.enabled():
+                check(xsched.program.scheduler() == ("local", rest[0]), "the process decides by the policy")
+                device.launch(None)
+                refused(XSchedError, "end that one first", XSchedScheduler(policy="cfs").enabled().__enter__)
+            check(xsched.program.scheduler() == before, "and as before after the block")
         elif word == "policy":
             try:
                 with XSchedScheduler(policy=rest[0]).enabled():

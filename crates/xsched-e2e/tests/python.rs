@@ -64,10 +64,7 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     program.expect("ready");
     let (own, other) = (program.pid(), rival.pid());
     let own_priority = || gpu.place.program(own).and_then(|p| p["priority"].as_i64());
-    let mut say = |line: &str| {
-        program.tell(line);
-        program.expect("done");
-    };
+    let mut say = |line: &str| say(&mut program, line);
     until("both are known", || gpu.place.group(own).is_some() && gpu.place.group(other).is_some());
     gpu.place.assert_ahead(other, own, 100);
     say("enter high");
@@ -90,6 +87,59 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     assert_eq!((code, errors.as_str()), (0, ""));
     assert!(lines.iter().all(|line| !line.starts_with("FAIL")), "{lines:?}");
     gpu.end(rival);
+}
+
+/// Says a line to a program, which answers "done".
+#[track_caller]
+fn say(program: &mut Process, line: &str) {
+    program.tell(line);
+    program.expect("done");
+}
+
+#[test]
+fn python_blocks_put_streams_of_named_libraries_into_the_system_domain() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = start(&gpu, Some(&[]), "enabled.py", &[]);
+    program.expect("ready");
+    until("it is known", || gpu.place.group(program.pid()).is_some());
+    say(&mut program, "system high");
+    let queues_in = |domain: &str| {
+        let groups = gpu.place.program(program.pid()).unwrap_or_default()["groups"].as_array().cloned();
+        let groups = groups.unwrap_or_default();
+        let of_domain = groups.iter().filter(|group| group["domain"] == domain);
+        of_domain.filter_map(|group| group["queues"].as_array()).map(Vec::len).sum::<usize>()
+    };
+    // The default stream and the one made after the block are the program's.
+    until("one of three", || (queues_in("system"), queues_in("application")) == (1, 2));
+    program.tell("end");
+    assert_eq!(program.wait().0, 0);
+}
+
+#[test]
+fn python_blocks_choose_the_policy_where_no_daemon_decides() {
+    let gpu = Gpu::new();
+    for options in [["--local", "cfs"].as_slice(), &["--no-daemon"]] {
+        let mut program = start(&gpu, Some(options), "enabled.py", &[]);
+        program.expect("ready");
+        program.tell("local up");
+        program.expect("ok the process decides by the policy");
+        program.expect("ok and as before after the block");
+        program.expect("done");
+        program.tell("end");
+        assert_eq!(program.wait().0, 0);
+    }
+}
+
+#[test]
+fn python_queues_take_streams_of_pytorch() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = start(&gpu, Some(&[]), "stand_in.py", &[]);
+    program.expect("here");
+    until("four priorities", || [-50, 0, 7].iter().all(|p| priorities(&gpu, program.pid()).contains(p)));
+    program.tell("go on");
+    passes(program);
 }
 
 #[test]
