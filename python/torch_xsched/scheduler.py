@@ -34,9 +34,7 @@ class XSchedScheduler:
         *,
         priority: Union[int, str] = "high",
     ) -> None:
-        if policy is not None:
-            program.policy_number(policy)
-        self.policy = policy
+        self.policy = None if policy is None else program.policy_name(policy)
         self.domains = _domains.checked(domains or {})
         self.priority = xsched.priority_of(priority)
 
@@ -67,16 +65,12 @@ def _same_policy(wished: Optional[str]) -> None:
     """Raises if the daemon's policy is another one."""
     if wished is None:
         return
-    current = xsched.policy()
-    try:
-        same = program.policy_number(current) == program.policy_number(wished)
-    except ValueError:  # one that only a daemon has
-        same = False
-    if not same:
-        raise XSchedError(
-            f"the daemon decides by {current}, not by {wished}: pass policy=None to take what there is, or change it by "
-            f"`xsched policy set {wished}`"
-        )
+    for current in program.policies():
+        if current.lower() != wished:
+            raise XSchedError(
+                f"the daemon decides by {current}, not by {wished}: pass policy=None to take what there is, or change it by "
+                f"`xsched policy set {wished}`"
+            )
 
 
 class _Local:

@@ -16,10 +16,12 @@ from ._errors import NotRegistered, XSchedError
 
 CLASSES = {"system": 255, "realtime": 192, "high": 128, "normal": 0, "low": -128, "batch": -128}
 _SCHEDULERS = {"application": 1, "local": 2, "global": 3}
+# Those that a process can have for itself, by their numbers in include/xsched/types.h.
 _POLICIES = {
-    "hpf": 1, "priority": 1, "hhpf": 2, "chpf": 3, "up": 4, "share": 4, "pup": 5, "spup": 6, "kedf": 7, "edf": 7, "lax": 8,
-    "laxity": 8, "awf": 9, "cfs": 10, "mlfq": 11,
+    "hpf": 1, "hhpf": 2, "chpf": 3, "up": 4, "pup": 5, "spup": 6, "kedf": 7, "lax": 8, "awf": 9, "cfs": 10, "mlfq": 11,
 }  # fmt: skip
+_DAEMONS_POLICIES = ("slo", "fair", "external")
+_OTHER_NAMES = {"priority": "hpf", "share": "up", "edf": "kedf", "laxity": "lax"}
 # A process is registered by a thread of its own, soon after its first device call.
 _REGISTRATION_S = 2.0
 
@@ -181,12 +183,20 @@ def hint(*, timeslice_us: Optional[int] = None, k: Optional[int] = None) -> None
         _library.call("XHintKDeadline", k)
 
 
-def policy_number(name: str) -> int:
-    """The number of a policy that a scheduler inside a process can have."""
-    try:
-        return _POLICIES[name.lower()]
-    except (KeyError, AttributeError):
-        raise ValueError(f"a policy is one of {', '.join(_POLICIES)}, not {name!r}") from None
+def policy_name(name: str) -> str:
+    """A policy's own name, for any of its names."""
+    wished = name.lower() if isinstance(name, str) else ""
+    found = _OTHER_NAMES.get(wished, wished)
+    if found not in _POLICIES and found not in _DAEMONS_POLICIES:
+        raise ValueError(f"a policy is one of {', '.join((*_POLICIES, *_DAEMONS_POLICIES))}, not {name!r}")
+    return found
+
+
+def _number_of_policy(name: str) -> int:
+    found = policy_name(name)
+    if found not in _POLICIES:
+        raise ValueError(f"{found} needs a daemon; a process can have {', '.join(_POLICIES)}")
+    return _POLICIES[found]
 
 
 def set_scheduler(kind: str, policy: Optional[str] = None) -> None:
@@ -198,7 +208,7 @@ def set_scheduler(kind: str, policy: Optional[str] = None) -> None:
     if (kind == "local") != (policy is not None):
         raise ValueError("a policy is given with 'local', and only there")
     global _chosen
-    _library.call("XHintSetScheduler", _SCHEDULERS[kind], 0 if policy is None else policy_number(policy))
+    _library.call("XHintSetScheduler", _SCHEDULERS[kind], 0 if policy is None else _number_of_policy(policy))
     _chosen = (kind, policy)
 
 
@@ -219,11 +229,24 @@ def scheduler() -> tuple[str, Optional[str]]:
 
 
 def policy() -> str:
-    """The daemon's policy, by its name.
+    """The daemon's policy, by its name, on devices that have none of their own.
 
     :raises XSchedError: no daemon answers.
     """
-    words: list[str] = ps()["daemon"]["policy"].split()
-    if not words:
-        raise XSchedError("the daemon names no policy")
-    return words[0]
+    return _first_word(ps()["daemon"]["policy"])
+
+
+def policies() -> set[str]:
+    """The names of the policies in force on the devices that this program uses.
+
+    :raises NotRegistered: it has made no device call yet.
+    """
+    own = _entry()
+    daemon = ps()["daemon"]
+    by_device: dict[str, str] = daemon["device_policies"]
+    return {_first_word(by_device.get(group["device"], daemon["policy"])) for group in own["groups"]}
+
+
+def _first_word(policy: str) -> str:
+    """A policy's name, without its parameters."""
+    return policy.split()[0] if policy.split() else ""

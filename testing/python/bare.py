@@ -19,6 +19,7 @@ if mode == "":
     for wrong in ({"vendor": ["x"]}, {"system": "cublas"}, {"system": ["default"]}, {"user": [""]}):
         refused(ValueError, "domain", torch_xsched.XSchedScheduler, domains=wrong)
     refused(ValueError, "hpf", torch_xsched.XSchedScheduler, policy="best")
+    check(torch_xsched.XSchedScheduler(policy="Laxity").policy == "lax", "a policy has several names")
 elif mode == "late":
     Device()
     refused(xsched.XSchedError, "uses a device already", xsched.ensure)

@@ -59,6 +59,7 @@ def main():
     refused(ValueError, "cuda, hip, opencl", xsched.Queue, stream, platform="metal")
     refused(ValueError, "'all'", queue.suspend, wait="some")
     refused(ValueError, "hpf", xsched.set_scheduler, "local", "best")
+    refused(ValueError, "needs a daemon", xsched.set_scheduler, "local", "slo")
     refused(TypeError, ".cuda_stream", xsched.Queue, "stream")
     refused(xsched.Failed, "out of range", queue.set_utilization, 101)
     queue.close()

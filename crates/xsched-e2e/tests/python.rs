@@ -63,6 +63,8 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     let mut program = start(&gpu, Some(&["--priority", "low"]), "enabled.py", &[]);
     program.expect("ready");
     let (own, other) = (program.pid(), rival.pid());
+    until("it is known", || gpu.place.group(own).is_some());
+    let device = gpu.place.group(own).expect("a group")["device"].as_str().expect("text").to_owned();
     let own_priority = || gpu.place.program(own).and_then(|p| p["priority"].as_i64());
     let mut say = |line: &str| say(&mut program, line);
     until("both are known", || gpu.place.group(own).is_some() && gpu.place.group(other).is_some());
@@ -82,6 +84,9 @@ fn python_blocks_make_the_process_urgent_and_give_its_class_back() {
     assert_eq!(own_priority(), Some(-128));
     gpu.place.assert_ahead(other, own, 100);
     say("policy cfs");
+    // What is in force on its own device counts.
+    gpu.place.ask(&["policy", "set", "up", "--device", &device]);
+    say("policy priority");
     program.tell("end");
     let (code, lines, errors) = program.wait();
     assert_eq!((code, errors.as_str()), (0, ""));
