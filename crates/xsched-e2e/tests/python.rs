@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use xsched_e2e::{Gpu, Process, beside, until};
+use xsched_policy::registry;
+use xsched_proto::class::Class;
 
 /// How long making, installing or removing a wheel may take.
 const WHEEL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -238,5 +240,35 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
     done(command("python", &["-m", "pip", "uninstall", "--quiet", "--yes", "xsched"]));
     for left in ["bin/xsched", "lib/xsched/libxsched.so", "include/xsched/xsched.h"] {
         assert!(!environment.join(left).exists(), "{left} stays");
+    }
+}
+
+#[test]
+fn python_knows_the_policies_and_priorities_that_there_are() {
+    let gpu = Gpu::new();
+    let script = "import json; from xsched import program as p; \
+                  print(json.dumps([p._POLICIES, p._DAEMONS_POLICIES, p._OTHER_NAMES, p.CLASSES]))";
+    let said = done(prepared(&gpu, gpu.place.command("python3", &["-c", script])));
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let header = std::fs::read_to_string(root().join("include/xsched/types.h")).expect("the header");
+    let numbers = said[0].as_object().expect("policies");
+    assert_eq!(numbers.len(), header.matches("    kPolicy").count() - 1, "all but the unknown one");
+    for entry in registry::listed() {
+        let daemons = said[1].as_array().expect("names").iter().any(|name| name == entry.name);
+        assert!(numbers.contains_key(entry.name) != daemons, "{}", entry.name);
+        for alias in entry.aliases {
+            assert_eq!(said[2][alias], entry.name);
+        }
+    }
+    // Numbers are in the order of the header, which is that of XSched's names.
+    for (short, long) in [("hpf", "HighestPriorityFirst"), ("laxity", "Laxity"), ("mlfq", "MultiLevelFeedbackQueue")] {
+        let name = said[2][short].as_str().unwrap_or(short);
+        assert!(header.contains(&format!("kPolicy{long} = {}", numbers[name])), "{short}");
+    }
+    let classes = said[3].as_object().expect("classes");
+    for (class, number) in classes {
+        let number = i32::try_from(number.as_i64().expect("a number")).expect("a priority");
+        let name = if class == "batch" { "low" } else { class.as_str() };
+        assert_eq!(Class::of(number).to_string(), name);
     }
 }
