@@ -123,22 +123,29 @@ class _Raised:
             before = max(self.asked, default=None)
             if before is None:
                 self.former = priority()
-            if before is None or number > before:
-                set_priority(number)
             self.asked.append(number)
+            try:
+                if before is None or number > before:
+                    set_priority(number)
+            except BaseException:
+                self._drop(number)
+                raise
 
     def leave(self, number: int) -> None:
         with self.lock:
-            before = max(self.asked)
-            self.asked.remove(number)
-            now = max(self.asked, default=self.former)
-            if now == before and self.asked:
-                return
-            try:
-                set_priority(now)
-            except XSchedError as error:
-                # Without its daemon a program is unscheduled, and a new daemon knows nothing of the block.
-                warnings.warn(f"priority {now} cannot be given back: {error}", stacklevel=4)
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        before = max(self.asked)
+        self.asked.remove(number)
+        now = max(self.asked, default=self.former)
+        if now == before and self.asked:
+            return
+        try:
+            set_priority(now)
+        except XSchedError as error:
+            # Without its daemon a program is unscheduled, and a new daemon knows nothing of the block.
+            warnings.warn(f"priority {now} cannot be given back: {error}", stacklevel=5)
 
 
 _raised = _Raised()

@@ -139,6 +139,28 @@ fn python_blocks_choose_the_policy_where_no_daemon_decides() {
 }
 
 #[test]
+fn python_blocks_end_well_without_their_daemon() {
+    let gpu = Gpu::new();
+    let daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    let mut program = start(&gpu, Some(&[]), "enabled.py", &[]);
+    program.expect("ready");
+    until("it is known", || gpu.place.group(program.pid()).is_some());
+    say(&mut program, "enter high");
+    drop(daemon);
+    say(&mut program, "leave");
+    assert!(program.errors().contains("priority 0 cannot be given back"), "{}", program.errors());
+    // The next daemon knows the program by its own class, and the next block works with it.
+    let _next = gpu.place.daemon(&["--policy", "hpf"]);
+    let priority = || gpu.place.program(program.pid()).and_then(|p| p["priority"].as_i64());
+    until("it is known again", || priority() == Some(0));
+    program.tell("enter high");
+    program.expect("done");
+    assert_eq!(gpu.place.program(program.pid()).expect("a program")["priority"], 128);
+    program.tell("end");
+    assert_eq!(program.wait().0, 0);
+}
+
+#[test]
 fn python_queues_take_streams_of_pytorch() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
