@@ -16,6 +16,16 @@ HERE = Path(__file__).resolve().parent
 TAG = "py3-none-manylinux_2_34_x86_64"
 LIBRARIES = ("libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so")
 PACKAGES = ("xsched", "torch_xsched")
+# The command by another name, which it looks at: a wheel holds no links. The installer puts its interpreter in.
+NAMES = ("xserver", "xcli")
+BY_NAME = b"""#!python
+import os
+import sys
+
+from xsched._library import command
+
+os.execv(command(), sys.argv)
+"""
 # The first time that a zip archive can hold.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -46,6 +56,8 @@ def contents(bin_folder, version):
                 yield str(file.relative_to(HERE)), file.read_bytes(), False
     data, info = f"xsched-{version}.data", f"xsched-{version}.dist-info"
     yield f"{data}/scripts/xsched", (bin_folder / "xsched").read_bytes(), True
+    for name in NAMES:
+        yield f"{data}/scripts/{name}", BY_NAME, True
     for name in LIBRARIES:
         yield f"{data}/data/lib/xsched/{name}", (bin_folder / name).read_bytes(), True
     include = HERE.parent / "include"

@@ -249,6 +249,7 @@ fn python_wheel_brings_the_command_the_libraries_and_both_packages() {
 
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     assert!(done(command("python", &["-m", "xsched", "ps", "--json"])).contains("hpf"));
+    assert!(done(command("xcli", &["policy", "-q"])).contains("hpf"));
     let python = environment.join("bin/python");
     let python = python.to_str().expect("text");
     let script = |name: &str| root().join("testing/python").join(name).to_str().expect("text").to_owned();
