@@ -208,6 +208,19 @@ fn done(mut command: Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// That a file asks for no version of glibc beyond 2.34, as the wheel's tag promises. (`cargo xtask wheel` looks too.)
+#[track_caller]
+fn needs_old_glibc_only(file: &Path) {
+    let mut symbols = Command::new("objdump");
+    symbols.arg("-T").arg(file);
+    let symbols = done(symbols);
+    let versions = symbols.split("GLIBC_2.").skip(1).filter_map(|rest| {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u32>().ok()
+    });
+    assert!(versions.max() <= Some(34), "{}", file.display());
+}
+
 /// A wheel of what this build has, in a virtual environment of its own; none where Python cannot make one.
 fn installed(gpu: &Gpu) -> Option<PathBuf> {
     let place = &gpu.place;
@@ -217,6 +230,7 @@ fn installed(gpu: &Gpu) -> Option<PathBuf> {
         let mut strip = Command::new("strip");
         strip.arg("--strip-unneeded").arg("-o").arg(stage.join(name)).arg(beside(name));
         done(strip);
+        needs_old_glibc_only(&stage.join(name));
     }
     let text = |path: &Path| path.to_str().expect("text").to_owned();
     let script = text(&root().join("python/wheel.py"));
