@@ -148,7 +148,7 @@ fn python_blocks_end_well_without_their_daemon() {
     say(&mut program, "enter high");
     drop(daemon);
     say(&mut program, "leave");
-    assert!(program.errors().contains("priority 0 cannot be given back"), "{}", program.errors());
+    until("a warning says so", || program.errors().contains("priority 0 cannot be given back"));
     // The next daemon knows the program by its own class, and the next block works with it.
     let _next = gpu.place.daemon(&["--policy", "hpf"]);
     let priority = || gpu.place.program(program.pid()).and_then(|p| p["priority"].as_i64());
