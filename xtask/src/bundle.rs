@@ -25,6 +25,10 @@ const ORIGINAL: [(&str, &str); 5] = [
     ("libshimopencl.so", "libxsched.so"),
 ];
 
+/// The libraries that belong to the command.
+pub(crate) const LIBRARIES: [&str; 5] =
+    ["libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
+
 /// What goes into a bundle beside the command and the library.
 pub(crate) struct Contents {
     /// C programs, or folders of them, each `*.c` of which becomes one program.
@@ -66,7 +70,16 @@ pub(crate) const CUDA: Contents = Contents {
     ],
     api: ("cuda", &["calls", "hints", "local", "manual", "threads"]),
     libraries: &[("testing/cuda/count/count.c", "count.so")],
-    carried: &["testing/capi", "benches/cuda", "benches/hip", "testing/cuda", "testing/hip", "testing/lib"],
+    carried: &[
+        "benches/cuda",
+        "benches/hip",
+        "python",
+        "testing/capi",
+        "testing/cuda",
+        "testing/hip",
+        "testing/lib",
+        "testing/python",
+    ],
     top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
     hip_runtime: true,
 };
@@ -142,13 +155,12 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     refuse_foreign(folder)?;
     build(root)?;
     let bin = folder.join("bin");
-    for old in ["bin", "benches", "docs", "hip", "testing"] {
+    for old in ["bin", "benches", "docs", "hip", "python", "testing"] {
         remove(&folder.join(old))?;
     }
     create(&bin)?;
     let release = target_folder(root).join("release");
-    let libraries = ["libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so"];
-    for name in ["xsched"].into_iter().chain(libraries) {
+    for name in ["xsched"].into_iter().chain(LIBRARIES) {
         let to = bin.join(name);
         copy(&release.join(name), &to)?;
         strip(&to)?;
@@ -180,7 +192,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         binaries.extend(lay_out_hip(root, &folder.join("hip"))?);
     }
     for file in binaries {
-        glibc_is_old_enough(&file)?;
+        glibc_is_old_enough(&file, GLIBC)?;
     }
     for (name, text) in contents.top {
         write(&folder.join(name), text)?;
@@ -215,7 +227,7 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn build(root: &Path) -> Result<(), String> {
+pub(crate) fn build(root: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]);
@@ -243,7 +255,7 @@ fn lay_out_hip(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
     files(folder)
 }
 
-fn strip(file: &Path) -> Result<(), String> {
+pub(crate) fn strip(file: &Path) -> Result<(), String> {
     quietly(Command::new("strip").arg("--strip-unneeded").arg(file), "apt-get install binutils")
 }
 
@@ -267,12 +279,12 @@ fn api_flags(root: &Path, bin: &Path, platform: &str) -> Vec<String> {
     ]
 }
 
-/// Fails if the file asks for a newer glibc than the oldest that bundles are for.
-fn glibc_is_old_enough(file: &Path) -> Result<(), String> {
+/// Fails if the file asks for a newer glibc than this.
+pub(crate) fn glibc_is_old_enough(file: &Path, limit: (u32, u32)) -> Result<(), String> {
     let output = Command::new("objdump").arg("-T").arg(file).output().map_err(|e| format!("objdump: {e}"))?;
     match newest_glibc(&String::from_utf8_lossy(&output.stdout)) {
-        Some(found) if found > GLIBC => {
-            Err(format!("{} needs glibc {}.{}: build the bundle on an older system", file.display(), found.0, found.1))
+        Some(found) if found > limit => {
+            Err(format!("{} needs glibc {}.{}: build it on an older system", file.display(), found.0, found.1))
         }
         _ => Ok(()),
     }
@@ -299,7 +311,7 @@ fn commit(root: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn target_folder(root: &Path) -> PathBuf {
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
     // A relative one counts from where cargo is called, which is the root.
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
@@ -361,18 +373,18 @@ fn executable(path: &Path) -> Result<(), String> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn create(path: &Path) -> Result<(), String> {
+pub(crate) fn create(path: &Path) -> Result<(), String> {
     fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn remove(path: &Path) -> Result<(), String> {
+pub(crate) fn remove(path: &Path) -> Result<(), String> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {error}", path.display())),
         _ => Ok(()),
     }
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     fs::copy(from, to).map(drop).map_err(|e| format!("{} to {}: {e}", from.display(), to.display()))
 }
 

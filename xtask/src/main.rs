@@ -1,4 +1,5 @@
-//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`.
+//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
+//! `cargo xtask wheel DIR`.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -10,12 +11,12 @@ mod hip_runtime;
 mod opencl;
 mod packages;
 mod test;
+mod wheel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | bundle [--hip] DIR";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | bundle [--hip] DIR | wheel DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::CUDA),
         ["bundle", "--hip", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::HIP),
         ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
+        ["wheel", folder] if !folder.starts_with('-') => wheel::run(&root(), folder.as_ref()),
         ["replay", files @ ..] => return replay(files),
         ["test", "--help" | "-h"] => {
             println!("{}", test::HELP);

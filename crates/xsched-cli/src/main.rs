@@ -14,6 +14,7 @@ mod failure;
 mod folders;
 mod hints;
 mod hip;
+mod libm;
 mod opencl;
 mod original;
 mod preload;

@@ -210,12 +210,13 @@ fn variables_in_code() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let crates = ["agent", "cli", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
     let mut folders: Vec<_> = crates.iter().map(|name| root().join(format!("crates/xsched-{name}/src"))).collect();
+    folders.push(root().join("python"));
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
+            } else if path.extension().is_some_and(|e| e == "rs" || e == "py") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 for prefix in ["\"XSCHED_", "\"SIMDEV_"] {
                     found.extend(text.match_indices(prefix).filter_map(|(at, _)| {

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Builds the wheel: wheel.py --bin FOLDER --out FOLDER --version VERSION. `cargo xtask wheel DIR` builds and strips what goes in.
+
+FOLDER has the command and its libraries. In an environment they come to lie as an installation by hand has them: `bin/xsched`,
+`lib/xsched/*.so`, `include/xsched/*.h`. The wheel is the same for the same files.
+"""
+
+import argparse
+import base64
+import hashlib
+import sys
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TAG = "py3-none-manylinux_2_34_x86_64"
+LIBRARIES = ("libxsched.so", "libpreempt.so", "libhalcuda.so", "libhalhip.so", "libhalopencl.so")
+PACKAGES = ("xsched", "torch_xsched")
+# The command by another name, which it looks at: a wheel holds no links. The installer puts its interpreter in.
+NAMES = ("xserver", "xcli")
+BY_NAME = b"""#!python
+import os
+import sys
+
+from xsched._library import command
+
+os.execv(command(), sys.argv)
+"""
+# The first time that a zip archive can hold.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+METADATA = """\
+Metadata-Version: 2.1
+Name: xsched
+Version: {version}
+Summary: Preemptive scheduling of GPUs: the xsched command, its libraries, and Python packages over them
+License: Apache-2.0
+Requires-Python: >=3.10
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Typing :: Typed
+"""
+
+WHEEL = f"""\
+Wheel-Version: 1.0
+Generator: xsched
+Root-Is-Purelib: false
+Tag: {TAG}
+"""
+
+
+def contents(bin_folder, version):
+    """Name in the archive, bytes, whether it is a program."""
+    for package in PACKAGES:
+        for file in sorted((HERE / package).rglob("*")):
+            if file.is_file() and file.suffix in (".py", ".typed"):
+                yield str(file.relative_to(HERE)), file.read_bytes(), False
+    data, info = f"xsched-{version}.data", f"xsched-{version}.dist-info"
+    yield f"{data}/scripts/xsched", (bin_folder / "xsched").read_bytes(), True
+    for name in NAMES:
+        yield f"{data}/scripts/{name}", BY_NAME, True
+    for name in LIBRARIES:
+        yield f"{data}/data/lib/xsched/{name}", (bin_folder / name).read_bytes(), True
+    include = HERE.parent / "include"
+    for header in sorted(include.rglob("*.h")):
+        yield f"{data}/data/include/{header.relative_to(include)}", header.read_bytes(), False
+    yield f"{info}/licenses/LICENSE", (HERE.parent / "LICENSE").read_bytes(), False
+    yield f"{info}/METADATA", METADATA.format(version=version).encode(), False
+    yield f"{info}/WHEEL", WHEEL.encode(), False
+
+
+def digest(data):
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def build(bin_folder, out, version):
+    """Writes the wheel and returns its path."""
+    path = out / f"xsched-{version}-{TAG}.whl"
+    record, record_name = [], f"xsched-{version}.dist-info/RECORD"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+
+        def add(name, data, program):
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.external_attr = (0o100755 if program else 0o100644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+
+        for name, data, program in contents(bin_folder, version):
+            add(name, data, program)
+            record.append(f"{name},{digest(data)},{len(data)}\n")
+        add(record_name, "".join([*record, f"{record_name},,\n"]).encode(), False)
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--version", required=True)
+    options = parser.parse_args()
+    missing = [name for name in ("xsched", *LIBRARIES) if not (options.bin / name).is_file()]
+    if missing:
+        sys.exit(f"{options.bin} lacks {', '.join(missing)}: `cargo xtask wheel DIR` builds them")
+    options.out.mkdir(parents=True, exist_ok=True)
+    print(build(options.bin, options.out, options.version))
+
+
+if __name__ == "__main__":
+    main()

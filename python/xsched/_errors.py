@@ -1,0 +1,42 @@
+"""What goes wrong, in one line that says what to do."""
+
+from __future__ import annotations
+
+
+class XSchedError(RuntimeError):
+    """Any error of this package."""
+
+
+class NotPreloaded(XSchedError):
+    """The preload library is not in this process: its launches are unscheduled."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "libxsched.so is not preloaded, so that launches of this program are unscheduled: start it by "
+            "`xsched run -- python …`, or call xsched.ensure() before anything uses a device"
+        )
+
+
+class NotRegistered(XSchedError):
+    """The daemon does not know the program."""
+
+
+# Of include/xsched/types.h.
+RESULTS = {
+    1: "the vendor's interface refused, or there is none in the process",
+    2: "an argument is out of range",
+    3: "the queue is closed, or libxsched.so has no such queue",
+    4: "not in this state, or not from within a command",
+    5: "the device cannot, the policy needs a daemon, or the process has 64 groups",
+    6: "the former scheduler has not let go within 2 s",
+    999: "an error of xsched's own: scheduling is off from here on",
+}
+
+
+class Failed(XSchedError):
+    """A function of the C API answered with an error; `result` is its number."""
+
+    def __init__(self, function: str, result: int) -> None:
+        super().__init__(f"{function}: {RESULTS.get(result, f'result {result}')}")
+        self.function = function
+        self.result = result

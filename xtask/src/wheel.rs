@@ -1,0 +1,36 @@
+//! `cargo xtask wheel DIR`: one wheel with the command, its libraries, the C headers and the Python packages.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::bundle::{self, LIBRARIES};
+
+/// The newest glibc that its files may ask for: the tag `manylinux_2_34` promises it.
+const GLIBC: (u32, u32) = (2, 34);
+
+/// Builds it into a folder.
+pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
+    bundle::build(root)?;
+    let release = bundle::target_folder(root).join("release");
+    let stage = bundle::target_folder(root).join("wheel");
+    bundle::remove(&stage)?;
+    bundle::create(&stage)?;
+    for name in ["xsched"].iter().chain(&LIBRARIES) {
+        let to = stage.join(name);
+        bundle::copy(&release.join(name), &to)?;
+        bundle::strip(&to)?;
+        bundle::glibc_is_old_enough(&to, GLIBC)?;
+    }
+    let status = Command::new("python3")
+        .arg(root.join("python/wheel.py"))
+        .args(["--version", env!("CARGO_PKG_VERSION"), "--bin"])
+        .arg(&stage)
+        .arg("--out")
+        .arg(folder)
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("python/wheel.py: {status}")),
+        Err(error) => Err(format!("python3: {error}; apt-get install python3")),
+    }
+}
