@@ -121,7 +121,12 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
     let text = text.split("\n\nUsage:").next().unwrap_or_default();
     let text = text.split("\n\nFor more information").next().unwrap_or_default();
     let words: Vec<&str> = text.strip_prefix("error: ").unwrap_or(text).split_whitespace().collect();
-    words.join(" ").replace(" tip: ", "; ")
+    let line = words.join(" ").replace(" tip: ", "; ");
+    if error.kind() == ErrorKind::UnknownArgument && !line.contains("; ") {
+        format!("{line}; see --help")
+    } else {
+        line
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +163,7 @@ mod tests {
             (vec!["frobnicate"], "there is no command 'frobnicate': use run, ps, "),
             (vec!["policy", "put"], "there is no command 'put': use list, get, set"),
             (vec!["hint", "--pid", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
+            (vec!["ps", "all"], "unexpected argument 'all' found; see --help"),
             (vec!["ps", "--jsn"], "unexpected argument '--jsn' found; a similar argument exists: '--json'"),
         ] {
             let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();
