@@ -191,7 +191,7 @@ impl Server {
             None => {
                 pool.reports += 1;
                 if pool.server.is_none()
-                    && let Some(server) = pid.and_then(process::Serving::of)
+                    && let Some(server) = pid.and_then(process::MpsServer::of)
                 {
                     let _ = epoll::add(&self.epoll, &server.pidfd, EventData::new_u64(LOGS), EventFlags::IN);
                     pool.server = Some(server);

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use self::process::{Process, Serving};
+use self::process::{MpsServer, Process};
 use crate::tuning::POOL_TOLD_MAX;
 
 /// All pools, and what is needed for them.
@@ -50,7 +50,7 @@ pub(crate) struct Pool {
     pub(crate) devices: usize,
     pub(crate) started_ns: u64,
     /// Its server, once that has reported: without it programs hang in their first call.
-    pub(crate) server: Option<Serving>,
+    pub(crate) server: Option<MpsServer>,
     /// Since when it has no programs.
     pub(crate) unused_ns: Option<u64>,
     /// A GPU fault has ended its programs; the culprit is known.

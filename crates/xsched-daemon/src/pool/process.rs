@@ -79,15 +79,15 @@ pub(crate) struct Process {
 }
 
 /// The MPS server of a pool.
-pub(crate) struct Serving {
+pub(crate) struct MpsServer {
     pid: u32,
     pub(crate) pidfd: OwnedFd,
 }
 
-impl Serving {
-    pub(crate) fn of(pid: u32) -> Option<Serving> {
+impl MpsServer {
+    pub(crate) fn of(pid: u32) -> Option<MpsServer> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()?;
-        Some(Serving { pid, pidfd })
+        Some(MpsServer { pid, pidfd })
     }
 
     /// Whether it has ended, or is about to. The kernel closes its sockets long before it has ended: what it has on the GPU goes first.

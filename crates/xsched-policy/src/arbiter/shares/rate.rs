@@ -3,7 +3,7 @@
 use crate::Micros;
 use crate::tuning::*;
 
-/// Completions in time alone, both with slow forgetting. The ratio of the sums is right on average however the lengths of commands
+/// Completions and the time they took, alone or beside others, both with slow forgetting. The ratio of the sums is right on average however the lengths of commands
 /// vary, which a mean of ratios is not.
 #[derive(Default)]
 pub(super) struct Rate {
