@@ -27,14 +27,14 @@ pub(crate) fn state() -> Option<PathBuf> {
     home.filter(|path| path.is_absolute()).map(|path| path.join("xsched"))
 }
 
-/// The usual configuration files, those there are, in order.
+/// Where configuration files usually are, in order.
 pub(crate) fn configuration() -> Vec<PathBuf> {
     let user = match std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()) {
         Some(dir) => Some(PathBuf::from(dir)),
         None => std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|home| PathBuf::from(home).join(".config")),
     };
     let usual = [Some(PathBuf::from("/etc")), user];
-    usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).filter(|f| f.exists()).collect()
+    usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).collect()
 }
 
 /// Makes the folder unless it is there, and checks that it is ours alone: anybody may make names under `/tmp`.

@@ -98,16 +98,16 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
     }
 }
 
-/// `<socket>.lock`.
-fn lock_path(socket: &Path) -> PathBuf {
+/// The socket's path with something behind it.
+fn beside(socket: &Path, what: &str) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
-    path.push(".lock");
+    path.push(what);
     path.into()
 }
 
 /// Takes the starters' lock; none when a daemon answers before it is free.
 fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
-    let path = lock_path(socket);
+    let path = beside(socket, ".lock");
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -140,7 +140,7 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
     let exe = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(exe);
     command.arg("daemon").arg("--socket").arg(socket);
-    command.args(["--idle-exit", &values::IDLE_EXIT_S.to_string()]);
+    command.args(["--idle-exit", &values::IDLE_EXIT_S.to_string()]).arg("--log").arg(beside(socket, ".log"));
     if let Some(library) = scheduler {
         command.arg("--scheduler").arg(library);
     }

@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use xsched_policy::{GroupId, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
-use crate::config::Config;
+use crate::config::{Ceilings, Config, Given};
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
 use crate::tuning::NAME_MAX_BYTES;
@@ -23,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) segment: Rc<ClientSegment>,
     pub(crate) eventfd: OwnedFd,
     pub(crate) pidfd: OwnedFd,
+    /// The priority that it asked for when it attached.
+    asked_priority: Option<i32>,
     /// Priority of its queues unless they have one of their own.
     pub(crate) priority: i32,
     /// Where that came from, and whether it was cut.
@@ -38,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) hints: Hints,
     /// What of it the program or a hint said.
     pub(crate) asked: Hints,
+    /// What commands have said of it.
+    pub(crate) hinted: Changes,
     /// The kinds that it was told are not looked at.
     pub(crate) overlooked: Vec<Hint>,
     pub(crate) lineage: Arc<Lineage>,
@@ -62,6 +67,33 @@ pub(crate) struct Client {
     /// By slot.
     pub(crate) queues: BTreeMap<u16, Queue>,
     pub(crate) held: bool,
+}
+
+/// What a hint changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Changes {
+    pub(crate) priority: Option<i32>,
+    /// Root says so, whose word no ceiling cuts.
+    pub(crate) by_root: bool,
+    pub(crate) level: Option<u8>,
+    pub(crate) threshold: Option<u32>,
+    pub(crate) batch: Option<u32>,
+    pub(crate) hints: Hints,
+}
+
+impl Changes {
+    /// These, and where they say nothing those.
+    pub(crate) fn or(self, those: Changes) -> Changes {
+        Changes {
+            priority: self.priority.or(those.priority),
+            by_root: self.by_root || those.by_root,
+            level: self.level.or(those.level),
+            threshold: self.threshold.or(those.threshold),
+            batch: self.batch.or(those.batch),
+            hints: self.hints.or(those.hints),
+        }
+    }
 }
 
 /// An XQueue.
@@ -121,43 +153,32 @@ impl Client {
         options: ProgramOptions,
         parts: (ClientSegment, OwnedFd, OwnedFd),
         config: &Config,
-        limit: i32,
+        ceilings: Ceilings,
         ancestors: Vec<u32>,
     ) -> Result<Client, Error> {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
-        let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
-        let allowed = limit.min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
-        let class_from = match (options.priority, given.priority) {
-            (Some(_), _) => ClassFrom::Option,
-            (None, Some(_)) => ClassFrom::Rule,
-            (None, None) => ClassFrom::Default,
-        };
-        let priority = clamp(wished, allowed);
-        let class = config.class(priority);
         let (segment, eventfd, pidfd) = parts;
-        Ok(Client {
+        let mut client = Client {
             program,
             segment: Rc::new(segment),
             eventfd,
             pidfd,
-            priority,
-            class_from,
-            limited: priority < wished,
-            allowed,
-            ceiling: allowed,
-            system_ceiling: given.system_ceiling,
-            hints: options.hints.or(given.hints).or(class),
+            asked_priority: options.priority,
+            priority: class::PRIORITY_NEVER,
+            class_from: ClassFrom::Default,
+            limited: false,
+            allowed: class::PRIORITY_NEVER,
+            ceiling: class::PRIORITY_NEVER,
+            system_ceiling: None,
+            hints: Hints::default(),
             asked: options.hints,
+            hinted: Changes::default(),
             overlooked: Vec::new(),
             lineage: Arc::new(standing::lineage(&peer, config)),
             ancestors,
             nice: standing::nice(peer.pid),
-            // What it chose itself when it made its context.
-            told_timeslice_us: options
-                .hints
-                .timeslice_us
-                .or(Some(class::hardware_timeslice_us(Class::of(priority), Contention::None))),
+            told_timeslice_us: None,
             has_contention: false,
             reasserted_ns: 0,
             level: options.level.or(given.level),
@@ -169,7 +190,37 @@ impl Client {
             groups: Vec::new(),
             queues: BTreeMap::new(),
             held: false,
-        })
+        };
+        client.entitle(&given, ceilings, config);
+        // What it chose itself when it made its context.
+        let usual = class::hardware_timeslice_us(Class::of(client.priority), Contention::None);
+        client.told_timeslice_us = options.hints.timeslice_us.or(Some(usual));
+        Ok(client)
+    }
+
+    /// Gives it what the operator's rules and its user's limits allow of what was asked for. What root has given it stays.
+    pub(crate) fn entitle(&mut self, given: &Given, ceilings: Ceilings, config: &Config) {
+        let allowed = ceilings.priority.min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
+        let has_more = self.ceiling > self.allowed;
+        self.ceiling = if has_more { self.ceiling.max(allowed) } else { allowed };
+        self.allowed = allowed;
+        if self.class_from == ClassFrom::Hint {
+            self.priority = clamp(self.priority, self.ceiling);
+        } else {
+            let wished = self.asked_priority.or(given.priority).unwrap_or(Class::Normal.nominal());
+            self.class_from = match (self.asked_priority, given.priority) {
+                (Some(_), _) => ClassFrom::Option,
+                (None, Some(_)) => ClassFrom::Rule,
+                (None, None) => ClassFrom::Default,
+            };
+            self.priority = clamp(wished, self.ceiling);
+            self.limited = self.priority < wished;
+        }
+        self.system_ceiling = given.system_ceiling;
+        if !self.hinted.by_root {
+            self.asked = ceilings.cut(self.asked);
+        }
+        self.hints = self.asked.or(given.hints).or(config.class(self.priority));
     }
 
     /// Takes a priority that was hinted at for all of it. What root gives may be more than the program is allowed.

@@ -13,7 +13,10 @@ use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::glob::glob;
-use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
+use crate::tuning::{
+    POOL_BUDGET_US, POOL_TIMESLICE_US, USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX,
+    USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
+};
 use crate::{Error, container};
 
 /// All configuration, files merged.
@@ -25,7 +28,8 @@ pub(crate) struct Config {
     starvation_s: Option<u32>,
     budget_us: Option<u32>,
     pub(crate) idle_exit_s: Option<u64>,
-    max_class: Option<Class>,
+    /// Of users without limits of their own.
+    limits: UserLimits,
     /// By user id.
     users: BTreeMap<u32, UserLimits>,
     /// The first that matches counts.
@@ -136,10 +140,17 @@ struct DeviceTable {
     parameters: BTreeMap<String, Value>,
 }
 
+/// What is said for all users stands beside the table of those with limits of their own.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limits {
     max_class: Option<ClassName>,
+    max_weight: Option<Weight>,
+    max_timeslice_us: Option<Quantum>,
+    connections: Option<Count>,
+    groups: Option<Count>,
+    device_groups: Option<Count>,
+    jobs: Option<Count>,
     #[serde(default)]
     users: BTreeMap<User, UserLimits>,
 }
@@ -148,7 +159,75 @@ struct Limits {
 #[serde(deny_unknown_fields)]
 struct UserLimits {
     max_class: Option<ClassName>,
+    max_weight: Option<Weight>,
+    max_timeslice_us: Option<Quantum>,
+    connections: Option<Count>,
+    groups: Option<Count>,
+    device_groups: Option<Count>,
+    jobs: Option<Count>,
     weight: Option<Weight>,
+}
+
+impl UserLimits {
+    /// These, and where they say nothing those.
+    fn or(self, those: UserLimits) -> UserLimits {
+        UserLimits {
+            max_class: self.max_class.or(those.max_class),
+            max_weight: self.max_weight.or(those.max_weight),
+            max_timeslice_us: self.max_timeslice_us.or(those.max_timeslice_us),
+            connections: self.connections.or(those.connections),
+            groups: self.groups.or(those.groups),
+            device_groups: self.device_groups.or(those.device_groups),
+            jobs: self.jobs.or(those.jobs),
+            weight: self.weight.or(those.weight),
+        }
+    }
+}
+
+/// The most that a program may have of what it asks for. Operators give more where they want to: rules and root's hints are not cut.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ceilings {
+    pub(crate) priority: i32,
+    pub(crate) weight: u32,
+    pub(crate) timeslice_us: u64,
+}
+
+impl Ceilings {
+    /// Those of root and of the daemon's own user: there are none.
+    pub(crate) const NONE: Ceilings =
+        Ceilings { priority: class::PRIORITY_MAX, weight: class::WEIGHT_MAX, timeslice_us: u64::MAX };
+
+    /// What remains of the hints that somebody without privilege gives. The only place where they are cut.
+    pub(crate) fn cut(self, hints: Hints) -> Hints {
+        Hints {
+            weight: hints.weight.map(|weight| weight.min(self.weight)),
+            timeslice_us: hints.timeslice_us.map(|us| us.min(self.timeslice_us)),
+            ..hints
+        }
+    }
+
+    /// What was cut of some hints, in one line.
+    pub(crate) fn notice(self, asked: Hints) -> Option<String> {
+        let weight = asked.weight.filter(|weight| *weight > self.weight);
+        let turn = asked.timeslice_us.filter(|us| *us > self.timeslice_us);
+        let lines = [
+            weight.map(|weight| format!("weight {weight} is over your limit: {} counts", self.weight)),
+            turn.map(|us| format!("timeslice {us} us is over your limit: {} us counts", self.timeslice_us)),
+        ];
+        let lines: Vec<String> = lines.into_iter().flatten().collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+}
+
+/// How much of each thing a user may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) connections: usize,
+    pub(crate) groups: usize,
+    /// On one device.
+    pub(crate) device_groups: usize,
+    /// With groups on several devices.
+    pub(crate) jobs: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -170,6 +249,8 @@ struct HintValue<const AT: usize>(Hints);
 const CLASSES: &str = "low, normal, high, realtime or system";
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quantum(u64);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Count(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Percent(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -208,6 +289,12 @@ impl<'de> Deserialize<'de> for ClassName {
                 .map(|p| ClassName(Class::of(p)))
                 .map_err(|_| Error::value(text, "class", CLASSES)),
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 1, 1_000_000).map(Count)
     }
 }
 
@@ -401,11 +488,22 @@ impl Config {
         }
         self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
-        self.max_class = file.limits.max_class.map(|c| c.0).or(self.max_class);
-        for (user, limits) in file.limits.users {
+        let Limits { max_class, max_weight, max_timeslice_us, connections, groups, device_groups, jobs, users } =
+            file.limits;
+        let of_all = UserLimits {
+            max_class,
+            max_weight,
+            max_timeslice_us,
+            connections,
+            groups,
+            device_groups,
+            jobs,
+            weight: None,
+        };
+        self.limits = of_all.or(self.limits);
+        for (user, limits) in users {
             let known = self.users.entry(user.0).or_default();
-            known.max_class = limits.max_class.or(known.max_class);
-            known.weight = limits.weight.or(known.weight);
+            *known = limits.or(*known);
         }
         self.rules.splice(0..0, file.rule);
         for (name, table) in file.classes {
@@ -467,10 +565,30 @@ impl Config {
         self.pool.budget_us.map_or(POOL_BUDGET_US, |budget| budget.0)
     }
 
-    /// The highest priority a user without privilege may ask for.
-    pub(crate) fn limit(&self, uid: u32) -> i32 {
-        let own = self.users.get(&uid).and_then(|user| user.max_class).map(|class| class.0);
-        own.or(self.max_class).unwrap_or(Class::High).range().1
+    fn limits_of(&self, uid: u32) -> UserLimits {
+        self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
+    }
+
+    /// The most that programs of a user without privilege may ask for.
+    pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
+        let limits = self.limits_of(uid);
+        Ceilings {
+            priority: limits.max_class.map_or(Class::High, |class| class.0).range().1,
+            weight: limits.max_weight.map_or(USER_WEIGHT_MAX, |weight| weight.0),
+            timeslice_us: limits.max_timeslice_us.map_or(USER_TIMESLICE_MAX_US, |us| us.0),
+        }
+    }
+
+    /// How much a user may have. `own` = root or the daemon's own, whose bounds are wider unless they are given.
+    pub(crate) fn bounds(&self, uid: u32, own: bool) -> Bounds {
+        let limits = if own { self.users.get(&uid).copied().unwrap_or_default() } else { self.limits_of(uid) };
+        let bound = |given: Option<Count>, usual| given.map_or(of_user(usual, own), |count| count.0 as usize);
+        Bounds {
+            connections: bound(limits.connections, USER_CONNS_MAX),
+            groups: bound(limits.groups, USER_GROUPS_MAX),
+            device_groups: bound(limits.device_groups, USER_DEVICE_GROUPS_MAX),
+            jobs: bound(limits.jobs, USER_JOBS_MAX),
+        }
     }
 
     /// The weight of a user among the others.
@@ -551,7 +669,7 @@ mod tests {
         .unwrap();
         assert_eq!(c.policy.as_ref().map(|p| p.entry.name), Some("hpf"));
         assert_eq!(c.budget_us(), 900);
-        assert_eq!((c.limit(0), c.limit(12345)), (255, 127));
+        assert_eq!((c.ceilings(0).priority, c.ceilings(12345).priority), (255, 127));
         assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
         assert_eq!(c.given("/bin/b", 1, "/").hints.weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
@@ -560,7 +678,7 @@ mod tests {
         assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
         assert_eq!((c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()), (true, Class::Low, 900));
         let nothing = parse(&[]).unwrap();
-        assert_eq!((nothing.budget_us(), nothing.limit(1)), (500, 191));
+        assert_eq!((nothing.budget_us(), nothing.ceilings(1).priority), (500, 191));
         assert_eq!((nothing.may_pool(), nothing.pool_max_class()), (true, Class::Normal));
         assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (100, 300));
     }
@@ -582,7 +700,28 @@ mod tests {
         let given = parse(&[rule]).unwrap().given("/bin/a", 1, "/");
         assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
         assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
-        assert_eq!((c.user_weight(7), c.user_weight(8), c.limit(7)), (300, 100, 191));
+        assert_eq!((c.user_weight(7), c.user_weight(8), c.ceilings(7).priority), (300, 100, 191));
+    }
+
+    #[test]
+    fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {
+        let c = parse(&[
+            "[limits]\nmax_weight = 300\nmax_timeslice_us = 20000\nconnections = 10\ngroups = 20\n[limits.users.7]\nmax_weight = 5000\njobs = 3\n",
+            "[limits]\nconnections = 11\n[limits.users.7]\nconnections = 50\n",
+        ])
+        .unwrap();
+        assert_eq!(c.ceilings(7), Ceilings { priority: 191, weight: 5_000, timeslice_us: 20_000 });
+        assert_eq!(c.ceilings(8), Ceilings { priority: 191, weight: 300, timeslice_us: 20_000 });
+        let of = |uid, own| {
+            let b = c.bounds(uid, own);
+            (b.connections, b.groups, b.device_groups, b.jobs)
+        };
+        assert_eq!((of(7, false), of(8, false)), ((50, 20, 128, 3), (11, 20, 128, 16)));
+        assert_eq!((of(7, true).0, of(8, true)), (50, (usize::MAX, 4_096, 1_024, 128)));
+        let asked = Hints { weight: Some(400), timeslice_us: Some(10), ..Hints::default() };
+        assert_eq!(c.ceilings(8).cut(asked), Hints { weight: Some(300), ..asked });
+        assert_eq!(c.ceilings(8).notice(asked).as_deref(), Some("weight 400 is over your limit: 300 counts"));
+        assert_eq!((c.ceilings(7).cut(asked), c.ceilings(7).notice(asked)), (asked, None));
     }
 
     #[test]

@@ -15,24 +15,15 @@ use xsched_proto::wire::{
 };
 
 use crate::Error;
-use crate::client::{Client, Group, Question, check_hint, check_name};
+use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::memory::Launches;
 use crate::places::Joining;
+use crate::restart::on;
 use crate::server::{Answer, Conn, Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
-
-/// What a hint changes.
-#[derive(Clone, Copy)]
-struct Changes {
-    priority: Option<i32>,
-    hints: Hints,
-    level: Option<u8>,
-    threshold: Option<u32>,
-    batch: Option<u32>,
-}
 
 /// The number of each queue and its launches, by the slot of its group.
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
@@ -106,7 +97,9 @@ impl Server {
                     return Err(Error::environment(why));
                 }
                 let now_us = self.now_us();
-                self.gatekeeper.set_policy(now_us, device.as_deref(), choice);
+                self.gatekeeper.set_policy(now_us, device.as_deref(), choice.clone());
+                self.remember_policy(device.as_deref(), &choice);
+                self.record_command(id, &format!("policy {choice}{}", on(device.as_deref())));
                 for id in self.groups.keys().copied().collect::<Vec<_>>() {
                     self.publish_level(id);
                 }
@@ -114,15 +107,16 @@ impl Server {
             }
             Request::Hint { target, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
-                for text in self.hint(uid, target, Changes { priority, hints, level, threshold, batch })? {
+                let changes = Changes { priority, by_root: uid == 0, level, threshold, batch, hints };
+                for text in self.hint(id, uid, target, changes)? {
                     self.send(id, &DaemonMsg::Note { text }, &[]);
                 }
             }
             Request::ActiveWindow { pid } => self.active_window(uid, pid),
-            Request::Suspend { pid } => self.hold(uid, pid, true)?,
-            Request::Resume { pid } => self.hold(uid, pid, false)?,
+            Request::Suspend { pid } => self.hold(id, uid, pid, true)?,
+            Request::Resume { pid } => self.hold(id, uid, pid, false)?,
             Request::Describe { pid } => {
-                let conn = self.clients_of(uid, pid)?.into_iter().max().unwrap_or(0);
+                let conn = self.clients_of(id, uid, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.next_id();
                 self.questions.push(Question { token, asker: id, asked: conn, pid, until_ns: self.now_ns + ANSWER_NS });
                 self.send(conn, &DaemonMsg::Describe { token }, &[]);
@@ -137,6 +131,7 @@ impl Server {
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Stop => {
                 self.operators_only(uid, "stop the daemon")?;
+                self.record_command(id, "end the daemon");
                 self.stop = true;
             }
         }
@@ -150,20 +145,24 @@ impl Server {
         Err(Error::environment(format!("only root and the daemon's own user may {what}")))
     }
 
-    /// Connections of the process, which the user may control.
-    fn clients_of(&self, uid: u32, pid: u32) -> Result<Vec<u64>, Error> {
+    /// Connections of the process, which the user of a command may control.
+    fn clients_of(&mut self, command: u64, uid: u32, pid: u32) -> Result<Vec<u64>, Error> {
         let is = |c: &Client| c.peer.pid == pid && may(uid, c);
         let found: Vec<u64> =
             self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
         if found.is_empty() {
+            let owner = self.clients().find(|c| c.peer.pid == pid).map(|c| c.peer.uid);
+            if let Some(owner) = owner {
+                self.record_command(command, &format!("refused: process {pid} is of user {owner}"));
+            }
             // The same words whether it is another user's or does not exist.
             return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
         Ok(found)
     }
 
-    fn hold(&mut self, uid: u32, pid: u32, hold: bool) -> Result<(), Error> {
-        for conn in self.clients_of(uid, pid)? {
+    fn hold(&mut self, command: u64, uid: u32, pid: u32, hold: bool) -> Result<(), Error> {
+        for conn in self.clients_of(command, uid, pid)? {
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
             client.held = hold;
             let program = client.program;
@@ -171,13 +170,17 @@ impl Server {
             self.gatekeeper.event(self.now_ns / 1_000, event);
         }
         self.act();
+        self.remember();
+        self.record_command(command, &format!("{} process {pid}", if hold { "suspend" } else { "resume" }));
         Ok(())
     }
 
     /// Returns what the one who gave the hint should know, a line each.
-    fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<Vec<String>, Error> {
+    fn hint(&mut self, command: u64, uid: u32, target: Target, asked: Changes) -> Result<Vec<String>, Error> {
         let mut hinted = Vec::new();
-        let limit = self.limit(uid);
+        let ceilings = self.ceilings(uid);
+        let (limit, notice) = (ceilings.priority, ceilings.notice(asked.hints));
+        let changes = Changes { hints: ceilings.cut(asked.hints), ..asked };
         let too_high = |limit: i32| {
             let class = Class::of(limit);
             Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
@@ -187,15 +190,17 @@ impl Server {
         }
         match target {
             Target::Pid(pid) => {
-                let conns = self.clients_of(uid, pid)?;
+                let conns = self.clients_of(command, uid, pid)?;
                 let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
                 if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0) {
                     return Err(too_high(allowed));
                 }
                 for conn in conns {
-                    self.hint_client(conn, changes, uid == 0);
+                    self.hint_client(conn, changes);
                     hinted.extend(self.groups_of(conn));
                 }
+                self.remember();
+                self.record_command(command, &format!("hint process {pid}: {}", told(&changes)));
             }
             Target::Queue(queue) => {
                 let found = self.conns.iter().find_map(|(conn, c)| {
@@ -224,6 +229,7 @@ impl Server {
                     self.hint_group(id, Changes { priority: None, ..changes });
                     hinted.push(id);
                 }
+                self.record_command(command, &format!("hint queue q{queue}: {}", told(&changes)));
             }
         }
         self.act();
@@ -233,6 +239,7 @@ impl Server {
             self.assign_timeslices(device);
         }
         let mut notes = self.without_effect(&hinted, &changes.hints);
+        notes.extend(notice);
         notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
         Ok(notes)
     }
@@ -268,10 +275,12 @@ impl Server {
         self.conns.get(&conn).and_then(|c| c.client()).map_or(Vec::new(), |c| c.groups.clone())
     }
 
-    fn hint_client(&mut self, conn: u64, changes: Changes, by_root: bool) {
+    /// What a command says of a program. It is kept over a restart of the daemon.
+    pub(crate) fn hint_client(&mut self, conn: u64, changes: Changes) {
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
+        client.hinted = changes.or(client.hinted);
         if let Some(priority) = changes.priority {
-            client.set_priority(priority, by_root);
+            client.set_priority(priority, changes.by_root);
             (client.class_from, client.limited) = (ClassFrom::Hint, false);
         }
         client.hints = changes.hints.or(client.hints);
@@ -303,24 +312,26 @@ impl Server {
         let (conn, device) = (group.conn, group.device.clone());
         let Some(group) = self.groups.get(&id) else { return };
         let priority = self.conns.get(&conn).and_then(|c| c.client()).map(|client| client.group_priority(group));
-        self.hint_group(id, Changes { priority, hints, level: None, threshold: None, batch: None });
+        let hints = self.ceilings_of(conn).cut(hints);
+        self.hint_group(id, Changes { priority, hints, ..Changes::default() });
         self.act();
         self.assign_timeslices(&device);
     }
 
     /// A program speaks of all of its groups.
     pub(crate) fn said_of_program(&mut self, conn: u64, hints: Hints) {
+        let hints = self.ceilings_of(conn).cut(hints);
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
         client.hints = hints.or(client.hints);
         client.asked = hints.or(client.asked);
         for id in client.groups.clone() {
-            self.hint_group(id, Changes { priority: None, hints, level: None, threshold: None, batch: None });
+            self.hint_group(id, Changes { hints, ..Changes::default() });
         }
         self.act();
     }
 
     fn hint_group(&mut self, id: GroupId, changes: Changes) {
-        let Changes { priority, mut hints, level, threshold, batch } = changes;
+        let Changes { priority, mut hints, level, threshold, batch, .. } = changes;
         if let Some(group) = self.groups.get(&id).filter(|_| hints.laxity.is_some())
             && let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client())
         {
@@ -512,6 +523,19 @@ impl Server {
 /// Whether a user sees and controls a program.
 fn may(uid: u32, client: &Client) -> bool {
     uid == 0 || uid == client.peer.uid
+}
+
+/// What a hint says, in one line.
+fn told(changes: &Changes) -> String {
+    let number = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
+    let own = [
+        number("priority", changes.priority.map(|p| p.to_string())),
+        number("level", changes.level.map(|level| level.to_string())),
+        number("threshold", changes.threshold.map(|n| n.to_string())),
+        number("batch", changes.batch.map(|n| n.to_string())),
+    ];
+    let hints = changes.hints.given().filter_map(|hint| number(hint.name(), changes.hints.text(hint)));
+    own.into_iter().flatten().chain(hints).collect::<Vec<_>>().join(", ")
 }
 
 /// A policy's parameters, with the values of a choice of it, else their defaults.

@@ -70,7 +70,7 @@ impl Server {
         let peer = pidfd.and_then(|pidfd| peer::identify(pid, uid, &pidfd).ok());
         let given = peer.map(|peer| self.config.given(&peer.exe, uid, &peer.cgroup)).unwrap_or_default();
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
-        wished.min(self.limit(uid)).min(given.ceiling.unwrap_or(i32::MAX))
+        wished.min(self.ceilings(uid).priority).min(given.ceiling.unwrap_or(i32::MAX))
     }
 
     fn announced(&self, client: &Client) -> Option<&Expected> {

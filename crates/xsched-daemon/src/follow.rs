@@ -7,11 +7,21 @@ use crate::server::Server;
 use crate::standing::nice;
 use crate::tuning::{ANCESTORS_MAX, NICE_NS};
 
-/// The process that started another; none if that is gone.
-fn parent(pid: u32) -> Option<u32> {
+/// A field of /proc/PID/stat, by its number in proc(5), which is 3 or more; none if the process is gone.
+fn stat(pid: u32, field: usize) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
+}
+
+/// The process that started another; none if that is gone.
+fn parent(pid: u32) -> Option<u32> {
+    stat(pid, 4)?.try_into().ok()
+}
+
+/// When a process started, in clock ticks from the boot: with its pid, that tells it from all others.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    stat(pid, 22)
 }
 
 /// A process and those that it was started by.

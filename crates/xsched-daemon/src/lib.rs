@@ -8,11 +8,14 @@
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
+//! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
+//! - `reload`: the configuration, at the start and on SIGHUP; `restart`: what was set at run time and outlives the daemon;
+//!   `service`: what a service manager is told; `signals`.
 //! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod client;
@@ -21,6 +24,7 @@ mod closer;
 mod config;
 mod container;
 mod control;
+mod events;
 mod expected;
 mod fair;
 mod follow;
@@ -32,14 +36,19 @@ pub mod mps;
 mod peer;
 mod places;
 mod pool;
+mod reload;
+mod restart;
 mod scheduler;
 mod server;
+mod service;
 mod session;
+mod signals;
 mod socket;
 mod standing;
 mod timeslices;
 mod tuning;
 mod unsuitable;
+mod writer;
 
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
@@ -57,8 +66,12 @@ pub struct Options {
     /// A shared library with a scheduler of its own (`include/xsched/scheduler.h`): the policy `external`. Needs this program
     /// to have a command `scheduler-host`.
     pub scheduler: Option<PathBuf>,
-    /// Configuration files in order, a later one wins. Each must exist.
+    /// Configuration files in order, read where they exist; a later one wins.
+    pub usual_config: Vec<PathBuf>,
+    /// Configuration files after those. Each must exist.
     pub config: Vec<PathBuf>,
+    /// File for the event log, kept short; none = stderr.
+    pub log: Option<PathBuf>,
     /// `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
     /// Folder for what outlives the daemon; none = nothing does.
@@ -69,7 +82,8 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough.
+/// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough. SIGHUP has it read
+/// its configuration again.
 ///
 /// # Errors
 /// See [`Error`].

@@ -4,8 +4,7 @@
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -23,14 +22,19 @@ use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
+use crate::events::EventLog;
 use crate::fair::FairQueue;
-use crate::host::{self, Host};
+use crate::host::Host;
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::pool::Pools;
+use crate::reload::Sources;
+use crate::restart::Restart;
+use crate::service::{self, Service};
+use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::tuning::{
-    ACCEPTED_MAX, BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, LOG_NS, LOOK_NS,
-    NICE_NS, OWN_FDS, QUEUED_MAX, SLICE_NS, UNREAD_NS, USER_CONNS_MAX, USER_OUT_MAX_BYTES, of_user,
+    ACCEPTED_MAX, BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, LOOK_NS, NICE_NS,
+    OWN_FDS, QUEUED_MAX, ROOT_PART, SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
@@ -56,6 +60,14 @@ pub(crate) const EXPECTED: u64 = 3;
 /// The daemon.
 pub(crate) struct Server {
     pub(crate) config: Config,
+    pub(crate) sources: Sources,
+    /// What the configuration or the command line says of devices that have no policy of their own.
+    pub(crate) default_policy: Choice,
+    pub(crate) events: EventLog,
+    pub(crate) restart: Restart,
+    pub(crate) service: Service,
+    /// Started from a terminal.
+    pub(crate) has_terminal: bool,
     pub(crate) gatekeeper: Gatekeeper<GroupWords>,
     /// Whose slices are to be set again, see [`Server::reassert_timeslice`].
     pub(crate) reassert: Vec<GroupId>,
@@ -104,11 +116,14 @@ pub(crate) struct Server {
     deaf: bool,
     /// Given up to be able to refuse a connection when no descriptor is left.
     spare: Option<OwnedFd>,
-    last_log_ns: u64,
+    /// The longest piece of work since events were last taken, ns, and what it was.
+    longest: (u64, &'static str),
+    /// When to look for connections that have not said what they are.
+    silent_at: Option<u64>,
     pub(crate) epoll: OwnedFd,
     pub(crate) listener: Listener,
     timer: OwnedFd,
-    _signals: Signals,
+    signals: Signals,
 }
 
 /// A connection.
@@ -116,6 +131,8 @@ pub(crate) struct Conn {
     pub(crate) socket: OwnedFd,
     pub(crate) pid: u32,
     pub(crate) uid: u32,
+    /// When it was accepted, ns.
+    since_ns: u64,
     pub(crate) role: Role,
     /// What the other side has not taken yet.
     out: VecDeque<Vec<u8>>,
@@ -184,43 +201,44 @@ impl Conn {
 
 impl Server {
     pub(crate) fn new(options: &Options) -> Result<Server, Error> {
-        let config = Config::read(&options.config)?;
-        let without = if options.scheduler.is_some() { host::POLICY } else { xsched_policy::registry::DEFAULT };
-        let policy = match (&options.policy, &config.policy) {
-            (Some(name), _) => Choice::named(name)?,
-            (None, Some(choice)) => choice.clone(),
-            (None, None) => Choice::named(without)?,
-        };
-        if policy.entry.name == host::POLICY && options.scheduler.is_none() {
-            return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
-        }
+        let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
+        // Before there are threads, so that none of them takes a signal.
+        let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
+        let sources = Sources::new(options);
+        let (config, policy) = sources.read()?;
+        let events = EventLog::new(options.log.as_deref())?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
-        let mut arbiter = Arbiter::new(policy, options.seed);
+        let mut arbiter = Arbiter::new(policy.clone(), options.seed);
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         arbiter.set_guard(config.guard_us());
         arbiter.set_evenness(config.pool_evenness());
         for (device, choice) in &config.devices {
             arbiter.set_policy(0, Some(device), choice.clone(), &mut Vec::new());
         }
-        let fail = |what: &str, e: Errno| Error::Environment(format!("cannot make {what}: {e}"));
         let listener = Listener::new(&options.socket)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| fail("an epoll instance", e))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(|e| fail("a timer", e))?;
-        let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let heartbeat = HeartbeatPage::new().map_err(|e| fail("the heartbeat page", e))?;
         let add = |fd: BorrowedFd<'_>, token, flags| {
             epoll::add(&epoll, fd, EventData::new_u64(token), flags).map_err(|e| fail("an epoll entry", e))
         };
         add(listener.as_fd(), LISTENER, EventFlags::IN)?;
         add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
-        add(signals.fd.as_fd(), SIGNALS, EventFlags::IN)?;
+        add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
-        let server = Server {
+        let (restart, unreadable) = Restart::read(options.state.as_deref(), &options.socket);
+        let mut server = Server {
             gatekeeper: Gatekeeper::new(arbiter, config.budget_us()),
             config,
+            sources,
+            default_policy: policy,
+            events,
+            restart,
+            service: Service::new(),
+            has_terminal: service::has_terminal(),
             reassert: Vec::new(),
             conns: HashMap::new(),
             groups: HashMap::new(),
@@ -251,13 +269,16 @@ impl Server {
             tend_at: None,
             deaf: false,
             spare: spare(),
-            last_log_ns: 0,
+            longest: (0, ""),
+            silent_at: None,
             epoll,
             listener,
             timer,
-            _signals: signals,
+            signals,
         };
         server.config.notices.iter().for_each(|line| server.say(line));
+        unreadable.iter().for_each(|why| server.say(&why.to_string()));
+        server.restore_policies();
         server.watch_scheduler_socket(SCHEDULER)?;
         Ok(server)
     }
@@ -266,9 +287,11 @@ impl Server {
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
+        self.service.ready();
         while !self.stop {
             self.turn(&mut events, &mut buffer)?;
         }
+        self.service.ending();
         self.let_all_go();
         self.closer.end();
         Ok(())
@@ -286,6 +309,8 @@ impl Server {
             Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
         }
         self.now_ns = now_ns();
+        let began_ns = self.now_ns;
+        self.notice_delay();
         for event in events.iter() {
             let (token, flags) = (event.data.u64(), event.flags);
             match token & 3 {
@@ -294,7 +319,7 @@ impl Server {
             }
         }
         // Gates first: a program waits for each of these.
-        self.in_slices(|server| {
+        self.in_slices("programs that woke it", |server| {
             let Some(id) = server.wakes.pop() else { return false };
             server.scan(id);
             true
@@ -303,15 +328,16 @@ impl Server {
             match event.data.u64() {
                 LISTENER => self.accept(),
                 TIMER => self.armed = None,
-                SIGNALS => self.stop = true,
+                SIGNALS => self.heed_signals(),
                 SCHEDULER => self.hear_scheduler(),
                 LOGS => self.hear_logs(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }
             self.bury();
+            self.piece_done("events of its own");
         }
-        self.in_slices(|server| {
+        self.in_slices("messages", |server| {
             match server.work.pop() {
                 Some(Work::Serve(id)) => server.serve(id, buffer),
                 Some(Work::Look(id)) => server.look(id),
@@ -322,7 +348,38 @@ impl Server {
         self.timers();
         self.bury();
         self.ask_scheduler();
+        self.piece_done("timers");
+        self.service.turned(self.now_ns);
+        let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.longest));
+        if took_ns >= STALL_NS {
+            let (all, longest) = (took_ns / 1_000_000, longest_ns / 1_000_000);
+            self.say(&format!("no decision for {all} ms: one of its {what} took {longest} ms"));
+        }
         Ok(())
+    }
+
+    /// Says so when the machine did not run the daemon for long: the timer has gone off long ago.
+    fn notice_delay(&mut self) {
+        let late_ns = self.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
+        if late_ns >= STALL_NS {
+            let ms = late_ns / 1_000_000;
+            self.say(&format!("no decision for {ms} ms: the daemon was stopped or the machine did not run it"));
+        }
+    }
+
+    /// Takes the time after a piece of work.
+    fn piece_done(&mut self, what: &'static str) {
+        let before_ns = std::mem::replace(&mut self.now_ns, now_ns());
+        self.longest = self.longest.max((self.now_ns - before_ns, what));
+    }
+
+    fn heed_signals(&mut self) {
+        while let Some(signal) = self.signals.take() {
+            match signal {
+                Signal::End => self.stop = true,
+                Signal::Reload => self.reload(),
+            }
+        }
     }
 
     /// Notes that there is something to do for a connection.
@@ -338,11 +395,11 @@ impl Server {
     }
 
     /// Does pieces of work while there are some and a slice of time lasts, one at least.
-    fn in_slices(&mut self, mut piece: impl FnMut(&mut Server) -> bool) {
+    fn in_slices(&mut self, what: &'static str, mut piece: impl FnMut(&mut Server) -> bool) {
         let until = self.now_ns + SLICE_NS;
         while piece(self) {
             self.bury();
-            self.now_ns = now_ns();
+            self.piece_done(what);
             if self.now_ns >= until || self.stop {
                 return;
             }
@@ -391,10 +448,8 @@ impl Server {
                 self.closer.close_socket(socket);
                 continue;
             };
-            let own = is_own(uid);
-            let of_user = self.conns.values().filter(|c| c.uid == uid).count();
-            if self.conns.len() >= self.max_conns || !own && of_user >= USER_CONNS_MAX.min(self.max_conns / 4) {
-                self.log("too many connections, one was turned away");
+            if let Some(why) = self.too_many_connections(uid) {
+                self.record(uid, &format!("turned process {pid} of user {uid} away: {why}"));
                 self.closer.close_socket(socket);
                 continue;
             }
@@ -405,10 +460,35 @@ impl Server {
                 continue;
             }
             let (role, out) = (Role::Unknown, VecDeque::new());
-            let conn = Conn { socket, pid, uid, role, out, out_bytes: 0, unread_since_ns: 0, gone: false, flags };
+            let since_ns = self.now_ns;
+            let conn =
+                Conn { socket, pid, uid, since_ns, role, out, out_bytes: 0, unread_since_ns: 0, gone: false, flags };
             self.conns.insert(id, conn);
+            self.silent_at.get_or_insert(since_ns + SILENT_NS);
             self.idle_since = None;
         }
+    }
+
+    /// Why a user may not have a further connection.
+    fn too_many_connections(&self, uid: u32) -> Option<&'static str> {
+        // Root finds a place whatever the others do.
+        let for_all = if uid == 0 { self.max_conns } else { self.max_conns - self.max_conns / ROOT_PART };
+        if self.conns.len() >= for_all {
+            return Some("all connections are taken");
+        }
+        let of_one = if is_own(uid) { for_all } else { self.max_conns / 4 };
+        let most = self.config.bounds(uid, is_own(uid)).connections.min(of_one);
+        let of_user = self.conns.values().filter(|c| c.uid == uid).count();
+        (of_user >= most).then_some("its user has as many connections as a user may have")
+    }
+
+    /// Ends connections that have not said what they are.
+    fn end_silent(&mut self) {
+        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown));
+        let since = unknown.map(|(id, c)| (c.since_ns, *id));
+        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + SILENT_NS <= self.now_ns);
+        self.silent_at = others.into_iter().min().map(|(since, _)| since + SILENT_NS);
+        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input("it says nothing")))));
     }
 
     /// Accepts connections, or lets them wait in the backlog.
@@ -569,7 +649,7 @@ impl Server {
             let Some(conn) = self.conns.remove(&id) else { continue };
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
-                self.log(&format!("dropped process {}: {fault}", conn.pid));
+                self.record(conn.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.uid));
                 let refused = DaemonMsg::Refused(fault);
                 if let Ok(packet) = wire::encode(&refused) {
                     let _ = socket::send(&conn.socket, &packet, &[]);
@@ -579,6 +659,7 @@ impl Server {
             let _ = epoll::delete(&self.epoll, &conn.socket);
             let was_client = matches!(conn.role, Role::Client(_));
             if let Role::Client(client) = conn.role {
+                self.record(conn.uid, &format!("process {} of user {} has left", conn.pid, conn.uid));
                 let _ = epoll::delete(&self.epoll, &client.eventfd);
                 let _ = epoll::delete(&self.epoll, &client.pidfd);
                 self.forget(id, *client);
@@ -595,7 +676,7 @@ impl Server {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
         let (tend, nice, unread) = (due(self.tend_at), due(self.nice_at), due(self.unread_at));
-        let pools = due(self.pools.look_at);
+        let (pools, silent, lines) = (due(self.pools.look_at), due(self.silent_at), due(self.events.deadline_ns()));
         if policy {
             self.event(Event::Timer);
         }
@@ -612,6 +693,12 @@ impl Server {
         }
         if unread {
             self.end_unread();
+        }
+        if silent {
+            self.end_silent();
+        }
+        if lines {
+            self.events.tend(self.now_ns);
         }
         if pools {
             self.look_at_pools();
@@ -650,7 +737,8 @@ impl Server {
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
         let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
-        let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own);
+        let others = [self.silent_at, self.events.deadline_ns(), self.service.deadline_ns()];
+        let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
         let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {
             return;
@@ -662,20 +750,6 @@ impl Server {
             Ok(_) => self.armed = Some(next),
             Err(e) => self.log(&format!("cannot set the timer: {e}")),
         }
-    }
-
-    /// Tells the operator, at most once a second.
-    pub(crate) fn log(&mut self, line: &str) {
-        if self.last_log_ns == 0 || self.now_ns.saturating_sub(self.last_log_ns) >= LOG_NS {
-            self.last_log_ns = self.now_ns;
-            self.say(line);
-        }
-    }
-
-    /// Tells the operator.
-    pub(crate) fn say(&self, line: &str) {
-        // A closed stderr is no reason to stop.
-        let _ = writeln!(std::io::stderr(), "xsched: {}", line.replace(char::is_control, " "));
     }
 }
 
@@ -702,42 +776,4 @@ fn raise_descriptor_limit() -> u64 {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     // No limit at all would still leave memory as one.
     getrlimit(Resource::Nofile).current.unwrap_or(1 << 16).min(1 << 16)
-}
-
-/// SIGTERM and SIGINT as a descriptor; as they were before when dropped.
-struct Signals {
-    fd: OwnedFd,
-    before: libc::sigset_t,
-}
-
-impl Signals {
-    fn new() -> rustix::io::Result<Signals> {
-        // SAFETY: a signal set is plain bits, and all-zero is one; it is initialised by sigemptyset all the same.
-        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-        // SAFETY: all pointers are to the two sets above.
-        let fd = unsafe {
-            libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, libc::SIGTERM);
-            libc::sigaddset(&raw mut set, libc::SIGINT);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
-            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        if fd < 0 {
-            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
-        }
-        // SAFETY: just made, and not owned elsewhere.
-        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        // A signal that was taken in is read, so that it does not strike when the mask is put back.
-        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
-        // SAFETY: the buffer is as large as said; the mask was filled in by the kernel.
-        unsafe {
-            while libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) > 0 {}
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
-        }
-    }
 }

@@ -8,25 +8,29 @@ use rustix::event::epoll::EventFlags;
 use xsched_policy::registry::Entry;
 use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::class::{PRIORITY_MAX, is_priority};
+use xsched_proto::class::{Class, is_priority};
 use xsched_proto::hint::Hint;
 use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
 use crate::client::{Client, Group, Queue, check_hint, check_name};
+use crate::config::Ceilings;
 use crate::follow::ancestors;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
 use crate::server::{Conn, Role, Server, is_own, kind};
 use crate::socket::Passed;
-use crate::tuning::{USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, of_user};
 
 impl Server {
-    /// The highest priority that a user may ask for.
-    pub(crate) fn limit(&self, uid: u32) -> i32 {
-        let us = rustix::process::geteuid().as_raw();
-        if uid == 0 || uid == us { PRIORITY_MAX } else { self.config.limit(uid) }
+    /// The most that a user may ask for.
+    pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
+        if is_own(uid) { Ceilings::NONE } else { self.config.ceilings(uid) }
+    }
+
+    /// The same for the user of a program.
+    pub(crate) fn ceilings_of(&self, conn: u64) -> Ceilings {
+        self.ceilings(self.conns.get(&conn).map_or(u32::MAX, |c| c.uid))
     }
 
     pub(crate) fn hello(&mut self, id: u64, version: u32, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
@@ -52,9 +56,15 @@ impl Server {
         }
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
-        let limit = self.limit(uid);
-        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, limit, ancestors(pid))?;
-        let priority = client.priority;
+        let ceilings = self.ceilings(uid);
+        let cut = ceilings.notice(options.hints);
+        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, ancestors(pid))?;
+        let line = format!(
+            "attached process {pid} of user {uid}, class {} ({}): {}",
+            Class::of(client.priority),
+            client.class_from.text(),
+            client.peer.exe
+        );
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
         let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
@@ -67,7 +77,13 @@ impl Server {
             .file()
             .try_clone()
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
+        self.restore_program(id);
+        let priority = self.conns.get(&id).and_then(Conn::client).map_or(0, |client| client.priority);
         self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority }, &[page.as_fd()]);
+        if let Some(text) = cut {
+            self.send(id, &DaemonMsg::Note { text }, &[]);
+        }
+        self.record(uid, &line);
         Ok(())
     }
 
@@ -149,17 +165,18 @@ impl Server {
 
     /// Why a user may not have a further group: every decision, also for others, would take longer.
     fn too_much(&self, group: &Group) -> Option<Error> {
-        let (uid, own) = (group.uid, is_own(group.uid));
+        let uid = group.uid;
+        let bounds = self.config.bounds(uid, is_own(uid));
         let has = |n: usize, what: &str| {
             Some(Error::environment(format!("user {uid} has {n} {what}, as many as a user may have: see xsched ps")))
         };
         let of_user_now = || self.groups.values().filter(|g| g.uid == uid);
         let here = of_user_now().filter(|g| g.device == group.device).count();
-        if here >= of_user(USER_DEVICE_GROUPS_MAX, own) {
+        if here >= bounds.device_groups {
             return has(here, &format!("groups on {}", group.device));
         }
         let all = of_user_now().count();
-        if all >= of_user(USER_GROUPS_MAX, own) {
+        if all >= bounds.groups {
             return has(all, "groups");
         }
         let job_of = |g: &Group| self.conns.get(&g.conn).and_then(Conn::client).and_then(|c| c.job.as_deref());
@@ -174,7 +191,7 @@ impl Server {
         let jobs = devices.keys().filter(|job| spans(job)).count();
         let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(group.device.as_str()));
         let one_more = elsewhere && !spans(job);
-        if one_more && jobs >= of_user(USER_JOBS_MAX, own) { has(jobs, "jobs on several devices") } else { None }
+        if one_more && jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
     }
 
     fn new_group(
@@ -298,6 +315,7 @@ impl Server {
         if client.held {
             self.gatekeeper.event(now_us, Event::Release(client.program));
         }
+        self.may_come_back(&client);
         // One decision for all of them.
         self.act();
         for device in &devices {

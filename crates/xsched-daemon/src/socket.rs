@@ -121,8 +121,16 @@ fn prepare_folder(path: &Path) -> Result<(), Error> {
 fn lock(socket: &Path, path: &Path) -> Result<File, Error> {
     let fail = |e: &dyn std::fmt::Display| Error::Environment(format!("cannot lock {}: {e}", path.display()));
     loop {
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let mut file = open.map_err(|e| fail(&e))?;
+        // What another user has put there is not followed elsewhere, and a FIFO is not waited for.
+        let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        let mut file = open.open(path).map_err(|e| fail(&e))?;
+        let meta = file.metadata().map_err(|e| fail(&e))?;
+        let us = rustix::process::geteuid().as_raw();
+        if !meta.is_file() || meta.uid() != us {
+            return Err(fail(&"it is not a file of the daemon's user: remove it or use --socket"));
+        }
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => (),
             Err(Errno::WOULDBLOCK) => {
@@ -135,7 +143,7 @@ fn lock(socket: &Path, path: &Path) -> Result<File, Error> {
             Err(e) => return Err(fail(&e)),
         }
         let same = |m: std::fs::Metadata| file.metadata().is_ok_and(|f| (f.dev(), f.ino()) == (m.dev(), m.ino()));
-        if std::fs::metadata(path).is_ok_and(same) {
+        if std::fs::symlink_metadata(path).is_ok_and(same) {
             let pid = format!("{}\n", std::process::id());
             let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(pid.as_bytes()));
             written.map_err(|e| fail(&e))?;

@@ -31,8 +31,16 @@ pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the
 /// wake-ups of others. One piece takes some 0.2 ms at most.
 pub(crate) const SLICE_NS: u64 = 250_000;
-/// Connections of one user, the daemon's own and root excepted: more than programs that can have a group each.
-pub(crate) const USER_CONNS_MAX: usize = 1_024;
+/// Connections of one user, for others and for root and the daemon's own: more than programs that can have a group each.
+pub(crate) const USER_CONNS_MAX: (usize, usize) = (1_024, usize::MAX);
+/// Of all connections this part is root's, so that others cannot lock it out.
+pub(crate) const ROOT_PART: usize = 8;
+/// A connection that has not said what it is after so long, in ns, is closed.
+pub(crate) const SILENT_NS: u64 = 5_000_000_000;
+/// The highest weight that a program without privilege may ask for: ten times that of others.
+pub(crate) const USER_WEIGHT_MAX: u32 = 1_000;
+/// The longest turn that a program without privilege may ask for, in µs: twenty times the usual.
+pub(crate) const USER_TIMESLICE_MAX_US: u64 = 100_000;
 /// Groups of one user on one device, for others and for root and the daemon's own: a decision takes as long as there are groups on the
 /// device, some 50 ns each. A user of a device has some dozens of programs at most.
 pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
@@ -55,6 +63,20 @@ pub(crate) const UNREAD_NS: u64 = 2_000_000_000;
 pub(crate) const KEPT_BYTES: usize = 56;
 /// Descriptors that are neither connections nor closed for them: sockets, timers, files that are open for a moment.
 pub(crate) const OWN_FDS: usize = 32;
+/// Lines that wait to be written to the log; more are counted.
+pub(crate) const LINES_MAX: usize = 1_024;
+/// Lines of the log that one user may cause within [`USER_LINES_NS`].
+pub(crate) const USER_LINES_MAX: u32 = 40;
+/// See [`USER_LINES_MAX`], in ns.
+pub(crate) const USER_LINES_NS: u64 = 10_000_000_000;
+/// A log file that has as many bytes is put aside, and the one put aside before is removed.
+pub(crate) const LOG_FILE_MAX_BYTES: u64 = 1 << 20;
+/// At its end the daemon waits so long, in ms, for what is still to be written.
+pub(crate) const WRITER_END_MS: u64 = 1_000;
+/// Largest file of what was set at run time that is read, in bytes: a thousand programs.
+pub(crate) const STATE_MAX_BYTES: u64 = 1 << 20;
+/// The operator is told when the daemon could not decide for so long, in ns. Programs go on without it after twice that.
+pub(crate) const STALL_NS: u64 = 500_000_000;
 /// Complaints are written to the log no more often than this, in ns: what strangers do must not fill it.
 pub(crate) const LOG_NS: u64 = 1_000_000_000;
 /// A client answers a question within this time, in ns.

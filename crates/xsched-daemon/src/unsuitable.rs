@@ -4,8 +4,6 @@
 //! Kept in `unsuitable.toml`; removing an entry lets the program try again.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -102,15 +100,7 @@ impl Unsuitable {
 
     fn write(&self, file: &Path) -> std::io::Result<()> {
         let text = toml::to_string(&self.known).map_err(std::io::Error::other)?;
-        if let Some(folder) = file.parent() {
-            std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
-        }
-        // Written elsewhere and moved, so that it is whole at any time.
-        let fresh = file.with_extension("toml.new");
-        let mut out = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        out.write_all(HEAD.as_bytes())?;
-        out.write_all(text.as_bytes())?;
-        std::fs::rename(&fresh, file)
+        crate::writer::replace(file, &format!("{HEAD}{text}"))
     }
 }
 

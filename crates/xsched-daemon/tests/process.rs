@@ -3,20 +3,30 @@
 
 mod support;
 
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Client, options, try_connect};
-use xsched_daemon::run;
-use xsched_proto::wire::ProgramOptions;
+use xsched_daemon::{Options, run};
+use xsched_proto::hint::Hints;
+use xsched_proto::wire::{DaemonMsg, GroupState, ProgramOptions, Request, Target};
 use xsched_testkit::{TIMEOUT, until};
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
 
 fn main() -> ExitCode {
     if let Some(folder) = std::env::var_os(FOLDER) {
-        return match run(options(folder.as_ref())) {
+        let folder = Path::new(&folder);
+        let options = Options {
+            usual_config: vec![folder.join("config.toml")],
+            log: Some(folder.join("log")),
+            state: Some(folder.join("state")),
+            ..options(folder)
+        };
+        return match run(options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("xsched: {e}");
@@ -29,7 +39,12 @@ fn main() -> ExitCode {
     }
     a_killed_daemon_leaves_a_socket_that_the_next_one_replaces();
     a_daemon_does_nothing_while_nothing_changes();
-    println!("process: 4 tests passed");
+    a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing();
+    what_commands_have_set_outlives_the_daemon();
+    a_file_that_another_could_have_made_is_not_believed();
+    a_service_manager_is_told_how_it_goes();
+    a_daemon_that_could_not_decide_says_so();
+    println!("process: 9 tests passed");
     ExitCode::SUCCESS
 }
 
@@ -40,7 +55,14 @@ struct Daemon {
 
 impl Daemon {
     fn start(folder: tempfile::TempDir) -> Daemon {
-        let child = Command::new(std::env::current_exe().unwrap()).env(FOLDER, folder.path()).spawn().unwrap();
+        Daemon::start_with(folder, |_| ())
+    }
+
+    fn start_with(folder: tempfile::TempDir, change: impl FnOnce(&mut Command)) -> Daemon {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(FOLDER, folder.path());
+        change(&mut command);
+        let child = command.spawn().unwrap();
         let daemon = Daemon { folder, child };
         until("the daemon listens", || try_connect(&daemon.socket()).is_some());
         daemon
@@ -52,6 +74,45 @@ impl Daemon {
 
     fn attach(&self, priority: i32) -> Client {
         Client::attach(&self.socket(), ProgramOptions { priority: Some(priority), ..ProgramOptions::default() })
+    }
+
+    fn ask(&self, request: Request) -> Vec<DaemonMsg> {
+        support::ask(&self.socket(), request).unwrap()
+    }
+
+    /// The policy in force, and of each program its priority and whether it is suspended.
+    fn state(&self) -> (String, Vec<(i32, bool)>) {
+        let (mut policy, mut programs) = (String::new(), Vec::new());
+        for message in self.ask(Request::Ps) {
+            match message {
+                DaemonMsg::Daemon(info) => policy = info.policy,
+                DaemonMsg::Program(p) => {
+                    programs.push((p.priority, p.groups.iter().any(|g| g.state == GroupState::Suspended)));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        (policy, programs)
+    }
+
+    /// Writes a configuration and has it read; waits until the log says what came of it.
+    fn configure(&self, text: &str, outcome: &str) {
+        std::fs::write(self.folder.path().join("config.toml"), text).unwrap();
+        let before = self.log().matches(outcome).count();
+        self.signal(Signal::HUP);
+        until("the configuration is read", || self.log().matches(outcome).count() > before);
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Kills it, as nothing can be prepared for; the next one starts in the same folder.
+    fn replace(mut self) -> Daemon {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
+        Daemon::start(folder)
     }
 
     fn signal(&self, signal: Signal) {
@@ -119,4 +180,167 @@ fn a_daemon_does_nothing_while_nothing_changes() {
         assert!(std::time::Instant::now() < end, "it never comes to rest");
     }
     assert!(quiet(Duration::from_secs(1)), "it works though nothing changes");
+}
+
+fn a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.toml"), "policy = \"hpf\"\n").unwrap();
+    let daemon = Daemon::start(folder);
+    let client = Client::attach(&daemon.socket(), ProgramOptions::default());
+    client.group(0, "sim:0");
+    assert_eq!(daemon.state(), ("hpf".into(), vec![(0, false)]));
+    daemon.configure("policy = \"up\"\n[[rule]]\nexe = \"*\"\npriority = \"low\"\n", "was read again");
+    assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]));
+    daemon.configure("policy = \"up\"\n\nplicy = 1\n", "config.toml:3: unknown field `plicy`");
+    assert_eq!(daemon.state(), ("up".into(), vec![(-128, false)]), "as it was");
+    // A policy that a command has set stays until the configuration says something else.
+    daemon.ask(support::set_policy("cfs"));
+    daemon.configure("policy = \"up\"\nstarvation_s = 3\n", "was read again");
+    assert_eq!(daemon.state(), ("cfs".into(), vec![(0, false)]), "there is no rule any more");
+    daemon.configure("policy = \"mlfq\"\n[devices.\"sim:1\"]\npolicy = \"up\"\n", "was read again");
+    assert_eq!(daemon.state().0, "mlfq");
+    // A hint stays, but not above a new ceiling... unless it is root's or the daemon's own, as here.
+    let pid = std::process::id();
+    daemon.ask(hint(pid, 128));
+    daemon.configure("[[rule]]\nexe = \"*\"\npriority = \"low\"\n", "was read again");
+    assert_eq!(daemon.state(), ("hpf".into(), vec![(128, false)]));
+    drop(client);
+}
+
+fn hint(pid: u32, priority: i32) -> Request {
+    let (hints, target) = (Hints { weight: Some(700), ..Hints::default() }, Target::Pid(pid));
+    Request::Hint { target, priority: Some(priority), hints, level: None, threshold: None, batch: None }
+}
+
+fn what_commands_have_set_outlives_the_daemon() {
+    let daemon = Daemon::start(tempfile::tempdir().unwrap());
+    let pid = std::process::id();
+    let client = daemon.attach(0);
+    client.group(0, "sim:0");
+    daemon.ask(Request::Suspend { pid });
+    daemon.ask(hint(pid, -5));
+    daemon.ask(support::set_policy("up"));
+    let kept = || std::fs::read_dir(daemon.folder.path().join("state")).map_or(0, |all| all.count());
+    until("the state is written", || {
+        kept() == 1 && written(&daemon).contains("\"up\"") && written(&daemon).contains("700")
+    });
+    let daemon = daemon.replace();
+    assert_eq!(daemon.state(), ("up".into(), vec![]));
+    let client = Client::attach(&daemon.socket(), ProgramOptions::default());
+    client.group(0, "sim:0");
+    client.ready(0);
+    assert_eq!(daemon.state(), ("up".into(), vec![(-5, true)]));
+    // A daemon that ends as it should keeps as much, and what is undone is forgotten.
+    daemon.ask(Request::Resume { pid });
+    client.until_open(0);
+    let daemon = daemon.replace();
+    let client = Client::attach(&daemon.socket(), ProgramOptions::default());
+    client.group(0, "sim:0");
+    assert_eq!(daemon.state(), ("up".into(), vec![(-5, false)]));
+    // Another process that has got the pid: it started at another time.
+    drop(client);
+    let text = written(&daemon);
+    let start = text.lines().find_map(|line| line.strip_prefix("start = ")).unwrap();
+    let other = text.replace(&format!("start = {start}"), "start = 1");
+    let file = std::fs::read_dir(daemon.folder.path().join("state")).unwrap().next().unwrap().unwrap().path();
+    let daemon = {
+        let mut daemon = daemon;
+        daemon.child.kill().unwrap();
+        daemon.child.wait().unwrap();
+        std::fs::write(&file, other).unwrap();
+        daemon.replace()
+    };
+    let client = Client::attach(&daemon.socket(), ProgramOptions::default());
+    client.group(0, "sim:0");
+    assert_eq!(daemon.state(), ("up".into(), vec![(0, false)]));
+}
+
+/// What the one state file says.
+fn written(daemon: &Daemon) -> String {
+    let mut files = std::fs::read_dir(daemon.folder.path().join("state")).unwrap();
+    files.next().map_or(String::new(), |file| std::fs::read_to_string(file.unwrap().path()).unwrap_or_default())
+}
+
+fn a_file_that_another_could_have_made_is_not_believed() {
+    let daemon = Daemon::start(tempfile::tempdir().unwrap());
+    daemon.ask(support::set_policy("up"));
+    until("the state is written", || {
+        daemon.folder.path().join("state").exists() && written(&daemon).contains("\"up\"")
+    });
+    let file = std::fs::read_dir(daemon.folder.path().join("state")).unwrap().next().unwrap().unwrap().path();
+    let elsewhere = daemon.folder.path().join("elsewhere");
+    std::fs::rename(&file, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+    let daemon = daemon.replace();
+    assert_eq!(daemon.state().0, "hpf");
+    until("it says so", || daemon.log().contains("is not used"));
+    // A boot before, and nonsense.
+    std::fs::remove_file(&file).unwrap();
+    let text = std::fs::read_to_string(&elsewhere).unwrap();
+    let boot = text.lines().find(|line| line.starts_with("boot = ")).unwrap();
+    std::fs::write(&file, text.replace(boot, "boot = \"another\"")).unwrap();
+    let daemon = daemon.replace();
+    assert_eq!(daemon.state().0, "hpf");
+    std::fs::write(&file, "nonsense [").unwrap();
+    assert_eq!(daemon.replace().state().0, "hpf");
+}
+
+fn a_service_manager_is_told_how_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut daemon = Daemon::start_with(folder, |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000").env_remove("WATCHDOG_PID");
+    });
+    let next = || {
+        let mut buffer = [0; 200];
+        let got = manager.recv(&mut buffer).expect("a word");
+        String::from_utf8(buffer[..got].to_vec()).unwrap()
+    };
+    let heard = |wanted: &str| {
+        while !next().starts_with(wanted) {}
+    };
+    assert_eq!(next(), "READY=1");
+    heard("WATCHDOG=1");
+    daemon.signal(Signal::HUP);
+    heard("RELOADING=1\nMONOTONIC_USEC=");
+    heard("READY=1");
+    // The loop itself says that it turns: nothing is said while it does not.
+    daemon.signal(Signal::STOP);
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.child.id())).unwrap();
+        stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
+    };
+    until("it is stopped", is_stopped);
+    manager.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 200];
+    while manager.recv(&mut buffer).is_ok() {}
+    let end = std::time::Instant::now() + Duration::from_millis(400);
+    until("four of its times are over", || std::time::Instant::now() > end);
+    assert!(manager.recv(&mut buffer).is_err(), "a stopped loop does not turn");
+    manager.set_nonblocking(false).unwrap();
+    daemon.signal(Signal::CONT);
+    heard("WATCHDOG=1");
+    daemon.signal(Signal::TERM);
+    heard("STOPPING=1");
+    assert!(daemon.child.wait().unwrap().success());
+}
+
+fn a_daemon_that_could_not_decide_says_so() {
+    let daemon = Daemon::start(tempfile::tempdir().unwrap());
+    let (low, high) = (daemon.attach(0), daemon.attach(128));
+    for client in [&low, &high] {
+        client.group(0, "sim:0");
+        client.ready(0);
+    }
+    // While a gate is closed there is a timer.
+    low.until_closed(0);
+    daemon.signal(Signal::STOP);
+    let end = std::time::Instant::now() + Duration::from_millis(700);
+    until("some time has passed", || std::time::Instant::now() > end);
+    daemon.signal(Signal::CONT);
+    until("it says so", || daemon.log().contains("no decision for "));
+    high.idle(0);
+    low.until_open(0);
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use xsched_policy::{Action, Arbiter, Choice, Event, GroupId, GroupSpec, Micros, Progress, Question};
+use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, Progress, Question};
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
 
@@ -150,6 +150,22 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// See [`Arbiter::set_policy`].
     pub fn set_policy(&mut self, now: Micros, device: Option<&str>, choice: Choice) {
         self.arbiter.set_policy(now, device, choice, &mut self.actions);
+    }
+
+    /// What is configured from now on: [`Arbiter::set_classes`], [`Arbiter::set_guard`], [`Arbiter::set_evenness`], and the budget of
+    /// [`Gatekeeper::new`].
+    pub fn reconfigure(
+        &mut self,
+        now: Micros,
+        classes: Vec<ClassRule>,
+        guard_us: Option<Micros>,
+        evenness: u32,
+        budget_us: u32,
+    ) {
+        self.arbiter.set_guard(guard_us);
+        self.arbiter.set_evenness(evenness);
+        self.arbiter.set_classes(now, classes, &mut self.actions);
+        self.budget_us = budget_us;
     }
 
     /// See [`Arbiter::questions`].

@@ -537,6 +537,18 @@ pub enum ClassFrom {
     Hint,
 }
 
+impl ClassFrom {
+    /// One word.
+    pub fn text(self) -> &'static str {
+        match self {
+            ClassFrom::Default => "default",
+            ClassFrom::Rule => "rule",
+            ClassFrom::Option => "option",
+            ClassFrom::Hint => "hint",
+        }
+    }
+}
+
 /// Whose work a group is, as far as it was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

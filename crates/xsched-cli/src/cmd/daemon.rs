@@ -12,7 +12,10 @@ use crate::{folders, preload};
 /// Run the daemon in the foreground
 ///
 /// `xsched run` starts one by itself; this is for services, containers and looking at what it does. SIGTERM and SIGINT
-/// end it, and programs go on unscheduled.
+/// end it, and programs go on unscheduled. SIGHUP has it read its configuration again.
+///
+/// It writes who attaches and leaves, who is turned away and why, and who changes what, a line each, to stderr or a file.
+/// What commands have set (suspended programs, hints, policies) is kept over a restart.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Write the event log to a file instead of stderr; it is kept under 2 MiB, in FILE and FILE.1
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
     /// End after so long without clients [default: never]
     #[arg(long, value_name = "SECS|never", value_parser = values::idle_exit)]
     idle_exit: Option<IdleExit>,
@@ -54,7 +61,9 @@ pub(crate) fn main(args: Args) -> Result {
         socket: std::path::absolute(&socket).unwrap_or(socket),
         policy: args.policy,
         scheduler: args.scheduler,
-        config: configuration(args.config)?,
+        usual_config: folders::configuration(),
+        config: given(args.config)?,
+        log: args.log,
         library: library(),
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
@@ -71,14 +80,11 @@ fn library() -> Option<PathBuf> {
     preload::find().and_then(|library| preload::speakable(&library)).ok()
 }
 
-/// The configuration files there are, in order.
-fn configuration(given: Option<PathBuf>) -> Result<Vec<PathBuf>> {
-    let mut files = folders::configuration();
-    if let Some(file) = given {
-        if !file.is_file() {
-            return Err(Error::input(format!("--config: {} is no file", file.display())));
-        }
-        files.push(file);
+/// The configuration file that was named.
+fn given(file: Option<PathBuf>) -> Result<Vec<PathBuf>> {
+    match file {
+        Some(file) if !file.is_file() => Err(Error::input(format!("--config: {} is no file", file.display()))),
+        // For SIGHUP, wherever the daemon is by then.
+        file => Ok(file.map(|file| std::path::absolute(&file).unwrap_or(file)).into_iter().collect()),
     }
-    Ok(files)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use xsched_proto::wire::{ClassFrom, DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request, Share};
+use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request, Share};
 
 use crate::failure::{Result, print, print_json};
 use crate::{client, values};
@@ -168,13 +168,7 @@ fn columns(group: &GroupInfo) -> String {
 
 /// Who chose the class, and whether more was asked for.
 fn by(program: &ProgramInfo) -> String {
-    let from = match program.class_from {
-        ClassFrom::Default => "default",
-        ClassFrom::Rule => "rule",
-        ClassFrom::Option => "option",
-        ClassFrom::Hint => "hint",
-    };
-    format!("{from}{}", if program.limited { "+" } else { "" })
+    format!("{}{}", program.class_from.text(), if program.limited { "+" } else { "" })
 }
 
 /// What is known of domains, in one line each; nothing where domains are not reported.
@@ -210,6 +204,8 @@ fn name(exe: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use xsched_proto::wire::ClassFrom;
+
     use super::*;
     use xsched_proto::class::Class;
     use xsched_proto::wire::{GroupState, Platform, QueueInfo, Unscheduled};

@@ -25,7 +25,9 @@ impl World {
             socket,
             policy: None,
             scheduler: None,
+            usual_config: Vec::new(),
             config: Vec::new(),
+            log: None,
             library: None,
             state: None,
             idle_exit: None,
@@ -193,4 +195,40 @@ fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_sta
     world.server.timers();
     assert_eq!(world.server.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
     assert_eq!(world.server.unread_at, Some(began + 2 * UNREAD_NS - 1), "the next to be looked at");
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_closed_after_a_while() {
+    let mut world = World::new();
+    let ((_silent, silent), (said, other)) = (world.connect(ONE), world.connect(ONE));
+    assert!(ask(&said, Request::PolicyList));
+    while !matches!(world.server.conns[&other].role, Role::Command(None)) {
+        world.turn();
+    }
+    let began = world.server.conns[&silent].since_ns;
+    world.server.now_ns = began + SILENT_NS - 1;
+    world.server.timers();
+    assert!(world.server.doomed.is_empty());
+    world.server.now_ns = began + SILENT_NS;
+    world.server.timers();
+    assert_eq!(world.server.doomed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [silent]);
+    assert_eq!(world.server.silent_at, None, "all others have spoken");
+}
+
+#[test]
+fn root_finds_a_place_whatever_the_others_have_taken() {
+    let mut world = World::new();
+    world.server.max_conns = 16;
+    let _all: Vec<_> = (0..14).map(|n| world.connect(ONE + n / 4)).collect();
+    assert_eq!(world.server.too_many_connections(OTHER + 9), Some("all connections are taken"));
+    assert_eq!(world.server.too_many_connections(0), None);
+    let root: Vec<_> = (0..2).map(|_| world.connect(0)).collect();
+    assert_eq!(world.server.too_many_connections(0), Some("all connections are taken"));
+    drop(root);
+    world.server.max_conns = 100;
+    let of_user = (ONE..ONE + 3).map(|uid| world.server.too_many_connections(uid)).collect::<Vec<_>>();
+    assert_eq!(of_user, [None, None, None]);
+    world.server.max_conns = 19;
+    let why = "its user has as many connections as a user may have";
+    assert_eq!(world.server.too_many_connections(ONE), Some(why), "a quarter of all");
 }

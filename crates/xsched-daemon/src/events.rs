@@ -1,0 +1,137 @@
+//! The event log: who came and went, who was turned away and why, and who changed what. A line each.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use xsched_proto::Error;
+
+use crate::server::Server;
+use crate::tuning::{LOG_NS, USER_LINES_MAX, USER_LINES_NS};
+use crate::writer::{LogFile, Sink, Writer};
+
+/// What is written, and how much of it each user has caused of late.
+pub(crate) struct EventLog {
+    pub(crate) writer: Writer,
+    users: HashMap<u32, Lines>,
+    complained_ns: Option<u64>,
+}
+
+struct Lines {
+    since_ns: u64,
+    written: u32,
+    suppressed: u64,
+}
+
+impl EventLog {
+    /// To a file, or to stderr, which a service manager keeps.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn new(file: Option<&Path>) -> Result<EventLog, Error> {
+        let sink = match file {
+            Some(path) => Sink::File(LogFile::open(path)?),
+            None => Sink::Stderr,
+        };
+        Ok(EventLog { writer: Writer::new(sink)?, users: HashMap::new(), complained_ns: None })
+    }
+
+    /// Something that concerns all.
+    pub(crate) fn say(&self, line: &str) {
+        self.writer.line(line.replace(char::is_control, " "));
+    }
+
+    /// Trouble of the daemon's own, told at most once a second.
+    pub(crate) fn complain(&mut self, now_ns: u64, line: &str) {
+        if self.complained_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOG_NS) {
+            self.complained_ns = Some(now_ns);
+            self.say(line);
+        }
+    }
+
+    /// Something that a user has caused: a number of lines for some time, so that one who causes many hides none of the others'.
+    pub(crate) fn of_user(&mut self, now_ns: u64, uid: u32, line: &str) {
+        self.tend(now_ns);
+        let lines = self.users.entry(uid).or_insert(Lines { since_ns: now_ns, written: 0, suppressed: 0 });
+        if lines.written >= USER_LINES_MAX {
+            lines.suppressed += 1;
+            return;
+        }
+        lines.written += 1;
+        self.say(line);
+    }
+
+    /// When [`EventLog::tend`] has something to say, ns.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let with_more = self.users.values().filter(|lines| lines.suppressed > 0);
+        with_more.map(|lines| lines.since_ns + USER_LINES_NS).min()
+    }
+
+    /// Says how many lines were left out, and forgets users whose time is over.
+    pub(crate) fn tend(&mut self, now_ns: u64) {
+        let over = |lines: &Lines| now_ns.saturating_sub(lines.since_ns) >= USER_LINES_NS;
+        let mut left_out: Vec<(u32, u64)> = Vec::new();
+        self.users.retain(|uid, lines| {
+            if over(lines) && lines.suppressed > 0 {
+                left_out.push((*uid, lines.suppressed));
+            }
+            !over(lines)
+        });
+        for (uid, suppressed) in left_out {
+            self.say(&format!("user {uid}: {suppressed} more lines were left out"));
+        }
+    }
+}
+
+impl Server {
+    /// Writes down what a user has caused.
+    pub(crate) fn record(&mut self, uid: u32, line: &str) {
+        self.events.of_user(self.now_ns, uid, line);
+    }
+
+    /// Writes down what a command of a connection has changed.
+    pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
+        if let Some((uid, pid)) = self.conns.get(&conn).map(|c| (c.uid, c.pid)) {
+            self.record(uid, &format!("{what}: by user {uid} (process {pid})"));
+        }
+    }
+
+    /// Tells the operator of trouble, at most once a second.
+    pub(crate) fn log(&mut self, line: &str) {
+        self.events.complain(self.now_ns, line);
+    }
+
+    /// Tells the operator.
+    pub(crate) fn say(&self, line: &str) {
+        self.events.say(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_who_causes_many_lines_hides_none_of_the_others_and_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = EventLog::new(Some(&path)).unwrap();
+        for n in 0..USER_LINES_MAX + 7 {
+            log.of_user(1_000, 60_001, &format!("noise {n}"));
+        }
+        log.of_user(1_001, 60_002, "a word\nof another");
+        assert_eq!(log.deadline_ns(), Some(1_000 + USER_LINES_NS));
+        log.tend(999 + USER_LINES_NS);
+        assert!(log.deadline_ns().is_some());
+        log.tend(1_000 + USER_LINES_NS);
+        assert_eq!(log.deadline_ns(), None);
+        log.of_user(1_001 + USER_LINES_NS, 60_001, "again");
+        drop(log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+        assert_eq!(lines.len(), USER_LINES_MAX as usize + 3);
+        assert_eq!(
+            lines[USER_LINES_MAX as usize..],
+            ["a word of another", "user 60001: 7 more lines were left out", "again"]
+        );
+    }
+}

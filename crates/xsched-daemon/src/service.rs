@@ -1,0 +1,88 @@
+//! What a service manager is told, by the protocol of sd_notify(3): that the daemon serves, reads its configuration again or ends,
+//! and that its loop turns. The loop itself says that: one that hangs is ended by the manager and started again.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+/// The manager; none outside of a service.
+pub(crate) struct Service {
+    to: Option<(OwnedFd, SocketAddrUnix)>,
+    /// How often it wants to hear of the loop, halved, and when it hears next, ns.
+    every_ns: Option<u64>,
+    next_ns: u64,
+}
+
+impl Service {
+    /// That of this process, as its environment tells.
+    pub(crate) fn new() -> Service {
+        let var = |name: &str| std::env::var(name).ok();
+        let number = |name: &str| var(name)?.parse::<u64>().ok();
+        let to = var("NOTIFY_SOCKET").as_deref().and_then(address).and_then(|address| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).ok()?;
+            Some((socket, address))
+        });
+        let for_us = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let every_us = number("WATCHDOG_USEC").filter(|us| *us > 0 && for_us && to.is_some());
+        Service { to, every_ns: every_us.map(|us| us.saturating_mul(1_000) / 2), next_ns: 0 }
+    }
+
+    pub(crate) fn ready(&self) {
+        self.tell("READY=1");
+    }
+
+    /// Its configuration is read again; [`Service::ready`] tells the end of that.
+    pub(crate) fn reloading(&self, now_ns: u64) {
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
+    }
+
+    pub(crate) fn ending(&self) {
+        self.tell("STOPPING=1");
+    }
+
+    /// The loop has turned.
+    pub(crate) fn turned(&mut self, now_ns: u64) {
+        if let Some(every_ns) = self.every_ns.filter(|_| now_ns >= self.next_ns) {
+            self.tell("WATCHDOG=1");
+            self.next_ns = now_ns.saturating_add(every_ns);
+        }
+    }
+
+    /// When the loop has to turn next, ns.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.every_ns.map(|_| self.next_ns)
+    }
+
+    fn tell(&self, what: &str) {
+        if let Some((socket, address)) = &self.to {
+            // A manager that does not listen is not waited for.
+            let _ = rustix::net::sendto(socket, what.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT, address);
+        }
+    }
+}
+
+/// A path, or `@` and a name without one.
+fn address(text: &str) -> Option<SocketAddrUnix> {
+    match text.strip_prefix('@') {
+        Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()).ok(),
+        None => SocketAddrUnix::new(text).ok().filter(|_| text.starts_with('/')),
+    }
+}
+
+/// Whether a terminal was there when the daemon started.
+pub(crate) fn has_terminal() -> bool {
+    terminal().is_some_and(|is| is.is_ok())
+}
+
+/// Whether the terminal that was there is gone: it was closed, so that nothing ends a daemon in the foreground any more.
+pub(crate) fn terminal_is_gone() -> bool {
+    terminal().is_some_and(|is| is == Err(rustix::io::Errno::IO))
+}
+
+/// How a terminal among the first three descriptors answers; none where there is none.
+fn terminal() -> Option<rustix::io::Result<()>> {
+    let asked = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()]
+        .map(|fd| rustix::termios::tcgetattr(fd).map(|_| ()));
+    asked.into_iter().find(|answer| matches!(answer, Ok(()) | Err(rustix::io::Errno::IO)))
+}
