@@ -91,6 +91,26 @@ fn what_is_in_the_way_is_not_removed_and_open_folders_are_not_trusted() {
 }
 
 #[test]
+fn a_link_or_a_fifo_in_the_place_of_the_lock_is_not_followed_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    let run_folder = options.socket.parent().unwrap();
+    std::fs::create_dir_all(run_folder).unwrap();
+    std::fs::set_permissions(run_folder, PermissionsExt::from_mode(0o700)).unwrap();
+    let (lock, elsewhere) = (run_folder.join("xsched.sock.pid"), folder.path().join("precious"));
+    std::fs::write(&elsewhere, "precious").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
+    let error = run(options.clone()).unwrap_err();
+    assert!(error.exit_code() == 3 && error.to_string().contains("cannot lock"), "{error}");
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "precious");
+    std::fs::remove_file(&lock).unwrap();
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, mode, 0).unwrap();
+    let error = run(options).unwrap_err();
+    assert!(error.exit_code() == 3 && error.to_string().contains("it is not a file"), "{error}");
+}
+
+#[test]
 fn configuration_counts_and_its_mistakes_are_told_with_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

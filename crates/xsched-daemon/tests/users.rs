@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use support::{Client, Daemon, ask, is_hung_up, set_policy};
+use support::{Client, Daemon, ask, is_hung_up, receive, set_policy};
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::GROUPS;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Request, Sharing, Target};
@@ -24,14 +24,26 @@ fn as_another_user() {
     };
     let other: u32 = other.to_str().unwrap().parse().unwrap();
     let ask = |request| ask(socket.as_ref(), request);
-    let wish = ProgramOptions { priority: Some(200), ..ProgramOptions::default() };
+    let much = Hints { weight: Some(10_000), timeslice_us: Some(10_000_000), ..Hints::default() };
+    let wish = ProgramOptions { priority: Some(200), hints: much, ..ProgramOptions::default() };
     let client = Client::attach(socket.as_ref(), wish);
+    let line =
+        "weight 10000 is over your limit: 1000 counts; timeslice 10000000 us is over your limit: 100000 us counts";
+    assert_eq!(receive(&client.socket).map(|(told, _)| told), Some(DaemonMsg::Note { text: line.into() }));
     client.group(0, "sim:0");
     let answer = ask(Request::Ps).unwrap();
     let [DaemonMsg::Daemon(_), DaemonMsg::Program(own)] = answer.as_slice() else {
         panic!("it sees more than its own: {answer:?}")
     };
     assert_eq!((own.pid, own.uid, own.priority), (std::process::id(), NOBODY, 191), "clamped to its limit");
+    let hints = [("weight".to_owned(), "1000".to_owned()), ("timeslice".into(), "100000".into())];
+    assert_eq!(own.hints, hints.into(), "as is the time it may take from others");
+    let more = Hints { weight: Some(5_000), ..Hints::default() };
+    let target = Target::Pid(own.pid);
+    let hint = Request::Hint { target, priority: None, hints: more, level: None, threshold: None, batch: None };
+    let notes = ask(hint).unwrap();
+    let says = |text: &str| notes.iter().any(|note| matches!(note, DaemonMsg::Note { text: it } if it == text));
+    assert!(says("weight 5000 is over your limit: 1000 counts"), "{notes:?}");
     let hint = |pid, priority| Request::Hint {
         target: Target::Pid(pid),
         priority: Some(priority),
@@ -112,7 +124,13 @@ fn as_another_user_with_too_much() {
 
 #[test]
 fn another_user_sees_and_controls_only_its_own_and_keeps_to_its_limit() {
-    beside_another_user("as_another_user");
+    let Some(log) = beside_another_user("as_another_user") else { return };
+    let pid = std::process::id();
+    let refused = format!("refused: process {pid} is of user 0: by user {NOBODY} (process ");
+    assert_eq!(log.matches(&refused).count(), 3, "{log}");
+    for line in [format!("attached process {pid} of user 0, class normal (option): "), "hint process ".into()] {
+        assert!(log.contains(&line), "{line}: {log}");
+    }
 }
 
 #[test]
@@ -121,11 +139,11 @@ fn another_user_has_so_many_groups_and_jobs_and_others_are_served_as_before() {
 }
 
 /// A daemon of root with a client, beside which another user does something in a process of its own.
-fn beside_another_user(what: &str) {
+/// Returns what the daemon has logged; none = this needs root.
+fn beside_another_user(what: &str) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return xsched_testkit::skipped(
-            "another user's view of a daemon: only root can make a process of another user",
-        );
+        xsched_testkit::skipped("another user's view of a daemon: only root can make a process of another user");
+        return None;
     }
     let reachable = |path: &std::path::Path| {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
@@ -135,6 +153,7 @@ fn beside_another_user(what: &str) {
         std::fs::create_dir_all(folder).unwrap();
         reachable(folder);
         reachable(folder.parent().unwrap());
+        o.log = Some(folder.parent().unwrap().join("log"));
     });
     let own = daemon.attach(0);
     own.group(0, "sim:0");
@@ -158,4 +177,9 @@ fn beside_another_user(what: &str) {
     high.ready(0);
     own.until_closed(0);
     assert_eq!(daemon.ps().0.dropped_clients, 0);
+    let path = daemon.folder.path().join("log");
+    let folder = daemon.end();
+    let log = std::fs::read_to_string(path).unwrap();
+    drop(folder);
+    Some(log)
 }

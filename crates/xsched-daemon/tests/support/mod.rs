@@ -94,6 +94,13 @@ impl Daemon {
         find().unwrap()
     }
 
+    /// Ends it; what it has written is in its folder then.
+    pub fn end(mut self) -> TempDir {
+        self.ask(Request::Stop).unwrap();
+        assert_eq!(self.join(), Ok(()));
+        std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
+    }
+
     /// Waits for its end.
     pub fn join(&mut self) -> Result<(), Error> {
         let thread = self.thread.take().unwrap();
