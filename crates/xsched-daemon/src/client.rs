@@ -12,6 +12,7 @@ use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
 use crate::config::{Ceilings, Config, Given};
+use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
 use crate::tuning::NAME_MAX_BYTES;
@@ -107,7 +108,7 @@ pub(crate) struct Queue {
 pub(crate) struct Group {
     /// Connection of its client, and the user of that.
     pub(crate) conn: u64,
-    pub(crate) uid: u32,
+    pub(crate) user: User,
     pub(crate) words: GroupWords,
     pub(crate) slot: u16,
     pub(crate) device: String,
@@ -185,7 +186,7 @@ impl Client {
             threshold: options.threshold.or(given.threshold).unwrap_or(0),
             batch: options.batch.or(given.batch).unwrap_or(0),
             // Programs of different users are never one job.
-            job: options.job.map(|job| format!("{}:{job}", peer.uid)),
+            job: options.job.map(|job| format!("{}:{job}", peer.user)),
             peer,
             groups: Vec::new(),
             queues: BTreeMap::new(),
@@ -319,7 +320,7 @@ pub(crate) struct Question {
 /// A program that was announced.
 pub(crate) struct Expected {
     pub(crate) pid: u32,
-    pub(crate) uid: u32,
+    pub(crate) user: User,
     /// As clients have it; none for one that was not started by `xsched run`.
     pub(crate) job: Option<String>,
     pub(crate) pidfd: OwnedFd,

@@ -17,6 +17,7 @@ use xsched_proto::wire::{
 use crate::Error;
 use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
 use crate::host;
+use crate::identity::User;
 use crate::memory::Launches;
 use crate::places::Joining;
 use crate::restart::on;
@@ -82,12 +83,12 @@ impl Server {
 
     /// What is still to be said; none = the answer is complete.
     fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
-        let uid = self.conns.get(&id).map_or(u32::MAX, |c| c.uid);
+        let Some(user) = self.conns.get(&id).map(|c| c.user) else { return Ok(None) };
         match request {
-            Request::Ps => return Ok(Some(self.ps(id, uid))),
+            Request::Ps => return Ok(Some(self.ps(id, user))),
             Request::PolicyList => return Ok(Some(Answer::Policies(registry::POLICIES.iter()))),
             Request::PolicySet { name, params, device } => {
-                self.operators_only(uid, "change the policy")?;
+                self.operators_only(user, "change the policy")?;
                 let choice = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
                 if let Some(device) = &device {
                     check_name(device, "device key")?;
@@ -107,16 +108,16 @@ impl Server {
             }
             Request::Hint { target, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
-                let changes = Changes { priority, by_root: uid == 0, level, threshold, batch, hints };
-                for text in self.hint(id, uid, target, changes)? {
+                let changes = Changes { priority, by_root: user.is_root(), level, threshold, batch, hints };
+                for text in self.hint(id, user, target, changes)? {
                     self.send(id, &DaemonMsg::Note { text }, &[]);
                 }
             }
-            Request::ActiveWindow { pid } => self.active_window(uid, pid),
-            Request::Suspend { pid } => self.hold(id, uid, pid, true)?,
-            Request::Resume { pid } => self.hold(id, uid, pid, false)?,
+            Request::ActiveWindow { pid } => self.active_window(user.uid, pid),
+            Request::Suspend { pid } => self.hold(id, user, pid, true)?,
+            Request::Resume { pid } => self.hold(id, user, pid, false)?,
             Request::Describe { pid } => {
-                let conn = self.clients_of(id, uid, pid)?.into_iter().max().unwrap_or(0);
+                let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.next_id();
                 self.questions.push(Question { token, asker: id, asked: conn, pid, until_ns: self.now_ns + ANSWER_NS });
                 self.send(conn, &DaemonMsg::Describe { token }, &[]);
@@ -127,10 +128,10 @@ impl Server {
                 let joining = Joining { job, priority, insists, obstacle };
                 return self.join_pool(id, joining).map(|done| (!done).then_some(Answer::OfPool));
             }
-            Request::PoolRefused { pipe } => self.pool_refused(uid, &pipe),
+            Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
             Request::Stop => {
-                self.operators_only(uid, "stop the daemon")?;
+                self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");
                 self.stop = true;
             }
@@ -138,20 +139,20 @@ impl Server {
         Ok(None)
     }
 
-    fn operators_only(&self, uid: u32, what: &str) -> Result<(), Error> {
-        if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+    fn operators_only(&self, user: User, what: &str) -> Result<(), Error> {
+        if user.is_own() {
             return Ok(());
         }
         Err(Error::environment(format!("only root and the daemon's own user may {what}")))
     }
 
     /// Connections of the process, which the user of a command may control.
-    fn clients_of(&mut self, command: u64, uid: u32, pid: u32) -> Result<Vec<u64>, Error> {
-        let is = |c: &Client| c.peer.pid == pid && may(uid, c);
+    fn clients_of(&mut self, command: u64, user: User, pid: u32) -> Result<Vec<u64>, Error> {
+        let is = |c: &Client| c.peer.pid == pid && may(user, c);
         let found: Vec<u64> =
             self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
         if found.is_empty() {
-            let owner = self.clients().find(|c| c.peer.pid == pid).map(|c| c.peer.uid);
+            let owner = self.clients().find(|c| c.peer.pid == pid).map(|c| c.peer.user);
             if let Some(owner) = owner {
                 self.record_command(command, &format!("refused: process {pid} is of user {owner}"));
             }
@@ -161,8 +162,8 @@ impl Server {
         Ok(found)
     }
 
-    fn hold(&mut self, command: u64, uid: u32, pid: u32, hold: bool) -> Result<(), Error> {
-        for conn in self.clients_of(command, uid, pid)? {
+    fn hold(&mut self, command: u64, user: User, pid: u32, hold: bool) -> Result<(), Error> {
+        for conn in self.clients_of(command, user, pid)? {
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
             client.held = hold;
             let program = client.program;
@@ -176,9 +177,9 @@ impl Server {
     }
 
     /// Returns what the one who gave the hint should know, a line each.
-    fn hint(&mut self, command: u64, uid: u32, target: Target, asked: Changes) -> Result<Vec<String>, Error> {
+    fn hint(&mut self, command: u64, user: User, target: Target, asked: Changes) -> Result<Vec<String>, Error> {
         let mut hinted = Vec::new();
-        let ceilings = self.ceilings(uid);
+        let ceilings = self.ceilings(user);
         let (limit, notice) = (ceilings.priority, ceilings.notice(asked.hints));
         let changes = Changes { hints: ceilings.cut(asked.hints), ..asked };
         let too_high = |limit: i32| {
@@ -190,9 +191,9 @@ impl Server {
         }
         match target {
             Target::Pid(pid) => {
-                let conns = self.clients_of(command, uid, pid)?;
+                let conns = self.clients_of(command, user, pid)?;
                 let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
-                if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0) {
+                if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root()) {
                     return Err(too_high(allowed));
                 }
                 for conn in conns {
@@ -204,7 +205,7 @@ impl Server {
             }
             Target::Queue(queue) => {
                 let found = self.conns.iter().find_map(|(conn, c)| {
-                    let client = c.client().filter(|c| may(uid, c))?;
+                    let client = c.client().filter(|c| may(user, c))?;
                     let (slot, q) = client.queues.iter().find(|(_, q)| q.id == queue)?;
                     Some((*conn, *slot, q.group))
                 });
@@ -212,13 +213,13 @@ impl Server {
                     return Err(Error::environment(format!("you have no queue q{queue}: see xsched ps")));
                 };
                 if let Some(allowed) =
-                    self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0)
+                    self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root())
                 {
                     return Err(too_high(allowed));
                 }
                 // The client moves the queue to a group of that priority; the rest is for the group it is in.
                 if let Some(priority) = changes.priority {
-                    if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| uid == 0) {
+                    if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root()) {
                         client.allow(priority);
                     }
                     self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
@@ -377,7 +378,7 @@ impl Server {
         })
     }
 
-    fn ps(&mut self, id: u64, uid: u32) -> Answer {
+    fn ps(&mut self, id: u64, user: User) -> Answer {
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -393,7 +394,7 @@ impl Server {
         };
         self.send(id, &DaemonMsg::Daemon(daemon), &[]);
         let mut clients: Vec<_> =
-            self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(uid, c))?))).collect();
+            self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(user, c))?))).collect();
         clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
         Answer::Programs(clients.into_iter().map(|(id, _)| id).collect())
     }
@@ -521,8 +522,8 @@ impl Server {
 }
 
 /// Whether a user sees and controls a program.
-fn may(uid: u32, client: &Client) -> bool {
-    uid == 0 || uid == client.peer.uid
+fn may(user: User, client: &Client) -> bool {
+    user.is_root() || user == client.peer.user
 }
 
 /// What a hint says, in one line.

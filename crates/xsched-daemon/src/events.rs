@@ -90,8 +90,8 @@ impl Server {
 
     /// Writes down what a command of a connection has changed.
     pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
-        if let Some((uid, pid)) = self.conns.get(&conn).map(|c| (c.uid, c.pid)) {
-            self.record(uid, &format!("{what}: by user {uid} (process {pid})"));
+        if let Some((user, pid)) = self.conns.get(&conn).map(|c| (c.user, c.pid)) {
+            self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));
         }
     }
 

@@ -11,17 +11,18 @@ use xsched_proto::wire::Sharing;
 
 use crate::Error;
 use crate::client::{Client, Expected, check_name};
+use crate::identity::User;
 use crate::peer;
-use crate::server::{EXPECTED, Server, is_own, kind};
+use crate::server::{EXPECTED, Server, kind};
 use crate::unsuitable;
 
 impl Server {
     /// Takes the process that asks for a program from now on.
     pub(crate) fn announce(&mut self, conn: u64, job: &str, program: &str) -> Result<(), Error> {
-        let (pid, uid) =
-            self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| Error::environment("it is gone"))?;
+        let (pid, user) =
+            self.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| Error::environment("it is gone"))?;
         check_name(job, "job")?;
-        self.expect(pid, uid, Some(job), Some(program))?;
+        self.expect(pid, user, Some(job), Some(program))?;
         Ok(())
     }
 
@@ -30,25 +31,24 @@ impl Server {
     pub(crate) fn expect(
         &mut self,
         pid: u32,
-        uid: u32,
+        user: User,
         job: Option<&str>,
         program: Option<&str>,
     ) -> Result<u64, Error> {
         let environment = |line: &str| Error::environment(line);
-        let us = rustix::process::geteuid().as_raw();
-        if us != 0 && !is_own(uid) {
+        if !user.is_served() {
             return Err(environment("this daemon serves another user"));
         }
-        let job = job.map(|job| format!("{uid}:{job}"));
+        let job = job.map(|job| format!("{user}:{job}"));
         // A process that its job's first one started runs what that was started for.
         let of_job = || self.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
-        let program = program.map(|program| unsuitable::key(uid, program)).or_else(of_job);
+        let program = program.map(|program| unsuitable::key(user.uid, program)).or_else(of_job);
         if let Some((id, known)) = self.expected.iter_mut().find(|(_, e)| e.pid == pid && !e.ended) {
-            (known.uid, known.job, known.program) = (uid, job, program);
+            (known.user, known.job, known.program) = (user, job, program);
             return Ok(*id);
         }
-        let of_user = self.expected.values().filter(|e| e.uid == uid).count();
-        if self.expected.len() >= self.max_conns || !is_own(uid) && of_user >= self.max_conns / 4 {
+        let of_user = self.expected.values().filter(|e| e.user == user).count();
+        if self.expected.len() >= self.max_conns || !user.is_own() && of_user >= self.max_conns / 4 {
             return Err(environment("too many programs are announced"));
         }
         let pidfd = Pid::from_raw(pid.cast_signed())
@@ -58,19 +58,19 @@ impl Server {
         let id = self.next_id();
         self.watch(&pidfd, id + EXPECTED, kind::OWN, EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
-        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, program, pool: None });
+        self.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, pool: None });
         self.settle();
         Ok(id)
     }
 
     /// The priority that a process will have when it attaches, if it asks for this one.
-    pub(crate) fn priority_to_be(&self, pid: u32, uid: u32, asked: Option<i32>) -> i32 {
+    pub(crate) fn priority_to_be(&self, pid: u32, user: User, asked: Option<i32>) -> i32 {
         let pidfd =
             Pid::from_raw(pid.cast_signed()).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        let peer = pidfd.and_then(|pidfd| peer::identify(pid, uid, &pidfd).ok());
-        let given = peer.map(|peer| self.config.given(&peer.exe, uid, &peer.cgroup)).unwrap_or_default();
+        let peer = pidfd.and_then(|pidfd| peer::identify(pid, user, &pidfd).ok());
+        let given = peer.map(|peer| self.config.given(&peer.exe, user.uid, &peer.cgroup)).unwrap_or_default();
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
-        wished.min(self.ceilings(uid).priority).min(given.ceiling.unwrap_or(i32::MAX))
+        wished.min(self.ceilings(user).priority).min(given.ceiling.unwrap_or(i32::MAX))
     }
 
     fn announced(&self, client: &Client) -> Option<&Expected> {

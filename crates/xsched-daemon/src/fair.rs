@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
 /// Pieces of work by user. The same piece waits only once.
-pub(crate) struct FairQueue<T> {
-    by_user: HashMap<u32, VecDeque<T>>,
+pub(crate) struct FairQueue<U, T> {
+    by_user: HashMap<U, VecDeque<T>>,
     /// The users with work, the next one first.
-    turns: VecDeque<u32>,
+    turns: VecDeque<U>,
     waiting: HashSet<T>,
 }
 
-impl<T: Copy + Eq + Hash> FairQueue<T> {
-    pub(crate) fn new() -> FairQueue<T> {
+impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
+    pub(crate) fn new() -> FairQueue<U, T> {
         FairQueue { by_user: HashMap::new(), turns: VecDeque::new(), waiting: HashSet::new() }
     }
 
@@ -21,27 +21,27 @@ impl<T: Copy + Eq + Hash> FairQueue<T> {
     }
 
     /// Puts a piece behind the other work of its user.
-    pub(crate) fn push(&mut self, uid: u32, piece: T) {
+    pub(crate) fn push(&mut self, user: U, piece: T) {
         if !self.waiting.insert(piece) {
             return;
         }
-        let of_user = self.by_user.entry(uid).or_default();
+        let of_user = self.by_user.entry(user).or_default();
         if of_user.is_empty() {
-            self.turns.push_back(uid);
+            self.turns.push_back(user);
         }
         of_user.push_back(piece);
     }
 
     /// Takes the first piece of the user whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let uid = self.turns.pop_front()?;
-        let of_user = self.by_user.get_mut(&uid)?;
+        let user = self.turns.pop_front()?;
+        let of_user = self.by_user.get_mut(&user)?;
         let piece = of_user.pop_front()?;
         self.waiting.remove(&piece);
         if of_user.is_empty() {
-            self.by_user.remove(&uid);
+            self.by_user.remove(&user);
         } else {
-            self.turns.push_back(uid);
+            self.turns.push_back(user);
         }
         Some(piece)
     }
@@ -51,7 +51,7 @@ impl<T: Copy + Eq + Hash> FairQueue<T> {
 mod tests {
     use super::*;
 
-    fn all(mut queue: FairQueue<u64>) -> Vec<u64> {
+    fn all(mut queue: FairQueue<u32, u64>) -> Vec<u64> {
         std::iter::from_fn(|| queue.pop()).collect()
     }
 
@@ -85,6 +85,6 @@ mod tests {
         assert_eq!(queue.pop(), Some(1));
         queue.push(7, 1);
         assert_eq!(all(queue), [2, 1]);
-        assert!(FairQueue::<u64>::new().is_empty());
+        assert!(FairQueue::<u32, u64>::new().is_empty());
     }
 }

@@ -96,7 +96,7 @@ impl Server {
     pub(crate) fn look_soon(&mut self) {
         for (id, conn) in &self.conns {
             if conn.client().is_some_and(|client| !client.groups.is_empty()) {
-                self.work.push(conn.uid, Work::Look(*id));
+                self.work.push(conn.user, Work::Look(*id));
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
-//! - `session`: what attached processes say; `client`: what is known of them; `peer`: proof of who they are.
+//! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
+//!   of whose.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
@@ -31,6 +32,7 @@ mod follow;
 mod gates;
 mod glob;
 mod host;
+mod identity;
 mod memory;
 pub mod mps;
 mod peer;

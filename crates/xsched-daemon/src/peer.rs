@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::Error;
+use crate::identity::User;
 
 /// Longest path kept of an executable or cgroup, in bytes.
 const PATH_MAX_BYTES: usize = 4096;
@@ -14,12 +15,13 @@ const PATH_MAX_BYTES: usize = 4096;
 pub(crate) struct Peer {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
+    pub(crate) user: User,
     pub(crate) exe: String,
     pub(crate) cgroup: String,
 }
 
 /// Checks that `pidfd` is the process that connected, and reads what rules ask about.
-pub(crate) fn identify(pid: u32, uid: u32, pidfd: &OwnedFd) -> Result<Peer, Error> {
+pub(crate) fn identify(pid: u32, user: User, pidfd: &OwnedFd) -> Result<Peer, Error> {
     if pid == 0 {
         return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));
     }
@@ -39,10 +41,11 @@ pub(crate) fn identify(pid: u32, uid: u32, pidfd: &OwnedFd) -> Result<Peer, Erro
     if !alive(pidfd) {
         return Err(Error::environment("its process has ended"));
     }
-    Ok(Peer { pid, uid, exe: cut(exe.unwrap_or_default()), cgroup: cut(cgroup) })
+    Ok(Peer { pid, uid: user.uid, user, exe: cut(exe.unwrap_or_default()), cgroup: cut(cgroup) })
 }
 
-fn alive(pidfd: &OwnedFd) -> bool {
+/// Whether its process has not ended.
+pub(crate) fn alive(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     matches!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }

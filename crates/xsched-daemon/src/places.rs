@@ -29,7 +29,8 @@ impl Server {
     /// A process is about to touch a GPU. The answer is whether there is one already.
     pub(crate) fn join_pool(&mut self, conn: u64, joining: Joining) -> Result<bool, Error> {
         let environment = |line: &str| Error::environment(line);
-        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).ok_or_else(|| environment("it is gone"))?;
+        let (pid, user) = self.conns.get(&conn).map(|c| (c.pid, c.user)).ok_or_else(|| environment("it is gone"))?;
+        let uid = user.uid;
         if let Some(job) = &joining.job {
             check_name(job, "job")?;
         }
@@ -38,7 +39,7 @@ impl Server {
         }
         // One that has ended or broken meanwhile takes no process in.
         self.look_at_pools();
-        let member = self.expect(pid, uid, joining.job.as_deref(), None)?;
+        let member = self.expect(pid, user, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
         if let Err(why) = self.why_no_pool(pid, member, &joining) {
             return Ok(self.by_time(conn, uid, why));
@@ -94,11 +95,15 @@ impl Server {
     /// Why a process must not be in a pool; a line where its user should know.
     fn why_no_pool(&mut self, pid: u32, member: u64, joining: &Joining) -> Result<(), Option<String>> {
         let Some(expected) = self.expected.get(&member) else { return Err(None) };
-        let (uid, program) = (expected.uid, expected.program.clone());
+        let (user, program) = (expected.user, expected.program.clone());
+        if user.is_contained() {
+            let why = "programs of containers are in no pool: its server is outside".to_owned();
+            return Err(joining.insists.then_some(why));
+        }
         if !self.config.may_pool() {
             return Err(joining.insists.then(|| "the configuration forbids pools".to_owned()));
         }
-        let class = Class::of(self.priority_to_be(pid, uid, joining.priority));
+        let class = Class::of(self.priority_to_be(pid, user, joining.priority));
         if class > self.config.pool_max_class() {
             let why = format!("class {class} stays out of pools");
             return Err(joining.insists.then_some(why));
@@ -113,7 +118,7 @@ impl Server {
         if let Some(why) = program.and_then(|program| self.unsuitable.of(&program)).filter(|_| !joining.insists) {
             return Err(Some(why));
         }
-        if let Some((why, until_ns)) = self.pools.refused.get(&uid)
+        if let Some((why, until_ns)) = self.pools.refused.get(&user.uid)
             && *until_ns > self.now_ns
         {
             return Err(Some(why.clone()));
@@ -183,7 +188,7 @@ impl Server {
 
     /// The server of a pool tells what became of its time slice on one device.
     pub(crate) fn pool_server(&mut self, conn: u64, pool: u64, fault: Option<String>) -> Result<(), Error> {
-        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.uid)).unzip();
+        let (pid, uid) = self.conns.get(&conn).map(|c| (c.pid, c.user.uid)).unzip();
         let theirs = |p: &&mut Pool| p.id == pool && Some(p.uid) == uid;
         let pool =
             self.pools.list.iter_mut().find(theirs).ok_or_else(|| Error::environment("there is no such pool"))?;
@@ -297,7 +302,7 @@ impl Server {
 
     /// Sends those who wait for a pool that is over to another.
     fn move_on(&mut self, waiting: Vec<u64>) {
-        let first = waiting.first().and_then(|conn| self.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.uid));
+        let first = waiting.first().and_then(|conn| self.conns.get(conn)).and_then(|c| Owner::of(c.pid, c.user.uid));
         let Some(fresh) = first.and_then(|owner| self.start_pool(owner).ok()) else { return };
         let pids: Vec<u32> = waiting.iter().filter_map(|conn| Some(self.conns.get(conn)?.pid)).collect();
         let pool = &mut self.pools.list[fresh];
@@ -320,7 +325,7 @@ impl Server {
             let named = culprit.map_or("unknown".to_owned(), |pid| format!("process {pid}"));
             self.log(&format!("user {uid}: a GPU fault has ended a pool; culprit: {named}"));
         }
-        let expected = culprit.and_then(|pid| self.expected.values().find(|e| e.pid == pid && e.uid == uid));
+        let expected = culprit.and_then(|pid| self.expected.values().find(|e| e.pid == pid && e.user.uid == uid));
         if let Some(program) = expected.and_then(|e| e.program.clone())
             && let Err(e) = self.unsuitable.note_fault(&program)
         {

@@ -56,7 +56,8 @@ pub(crate) struct Program {
     pid: u32,
     /// Clock ticks from the boot to its start.
     start: u64,
-    uid: u32,
+    /// As [`crate::identity::User`] is told.
+    user: String,
     held: bool,
     hinted: Changes,
 }
@@ -158,8 +159,8 @@ impl Server {
     /// A program has come that may have been there before.
     pub(crate) fn restore_program(&mut self, conn: u64) {
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
-        let (pid, uid, program) = (client.peer.pid, client.peer.uid, client.program);
-        let is = |p: &Program| p.pid == pid && p.uid == uid && start_ticks(pid) == Some(p.start);
+        let (pid, user, program) = (client.peer.pid, client.peer.user, client.program);
+        let is = |p: &Program| p.pid == pid && p.user == user.to_string() && start_ticks(pid) == Some(p.start);
         let Some(at) = self.restart.absent.iter().position(is) else { return };
         let known = self.restart.absent.swap_remove(at);
         // No more than the configuration allows now, but for what root gave.
@@ -204,7 +205,7 @@ impl Server {
 fn program(client: &crate::client::Client) -> Option<Program> {
     let is_news = client.held || client.hinted != Changes::default();
     let start = start_ticks(client.peer.pid).filter(|_| is_news)?;
-    Some(Program { pid: client.peer.pid, start, uid: client.peer.uid, held: client.held, hinted: client.hinted })
+    Some(Program { pid: client.peer.pid, start, user: client.peer.user.to_string(), held: client.held, hinted: client.hinted })
 }
 
 /// Of which devices something is said, to be put behind it.

@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
+use crate::identity::User;
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::pool::Pools;
 use crate::reload::Sources;
@@ -75,9 +76,9 @@ pub(crate) struct Server {
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
-    wakes: FairQueue<u64>,
+    wakes: FairQueue<User, u64>,
     /// What else is to be done for connections.
-    pub(crate) work: FairQueue<Work>,
+    pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current event, and why if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
     /// Programs that were announced, by number.
@@ -130,7 +131,7 @@ pub(crate) struct Server {
 pub(crate) struct Conn {
     pub(crate) socket: OwnedFd,
     pub(crate) pid: u32,
-    pub(crate) uid: u32,
+    pub(crate) user: User,
     /// When it was accepted, ns.
     since_ns: u64,
     pub(crate) role: Role,
@@ -386,12 +387,12 @@ impl Server {
     fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if kind == kind::WAKE {
-            return self.wakes.push(conn.uid, id);
+            return self.wakes.push(conn.user, id);
         }
         // What was sent before a hang-up is still taken; an answer has nobody to go to.
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && conn.answering().0;
         conn.gone |= kind == kind::DEATH || hung_up;
-        self.work.push(conn.uid, Work::Serve(id));
+        self.work.push(conn.user, Work::Serve(id));
     }
 
     /// Does pieces of work while there are some and a slice of time lasts, one at least.
@@ -448,8 +449,9 @@ impl Server {
                 self.closer.close_socket(socket);
                 continue;
             };
-            if let Some(why) = self.too_many_connections(uid) {
-                self.record(uid, &format!("turned process {pid} of user {uid} away: {why}"));
+            let user = User::of(socket.as_fd(), pid, uid);
+            if let Some(why) = self.too_many_connections(user) {
+                self.record(uid, &format!("turned process {pid} of user {user} away: {why}"));
                 self.closer.close_socket(socket);
                 continue;
             }
@@ -462,7 +464,7 @@ impl Server {
             let (role, out) = (Role::Unknown, VecDeque::new());
             let since_ns = self.now_ns;
             let conn =
-                Conn { socket, pid, uid, since_ns, role, out, out_bytes: 0, unread_since_ns: 0, gone: false, flags };
+                Conn { socket, pid, user, since_ns, role, out, out_bytes: 0, unread_since_ns: 0, gone: false, flags };
             self.conns.insert(id, conn);
             self.silent_at.get_or_insert(since_ns + SILENT_NS);
             self.idle_since = None;
@@ -470,15 +472,15 @@ impl Server {
     }
 
     /// Why a user may not have a further connection.
-    fn too_many_connections(&self, uid: u32) -> Option<&'static str> {
+    fn too_many_connections(&self, user: User) -> Option<&'static str> {
         // Root finds a place whatever the others do.
-        let for_all = if uid == 0 { self.max_conns } else { self.max_conns - self.max_conns / ROOT_PART };
+        let for_all = if user.is_root() { self.max_conns } else { self.max_conns - self.max_conns / ROOT_PART };
         if self.conns.len() >= for_all {
             return Some("all connections are taken");
         }
-        let of_one = if is_own(uid) { for_all } else { self.max_conns / 4 };
-        let most = self.config.bounds(uid, is_own(uid)).connections.min(of_one);
-        let of_user = self.conns.values().filter(|c| c.uid == uid).count();
+        let of_one = if user.is_own() { for_all } else { self.max_conns / 4 };
+        let most = self.config.bounds(user.uid, user.is_own()).connections.min(of_one);
+        let of_user = self.conns.values().filter(|c| c.user == user).count();
         (of_user >= most).then_some("its user has as many connections as a user may have")
     }
 
@@ -518,14 +520,14 @@ impl Server {
         if conn.gone {
             return self.doomed.push((id, None));
         }
-        let (uid, answering) = (conn.uid, conn.answering());
+        let (user, answering) = (conn.user, conn.answering());
         match answering {
             (true, waits) if waits || !conn.out.is_empty() => return,
             (true, _) => self.go_on(id),
             (false, _) => {
                 // Only a greeting carries any.
-                let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(uid, is_own(uid));
-                match socket::receive(&conn.socket, buffer, uid, &self.closer, wanted) {
+                let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(user.uid, user.is_own());
+                match socket::receive(&conn.socket, buffer, user.uid, &self.closer, wanted) {
                     Received::Packet(len, fds) => {
                         let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
                         if let Err(why) = taken {
@@ -544,7 +546,7 @@ impl Server {
                 }
             }
         }
-        self.work.push(uid, Work::Serve(id));
+        self.work.push(user, Work::Serve(id));
     }
 
     /// Takes one message. An error is the sender's fault and ends its connection.
@@ -579,11 +581,11 @@ impl Server {
             }
         }
         let most = if matches!(conn.role, Role::Client(_)) { CLIENT_OUT_MAX_BYTES } else { COMMAND_OUT_MAX_BYTES };
-        let (uid, bytes) = (conn.uid, packet.len() + KEPT_BYTES);
+        let (user, bytes) = (conn.user, packet.len() + KEPT_BYTES);
         let kept = conn.out_bytes + bytes;
-        let of_user_now: usize = self.conns.values().filter(|c| c.uid == uid).map(|c| c.out_bytes).sum();
+        let of_user_now: usize = self.conns.values().filter(|c| c.user == user).map(|c| c.out_bytes).sum();
         // Descriptors are not kept: they come with the first message, for which there is room.
-        let too_much = kept > most || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, is_own(uid));
+        let too_much = kept > most || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, user.is_own());
         if too_much || !fds.is_empty() {
             return self.doomed.push((id, Some(Error::input(UNREAD))));
         }
@@ -649,7 +651,7 @@ impl Server {
             let Some(conn) = self.conns.remove(&id) else { continue };
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
-                self.record(conn.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.uid));
+                self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
                 let refused = DaemonMsg::Refused(fault);
                 if let Ok(packet) = wire::encode(&refused) {
                     let _ = socket::send(&conn.socket, &packet, &[]);
@@ -659,7 +661,7 @@ impl Server {
             let _ = epoll::delete(&self.epoll, &conn.socket);
             let was_client = matches!(conn.role, Role::Client(_));
             if let Role::Client(client) = conn.role {
-                self.record(conn.uid, &format!("process {} of user {} has left", conn.pid, conn.uid));
+                self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
                 let _ = epoll::delete(&self.epoll, &client.eventfd);
                 let _ = epoll::delete(&self.epoll, &client.pidfd);
                 self.forget(id, *client);
@@ -751,11 +753,6 @@ impl Server {
             Err(e) => self.log(&format!("cannot set the timer: {e}")),
         }
     }
-}
-
-/// Whether a user is root or the daemon's own.
-pub(crate) fn is_own(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more

@@ -19,23 +19,25 @@ use crate::config::Ceilings;
 use crate::follow::ancestors;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
-use crate::server::{Conn, Role, Server, is_own, kind};
+use crate::identity::User;
+use crate::server::{Conn, Role, Server, kind};
 use crate::socket::Passed;
 
 impl Server {
     /// The most that a user may ask for.
-    pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
-        if is_own(uid) { Ceilings::NONE } else { self.config.ceilings(uid) }
+    pub(crate) fn ceilings(&self, user: User) -> Ceilings {
+        if user.is_own() { Ceilings::NONE } else { self.config.ceilings(user.uid) }
     }
 
     /// The same for the user of a program.
     pub(crate) fn ceilings_of(&self, conn: u64) -> Ceilings {
-        self.ceilings(self.conns.get(&conn).map_or(u32::MAX, |c| c.uid))
+        let user = self.conns.get(&conn).map(|c| c.user);
+        user.map_or(Ceilings::NONE, |user| self.ceilings(user))
     }
 
     pub(crate) fn hello(&mut self, id: u64, version: u32, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
         let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
-        let (pid, uid) = (conn.pid, conn.uid);
+        let (pid, user) = (conn.pid, conn.user);
         if version != PROTOCOL_VERSION {
             let line =
                 format!("the daemon speaks protocol {PROTOCOL_VERSION}, the program {version}: install one version");
@@ -43,24 +45,23 @@ impl Server {
             self.doomed.push((id, None));
             return Ok(());
         }
-        let us = rustix::process::geteuid().as_raw();
-        if us != 0 && uid != us && uid != 0 {
+        if !user.is_served() {
             self.refuse(id, Error::environment("this daemon serves another user"));
             self.doomed.push((id, None));
             return Ok(());
         }
         let [segment, eventfd, pidfd] = fds.take()?;
-        let peer = peer::identify(pid, uid, &pidfd)?;
+        let peer = peer::identify(pid, user, &pidfd)?;
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
-        let ceilings = self.ceilings(uid);
+        let ceilings = self.ceilings(user);
         let cut = ceilings.notice(options.hints);
         let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, ancestors(pid))?;
         let line = format!(
-            "attached process {pid} of user {uid}, class {} ({}): {}",
+            "attached process {pid} of user {user}, class {} ({}): {}",
             Class::of(client.priority),
             client.class_from.text(),
             client.peer.exe
@@ -83,7 +84,7 @@ impl Server {
         if let Some(text) = cut {
             self.send(id, &DaemonMsg::Note { text }, &[]);
         }
-        self.record(uid, &line);
+        self.record(user.uid, &line);
         Ok(())
     }
 
@@ -165,12 +166,12 @@ impl Server {
 
     /// Why a user may not have a further group: every decision, also for others, would take longer.
     fn too_much(&self, group: &Group) -> Option<Error> {
-        let uid = group.uid;
-        let bounds = self.config.bounds(uid, is_own(uid));
+        let user = group.user;
+        let bounds = self.config.bounds(user.uid, user.is_own());
         let has = |n: usize, what: &str| {
-            Some(Error::environment(format!("user {uid} has {n} {what}, as many as a user may have: see xsched ps")))
+            Some(Error::environment(format!("user {user} has {n} {what}, as many as a user may have: see xsched ps")))
         };
-        let of_user_now = || self.groups.values().filter(|g| g.uid == uid);
+        let of_user_now = || self.groups.values().filter(|g| g.user == user);
         let here = of_user_now().filter(|g| g.device == group.device).count();
         if here >= bounds.device_groups {
             return has(here, &format!("groups on {}", group.device));
@@ -212,7 +213,7 @@ impl Server {
         let client = self.conns.get(&conn).and_then(|c| c.client()).ok_or_else(|| Error::input("it is gone"))?;
         Ok(Group {
             conn,
-            uid: client.peer.uid,
+            user: client.peer.user,
             words: GroupWords::new(client.segment.clone(), slot),
             slot,
             device,

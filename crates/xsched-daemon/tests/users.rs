@@ -67,6 +67,30 @@ fn as_another_user() {
     }
 }
 
+/// Not a test: what root of a container does, in namespaces of its own.
+#[test]
+#[ignore = "a process that a test below starts; `cargo test -p xsched-daemon --test users` as root"]
+fn as_root_of_a_container() {
+    let (Some(socket), Some(other)) = (std::env::var_os("XSCHED_TEST_SOCKET"), std::env::var_os("XSCHED_TEST_PID"))
+    else {
+        return;
+    };
+    let other: u32 = other.to_str().unwrap().parse().unwrap();
+    let ask = |request| ask(socket.as_ref(), request);
+    assert!(rustix::process::geteuid().is_root());
+    let answer = ask(Request::Ps).unwrap();
+    assert!(matches!(answer.as_slice(), [DaemonMsg::Daemon(_)]), "it sees none of the machine's: {answer:?}");
+    for (request, says) in [
+        (Request::Suspend { pid: other }, "is attached"),
+        (Request::Describe { pid: other }, "is attached"),
+        (set_policy("up"), "only root and the daemon's own user"),
+        (Request::Stop, "only root and the daemon's own user"),
+    ] {
+        let error = ask(request.clone()).unwrap_err();
+        assert!(error.line().contains(says), "{request:?}: {error}");
+    }
+}
+
 /// Not a test: another user with more groups and jobs than a user may have.
 #[test]
 #[ignore = "a process that a test below starts; `cargo test -p xsched-daemon --test users` as root"]
@@ -134,13 +158,30 @@ fn another_user_sees_and_controls_only_its_own_and_keeps_to_its_limit() {
 }
 
 #[test]
+fn root_of_a_container_has_no_rights_of_roots() {
+    let unshare = ["unshare", "--pid", "--fork", "--mount", "--kill-child"];
+    let can = Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success());
+    if !can {
+        return xsched_testkit::skipped("root of a container: no namespaces can be made here");
+    }
+    let Some(log) = beside("as_root_of_a_container", &unshare, 0) else { return };
+    let refused = format!("refused: process {} is of user 0: by user 0 of container ", std::process::id());
+    assert_eq!(log.matches(&refused).count(), 2, "{log}");
+}
+
+#[test]
 fn another_user_has_so_many_groups_and_jobs_and_others_are_served_as_before() {
     beside_another_user("as_another_user_with_too_much");
 }
 
-/// A daemon of root with a client, beside which another user does something in a process of its own.
-/// Returns what the daemon has logged; none = this needs root.
+/// See [`beside`].
 fn beside_another_user(what: &str) -> Option<String> {
+    beside(what, &[], NOBODY)
+}
+
+/// A daemon of root with a client, beside which a user does something in a process of its own, which a command may start.
+/// Returns what the daemon has logged; none = this needs root.
+fn beside(what: &str, command: &[&str], uid: u32) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         xsched_testkit::skipped("another user's view of a daemon: only root can make a process of another user");
         return None;
@@ -162,13 +203,15 @@ fn beside_another_user(what: &str) -> Option<String> {
     // Another process copies: what a thread here forked meanwhile would else have it open for writing.
     assert!(Command::new("cp").args([&std::env::current_exe().unwrap(), &exe]).status().unwrap().success());
     reachable(&exe);
-    let status = Command::new(&exe)
+    let line: Vec<&std::ffi::OsStr> = command.iter().map(|word| word.as_ref()).chain([exe.as_os_str()]).collect();
+    let status = Command::new(line[0])
+        .args(&line[1..])
         .args(["--exact", "--ignored", what])
         .env("XSCHED_TEST_SOCKET", &daemon.socket)
         .env("XSCHED_TEST_PID", std::process::id().to_string())
         .current_dir("/")
-        .uid(NOBODY)
-        .gid(NOBODY)
+        .uid(uid)
+        .gid(uid)
         .status()
         .unwrap();
     assert!(status.success());
