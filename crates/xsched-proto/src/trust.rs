@@ -30,6 +30,7 @@ pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let shown = path.display();
     match peer(socket) {
         Some((_, uid)) if is_trusted(uid) => check_folder(path),
+        Some((_, OVERFLOW_UID)) if is_from_outside(folder_of(path)) => Ok(()),
         Some((_, uid)) => {
             Err(Error::environment(format!("the daemon at {shown} is not trusted: it belongs to user {uid}")))
         }
@@ -43,10 +44,7 @@ pub fn check_daemon(socket: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
 /// # Errors
 /// One line.
 pub fn check_folder(socket: &Path) -> Result<(), Error> {
-    let folder = match socket.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(socket);
     let shown = folder.display();
     // The folder itself and, where it is a link, the link, which its owner can turn elsewhere.
     let metas = (std::fs::metadata(folder), std::fs::symlink_metadata(folder));
@@ -66,6 +64,29 @@ pub fn check_folder(socket: &Path) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+fn folder_of(socket: &Path) -> &Path {
+    match socket.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a folder was put into this user namespace from outside: its owner has no number here, it is mounted there, and this process
+/// cannot write to it. Then it is as the one who set up the container wanted it, and a daemon in it that has no number either is the
+/// machine's.
+fn is_from_outside(folder: &Path) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags};
+    if has_all_users() {
+        return false;
+    }
+    let Ok(stat) = rustix::fs::statx(CWD, folder, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) else {
+        return false;
+    };
+    let is_mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    let writes = rustix::fs::accessat(CWD, folder, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+    is_mounted && !writes && stat.stx_uid == OVERFLOW_UID && stat.stx_mode & 0o022 == 0
 }
 
 /// Root and this process's own user.
