@@ -1,5 +1,5 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
-//! `cargo xtask wheel DIR`.
+//! `cargo xtask wheel DIR`, `cargo xtask vm`.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -11,12 +11,13 @@ mod hip_runtime;
 mod opencl;
 mod packages;
 mod test;
+mod vm;
 mod wheel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | bundle [--hip] DIR | wheel DIR";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | bundle [--hip] DIR | wheel DIR | vm [--kvm]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +29,12 @@ fn main() -> ExitCode {
         ["bundle", "--hip", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::HIP),
         ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
         ["wheel", folder] if !folder.starts_with('-') => wheel::run(&root(), folder.as_ref()),
+        ["vm", "--help" | "-h"] => {
+            println!("{}", vm::HELP);
+            Ok(())
+        }
+        ["vm"] => vm::run(&root(), false),
+        ["vm", "--kvm"] => vm::run(&root(), true),
         ["replay", files @ ..] => return replay(files),
         ["test", "--help" | "-h"] => {
             println!("{}", test::HELP);

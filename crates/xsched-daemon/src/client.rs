@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) hints: Hints,
     /// What of it the program or a hint said.
     pub(crate) asked: Hints,
-    /// What commands have said of it.
+    /// What commands of others have said of it.
     pub(crate) hinted: Changes,
     /// The kinds that it was told are not looked at.
     pub(crate) overlooked: Vec<Hint>,

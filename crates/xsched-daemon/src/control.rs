@@ -20,6 +20,7 @@ use crate::host;
 use crate::identity::User;
 use crate::memory::Launches;
 use crate::places::Joining;
+use crate::process::ancestors;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Role, Server};
 use crate::session::overlooked_line;
@@ -196,7 +197,12 @@ impl Server {
                 if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root()) {
                     return Err(too_high(allowed));
                 }
+                // What a program has said of itself, it says again to the next daemon.
+                let by_itself = self.conns.get(&command).is_some_and(|c| ancestors(c.pid).contains(&pid));
                 for conn in conns {
+                    if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut).filter(|_| !by_itself) {
+                        client.hinted = changes.or(client.hinted);
+                    }
                     self.hint_client(conn, changes);
                     hinted.extend(self.groups_of(conn));
                 }
@@ -219,7 +225,9 @@ impl Server {
                 }
                 // The client moves the queue to a group of that priority; the rest is for the group it is in.
                 if let Some(priority) = changes.priority {
-                    if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root()) {
+                    if let Some(client) =
+                        self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root())
+                    {
                         client.allow(priority);
                     }
                     self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
@@ -276,10 +284,9 @@ impl Server {
         self.conns.get(&conn).and_then(|c| c.client()).map_or(Vec::new(), |c| c.groups.clone())
     }
 
-    /// What a command says of a program. It is kept over a restart of the daemon.
+    /// What a command says of a program.
     pub(crate) fn hint_client(&mut self, conn: u64, changes: Changes) {
         let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { return };
-        client.hinted = changes.or(client.hinted);
         if let Some(priority) = changes.priority {
             client.set_priority(priority, changes.by_root);
             (client.class_from, client.limited) = (ClassFrom::Hint, false);

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use xsched_proto::Error;
 
-use crate::server::Server;
 use crate::tuning::{LOG_NS, USER_LINES_MAX, USER_LINES_NS};
 use crate::writer::{LogFile, Sink, Writer};
 
@@ -79,30 +78,6 @@ impl EventLog {
         for (uid, suppressed) in left_out {
             self.say(&format!("user {uid}: {suppressed} more lines were left out"));
         }
-    }
-}
-
-impl Server {
-    /// Writes down what a user has caused.
-    pub(crate) fn record(&mut self, uid: u32, line: &str) {
-        self.events.of_user(self.now_ns, uid, line);
-    }
-
-    /// Writes down what a command of a connection has changed.
-    pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
-        if let Some((user, pid)) = self.conns.get(&conn).map(|c| (c.user, c.pid)) {
-            self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));
-        }
-    }
-
-    /// Tells the operator of trouble, at most once a second.
-    pub(crate) fn log(&mut self, line: &str) {
-        self.events.complain(self.now_ns, line);
-    }
-
-    /// Tells the operator.
-    pub(crate) fn say(&self, line: &str) {
-        self.events.say(line);
     }
 }
 

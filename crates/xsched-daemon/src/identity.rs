@@ -6,6 +6,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
+use crate::process::alive;
+
 /// A user, as far as rights and bounds go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct User {
@@ -167,7 +169,7 @@ fn has_ended(socket: BorrowedFd<'_>) -> bool {
     }
     // SAFETY: just made, and not owned elsewhere.
     let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
-    !crate::peer::alive(&pidfd)
+    !alive(&pidfd)
 }
 
 #[cfg(test)]

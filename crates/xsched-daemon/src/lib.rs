@@ -10,8 +10,8 @@
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
-//! - `reload`: the configuration, at the start and on SIGHUP; `restart`: what was set at run time and outlives the daemon;
-//!   `service`: what a service manager is told; `signals`.
+//! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
+//!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
 //! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
@@ -33,11 +33,13 @@ mod gates;
 mod glob;
 mod host;
 mod identity;
+mod kept;
 mod memory;
 pub mod mps;
 mod peer;
 mod places;
 mod pool;
+mod process;
 mod reload;
 mod restart;
 mod scheduler;
@@ -46,6 +48,7 @@ mod service;
 mod session;
 mod signals;
 mod socket;
+mod sources;
 mod standing;
 mod timeslices;
 mod tuning;

@@ -2,10 +2,9 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
-
 use crate::Error;
 use crate::identity::User;
+use crate::process::alive;
 
 /// Longest path kept of an executable or cgroup, in bytes.
 const PATH_MAX_BYTES: usize = 4096;
@@ -42,12 +41,6 @@ pub(crate) fn identify(pid: u32, user: User, pidfd: &OwnedFd) -> Result<Peer, Er
         return Err(Error::environment("its process has ended"));
     }
     Ok(Peer { pid, uid: user.uid, user, exe: cut(exe.unwrap_or_default()), cgroup: cut(cgroup) })
-}
-
-/// Whether its process has not ended.
-pub(crate) fn alive(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    matches!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
 /// Whether a descriptor is an eventfd, which the daemon can watch without a way to be blocked by it.

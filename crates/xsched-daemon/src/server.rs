@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod timers;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,9 +10,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
+use rustix::time::{TimerfdClockId, TimerfdFlags, Timespec, timerfd_create};
 use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
@@ -26,16 +25,16 @@ use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
 use crate::identity::User;
+use crate::kept::Kept;
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::pool::Pools;
-use crate::reload::Sources;
-use crate::restart::Restart;
 use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
+use crate::sources::Sources;
 use crate::tuning::{
-    ACCEPTED_MAX, BEAT_NS, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, LOOK_NS, NICE_NS,
-    OWN_FDS, QUEUED_MAX, ROOT_PART, SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
+    SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
@@ -65,7 +64,7 @@ pub(crate) struct Server {
     /// What the configuration or the command line says of devices that have no policy of their own.
     pub(crate) default_policy: Choice,
     pub(crate) events: EventLog,
-    pub(crate) restart: Restart,
+    pub(crate) kept: Kept,
     pub(crate) service: Service,
     /// Started from a terminal.
     pub(crate) has_terminal: bool,
@@ -121,6 +120,8 @@ pub(crate) struct Server {
     longest: (u64, &'static str),
     /// When to look for connections that have not said what they are.
     silent_at: Option<u64>,
+    /// When to write what is kept over a restart.
+    pub(crate) remember_at: Option<u64>,
     pub(crate) epoll: OwnedFd,
     pub(crate) listener: Listener,
     timer: OwnedFd,
@@ -230,14 +231,14 @@ impl Server {
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
-        let (restart, unreadable) = Restart::read(options.state.as_deref(), &options.socket);
+        let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let mut server = Server {
             gatekeeper: Gatekeeper::new(arbiter, config.budget_us()),
             config,
             sources,
             default_policy: policy,
             events,
-            restart,
+            kept,
             service: Service::new(),
             has_terminal: service::has_terminal(),
             reassert: Vec::new(),
@@ -272,6 +273,7 @@ impl Server {
             spare: spare(),
             longest: (0, ""),
             silent_at: None,
+            remember_at: None,
             epoll,
             listener,
             timer,
@@ -293,6 +295,9 @@ impl Server {
             self.turn(&mut events, &mut buffer)?;
         }
         self.service.ending();
+        if self.remember_at.is_some() {
+            self.write_kept();
+        }
         self.let_all_go();
         self.closer.end();
         Ok(())
@@ -484,15 +489,6 @@ impl Server {
         (of_user >= most).then_some("its user has as many connections as a user may have")
     }
 
-    /// Ends connections that have not said what they are.
-    fn end_silent(&mut self) {
-        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown));
-        let since = unknown.map(|(id, c)| (c.since_ns, *id));
-        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + SILENT_NS <= self.now_ns);
-        self.silent_at = others.into_iter().min().map(|(since, _)| since + SILENT_NS);
-        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input("it says nothing")))));
-    }
-
     /// Accepts connections, or lets them wait in the backlog.
     fn listen(&mut self, on: bool) {
         let flags = if on { EventFlags::IN } else { EventFlags::empty() };
@@ -636,14 +632,6 @@ impl Server {
         }
     }
 
-    /// Ends connections for which something is kept and that have taken nothing of it for some time.
-    fn end_unread(&mut self) {
-        let since = self.conns.iter().filter(|(_, c)| !c.out.is_empty()).map(|(id, c)| (c.unread_since_ns, *id));
-        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + UNREAD_NS <= self.now_ns);
-        self.unread_at = others.into_iter().min().map(|(since, _)| since + UNREAD_NS);
-        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input(UNREAD)))));
-    }
-
     /// Ends the connections marked for it; others may be marked on the way.
     pub(crate) fn bury(&mut self) {
         while let Some((id, fault)) = self.doomed.pop() {
@@ -674,84 +662,26 @@ impl Server {
         }
     }
 
-    fn timers(&mut self) {
-        let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
-        let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
-        let (tend, nice, unread) = (due(self.tend_at), due(self.nice_at), due(self.unread_at));
-        let (pools, silent, lines) = (due(self.pools.look_at), due(self.silent_at), due(self.events.deadline_ns()));
-        if policy {
-            self.event(Event::Timer);
-        }
-        if look {
-            self.look_at = None;
-            self.look_soon();
-        }
-        if beat {
-            self.heartbeat.beat(self.now_ns);
-            self.beat_at = None;
-        }
-        if nice {
-            self.look_at_nice();
-        }
-        if unread {
-            self.end_unread();
-        }
-        if silent {
-            self.end_silent();
-        }
-        if lines {
-            self.events.tend(self.now_ns);
-        }
-        if pools {
-            self.look_at_pools();
-        }
-        if tend {
-            self.tend_at = None;
-            if self.deaf && !self.closer.is_full() {
-                self.listen(true);
-            }
-        }
-        self.time_out_questions();
-        self.watch_scheduler();
-        if self.idle_deadline().is_some_and(|at| at <= self.now_ns) {
-            self.stop = true;
+    /// Writes down what a user has caused.
+    pub(crate) fn record(&mut self, uid: u32, line: &str) {
+        self.events.of_user(self.now_ns, uid, line);
+    }
+
+    /// Writes down what a command of a connection has changed.
+    pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
+        if let Some((user, pid)) = self.conns.get(&conn).map(|c| (c.user, c.pid)) {
+            self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));
         }
     }
 
-    fn next_policy_ns(&self) -> Option<u64> {
-        self.gatekeeper.arbiter().next_timer().map(|us| us.saturating_mul(1_000))
+    /// Tells the operator of trouble, at most once a second.
+    pub(crate) fn log(&mut self, line: &str) {
+        self.events.complain(self.now_ns, line);
     }
 
-    fn idle_deadline(&self) -> Option<u64> {
-        Some(self.idle_since?.saturating_add(self.idle_exit_ns?))
-    }
-
-    /// Sets the timer for what comes first. One set too early is left alone: it costs a wake-up, once.
-    fn arm(&mut self) {
-        let keep = |at: Option<u64>, wanted: bool, period| wanted.then(|| at.unwrap_or(self.now_ns + period));
-        let arbiter = self.gatekeeper.arbiter();
-        self.beat_at = keep(self.beat_at, arbiter.any_closed(), BEAT_NS);
-        self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
-        self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
-        // Kept while it is still to come, so that events do not put it off for ever.
-        self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
-        let pools = self.next_look_at_pools();
-        let question = self.questions.iter().map(|q| q.until_ns).min();
-        let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
-        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
-        let others = [self.silent_at, self.events.deadline_ns(), self.service.deadline_ns()];
-        let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
-        let Some(next) = all.flatten().min() else { return };
-        if self.armed.is_some_and(|armed| armed <= next) {
-            return;
-        }
-        // All zero would switch the timer off.
-        let at = Timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000).max(1) as i64 };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
-        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once) {
-            Ok(_) => self.armed = Some(next),
-            Err(e) => self.log(&format!("cannot set the timer: {e}")),
-        }
+    /// Tells the operator.
+    pub(crate) fn say(&self, line: &str) {
+        self.events.say(line);
     }
 }
 

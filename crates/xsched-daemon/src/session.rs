@@ -16,10 +16,10 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions,
 use crate::Error;
 use crate::client::{Client, Group, Queue, check_hint, check_name};
 use crate::config::Ceilings;
-use crate::follow::ancestors;
+use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer;
-use crate::identity::User;
+use crate::process::ancestors;
 use crate::server::{Conn, Role, Server, kind};
 use crate::socket::Passed;
 

@@ -73,6 +73,8 @@ pub(crate) const USER_LINES_NS: u64 = 10_000_000_000;
 pub(crate) const LOG_FILE_MAX_BYTES: u64 = 1 << 20;
 /// At its end the daemon waits so long, in ms, for what is still to be written.
 pub(crate) const WRITER_END_MS: u64 = 1_000;
+/// What is kept over a restart is written so long after it has changed, in ns, with what else has changed until then.
+pub(crate) const REMEMBER_NS: u64 = 20_000_000;
 /// Largest file of what was set at run time that is read, in bytes: a thousand programs.
 pub(crate) const STATE_MAX_BYTES: u64 = 1 << 20;
 /// The operator is told when the daemon could not decide for so long, in ns. Programs go on without it after twice that.

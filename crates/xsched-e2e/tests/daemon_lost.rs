@@ -130,28 +130,47 @@ fn agents_of_a_killed_daemon_sleep() {
 }
 
 #[test]
-fn a_held_program_goes_on_when_the_daemon_stops_and_a_late_daemon_closes_nothing() {
+fn a_program_goes_on_when_the_daemon_stops_and_a_late_daemon_closes_nothing() {
     let place = Place::new();
-    let daemon = place.daemon(&[]);
-    let mut program = held(&place);
+    let daemon = place.daemon(&["--policy", "hpf"]);
+    let (mut low, mut high) = place.low_held_by_high();
     let when = now_ns();
     signal(daemon.pid(), Signal::STOP);
-    let after = program.progress_after(when);
+    let after = low.progress_after(when);
     assert!(after < Duration::from_secs(3), "{after:?}");
-    program.skip_lines();
-    program.progress_after(now_ns());
+    // Nothing is left that it would have to wait for.
+    high.tell("end");
+    assert_eq!(high.wait().0, 0);
+    low.skip_lines();
+    low.progress_after(now_ns());
     let awake = now_ns();
     signal(daemon.pid(), Signal::CONT);
     // No gap while the daemon is back and the program attaches anew.
     let mut last = awake;
     while last < awake + 3_000_000_000 {
-        let gap = program.progress_after(last);
+        let gap = low.progress_after(last);
         assert!(gap < Duration::from_millis(500), "a gap of {gap:?}");
         last += gap.as_nanos() as u64;
     }
-    let took = assert_scheduled_again(&place, &mut program);
+    let took = assert_scheduled_again(&place, &mut low);
     println!("attached again {took:?} later than 3 s after the daemon went on");
-    program.tell("end");
-    let (code, lines, errors) = program.wait();
+    low.tell("end");
+    let (code, lines, errors) = low.wait();
     assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
+}
+
+#[test]
+fn a_suspended_program_is_suspended_again_once_the_stopped_daemon_goes_on() {
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut program = held(&place);
+    let when = now_ns();
+    signal(daemon.pid(), Signal::STOP);
+    program.progress_after(when);
+    signal(daemon.pid(), Signal::CONT);
+    place.await_state(program.pid(), "suspended");
+    place.ask(&["resume", "--pid", &program.pid().to_string()]);
+    program.progress_after(now_ns());
+    program.tell("end");
+    assert_eq!(program.wait().0, 0);
 }

@@ -206,7 +206,7 @@ fn a_wait_of_a_suspended_program_returns_after_it_is_resumed(device: &Device) {
     }
 }
 
-/// It goes on without a daemon, unscheduled, and the next one can hold it again.
+/// It goes on without a daemon, unscheduled, and the next one holds it again.
 fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let place = device.place();
     let daemon = place.daemon(&["--policy", "up"]);
@@ -222,10 +222,8 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let without = given(&mut program);
     until("it goes on", || given(&mut program) > without + 50);
     let _next = place.daemon(&["--policy", "up"]);
-    until("it is attached again", || {
-        place.group(pid).is_some_and(|g| ["running", "ready", "idle"].contains(&g["state"].as_str().expect("a state")))
-    });
-    suspend(device, &program);
+    // What an operator has said outlives the daemon.
+    place.await_state(pid, "suspended");
     assert_still(device, &mut program, &mut clock);
     let before = place.group(pid).unwrap();
     resume(device, &program);

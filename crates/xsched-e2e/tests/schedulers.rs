@@ -61,7 +61,7 @@ fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
     place.ask(&["policy", "set", "hpf"]);
     place.ask(&["policy", "set", "external"]);
     assert_eq!(place.ask(&["policy", "get"]).trim(), "external");
-    assert!(daemon.has_ended().is_none() && daemon.errors().is_empty(), "{}", daemon.errors());
+    assert!(daemon.has_ended().is_none() && daemon.complaints().is_empty(), "{}", daemon.complaints());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
         println!("{flag}: P99 high {high} ms, low {low} ms");
         assert!(high < low, "{high} {low}");
         assert!(daemon.has_ended().is_none());
-        let errors = daemon.errors();
+        let errors = daemon.complaints();
         assert!(errors.contains(says) && errors.matches("xsched: ").count() == 1, "{errors}");
         let out = place.xsched(&["policy", "set", "external"]).output().unwrap();
         assert_eq!(out.status.code(), Some(3));

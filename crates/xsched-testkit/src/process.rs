@@ -90,6 +90,11 @@ impl Process {
         })
     }
 
+    /// What a daemon wrote to stderr so far, but for who came, left and changed what.
+    pub fn complaints(&self) -> String {
+        complaints(&self.errors())
+    }
+
     /// What it wrote to stderr so far.
     pub fn errors(&self) -> String {
         self.errors.lock().unwrap_or_else(|e| e.into_inner()).clone()
@@ -205,4 +210,14 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The lines of a daemon's log that tell of trouble.
+pub fn complaints(log: &str) -> String {
+    let is_event = |line: &&str| {
+        let Some(line) = line.strip_prefix("xsched: ") else { return false };
+        let leaves = line.starts_with("process ") && line.ends_with(" has left");
+        leaves || line.starts_with("attached process ") || line.contains(": by user ")
+    };
+    log.lines().filter(|line| !is_event(line)).map(|line| format!("{line}\n")).collect()
 }

@@ -134,6 +134,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
     let mut daemon = Command::new(&exe);
     // Its own configuration: none. The user's might name another policy.
     daemon.args(["daemon", "--policy", "hpf", "--socket"]).arg(&socket).env("XDG_CONFIG_HOME", folder.path());
+    daemon.arg("--log").arg(folder.path().join("log"));
     let daemon = Guarded::spawn(clean(daemon), "the demo's daemon")?;
     daemon.answers_at(&socket)?;
     let device = calibration.device.clone();

@@ -1,0 +1,168 @@
+//! What was set at run time and outlives the daemon: suspended programs, hints, policies. In a file of the state folder, by the boot,
+//! and of a program by its pid, its start and its user: a pid that is given away again inherits nothing.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use xsched_policy::Choice;
+
+use crate::Error;
+use crate::client::{Changes, Client};
+use crate::process::start_ticks;
+use crate::tuning::STATE_MAX_BYTES;
+
+const HEAD: &str =
+    "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
+
+/// What is kept of the daemon before, and where it is written.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    file: Option<PathBuf>,
+    /// Policies that commands have set, by device; `""` is all that have none of their own.
+    policies: BTreeMap<String, Policy>,
+    /// Programs that have not come back yet.
+    absent: Vec<Program>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    boot: String,
+    #[serde(default)]
+    policies: BTreeMap<String, Policy>,
+    #[serde(default)]
+    programs: Vec<Program>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    /// Name and parameters, as it is shown.
+    is: String,
+    /// What was in force by the configuration: once that says something else, it counts.
+    instead_of: String,
+}
+
+/// What commands have said of a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Program {
+    pid: u32,
+    /// Clock ticks from the boot to its start.
+    start: u64,
+    /// As [`crate::identity::User`] is told.
+    user: String,
+    pub(crate) held: bool,
+    pub(crate) hinted: Changes,
+}
+
+impl Program {
+    /// What is to be kept of a program, if anything is.
+    fn of(client: &Client) -> Option<Program> {
+        let is_news = client.held || client.hinted != Changes::default();
+        let start = start_ticks(client.peer.pid).filter(|_| is_news)?;
+        let (pid, user) = (client.peer.pid, client.peer.user.to_string());
+        Some(Program { pid, start, user, held: client.held, hinted: client.hinted })
+    }
+}
+
+impl Kept {
+    /// What an earlier daemon of this socket left in a folder, if it is of this boot. What cannot be read counts as nothing; the reason
+    /// comes beside it.
+    pub(crate) fn read(folder: Option<&Path>, socket: &Path) -> (Kept, Option<Error>) {
+        let Some(folder) = folder else { return (Kept::default(), None) };
+        let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
+        let file = folder.join(format!("runtime-{name}.toml"));
+        let (kept, why) = match read(&file) {
+            Ok(kept) => (kept.unwrap_or_default(), None),
+            Err(why) => {
+                let line = format!("{} is not used: {why}", file.display());
+                (Contents::default(), Some(Error::environment(line)))
+            }
+        };
+        let kept = if kept.boot == boot() { kept } else { Contents::default() };
+        (Kept { file: Some(file), policies: kept.policies, absent: kept.programs }, why)
+    }
+
+    /// A command has set a policy, of one device or of all, where the configuration has that one.
+    pub(crate) fn set_policy(&mut self, device: Option<&str>, choice: &Choice, instead_of: String) {
+        if device.is_none() {
+            // It is that of every device.
+            self.policies.clear();
+        }
+        let policy = Policy { is: choice.to_string(), instead_of };
+        self.policies.insert(device.unwrap_or_default().to_owned(), policy);
+    }
+
+    /// The policies that commands had set, with their devices, but for those where the configuration says something else since.
+    pub(crate) fn policies(&mut self, configured: impl Fn(Option<&str>) -> String) -> Vec<(Option<String>, Choice)> {
+        self.policies.retain(|device, policy| policy.instead_of == configured(named(device)));
+        let choice = |text: &str| {
+            let mut words = text.split(' ');
+            let name = words.next().unwrap_or_default();
+            Choice::with(name, words.filter_map(|word| word.split_once('='))).ok()
+        };
+        let known = self.policies.iter().filter_map(|(device, policy)| Some((device, choice(&policy.is)?)));
+        known.map(|(device, choice)| (named(device).map(str::to_owned), choice)).collect()
+    }
+
+    /// What was set for a program that has come back.
+    pub(crate) fn take(&mut self, client: &Client) -> Option<Program> {
+        let (pid, user) = (client.peer.pid, client.peer.user.to_string());
+        let is = |p: &Program| p.pid == pid && p.user == user && start_ticks(pid) == Some(p.start);
+        let at = self.absent.iter().position(is)?;
+        Some(self.absent.swap_remove(at))
+    }
+
+    /// A program has left, and may come back. Returns whether there is something to keep.
+    pub(crate) fn put(&mut self, client: &Client) -> bool {
+        let Some(program) = Program::of(client) else { return false };
+        self.absent.retain(|p| p.pid != program.pid);
+        self.absent.push(program);
+        true
+    }
+
+    /// The file and what it is to hold, with these programs that are there; none = nothing is kept.
+    pub(crate) fn contents<'a>(&mut self, there: impl Iterator<Item = &'a Client>) -> Option<(&Path, String)> {
+        let file = self.file.as_deref()?;
+        self.absent.retain(|p| start_ticks(p.pid) == Some(p.start));
+        let programs = there.filter_map(Program::of).chain(self.absent.iter().cloned()).collect();
+        let contents = Contents { boot: boot(), policies: self.policies.clone(), programs };
+        let text = toml::to_string(&contents).ok()?;
+        Some((file, format!("{HEAD}{text}")))
+    }
+}
+
+fn named(device: &str) -> Option<&str> {
+    (!device.is_empty()).then_some(device)
+}
+
+fn read(file: &Path) -> Result<Option<Contents>, String> {
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let open = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file);
+    let opened = match open {
+        Ok(opened) => opened,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e.to_string()),
+    };
+    let meta = opened.metadata().map_err(|e| e.to_string())?;
+    let us = rustix::process::geteuid().as_raw();
+    if !meta.is_file() || meta.uid() != us {
+        return Err("it is not a file of the daemon's user".into());
+    }
+    let mut text = String::new();
+    let got = opened.take(STATE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    if got as u64 > STATE_MAX_BYTES {
+        return Err("it is too large".into());
+    }
+    toml::from_str(&text).map(Some).map_err(|e| e.message().lines().collect::<Vec<_>>().join("; "))
+}
+
+/// What tells this boot from others.
+fn boot() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}

@@ -1,0 +1,50 @@
+//! What the kernel tells of a process.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::tuning::ANCESTORS_MAX;
+
+/// Whether the process of a pidfd has not ended.
+pub(crate) fn alive(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+}
+
+/// A field of /proc/PID/stat, by its number in proc(5), which is 3 or more; none if the process is gone.
+fn stat(pid: u32, field: usize) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
+}
+
+/// The process that started another; none if that is gone.
+fn parent(pid: u32) -> Option<u32> {
+    stat(pid, 4)?.try_into().ok()
+}
+
+/// When a process started, in clock ticks from the boot: with its pid, that tells it from all others.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    stat(pid, 22)
+}
+
+/// A process and those that it was started by.
+pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
+    std::iter::successors(Some(pid), |pid| parent(*pid)).take(ANCESTORS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_below_those_that_started_it() {
+        let own = std::process::id();
+        let (above, started_by) = (ancestors(own), parent(own).unwrap());
+        assert_eq!(above[..2], [own, started_by]);
+        assert!(above.len() <= ANCESTORS_MAX);
+        assert!(!ancestors(started_by).contains(&own));
+        assert_eq!(ancestors(u32::MAX / 4), [u32::MAX / 4], "it does not exist");
+    }
+}

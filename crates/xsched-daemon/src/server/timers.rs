@@ -1,0 +1,113 @@
+//! What the loop does at its time, and when it is to wake up for that.
+
+use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+use xsched_policy::Event;
+
+use super::{Role, Server, UNREAD};
+use crate::Error;
+use crate::host::Host;
+use crate::tuning::{BEAT_NS, LOOK_NS, NICE_NS, SILENT_NS, UNREAD_NS};
+
+impl Server {
+    /// Does what is due.
+    pub(super) fn timers(&mut self) {
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
+        let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
+        let (tend, nice, unread) = (due(self.tend_at), due(self.nice_at), due(self.unread_at));
+        let (pools, silent, lines) = (due(self.pools.look_at), due(self.silent_at), due(self.events.deadline_ns()));
+        let kept = due(self.remember_at);
+        if policy {
+            self.event(Event::Timer);
+        }
+        if look {
+            self.look_at = None;
+            self.look_soon();
+        }
+        if beat {
+            self.heartbeat.beat(self.now_ns);
+            self.beat_at = None;
+        }
+        if nice {
+            self.look_at_nice();
+        }
+        if unread {
+            self.end_unread();
+        }
+        if silent {
+            self.end_silent();
+        }
+        if lines {
+            self.events.tend(self.now_ns);
+        }
+        if kept {
+            self.write_kept();
+        }
+        if pools {
+            self.look_at_pools();
+        }
+        if tend {
+            self.tend_at = None;
+            if self.deaf && !self.closer.is_full() {
+                self.listen(true);
+            }
+        }
+        self.time_out_questions();
+        self.watch_scheduler();
+        if self.idle_deadline().is_some_and(|at| at <= self.now_ns) {
+            self.stop = true;
+        }
+    }
+
+    fn next_policy_ns(&self) -> Option<u64> {
+        self.gatekeeper.arbiter().next_timer().map(|us| us.saturating_mul(1_000))
+    }
+
+    fn idle_deadline(&self) -> Option<u64> {
+        Some(self.idle_since?.saturating_add(self.idle_exit_ns?))
+    }
+
+    /// Sets the timer for what comes first. One set too early is left alone: it costs a wake-up, once.
+    pub(super) fn arm(&mut self) {
+        let keep = |at: Option<u64>, wanted: bool, period| wanted.then(|| at.unwrap_or(self.now_ns + period));
+        let arbiter = self.gatekeeper.arbiter();
+        self.beat_at = keep(self.beat_at, arbiter.any_closed(), BEAT_NS);
+        self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
+        self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
+        // Kept while it is still to come, so that events do not put it off for ever.
+        self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
+        let pools = self.next_look_at_pools();
+        let question = self.questions.iter().map(|q| q.until_ns).min();
+        let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
+        let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
+        let others = [self.silent_at, self.remember_at, self.events.deadline_ns(), self.service.deadline_ns()];
+        let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
+        let Some(next) = all.flatten().min() else { return };
+        if self.armed.is_some_and(|armed| armed <= next) {
+            return;
+        }
+        // All zero would switch the timer off.
+        let at = Timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000).max(1) as i64 };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once) {
+            Ok(_) => self.armed = Some(next),
+            Err(e) => self.log(&format!("cannot set the timer: {e}")),
+        }
+    }
+
+    /// Ends connections that have not said what they are.
+    fn end_silent(&mut self) {
+        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown));
+        let since = unknown.map(|(id, c)| (c.since_ns, *id));
+        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + SILENT_NS <= self.now_ns);
+        self.silent_at = others.into_iter().min().map(|(since, _)| since + SILENT_NS);
+        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input("it says nothing")))));
+    }
+
+    /// Ends connections for which something is kept and that have taken nothing of it for some time.
+    fn end_unread(&mut self) {
+        let since = self.conns.iter().filter(|(_, c)| !c.out.is_empty()).map(|(id, c)| (c.unread_since_ns, *id));
+        let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + UNREAD_NS <= self.now_ns);
+        self.unread_at = others.into_iter().min().map(|(since, _)| since + UNREAD_NS);
+        self.doomed.extend(over.into_iter().map(|(_, id)| (id, Some(Error::input(UNREAD)))));
+    }
+}

@@ -1,0 +1,47 @@
+//! Where the configuration comes from: files and the command line.
+
+use std::path::PathBuf;
+
+use xsched_policy::Choice;
+
+use crate::config::Config;
+use crate::{Error, Options, host};
+
+/// Where the configuration is.
+pub(crate) struct Sources {
+    /// Read where they exist.
+    usual: Vec<PathBuf>,
+    /// Must exist.
+    given: Vec<PathBuf>,
+    /// The policy named at the start, which wins.
+    policy: Option<String>,
+    /// The policy where none is named.
+    without: &'static str,
+}
+
+impl Sources {
+    pub(crate) fn new(options: &Options) -> Sources {
+        let without = if options.scheduler.is_some() { host::POLICY } else { xsched_policy::registry::DEFAULT };
+        let (usual, given) = (options.usual_config.clone(), options.config.clone());
+        Sources { usual, given, policy: options.policy.clone(), without }
+    }
+
+    /// What the files say now, and the policy of devices that have none of their own.
+    ///
+    /// # Errors
+    /// What is wrong with which line of which file.
+    pub(crate) fn read(&self) -> Result<(Config, Choice), Error> {
+        let mut files: Vec<&PathBuf> = self.usual.iter().filter(|file| file.exists()).collect();
+        files.extend(&self.given);
+        let config = Config::read(&files)?;
+        let policy = match (&self.policy, &config.policy) {
+            (Some(name), _) => Choice::named(name)?,
+            (None, Some(choice)) => choice.clone(),
+            (None, None) => Choice::named(self.without)?,
+        };
+        if policy.entry.name == host::POLICY && self.without != host::POLICY {
+            return Err(Error::Input("the policy external needs a scheduler: --scheduler FILE".into()));
+        }
+        Ok((config, policy))
+    }
+}
