@@ -215,6 +215,7 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
     let pid = program.pid();
     suspend(device, &program);
     assert_still(device, &mut program, &mut clock);
+    until("its suspension is kept", || place.kept().contains("held = true"));
     let killed = now_ns();
     signal(daemon.pid(), Signal::KILL);
     program.progress_after(killed);
@@ -240,7 +241,7 @@ fn a_held_program_outlives_its_daemon_and_finds_the_next_one(device: &Device) {
 
 /// A daemon that is killed while a program gives a fixed amount of work changes nothing of what that comes to.
 fn a_killed_daemon_changes_no_result(device: &Device) {
-    const LONGER: &[&str] = &["fixed", "1030", "200"];
+    const LONGER: &[&str] = &["fixed", "3090", "200"];
     let bare = device.bare(LONGER).finish();
     let daemon = device.place().daemon(&["--policy", "chaos"]);
     let programs = [0, 1].map(|_| device.run(&["--level", "1"], LONGER));

@@ -31,7 +31,7 @@ fn reversed(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
     place.assert_ahead(high, low, 500);
     place.ask(&["policy", "set", "external"]);
     place.assert_ahead(low, high, 500);
-    assert!(daemon.errors().is_empty(), "{}", daemon.errors());
+    assert!(daemon.complaints().is_empty(), "{}", daemon.complaints());
     (daemon, programs)
 }
 

@@ -57,6 +57,8 @@ impl Place {
         for name in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
             command.env(name, self.dir.path());
         }
+        // Below the home, as without it.
+        command.env_remove("XDG_STATE_HOME");
         command.env("SIMDEV_SOCKET", self.join("sim.sock")).env("XSCHED_SOCKET", self.socket());
         command.env("XSCHED_STATS", self.join("stats"));
         // What PoCL compiles lies below the home otherwise: each test would wait for its compiler again.
@@ -101,6 +103,12 @@ impl Place {
     /// One for OpenCL.
     pub fn opencl_program(&self, name: &str) -> PathBuf {
         self.compile(&format!("hazards/{name}.c"), &["-lOpenCL", "-lpthread", "-lm"])
+    }
+
+    /// What daemons have kept for the next one: all that their state folder holds.
+    pub fn kept(&self) -> String {
+        let files = std::fs::read_dir(self.join(".local/state/xsched")).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect()
     }
 
     /// Starts the simulated device if it is not there.

@@ -213,7 +213,7 @@ impl Drop for Process {
 }
 
 /// The lines of a daemon's log that tell of trouble.
-pub fn complaints(log: &str) -> String {
+fn complaints(log: &str) -> String {
     let is_event = |line: &&str| {
         let Some(line) = line.strip_prefix("xsched: ") else { return false };
         let leaves = line.starts_with("process ") && line.ends_with(" has left");
