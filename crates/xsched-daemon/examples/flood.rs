@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p xsched-daemon --example flood [SAMPLES [FLOOD…]]`
 //!
-//! `none` is the bare machine, `busy` a process that uses a processor and leaves the daemon alone: what they show is the
-//! machine's part in the other figures.
+//! Each flood is measured in turn with its control, in which the same processes flood another daemon, on the same processors: what
+//! is left between the two is what one user's messages cost another's decisions. `none` is the bare machine.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -22,29 +22,33 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
 use support::{Daemon, connect, hello, map, memfd, own_pidfd, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
-use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, encode};
+use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode};
+use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
 /// Programs of a flood.
 const PROGRAMS: usize = 24;
-/// No flood is measured for longer: where decisions take long, fewer samples say so too.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Rounds of each, in turn with its control.
+const ROUNDS: usize = 5;
+/// No round is longer: where decisions take long, fewer samples say so too.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// By name: given the socket, it prints a line once it is under way, and goes on.
 type Flood = (&'static str, fn(&Path));
-const FLOODS: [Flood; 8] = [
+const FLOODS: [Flood; 12] = [
     ("none", |_| wait()),
-    ("busy", |_| {
-        loop {
-            std::hint::spin_loop();
-        }
-    }),
     ("groups", groups),
     ("jobs", jobs),
     ("looks", looks),
     ("ps", ps),
     ("unread", unread),
     ("churn", churn),
+    ("silent", silent),
+    ("descriptors", descriptors),
+    ("malformed", malformed),
+    ("hints", hints),
+    ("attach", attach),
 ];
 
 fn main() {
@@ -55,9 +59,32 @@ fn main() {
         let (_, flood) = FLOODS.iter().find(|(known, _)| known == name).expect("a flood");
         return flood(Path::new(socket));
     }
+    if let [first, folder] = args.as_slice()
+        && first == "--decoy"
+    {
+        return decoy(Path::new(folder));
+    }
     let samples = args.first().map_or(1_000, |n| n.parse().expect("a number of samples"));
     for (name, _) in FLOODS.iter().filter(|(name, _)| args.len() < 2 || args[1..].iter().any(|a| a == name)) {
-        measure(name, samples);
+        let (mut under, mut control, mut most) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..ROUNDS {
+            most = most.max(measure(name, samples / ROUNDS, false, &mut under));
+            measure(name, samples / ROUNDS, true, &mut control);
+        }
+        let at = |times: &mut Vec<u64>, q: f64| {
+            times.sort_unstable();
+            times[((times.len() - 1) as f64 * q) as usize] as f64 / 1e6
+        };
+        let user = if rustix::process::geteuid().is_root() { "another user" } else { "the same user" };
+        let [(p50, c50), (p99, c99), (worst, c_worst)] =
+            [0.5, 0.99, 1.0].map(|q| (at(&mut under, q), at(&mut control, q)));
+        println!(
+            "{name} by {user}: median {p50:.3} ms, P99 {p99:.3} ms, longest {worst:.3} ms, {} samples, {most} MiB more at most; \
+             control {c50:.3}, {c99:.3}, {c_worst:.3} ms, {} samples; P99 {:.2}x",
+            under.len(),
+            control.len(),
+            p99 / c99
+        );
     }
 }
 
@@ -69,15 +96,35 @@ fn wait() {
     }
 }
 
-fn measure(name: &str, samples: usize) {
-    let root = rustix::process::geteuid().is_root();
-    let open = |path: &Path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("own folder");
-    let daemon = Daemon::start_with(|o| {
+fn open(path: &Path) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("own folder");
+}
+
+/// A daemon that other users reach. What it logs is no part of this.
+fn daemon() -> Daemon {
+    Daemon::start_with(|o| {
         let folder = o.socket.parent().expect("a folder");
         std::fs::create_dir_all(folder).expect("own folder");
         open(folder);
         open(folder.parent().expect("a folder"));
-    });
+        (o.log, o.state) = (Some(folder.join("log")), Some(folder.join("state")));
+    })
+}
+
+/// Another daemon, which the control floods. Says where it listens.
+fn decoy(says: &Path) {
+    let daemon = daemon();
+    let (fresh, socket) = (says.with_extension("new"), daemon.socket.to_str().expect("text"));
+    std::fs::write(&fresh, socket).and_then(|()| std::fs::rename(&fresh, says)).expect("own folder");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Adds the times of one round. Returns how much memory the daemon had beyond that before, MiB.
+fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>) -> u64 {
+    let root = rustix::process::geteuid().is_root();
+    let daemon = daemon();
     let (low, high) = (daemon.attach(100), daemon.attach(128));
     low.group_with(0, "sim:0", 0, Levels::ONE);
     high.group_with(0, "sim:0", 0, Levels::ONE);
@@ -86,21 +133,26 @@ fn measure(name: &str, samples: usize) {
     let exe = daemon.folder.path().join("flood");
     std::fs::copy(std::env::current_exe().expect("a path"), &exe).expect("a copy");
     open(&exe);
+    let (mut target, mut _other) = (daemon.socket.clone(), None);
+    if is_control {
+        let says = daemon.folder.path().join("decoy");
+        _other = Some(Ending(Command::new(&exe).arg("--decoy").arg(&says).spawn().expect("a process")));
+        until("the other daemon listens", || says.exists());
+        target = std::fs::read_to_string(&says).expect("own file").into();
+    }
     let mut command = Command::new(&exe);
-    command.args(["--flood", name]).arg(&daemon.socket).current_dir("/").stdout(Stdio::piped());
+    command.args(["--flood", name]).arg(&target).current_dir("/").stdout(Stdio::piped());
     if root {
         command.uid(NOBODY).gid(NOBODY);
     }
     let mut child = Ending(command.spawn().expect("a process"));
-    if name != "busy" {
-        let mut line = String::new();
-        BufReader::new(child.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    }
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     // Not by a spinning thread: on a small machine that would take a processor from the daemon.
     let nap = || std::thread::sleep(Duration::from_micros(10));
-    let (mut times, start) = (Vec::with_capacity(samples), Instant::now());
+    let (begin, start) = (times.len(), Instant::now());
     let mut most = 0;
-    while times.len() < samples && start.elapsed() < PATIENCE {
+    while times.len() < begin + samples && start.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(2));
         let asked = Instant::now();
         high.ready(0);
@@ -114,17 +166,7 @@ fn measure(name: &str, samples: usize) {
         }
         most = most.max(resident_kib());
     }
-    times.sort_unstable();
-    let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1e6;
-    let user = if root { "another user" } else { "the same user" };
-    println!(
-        "{name} by {user}: median {:.3} ms, P99 {:.3} ms, longest {:.3} ms, {} samples, {} MiB more at most",
-        at(0.5),
-        at(0.99),
-        at(1.0),
-        times.len(),
-        most.saturating_sub(before) / 1024
-    );
+    most.saturating_sub(before) / 1024
 }
 
 /// A flood that ends with its measurement.
@@ -314,5 +356,72 @@ fn churn(path: &Path) {
             // SAFETY: mapped by this program at its start, as long as this, and not used after.
             unsafe { rustix::mm::munmap(start.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
         }
+    }
+}
+
+/// Connections that say nothing, and end.
+fn silent(path: &Path) {
+    println!("on");
+    loop {
+        let _all: Vec<_> = (0..200).filter_map(|_| try_connect(path)).collect();
+    }
+}
+
+/// Descriptors that may be slow to close, with a greeting that is none.
+fn descriptors(path: &Path) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("a port");
+    println!("on");
+    loop {
+        let Some(socket) = try_connect(path) else { continue };
+        let Ok(stream) = std::net::TcpStream::connect(address) else { continue };
+        let Ok((pipe, _end)) = std::io::pipe() else { continue };
+        let _ = send_raw(&socket, &[0xff], &[stream.as_fd(), pipe.as_fd(), listener.as_fd()]);
+        let _ = listener.accept();
+    }
+}
+
+fn malformed(path: &Path) {
+    let bytes = [0xffu8; 2_000];
+    println!("on");
+    loop {
+        let Some(socket) = try_connect(path) else { continue };
+        while send_raw(&socket, &bytes, &[]).is_ok() {}
+    }
+}
+
+/// One that changes what is kept over a restart, again and again.
+fn hints(path: &Path) {
+    let programs = programs(path, |_| None);
+    programs.iter().for_each(|program| _ = program.group(0, "sim:0"));
+    let pid = std::process::id();
+    let hint = |weight| {
+        let hints = Hints { weight: Some(weight), ..Hints::default() };
+        let target = Target::Pid(pid);
+        Request::Hint { target, priority: Some(3), hints, level: None, threshold: None, batch: None }
+    };
+    println!("on");
+    loop {
+        let Some(socket) = try_connect(path) else { continue };
+        for weight in 1..1_000 {
+            let message = ClientMsg::Control { version: PROTOCOL_VERSION, request: hint(weight) };
+            if encode(&message).is_ok_and(|packet| send_raw(&socket, &packet, &[]).is_err()) {
+                break;
+            }
+            programs.iter().for_each(|program| drain(&program.socket));
+            drain(&socket);
+        }
+    }
+}
+
+/// Programs that come and go, with nothing: what is written to the log, and read of the process.
+fn attach(path: &Path) {
+    println!("on");
+    loop {
+        let Some(program) = Program::start(path, ProgramOptions::default()) else { continue };
+        let start: *const Segment = program.segment;
+        drop(program);
+        // SAFETY: mapped by this program at its start, as long as this, and not used after.
+        unsafe { rustix::mm::munmap(start.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
     }
 }
