@@ -132,7 +132,8 @@ impl Connection {
                 fd = fds.last();
             }
         }
-        let message = decode(&self.buffer[..got.bytes])?;
+        let another = "the daemon is of another version: install one, and restart the daemon";
+        let message = decode(&self.buffer[..got.bytes]).map_err(|e| e.within(another))?;
         Ok(Some((message, fd)))
     }
 }

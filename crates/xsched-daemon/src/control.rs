@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
 use xsched_policy::{Choice, Event, GroupId, Param, registry};
-use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::state;
@@ -31,17 +30,11 @@ use crate::tuning::ANSWER_NS;
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
 
 impl Server {
-    pub(crate) fn control(&mut self, id: u64, version: u32, request: Request) {
+    pub(crate) fn control(&mut self, id: u64, request: Request) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Command(None);
         }
-        let done = if version == PROTOCOL_VERSION {
-            self.answer(id, request)
-        } else {
-            let line =
-                format!("the daemon speaks protocol {PROTOCOL_VERSION}, this command {version}: install one version");
-            Err(Error::environment(line))
-        };
+        let done = self.answer(id, request);
         match done {
             Ok(Some(answer)) => {
                 if let Some(conn) = self.conns.get_mut(&id) {

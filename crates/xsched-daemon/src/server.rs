@@ -14,6 +14,7 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, Timespec, timerfd_create};
 use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
+use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
 
@@ -524,6 +525,7 @@ impl Server {
                 // Only a greeting carries any.
                 let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(user.uid, user.is_own());
                 match socket::receive(&conn.socket, buffer, user.uid, &self.closer, wanted) {
+                    Received::Packet(len, _) if self.is_of_another_version(id, &buffer[..len]) => return,
                     Received::Packet(len, fds) => {
                         let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
                         if let Err(why) = taken {
@@ -545,6 +547,22 @@ impl Server {
         self.work.push(user, Work::Serve(id));
     }
 
+    /// Whether a first packet is of another version, whose rest cannot be read: then its sender is told, and the connection ends.
+    fn is_of_another_version(&mut self, id: u64, packet: &[u8]) -> bool {
+        let is_first = self.conns.get(&id).is_some_and(|c| matches!(c.role, Role::Unknown));
+        let other = wire::version_of(packet).filter(|version| is_first && *version != PROTOCOL_VERSION);
+        if let Some(version) = other {
+            let line = format!(
+                "the daemon (xsched {}) speaks protocol {PROTOCOL_VERSION}, this program {version}: install one version, and restart \
+                 the daemon",
+                env!("CARGO_PKG_VERSION")
+            );
+            self.refuse(id, Error::Environment(line));
+            self.doomed.push((id, None));
+        }
+        other.is_some()
+    }
+
     /// Takes one message. An error is the sender's fault and ends its connection.
     fn message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), Error> {
         if !fds.is_empty() && !matches!(message, ClientMsg::Hello { .. }) {
@@ -552,9 +570,9 @@ impl Server {
         }
         let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         match (&conn.role, message) {
-            (Role::Unknown, ClientMsg::Hello { version, options }) => self.hello(id, version, options, fds),
-            (Role::Unknown | Role::Command(_), ClientMsg::Control { version, request }) => {
-                self.control(id, version, request);
+            (Role::Unknown, ClientMsg::Hello { options, .. }) => self.hello(id, options, fds),
+            (Role::Unknown | Role::Command(_), ClientMsg::Control { request, .. }) => {
+                self.control(id, request);
                 Ok(())
             }
             (Role::Client(_), message) => self.client_message(id, message),

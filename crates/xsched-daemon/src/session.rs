@@ -35,16 +35,9 @@ impl Server {
         user.map_or(Ceilings::NONE, |user| self.ceilings(user))
     }
 
-    pub(crate) fn hello(&mut self, id: u64, version: u32, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
+    pub(crate) fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
         let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
         let (pid, user) = (conn.pid, conn.user);
-        if version != PROTOCOL_VERSION {
-            let line =
-                format!("the daemon speaks protocol {PROTOCOL_VERSION}, the program {version}: install one version");
-            self.refuse(id, Error::Environment(line));
-            self.doomed.push((id, None));
-            return Ok(());
-        }
         if !user.is_served() {
             self.refuse(id, Error::environment("this daemon serves another user"));
             self.doomed.push((id, None));

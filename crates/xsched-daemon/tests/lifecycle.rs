@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Client, Daemon, connect, options, receive, send};
+use support::{Client, Daemon, connect, is_hung_up, options, receive, send, send_raw};
 use xsched_daemon::{Options, run};
 use xsched_policy::registry;
 use xsched_proto::Error;
@@ -200,6 +200,13 @@ fn another_version_is_told_so() {
             DaemonMsg::Refused(Error::Environment(line)) => assert!(line.contains("protocol"), "{line}"),
             other => panic!("{other:?}"),
         }
+    }
+    // Whatever else its messages look like.
+    for first in [0, 1] {
+        let socket = connect(&daemon.socket);
+        send_raw(&socket, &[&[first, PROTOCOL_VERSION as u8 - 1][..], &[0xff; 30]].concat(), &[]).unwrap();
+        let why = is_hung_up(&socket).expect("a reason");
+        assert!(why.contains(&format!("this program {}: install one version", PROTOCOL_VERSION - 1)), "{why}");
     }
     assert_eq!(daemon.ps().0.dropped_clients, 0, "an old program is no attacker");
 }

@@ -1,5 +1,6 @@
 //! What `--require` means inside a program: it is scheduled from its first launch or ends there, and nothing later ends it.
 
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, beside, signal, until};
 
@@ -98,4 +99,39 @@ fn a_misspelt_platform_is_said_once_and_the_program_goes_on() {
     assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")));
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(errors.contains("no platform opncl") && errors.contains("use cuda, hip, opencl, sim, hsa"), "{errors}");
+}
+
+/// Programs and daemons of other versions, as far as the bytes that never change go: the rest of a message is of a shape that this
+/// version does not know.
+#[test]
+fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
+    // An older or newer one refuses in words; one that does not even know that answer says what is not understood.
+    let words = b"the daemon speaks protocol 99: install one version".as_slice();
+    let refusal = [&[0, 1, words.len() as u8], words].concat();
+    for (answer, says) in [(refusal, "protocol 99"), (vec![77, 1, 2, 3], "the daemon is of another version")] {
+        let place = Place::new();
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        net::bind(&socket, &SocketAddrUnix::new(place.socket()).unwrap()).unwrap();
+        net::listen(&socket, 16).unwrap();
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            let mut buffer = [0u8; 64 << 10];
+            while let Ok(peer) = net::accept(&socket) {
+                let got = net::recv(&peer, &mut buffer[..], RecvFlags::empty());
+                assert!(got.is_err() || buffer[..2] == [0, xsched_proto::PROTOCOL_VERSION as u8], "the version's place");
+                let _ = net::send(&peer, &answer, SendFlags::NOSIGNAL);
+            }
+        });
+        // Without the command, which would look at the daemon before.
+        let program = place.sim_program("starts_later");
+        let mut command = place.command(program, &[]);
+        command.env("LD_PRELOAD", beside("libxsched.so"));
+        let mut program = Process::start(command);
+        program.expect("ready");
+        program.tell("begin");
+        program.expect("done");
+        let (code, _, errors) = program.wait();
+        assert_eq!((code, errors.lines().count()), (0, 1), "{errors}");
+        assert!(errors.contains(says) && errors.contains("unscheduled"), "{errors}");
+    }
 }

@@ -3,6 +3,9 @@
 //! One message is one packet of a `SOCK_SEQPACKET` unix socket, encoded with postcard, at most [`MAX_PACKET`] bytes.
 //! A client opens with [`ClientMsg::Hello`]; the daemon answers [`DaemonMsg::Welcome`] or [`DaemonMsg::Refused`].
 //! A command opens with [`ClientMsg::Control`] and reads packets until [`DaemonMsg::End`] or [`DaemonMsg::Refused`].
+//!
+//! Three things are the same in every version, so that two versions understand that they are two: `Hello` and `Control` come first
+//! and begin with the version ([`version_of`]), and `Refused` with its line comes first among what the daemon says.
 
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +153,13 @@ pub enum ClientMsg {
         /// What it asks for.
         options: ProgramOptions,
     },
+    /// First packet of a command.
+    Control {
+        /// [`crate::PROTOCOL_VERSION`].
+        version: u32,
+        /// What it wants.
+        request: Request,
+    },
     /// A suspension unit came to be.
     GroupAdd {
         /// Index of its [`crate::segment::GroupSlot`].
@@ -215,13 +225,6 @@ pub enum ClientMsg {
     ProgramHint {
         /// Values for the policy; absent = as they were.
         hints: Hints,
-    },
-    /// First packet of a command.
-    Control {
-        /// [`crate::PROTOCOL_VERSION`].
-        version: u32,
-        /// What it wants.
-        request: Request,
     },
 }
 
@@ -367,6 +370,8 @@ pub enum Target {
 /// From the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum DaemonMsg {
+    /// No, and why: [`Error::Input`] or [`Error::Environment`].
+    Refused(Error),
     /// Answer to [`ClientMsg::Hello`]; carries one descriptor, the heartbeat page.
     Welcome {
         /// [`crate::PROTOCOL_VERSION`].
@@ -445,8 +450,6 @@ pub enum DaemonMsg {
     },
     /// The answer is complete and was yes.
     End,
-    /// No, and why: [`Error::Input`] or [`Error::Environment`].
-    Refused(Error),
 }
 
 /// The daemon about itself.
@@ -686,9 +689,29 @@ pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, Error> {
     }
 }
 
+/// The version of whoever sent a first packet, however little of the rest can be read; none = it is no first packet.
+pub fn version_of(packet: &[u8]) -> Option<u32> {
+    let (variant, rest): (u32, _) = postcard::take_from_bytes(packet).ok()?;
+    let (version, _) = postcard::take_from_bytes(rest).ok()?;
+    (variant < 2).then_some(version)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What other versions read and write of it: these bytes never change.
+    #[test]
+    fn what_tells_versions_apart_is_the_same_in_all() {
+        let options = ProgramOptions::default();
+        assert_eq!(encode(&ClientMsg::Hello { version: 3, options }).unwrap()[..2], [0, 3]);
+        assert_eq!(encode(&ClientMsg::Control { version: 3, request: Request::Ps }).unwrap()[..2], [1, 3]);
+        let refused = DaemonMsg::Refused(Error::Environment("no".into()));
+        assert_eq!(encode(&refused).unwrap(), [0, 1, 2, b'n', b'o']);
+        assert_eq!(encode(&DaemonMsg::Refused(Error::Input("no".into()))).unwrap(), [0, 0, 2, b'n', b'o']);
+        assert_eq!(version_of(&[0, 200, 1, 99, 98]), Some(200));
+        assert_eq!((version_of(&[1, 7]), version_of(&[2, 7]), version_of(&[])), (Some(7), None, None));
+    }
 
     #[test]
     fn messages_survive_the_wire_and_garbage_is_refused() {
