@@ -13,7 +13,7 @@ use crate::{generate, hip_runtime, packages};
 pub(crate) const HELP: &str = "\
 usage: cargo xtask test [--long]
 
-Without an option: format, build, lint, generated files, all Rust and Python tests, programs side by side, and the OpenCL and
+Without an option: format, build, lint, generated files, licences of dependencies, all Rust and Python tests, programs side by side, and the OpenCL and
 HIP ladders, each once. At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
@@ -129,6 +129,8 @@ impl Run {
             other => other,
         });
         self.step("generated files", |s| s.generated());
+        let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
+        self.step("dependencies", |s| s.component("deny", &checks));
         // The libraries that tests preload into other programs are not dependencies of the tests: build them first. All at
         // once, or some would be built a second time for the tests, which ask for more of what both depend on.
         self.step("tests", |s| match s.cargo(&["build", "--workspace", "--all-targets"]) {
@@ -303,6 +305,7 @@ impl Step<'_> {
     fn component(&self, name: &str, args: &[&str]) -> Verdict {
         match self.cargo_command().args([name, "--version"]).output() {
             Ok(output) if output.status.success() => self.cargo(args),
+            _ if name == "deny" => Verdict::Skipped("no cargo deny; cargo install cargo-deny --locked".into()),
             _ => Verdict::Skipped(format!("no cargo {name}; rustup component add {name}")),
         }
     }
