@@ -6,17 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use xsched_policy::{GroupId, Lineage, PoolId, ProgramId};
+use xsched_policy::{GroupId, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
+use crate::Error;
 use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
 use crate::tuning::NAME_MAX_BYTES;
-use crate::{Error, standing};
 
 /// An attached process.
 pub(crate) struct Client {
@@ -68,6 +68,13 @@ pub(crate) struct Client {
     /// By slot.
     pub(crate) queues: BTreeMap<u16, Queue>,
     pub(crate) held: bool,
+}
+
+/// Where a process stands among others, as it attached.
+pub(crate) struct Stands {
+    pub(crate) ancestors: Vec<u32>,
+    pub(crate) cgroups: Vec<Level>,
+    pub(crate) nice: i32,
 }
 
 /// What a hint changes.
@@ -155,11 +162,13 @@ impl Client {
         parts: (ClientSegment, OwnedFd, OwnedFd),
         config: &Config,
         ceilings: Ceilings,
-        ancestors: Vec<u32>,
+        stands: Stands,
     ) -> Result<Client, Error> {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
         let (segment, eventfd, pidfd) = parts;
+        let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
+        let lineage = Lineage { user, cgroup: stands.cgroups };
         let mut client = Client {
             program,
             segment: Rc::new(segment),
@@ -176,9 +185,9 @@ impl Client {
             asked: options.hints,
             hinted: Changes::default(),
             overlooked: Vec::new(),
-            lineage: Arc::new(standing::lineage(&peer, config)),
-            ancestors,
-            nice: standing::nice(peer.pid),
+            lineage: Arc::new(lineage),
+            ancestors: stands.ancestors,
+            nice: stands.nice,
             told_timeslice_us: None,
             has_contention: false,
             reasserted_ns: 0,

@@ -1,6 +1,7 @@
 //! What commands ask for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
@@ -14,14 +15,14 @@ use xsched_proto::wire::{
 };
 
 use crate::Error;
+use crate::clerk;
 use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::identity::User;
 use crate::memory::Launches;
 use crate::places::Joining;
-use crate::process::ancestors;
 use crate::restart::on;
-use crate::server::{Answer, Conn, Role, Server};
+use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
@@ -30,6 +31,17 @@ use crate::tuning::ANSWER_NS;
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
 
 impl Server {
+    /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
+    pub(crate) fn ask(&mut self, id: u64, request: Request) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.who.is_some() {
+            return self.control(id, request);
+        }
+        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
+        conn.role = Role::Unlisted(Box::new(Opening::Command(request)));
+        self.watch_socket(id);
+    }
+
     pub(crate) fn control(&mut self, id: u64, request: Request) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Command(None);
@@ -191,7 +203,11 @@ impl Server {
                     return Err(too_high(allowed));
                 }
                 // What a program has said of itself, it says again to the next daemon.
-                let by_itself = self.conns.get(&command).is_some_and(|c| ancestors(c.pid).contains(&pid));
+                let by_itself = self
+                    .conns
+                    .get(&command)
+                    .and_then(|c| c.who.as_ref())
+                    .is_some_and(|who| who.ancestors.contains(&pid));
                 for conn in conns {
                     if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut).filter(|_| !by_itself) {
                         client.hinted = changes.or(client.hinted);

@@ -12,7 +12,6 @@ use xsched_proto::wire::Sharing;
 use crate::Error;
 use crate::client::{Client, Expected, check_name};
 use crate::identity::User;
-use crate::peer;
 use crate::server::{EXPECTED, Server, kind};
 use crate::unsuitable;
 
@@ -64,11 +63,9 @@ impl Server {
     }
 
     /// The priority that a process will have when it attaches, if it asks for this one.
-    pub(crate) fn priority_to_be(&self, pid: u32, user: User, asked: Option<i32>) -> i32 {
-        let pidfd =
-            Pid::from_raw(pid.cast_signed()).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        let peer = pidfd.and_then(|pidfd| peer::identify(pid, user, &pidfd).ok());
-        let given = peer.map(|peer| self.config.given(&peer.exe, user.uid, &peer.cgroup)).unwrap_or_default();
+    pub(crate) fn priority_to_be(&self, conn: u64, asked: Option<i32>) -> i32 {
+        let Some(who) = self.conns.get(&conn).and_then(|c| c.who.as_ref()) else { return Class::Normal.nominal() };
+        let (given, user) = (self.config.given(&who.exe, who.user.uid, &who.cgroup), who.user);
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
         wished.min(self.ceilings(user).priority).min(given.ceiling.unwrap_or(i32::MAX))
     }

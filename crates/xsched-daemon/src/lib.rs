@@ -3,7 +3,7 @@
 //! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
-//!   of whose.
+//!   of whose; `clerk`: the thread that finds it out.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
@@ -19,6 +19,7 @@
 //! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod clerk;
 mod client;
 mod clock;
 mod closer;

@@ -1,7 +1,8 @@
 //! What attached processes say.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
@@ -14,13 +15,13 @@ use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
-use crate::client::{Client, Group, Queue, check_hint, check_name};
+use crate::clerk::{self, Who};
+use crate::client::{Client, Group, Queue, Stands, check_hint, check_name};
 use crate::config::Ceilings;
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
-use crate::peer;
-use crate::process::ancestors;
-use crate::server::{Conn, Role, Server, kind};
+use crate::peer::{self, Peer};
+use crate::server::{Conn, Opening, Role, Server, Work, kind};
 use crate::socket::Passed;
 
 impl Server {
@@ -35,24 +36,60 @@ impl Server {
         user.map_or(Ceilings::NONE, |user| self.ceilings(user))
     }
 
+    /// A program says hello: once it is known whose it is, [`Server::introduced`] goes on.
     pub(crate) fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
-        let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
-        let (pid, user) = (conn.pid, conn.user);
+        let fds = fds.take()?;
+        let conn = self.conns.get_mut(&id).ok_or_else(|| Error::input("it is gone"))?;
+        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, Some(&fds[2])));
+        conn.role = Role::Unlisted(Box::new(Opening::Program(options, fds)));
+        self.watch_socket(id);
+        Ok(())
+    }
+
+    /// It is known whose a connection is: what it opened with is done.
+    pub(crate) fn introduced(&mut self, id: u64, who: Result<Who, Error>) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Role::Unlisted(opening) = std::mem::replace(&mut conn.role, Role::Unknown) else { return };
+        let done = match (who, *opening) {
+            (Err(why), _) => Err(why),
+            (Ok(who), Opening::Program(options, fds)) => {
+                conn.user = who.user;
+                self.greet(id, who, options, fds)
+            }
+            (Ok(who), Opening::Command(request)) => {
+                (conn.user, conn.who) = (who.user, Some(Rc::new(who)));
+                self.control(id, request);
+                Ok(())
+            }
+        };
+        if let Err(why) = done {
+            return self.doomed.push((id, Some(why)));
+        }
+        self.watch_socket(id);
+        if let Some(user) = self.conns.get(&id).map(|c| c.user) {
+            self.work.push(user, Work::Serve(id));
+        }
+    }
+
+    fn greet(&mut self, id: u64, who: Who, options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {
+        let pid = self.conns.get(&id).map_or(0, |c| c.pid);
+        let user = who.user;
         if !user.is_served() {
             self.refuse(id, Error::environment("this daemon serves another user"));
             self.doomed.push((id, None));
             return Ok(());
         }
-        let [segment, eventfd, pidfd] = fds.take()?;
-        let peer = peer::identify(pid, user, &pidfd)?;
+        let [segment, eventfd, pidfd] = fds;
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
+        let peer = Peer { pid, uid: user.uid, user, exe: who.exe, cgroup: who.cgroup, start: who.start };
+        let stands = Stands { ancestors: who.ancestors, cgroups: who.cgroups, nice: who.nice };
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
         let ceilings = self.ceilings(user);
         let cut = ceilings.notice(options.hints);
-        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, ancestors(pid))?;
+        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, stands)?;
         let line = format!(
             "attached process {pid} of user {user}, class {} ({}): {}",
             Class::of(client.priority),

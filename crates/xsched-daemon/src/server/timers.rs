@@ -79,7 +79,13 @@ impl Server {
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
         let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
-        let others = [self.silent_at, self.remember_at, self.events.deadline_ns(), self.service.deadline_ns()];
+        let others = [
+            self.clerk.tend(),
+            self.silent_at,
+            self.remember_at,
+            self.events.deadline_ns(),
+            self.service.deadline_ns(),
+        ];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
         let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {
@@ -96,7 +102,7 @@ impl Server {
 
     /// Ends connections that have not said what they are.
     fn end_silent(&mut self) {
-        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown));
+        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown | Role::Unlisted(_)));
         let since = unknown.map(|(id, c)| (c.since_ns, *id));
         let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + SILENT_NS <= self.now_ns);
         self.silent_at = others.into_iter().min().map(|(since, _)| since + SILENT_NS);
