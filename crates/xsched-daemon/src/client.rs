@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use xsched_policy::{GroupId, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
+use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
@@ -34,6 +35,10 @@ pub(crate) struct Client {
     ceiling: i32,
     /// An operator lets its queues of the system domain rise to this priority.
     system_ceiling: Option<i32>,
+    /// What becomes of its launches of vendors' libraries.
+    pub(crate) domains: DomainMode,
+    /// It asked for more than an operator's rule gives it.
+    pub(crate) domains_limited: bool,
     /// What was said for the policy: by the program, by hints, by the operator's rules and for its class.
     pub(crate) hints: Hints,
     /// What of it the program or a hint said.
@@ -135,6 +140,7 @@ impl Client {
         };
         let priority = clamp(wished, allowed);
         let class = config.class(priority);
+        let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
         Ok(Client {
             program,
@@ -147,6 +153,8 @@ impl Client {
             allowed,
             ceiling: allowed,
             system_ceiling: given.system_ceiling,
+            domains,
+            domains_limited: options.domains.is_some_and(|asked| asked > domains),
             hints: options.hints.or(given.hints).or(class),
             asked: options.hints,
             overlooked: Vec::new(),
@@ -214,8 +222,12 @@ impl Client {
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
-    /// which works on top of the lower ones (docs/results/simulated.md has them side by side).
+    /// which works on top of the lower ones (docs/results/simulated.md has them side by side). Where some launches are exempt it is
+    /// the first: what holds commands on the device holds a stream with the exempt ones in it.
     pub(crate) fn group_level(&self, platform: Platform, levels: Levels) -> u8 {
+        if self.domains == DomainMode::Exempt {
+            return 1;
+        }
         levels.highest_to(self.level.unwrap_or(platform.automatic_level()))
     }
 }

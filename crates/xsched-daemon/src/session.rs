@@ -54,7 +54,7 @@ impl Server {
         let parts = (segment, eventfd, pidfd);
         let limit = self.limit(uid);
         let client = Client::new(peer, ProgramId(id), options, parts, &self.config, limit, ancestors(pid))?;
-        let priority = client.priority;
+        let (priority, domains, limited) = (client.priority, client.domains, client.domains_limited);
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
         let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
@@ -67,7 +67,17 @@ impl Server {
             .file()
             .try_clone()
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
-        self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority }, &[page.as_fd()]);
+        let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
+        let welcome =
+            DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
+        self.send(id, &welcome, &[page.as_fd()]);
+        if limited {
+            let text = format!(
+                "XSCHED_DOMAINS=exempt needs a rule of the daemon's configuration (domains = \"exempt\"): {} holds",
+                domains.name()
+            );
+            self.send(id, &DaemonMsg::Note { text }, &[]);
+        }
         Ok(())
     }
 
