@@ -119,8 +119,23 @@ impl Chain {
     pub fn run_cuda(&self, launches: [u32; 3], environment: &[(&str, &str)]) -> Process {
         let launches = launches.map(|n| n.to_string());
         let mut command = self.place.run_command(&[], &self.program, &launches.each_ref().map(String::as_str));
-        command.envs(environment.iter().copied()).env("LD_LIBRARY_PATH", self.place.join(""));
-        Process::start(command)
+        command.envs(environment.iter().copied());
+        Process::start(self.with_driver(command))
+    }
+
+    /// The same program, which does what it is told by lines.
+    pub fn run_cuda_told(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
+        let mut command = self.place.run_command(options, &self.program, &[]);
+        command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));
+        let mut program = Process::start(self.with_driver(command));
+        program.expect("ready");
+        program
+    }
+
+    /// The command of a program that is to find the driver of [`Chain::over_cuda`].
+    pub fn with_driver(&self, mut command: Command) -> Command {
+        command.env("LD_LIBRARY_PATH", self.place.join(""));
+        command
     }
 
     /// The same with options of `xsched run`.
