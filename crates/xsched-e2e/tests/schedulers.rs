@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use xsched_e2e::{Place, Process, until};
+use xsched_e2e::{Place, Process, quantile, until};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -64,6 +64,74 @@ fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
     assert!(daemon.has_ended().is_none() && daemon.errors().is_empty(), "{}", daemon.errors());
 }
 
+/// Latencies in ms of the requests of one program, at the median: of its least urgent streams and of its most urgent ones.
+fn low_and_high_streams(place: &Place) -> (f64, f64) {
+    let groups = place.compile("hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let lines = place.run(&[], &groups, &["2.5"]).finish();
+    let median = |priority: &str| {
+        let of = |line: &String| line.strip_prefix(priority)?.strip_prefix(' ')?.parse().ok();
+        let all: Vec<f64> = lines.iter().filter_map(of).collect();
+        assert!(all.len() > 10, "{} requests of {priority}", all.len());
+        quantile(&all, 0.5)
+    };
+    (median("-1"), median("1"))
+}
+
+#[test]
+fn a_scheduler_for_streams_reverses_two_priorities_of_one_program() {
+    let place = Place::new();
+    place.device();
+    let reverse = library(&place, "examples/reverse-scheduler/streams.c", &[], "libreverse-streams.so");
+    let (low, high) = {
+        let _daemon = place.daemon(&[]);
+        low_and_high_streams(&place)
+    };
+    println!("hpf: median of low streams {low} ms, of high ones {high} ms");
+    assert!(high * 1.4 < low, "{high} {low}");
+    let mut daemon = place.daemon(&["--scheduler", &reverse]);
+    let (low, high) = low_and_high_streams(&place);
+    println!("reversed: median of low streams {low} ms, of high ones {high} ms");
+    assert!(low * 1.4 < high, "{high} {low}");
+    assert!(daemon.has_ended().is_none() && daemon.errors().is_empty(), "{}", daemon.errors());
+}
+
+#[test]
+fn a_scheduler_for_streams_is_told_of_each_stream_with_its_priority_and_launches() {
+    let place = Place::new();
+    place.device();
+    let told = library(&place, "testing/domains/told_streams.c", &[], "libtold.so");
+    let log = place.join("told");
+    let mut command = place.xsched(&["daemon", "--scheduler", &told, "--socket", place.socket().to_str().expect("text")]);
+    command.env("TOLD", &log);
+    let mut daemon = Process::start(command);
+    until("the daemon answers", || {
+        assert!(daemon.has_ended().is_none(), "{}", daemon.errors());
+        place.ps().is_some()
+    });
+    let groups = place.compile("hazards/groups.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let program = place.run(&[], &groups, &["0.5"]);
+    let pid = program.pid();
+    assert_eq!(program.finish().last().expect("a line"), "ok");
+    // Lines of `submit`: pid, stream, its priority, the group's priority, launches.
+    let text = std::fs::read_to_string(&log).expect("what was told");
+    let mut streams = std::collections::BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<i64> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
+        let [of, stream, steps, priority, launches] = words[..] else { panic!("{line}") };
+        assert_eq!((of, priority), (pid.into(), steps * 10), "{line}");
+        let known = streams.entry(stream).or_insert((steps, 0));
+        assert!(known.0 == steps && known.1 <= launches, "{line}: {known:?}");
+        known.1 = launches;
+    }
+    let mut steps: Vec<i64> = streams.values().map(|(steps, _)| *steps).collect();
+    steps.sort_unstable();
+    assert_eq!(steps, [-1, -1, 0, 0, 1, 1], "{text}");
+    assert!(streams.values().all(|(_, launches)| *launches > 8), "{streams:?}");
+    let stats = place.stats_of(pid);
+    let sum: i64 = streams.values().map(|(_, launches)| *launches).sum();
+    assert!(sum <= stats["launches"].as_i64().expect("a number"), "{stats} {streams:?}");
+}
+
 #[test]
 fn run_starts_a_daemon_with_a_scheduler_and_finds_one_without_it() {
     let place = Place::new();
@@ -88,18 +156,22 @@ fn run_starts_a_daemon_with_a_scheduler_and_finds_one_without_it() {
 
 #[test]
 fn a_crash_or_a_hang_costs_only_the_scheduler() {
-    for (flag, says) in [("-DCRASH", "failed: it ended: the policy is hpf"), ("-DHANG", "did not answer within 100 ms")]
-    {
+    for (flags, says) in [
+        (&["-DCRASH"][..], "failed: it ended: the policy is hpf"),
+        (&["-DHANG"], "did not answer within 100 ms"),
+        (&["-DCRASH", "-DSTREAMS"], "failed: it ended: the policy is hpf"),
+        (&["-DHANG", "-DSTREAMS"], "did not answer within 100 ms"),
+    ] {
         let place = Place::new();
         place.device();
-        let bad = library(&place, "testing/domains/bad_scheduler.c", &[flag], "libbad.so");
+        let bad = library(&place, "testing/domains/bad_scheduler.c", flags, "libbad.so");
         let mut daemon = place.daemon(&["--scheduler", &bad]);
         // Their results are right. What they wait for it, 100 ms, is as much as one waits for the other: the P99 of the
         // next two counts.
         high_and_low(&place, &[]);
         assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
         let (high, low) = high_and_low(&place, &[]);
-        println!("{flag}: P99 high {high} ms, low {low} ms");
+        println!("{flags:?}: P99 high {high} ms, low {low} ms");
         assert!(high < low, "{high} {low}");
         assert!(daemon.has_ended().is_none());
         let errors = daemon.errors();
