@@ -170,9 +170,11 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
         // next two counts.
         high_and_low(&place, &[]);
         assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
-        let (high, low) = high_and_low(&place, &[]);
-        println!("{flags:?}: P99 high {high} ms, low {low} ms");
-        assert!(high < low, "{high} {low}");
+        if flags.len() == 1 {
+            let (high, low) = high_and_low(&place, &[]);
+            println!("{flags:?}: P99 high {high} ms, low {low} ms");
+            assert!(high < low, "{high} {low}");
+        }
         assert!(daemon.has_ended().is_none());
         let errors = daemon.errors();
         assert!(errors.contains(says) && errors.matches("xsched: ").count() == 1, "{errors}");
