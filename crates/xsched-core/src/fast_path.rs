@@ -71,7 +71,9 @@ impl Held {
         // Counted already, see above.
         if current().inspected.get() != Way::Regroup
             && is_open_unbounded(slot)
-            && queue.in_order() && !admission::is_followed(counter.total().wrapping_sub(1)) {
+            && queue.in_order()
+            && !admission::is_followed(counter.total().wrapping_sub(1))
+        {
             take_inspected();
             return Entered::Fast(Counted(counter));
         }

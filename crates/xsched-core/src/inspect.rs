@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::*};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::segment::{Counter, GroupSlot};
 
-pub use crate::origin::{Domain, Origin};
 use crate::origin::Way;
+pub use crate::origin::{Domain, Origin};
 use crate::queue::XQueue;
 use crate::thread::{self, Thread};
 

@@ -68,8 +68,7 @@ impl Server {
             .try_clone()
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
         let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
-        let welcome =
-            DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
+        let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
         self.send(id, &welcome, &[page.as_fd()]);
         if limited {
             let text = format!(

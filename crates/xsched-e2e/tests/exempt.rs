@@ -90,7 +90,7 @@ fn only_a_rule_exempts_the_launches_of_vendors_libraries() {
         assert_eq!(group["exempt_launches"], exempt, "{group}");
         let (stats, errors) = end_with_errors(&chain, program);
         let told = errors.contains("XSCHED_DOMAINS=exempt needs a rule of the daemon's configuration");
-        assert_eq!((told, errors.lines().count()), (asked != "" && asked != gets, usize::from(told)), "{errors}");
+        assert_eq!((told, errors.lines().count()), (!asked.is_empty() && asked != gets, usize::from(told)), "{errors}");
         assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{stats}");
         if gets == "off" {
             assert_eq!(stats.get("domains"), None, "{stats}");
@@ -121,8 +121,10 @@ fn ahead_acts_on_launches_in_any_stream_of_the_program() {
     step(&mut program, "own 2 10");
     step(&mut program, "vendor_stream");
     let domains = || {
-        let groups = chain.place.program(program.pid()).expect("a program")["groups"].as_array().expect("groups").clone();
-        let of = |g: &Value| (g["domain"].as_str().expect("text").to_owned(), g["queues"].as_array().expect("queues").len());
+        let groups =
+            chain.place.program(program.pid()).expect("a program")["groups"].as_array().expect("groups").clone();
+        let of =
+            |g: &Value| (g["domain"].as_str().expect("text").to_owned(), g["queues"].as_array().expect("queues").len());
         groups.iter().map(of).collect::<Vec<_>>()
     };
     until("both streams are known", || domains() == [("application".to_owned(), 2)]);
@@ -134,7 +136,8 @@ fn ahead_acts_on_launches_in_any_stream_of_the_program() {
     println!("behind 80 ms of a vendor's library: {waited:?}");
     assert!(waited > Duration::from_millis(78), "{waited:?}");
     let domains = || {
-        let groups = chain.place.program(program.pid()).expect("a program")["groups"].as_array().expect("groups").clone();
+        let groups =
+            chain.place.program(program.pid()).expect("a program")["groups"].as_array().expect("groups").clone();
         groups.iter().map(|g| (g["domain"].clone(), g["priority"].clone())).collect::<Vec<_>>()
     };
     assert_eq!(domains(), [(json!("application"), json!(0)), (json!("system"), json!(0))], "never above the class");

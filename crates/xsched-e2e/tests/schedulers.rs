@@ -101,7 +101,8 @@ fn a_scheduler_for_streams_is_told_of_each_stream_with_its_priority_and_launches
     place.device();
     let told = library(&place, "testing/domains/told_streams.c", &[], "libtold.so");
     let log = place.join("told");
-    let mut command = place.xsched(&["daemon", "--scheduler", &told, "--socket", place.socket().to_str().expect("text")]);
+    let mut command =
+        place.xsched(&["daemon", "--scheduler", &told, "--socket", place.socket().to_str().expect("text")]);
     command.env("TOLD", &log);
     let mut daemon = Process::start(command);
     until("the daemon answers", || {

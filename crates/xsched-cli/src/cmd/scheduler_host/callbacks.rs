@@ -292,7 +292,8 @@ mod tests {
         // SAFETY: as the header says: so many pointers to streams.
         let beside = unsafe { std::slice::from_raw_parts((*stream.beside).streams, (*stream.beside).count) };
         // SAFETY: as above.
-        let waits = beside.iter().any(|s| unsafe { (**s).ready != 0 && (**s).stream_priority < stream.stream_priority });
+        let waits =
+            beside.iter().any(|s| unsafe { (**s).ready != 0 && (**s).stream_priority < stream.stream_priority });
         waits.into()
     }
 
@@ -338,7 +339,8 @@ mod tests {
         let nothing = host::Group { id: 7, ..host::Group::default() };
         let over = vec![stream(1, 1, true, false), stream(2, 0, false, true), nothing];
         assert_eq!(ask(&mut scheduler, over), (vec![7, 101, 102], None), "what has no stream waits for nothing");
-        let wanted = [('s', 1), ('p', 1), ('p', 2), ('s', 2), ('p', 1), ('p', 2), ('r', 1), ('p', 2), ('r', 1), ('p', 2)];
+        let wanted =
+            [('s', 1), ('p', 1), ('p', 2), ('s', 2), ('p', 1), ('p', 2), ('r', 1), ('p', 2), ('r', 1), ('p', 2)];
         assert_eq!(log, wanted);
     }
 }
