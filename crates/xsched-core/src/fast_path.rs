@@ -55,7 +55,7 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
         return Err(Held::Unknown);
     }
     let gate = idle::count(&known.counter.launches, &known.slot.gate);
-    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, &known) {
+    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, known.queue, known.slot, known.counter) {
         Ok(Counted(known.counter))
     } else {
         Err(Held::Counted)
@@ -102,8 +102,8 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
 
 /// Where call sites are looked at: whether the launch goes on at once.
 #[inline(never)]
-fn inspected(gate: Gate, known: &Known) -> bool {
-    let way = inspect::launch(known.queue, known.slot, known.counter);
+fn inspected(gate: Gate, queue: &XQueue, slot: &GroupSlot, counter: &Counter) -> bool {
+    let way = inspect::launch(queue, slot, counter);
     let goes_on = way == Way::Passes || way != Way::Regroup && gate.without(Gate::INSPECT).is_plainly_open();
     current().inspected.set(if goes_on { Way::Unknown } else { way });
     goes_on
