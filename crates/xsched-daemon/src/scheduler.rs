@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Acquire;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -73,6 +74,10 @@ impl Server {
                 .collect();
             for (slot, queue) in &client.queues {
                 let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
+                // It is being destroyed, and its launches may have been read as none.
+                if client.segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
+                    continue;
+                }
                 let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
                 stream.id = stream.id.min(queue.id);
                 stream.launches += launches[usize::from(*slot)].all;

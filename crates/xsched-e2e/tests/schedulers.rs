@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use xsched_e2e::{Place, Process, quantile, until};
+use xsched_e2e::{Place, Process, is_alive, quantile, until};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -146,7 +146,8 @@ fn run_starts_a_daemon_with_a_scheduler_and_finds_one_without_it() {
         assert_eq!(program.finish().last().unwrap(), "ok");
         let pid = place.ps().unwrap()["daemon"]["pid"].as_u64().unwrap() as u32;
         xsched_e2e::signal(pid, rustix::process::Signal::TERM);
-        until("it is gone", || place.ps().is_none());
+        // Not only its socket: the next one would find its lock.
+        until("it is gone", || place.ps().is_none() && !is_alive(pid));
     }
     let _daemon = place.daemon(&[]);
     let out = place.xsched(&["run", "--scheduler", &reverse, "--", "true"]).output().unwrap();

@@ -236,6 +236,8 @@ impl Runtime {
         let group = queue.group(self);
         group.slot(self).launches_retired.fetch_add(launches, Relaxed);
         group.slot(self).system_retired.fetch_add(system, Relaxed);
+        // Before its counters go: the daemon, which reads those first, then knows that they may be gone.
+        queue.slot(self).group.store(0, Release);
         let mut next = queue.counters.load(Acquire);
         while let Some(index) = next.checked_sub(1) {
             let at = index as usize;
@@ -243,7 +245,6 @@ impl Runtime {
             next = self.next_counter[at].load(Relaxed);
             tables.free_counters.push(index as u16);
         }
-        queue.slot(self).group.store(0, Release);
         tables.free_queues.push(at);
         tables.outbox.push(ClientMsg::QueueRemove { slot: at });
         Some(group)
