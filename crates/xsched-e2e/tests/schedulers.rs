@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use xsched_e2e::{Place, Process, is_alive, quantile, until};
 
 fn root() -> PathBuf {
@@ -131,6 +131,38 @@ fn a_scheduler_for_streams_is_told_of_each_stream_with_its_priority_and_launches
     let stats = place.stats_of(pid);
     let sum: i64 = streams.values().map(|(_, launches)| *launches).sum();
     assert!(sum <= stats["launches"].as_i64().expect("a number"), "{stats} {streams:?}");
+}
+
+#[test]
+fn streams_of_a_program_that_finds_a_scheduler_for_streams_later_are_set_apart() {
+    let place = Place::new();
+    place.device();
+    let reverse = library(&place, "examples/reverse-scheduler/streams.c", &[], "libreverse-streams.so");
+    let many = place.sim_program("many_streams");
+    let queues = |pid: u32| -> Vec<usize> {
+        let program = place.program(pid);
+        let groups = program.as_ref().map_or(&[][..], |p| p["groups"].as_array().expect("groups"));
+        groups.iter().map(|g| g["queues"].as_array().expect("queues").len()).filter(|n| *n > 0).collect()
+    };
+    let daemon = place.daemon(&[]);
+    let mut program = place.run(&[], &many, &["3", "20", "50"]);
+    program.expect("ready");
+    let pid = program.pid();
+    until("they are a group", || queues(pid) == [60]);
+    drop(daemon);
+    let _daemon = place.daemon(&["--scheduler", &reverse]);
+    // The last ones share the first group: no process has so many.
+    until("most are set apart", || {
+        let queues = queues(pid);
+        queues.len() == 48 && queues.iter().filter(|n| **n == 1).count() == 47
+    });
+    program.tell("go");
+    let (code, lines, errors) = program.wait();
+    assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{errors}");
+    assert!(errors.ends_with("the daemon is gone\n") && errors.lines().count() == 1, "{errors}");
+    let stats = place.stats_of(pid);
+    assert_eq!(stats["unscheduled"], json!({"attach": 0, "passthrough": 0, "error": 0}), "{stats}");
+    assert_eq!(stats["launches"], 60 * (1 + 50 + 1), "a set, kernels and a copy each: {stats}");
 }
 
 #[test]
