@@ -30,6 +30,7 @@ import records  # noqa: E402
 
 MODES = ("report", "ahead", "exempt")
 SYSTEMS = ("native", *MODES)
+QUANTILES = ("p50", "p90", "p99")
 # What the library is called, and what both need.
 KINDS = {
     "sim": ("libcublas.so.12", ["-DSIM", f"-I{ROOT}/crates/xsched-simdev/include", "-lsimdev", "-lm"]),
@@ -123,9 +124,10 @@ def table(found):
     rows = []
     for system in SYSTEMS:
         mine = [w for w in found if w["system"] == system]
-        cells = [cell([w[who][q] for w in mine]) for who in ("library", "high") for q in ("p50", "p99")]
+        cells = [cell([w[who][q] for w in mine]) for who in ("library", "high") for q in QUANTILES]
         rows.append((system, *cells, cell([w["own_per_s"] for w in mine]), sum(w["passed"] for w in mine)))
-    head = ("system", "library P50 ms", "library P99 ms", "high P50 ms", "high P99 ms", "own kernels/s", "passed")
+    of = [f"{who} {q.upper()} ms" for who in ("library", "high") for q in QUANTILES]
+    head = ("system", *of, "own kernels/s", "passed")
     return records.table(head, rows)
 
 
