@@ -55,7 +55,7 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
         return Err(Held::Unknown);
     }
     let gate = idle::count(&known.counter.launches, &known.slot.gate);
-    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, known.queue, known.slot, known.counter) {
+    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, key) {
         Ok(Counted(known.counter))
     } else {
         Err(Held::Counted)
@@ -100,9 +100,11 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
             && slot.budget_commands.load(Relaxed) == 0
 }
 
-/// Where call sites are looked at: whether the launch goes on at once.
+/// Where call sites are looked at: whether the launch on a queue that this thread remembers goes on at once. By the key, which
+/// lies in a register anyway: the fast path keeps nothing for this.
 #[inline(never)]
-fn inspected(gate: Gate, queue: &XQueue, slot: &GroupSlot, counter: &Counter) -> bool {
+fn inspected(gate: Gate, key: usize) -> bool {
+    let Some(Known { queue, slot, counter }) = current().entries[slot_of(key)].get().known else { return false };
     let way = inspect::launch(queue, slot, counter);
     let goes_on = way == Way::Passes || way != Way::Regroup && gate.without(Gate::INSPECT).is_plainly_open();
     current().inspected.set(if goes_on { Way::Unknown } else { way });
