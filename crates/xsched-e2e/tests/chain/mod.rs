@@ -110,6 +110,12 @@ impl Chain {
         self.place.join(name)
     }
 
+    /// Time that launches of a program have waited at its gates, in µs.
+    pub fn waited_us(&self, pid: u32) -> u64 {
+        let program = self.place.program(pid).expect("a program");
+        program["groups"].as_array().expect("groups").iter().map(|g| g["wait_us"].as_u64().expect("a number")).sum()
+    }
+
     /// Starts the program under the scheduler.
     pub fn run(&self, environment: &[(&str, &str)]) -> Process {
         self.run_as(&[], environment)
