@@ -180,8 +180,13 @@ impl Worker {
                 Ok(local) => {
                     self.rt.attach(core::ptr::null_mut());
                     self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
-                    // There is no operator here, and no other program.
-                    self.rt.set_domains(DomainMode::granted(self.settings.options.domains, None));
+                    // There is no operator here.
+                    let asked = self.settings.options.domains;
+                    let mode = DomainMode::granted(asked, None);
+                    self.rt.set_domains(mode);
+                    if asked.is_some_and(|asked| asked > mode) && self.settings.log >= Log::Info {
+                        say(&format!("XSCHED_DOMAINS=exempt needs a daemon with a rule for it: {} holds", mode.name()));
+                    }
                     self.rt.set_streams_apart(false);
                     Master::Local(Box::new(local))
                 }
