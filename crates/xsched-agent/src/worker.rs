@@ -14,6 +14,7 @@ use xsched_flow::tuning::{
 };
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::domains::DomainMode;
 use xsched_proto::gate::Gate;
 use xsched_proto::settings::{LOCAL_POLICY, Log, Mode, Settings};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
@@ -179,6 +180,14 @@ impl Worker {
                 Ok(local) => {
                     self.rt.attach(core::ptr::null_mut());
                     self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
+                    // There is no operator here.
+                    let asked = self.settings.options.domains;
+                    let mode = DomainMode::granted(asked, None);
+                    self.rt.set_domains(mode);
+                    if asked.is_some_and(|asked| asked > mode) && self.settings.log >= Log::Info {
+                        say(&format!("XSCHED_DOMAINS=exempt needs a daemon with a rule for it: {} holds", mode.name()));
+                    }
+                    self.rt.set_streams_apart(false);
                     Master::Local(Box::new(local))
                 }
                 Err(e) => {
@@ -370,8 +379,10 @@ impl Worker {
     }
 
     fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), Error> {
-        let priority = match message {
-            DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => priority,
+        let (priority, domains, streams_apart) = match message {
+            DaemonMsg::Welcome { version, priority, domains, streams_apart, .. } if version == PROTOCOL_VERSION => {
+                (priority, domains, streams_apart)
+            }
             DaemonMsg::Welcome { version, .. } => {
                 return Err(Error::environment(format!(
                     "the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"
@@ -387,6 +398,9 @@ impl Worker {
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);
         self.set_priority(priority);
+        // Before any gate of this daemon's can hold a launch.
+        self.rt.set_domains(domains);
+        self.rt.set_streams_apart(streams_apart);
         for message in self.rt.introduce() {
             self.degrade(&message);
             connection.send(&message)?;

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use xsched_proto::segment::{Counter, GroupSlot};
 
+use crate::origin::Way;
 use crate::queue::XQueue;
 
 /// XQueues a thread finds without asking the [`crate::Runtime`].
@@ -46,8 +47,8 @@ pub struct Thread {
     pub(crate) displaced: Cell<(usize, Option<&'static XQueue>)>,
     /// The preload library's own: what it knows of this thread's call sites.
     pub sites: Cell<usize>,
-    /// The launch under way was looked at, see [`crate::inspect`].
-    pub(crate) inspected: Cell<bool>,
+    /// What a look at the launch under way has told, see [`crate::inspect`].
+    pub(crate) inspected: Cell<Way>,
     /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
     pub passes_holds: Cell<bool>,
 }
@@ -243,6 +244,6 @@ pub fn forget_all() {
     thread.inside.set(0);
     thread.waits.set(0);
     thread.lends.set(0);
-    thread.inspected.set(false);
+    thread.inspected.set(Way::Unknown);
     thread.passes_holds.set(false);
 }

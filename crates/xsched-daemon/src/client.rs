@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xsched_policy::{GroupId, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
+use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
@@ -38,6 +39,10 @@ pub(crate) struct Client {
     ceiling: i32,
     /// An operator lets its queues of the system domain rise to this priority.
     system_ceiling: Option<i32>,
+    /// What becomes of its launches of vendors' libraries.
+    pub(crate) domains: DomainMode,
+    /// It asked for more than an operator's rule gives it.
+    pub(crate) domains_limited: bool,
     /// What was said for the policy: by the program, by hints, by the operator's rules and for its class.
     pub(crate) hints: Hints,
     /// What of it the program or a hint said.
@@ -166,6 +171,7 @@ impl Client {
     ) -> Result<Client, Error> {
         check(&options)?;
         let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
+        let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
         let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
         let lineage = Lineage { user, cgroup: stands.cgroups };
@@ -181,6 +187,8 @@ impl Client {
             allowed: class::PRIORITY_NEVER,
             ceiling: class::PRIORITY_NEVER,
             system_ceiling: None,
+            domains,
+            domains_limited: options.domains.is_some_and(|asked| asked > domains),
             hints: Hints::default(),
             asked: options.hints,
             hinted: Changes::default(),
@@ -275,8 +283,12 @@ impl Client {
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
-    /// which works on top of the lower ones (docs/results/simulated.md has them side by side).
+    /// which works on top of the lower ones (docs/results/simulated.md has them side by side). Where some launches are exempt it is
+    /// the first: what holds commands on the device holds a stream with the exempt ones in it.
     pub(crate) fn group_level(&self, platform: Platform, levels: Levels) -> u8 {
+        if self.domains == DomainMode::Exempt {
+            return 1;
+        }
         levels.highest_to(self.level.unwrap_or(platform.automatic_level()))
     }
 }

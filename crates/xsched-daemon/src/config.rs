@@ -9,6 +9,7 @@ use serde::de::{self, Deserializer, Visitor};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
+use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::COMMANDS_MAX;
 
@@ -28,6 +29,7 @@ pub(crate) struct Config {
     starvation_s: Option<u32>,
     budget_us: Option<u32>,
     pub(crate) idle_exit_s: Option<u64>,
+    domains: Option<Domains>,
     /// Of users without limits of their own.
     limits: UserLimits,
     /// By user id.
@@ -66,6 +68,8 @@ pub(crate) struct Rule {
     ceiling: Option<Ceiling>,
     /// Queues of the system domain rise to this priority, above the program's class if need be.
     system_ceiling: Option<Priority>,
+    /// What becomes of launches of vendors' libraries.
+    domains: Option<Domains>,
     weight: Option<HintValue<0>>,
     utilization: Option<HintValue<1>>,
     timeslice: Option<HintValue<2>>,
@@ -104,6 +108,8 @@ pub(crate) struct Given {
     pub(crate) batch: Option<u32>,
     /// As `ceiling`, for queues of the system domain.
     pub(crate) system_ceiling: Option<i32>,
+    /// What becomes of launches of vendors' libraries; only what stands here makes them exempt.
+    pub(crate) domains: Option<DomainMode>,
 }
 
 #[derive(Deserialize)]
@@ -120,6 +126,7 @@ struct File {
     /// The older name of `budget_us`.
     bound_us: Option<Budget>,
     idle_exit_s: Option<u64>,
+    domains: Option<Domains>,
     #[serde(default)]
     limits: Limits,
     #[serde(default)]
@@ -259,6 +266,8 @@ struct Evenness(u32);
 struct Level(u8);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Commands(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Domains(DomainMode);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 struct PolicyName(String);
@@ -379,6 +388,15 @@ impl<'de> Deserialize<'de> for Commands {
     }
 }
 
+impl<'de> Deserialize<'de> for Domains {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, DomainMode::HELP, |text| {
+            let mode = DomainMode::named(text).map(Domains);
+            mode.ok_or_else(|| Error::value(text, "mode of domains", DomainMode::HELP))
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for User {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         scalar(d, "a user's name or id", |text| user_id(text).map(User))
@@ -488,6 +506,7 @@ impl Config {
         }
         self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
         self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
+        self.domains = file.domains.or(self.domains);
         let Limits { max_class, max_weight, max_timeslice_us, connections, groups, device_groups, jobs, users } =
             file.limits;
         let of_all = UserLimits {
@@ -636,7 +655,8 @@ impl Config {
                 && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
                 && r.container.as_deref().is_none_or(|p| container::matches(p, cgroup))
         };
-        self.rules.iter().find(matches).map_or(Given::default(), |r| Given {
+        let domains = self.domains.map(|d| d.0);
+        self.rules.iter().find(matches).map_or(Given { domains, ..Given::default() }, |r| Given {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
             hints: r.hints(),
@@ -644,6 +664,7 @@ impl Config {
             threshold: r.threshold.map(|c| c.0),
             batch: r.batch.map(|c| c.0),
             system_ceiling: r.system_ceiling.map(|p| p.0),
+            domains: r.domains.map(|d| d.0).or(domains),
         })
     }
 }
@@ -725,6 +746,16 @@ mod tests {
     }
 
     #[test]
+    fn domains_have_a_default_that_a_rule_replaces() {
+        let rules = "[[rule]]\nexe = \"/bin/a\"\ndomains = \"exempt\"\n[[rule]]\nexe = \"/bin/b\"\nweight = 5\n";
+        let c = parse(&[&format!("domains = \"report\"\n{rules}")]).unwrap();
+        let domains = |exe| c.given(exe, 1, "/").domains;
+        assert_eq!(domains("/bin/a"), Some(DomainMode::Exempt));
+        assert_eq!((domains("/bin/b"), domains("/bin/c")), (Some(DomainMode::Report), Some(DomainMode::Report)));
+        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", 1, "/").domains, None);
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line_and_what_is_accepted() {
         for (text, line, says) in [
             ("policy = \"hpf\"\nplicy = 1\n", 2, "unknown field `plicy`"),
@@ -740,6 +771,8 @@ mod tests {
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
             ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
+            ("domains = \"first\"\n", 1, "'first' is no mode of domains: use off, report, ahead or exempt"),
+            ("[[rule]]\nexe = \"a\"\ndomains = 1\n", 3, "'1' is no mode of domains"),
             ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
             ("[pool]\nmax_class = 7\n", 2, "'7' is no class"),
             ("[pool]\nevenness = 101\n", 2, "'101' is out of range: use a number from 0 to 100"),

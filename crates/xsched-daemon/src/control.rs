@@ -440,6 +440,7 @@ impl Server {
                 .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
                 .collect(),
             share: groups().find_map(Group::share),
+            domains: client.domains,
             groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues)).collect(),
         }
     }
@@ -474,6 +475,7 @@ impl Server {
             platform: group.platform,
             domain: if group.system { QueueDomain::System } else { QueueDomain::Application },
             system_launches,
+            exempt_launches: words.exempt.load(Relaxed),
             priority: status.priority,
             level: group.level,
             threshold: words.budget_commands.load(Relaxed),

@@ -96,6 +96,7 @@ impl Server {
             client.class_from.text(),
             client.peer.exe
         );
+        let (domains, limited) = (client.domains, client.domains_limited);
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
         let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
@@ -110,8 +111,17 @@ impl Server {
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
         self.restore_program(id);
         let priority = self.conns.get(&id).and_then(Conn::client).map_or(0, |client| client.priority);
-        self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority }, &[page.as_fd()]);
+        let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
+        let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
+        self.send(id, &welcome, &[page.as_fd()]);
         if let Some(text) = cut {
+            self.send(id, &DaemonMsg::Note { text }, &[]);
+        }
+        if limited {
+            let text = format!(
+                "XSCHED_DOMAINS=exempt needs a rule of the daemon's configuration (domains = \"exempt\"): {} holds",
+                domains.name()
+            );
             self.send(id, &DaemonMsg::Note { text }, &[]);
         }
         self.record(user.uid, &line);

@@ -104,6 +104,8 @@ pub struct GroupSlot {
     pub system: AtomicU32,
     /// How long the commands are that were under a bound lately, see [`length`].
     pub lengths: AtomicU32,
+    /// Launches of the system domain that went past the closed gate, by an operator's rule.
+    pub exempt: AtomicU64,
     /// Times the group went from ready to idle: bursts.
     pub bursts: AtomicU64,
     /// From the first launch of the last burst to its last completion, in µs. Written before `bursts`.

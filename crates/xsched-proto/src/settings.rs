@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::class::parse_priority;
+use crate::domains::DomainMode;
 use crate::hint::{Hint, Hints};
 use crate::paths;
 use crate::wire::{COMMANDS_MAX, Platform, ProgramOptions};
@@ -144,6 +145,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             threshold: self.number("XSCHED_AUTO_XQUEUE_THRESHOLD", (1, COMMANDS_MAX), "0"),
             batch: self.number("XSCHED_AUTO_XQUEUE_BATCH_SIZE", (1, COMMANDS_MAX), "0"),
             job: self.text("XSCHED_JOB"),
+            domains: self.value("XSCHED_DOMAINS", DomainMode::HELP, |text| match text {
+                "0" => Some(DomainMode::Off),
+                word => DomainMode::named(word),
+            }),
         }
     }
 

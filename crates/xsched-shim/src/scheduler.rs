@@ -10,9 +10,10 @@ const OK: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const NOT_SUPPORTED: c_int = 801;
 
-const VERSION: u32 = 1;
+/// Version 1 decides for groups, version 2 for streams.
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
 
-/// XSchedScheduler, version 1. The callbacks are only handed on.
+/// XSchedScheduler or XSchedStreamScheduler: they differ in what the callbacks take, which are only handed on.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Table {
@@ -39,7 +40,9 @@ unsafe fn register(table: *const Table) -> c_int {
     }
     // SAFETY: by the caller's promise; the whole table only once its size is known.
     unsafe {
-        if (&raw const (*table).size).read() < size_of::<Table>() || (&raw const (*table).version).read() != VERSION {
+        if (&raw const (*table).size).read() < size_of::<Table>()
+            || !VERSIONS.contains(&(&raw const (*table).version).read())
+        {
             return INVALID_VALUE;
         }
         match TABLE.set(*table) {

@@ -21,8 +21,9 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     let quoted = |name: &str| name.replace(|c: char| c == '"' || c == '\\' || c.is_control(), "?");
     let libraries: Vec<String> = libraries.iter().map(|(name, n)| format!("\"{}\":{n}", quoted(name))).collect();
     format!(
-        ",\"domains\":{{\"system\":{system},\"application\":{}}},\"libraries\":{{{}}}",
+        ",\"domains\":{{\"system\":{system},\"application\":{}}},\"exempt\":{},\"libraries\":{{{}}}",
         launches.wrapping_sub(system),
+        rt.exempt_launches(),
         libraries.join(",")
     )
 }

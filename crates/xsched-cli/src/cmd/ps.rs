@@ -178,9 +178,13 @@ fn domains(program: &ProgramInfo) -> String {
         let domain = if group.domain == QueueDomain::System { ", its streams of the system domain" } else { "" };
         if let Some(system) = group.system_launches {
             let own = group.launches.saturating_sub(system);
+            let exempt = match group.exempt_launches {
+                0 => String::new(),
+                n => format!(" ({n} past a closed gate)"),
+            };
             let _ = writeln!(
                 out,
-                "{:>8} {}{domain}: {system} launches of vendor libraries, {own} of its own",
+                "{:>8} {}{domain}: {system} launches of vendor libraries{exempt}, {own} of its own",
                 program.pid, group.device
             );
         }
@@ -217,6 +221,7 @@ mod tests {
             platform: Platform::Sim,
             domain: QueueDomain::Application,
             system_launches: None,
+            exempt_launches: 0,
             priority: 128,
             level: 1,
             threshold: 16,
@@ -247,6 +252,7 @@ mod tests {
             weight: 100,
             hints: Default::default(),
             share: None,
+            domains: Default::default(),
             groups: vec![group],
         };
         Answer { version: 2, daemon: None, programs: vec![program] }

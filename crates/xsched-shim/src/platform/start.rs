@@ -43,12 +43,12 @@ fn start() -> Option<&'static Runtime> {
     if disabled() {
         return None;
     }
-    domain::start(super::hooked_names);
     start_journal();
     xsched_core::ask_before_waiting(python::holds_the_lock);
     process::let_go_by(hsa::release);
     let host = Host { platforms: PLATFORMS, describe };
     let mut settings = Settings::read(|name| std::env::var(name).ok());
+    domain::start(super::hooked_names, settings.options.domains);
     if let Some(scheduler) = CHOSEN.lock().clone() {
         settings.mode = xsched_agent::changed(&settings.mode, scheduler);
     }
