@@ -16,6 +16,7 @@ mod walk;
 
 use xsched_agent::say;
 use xsched_core::inspect::{self, Inspector};
+use xsched_proto::variables;
 
 use crate::lock::Lock;
 use crate::process;
@@ -28,13 +29,8 @@ type HookedNames = fn() -> Vec<&'static str>;
 /// At the first device call: reads the rules, and begins to look at launches if that is wanted.
 pub(crate) fn start(hooked: HookedNames) {
     read_rules(hooked);
-    let report = std::env::var("XSCHED_DOMAINS").unwrap_or_default();
-    match report.as_str() {
-        "report" => look(hooked),
-        "" | "0" | "off" => {}
-        other => say(&format!("XSCHED_DOMAINS={other} ignored: use report or off")),
-    }
-    if rules::any() {
+    let report = variables::text("XSCHED_DOMAINS").unwrap_or_default();
+    if report.eq_ignore_ascii_case("report") || rules::any() {
         look(hooked);
     }
 }
@@ -45,7 +41,7 @@ static LOOKS: Lock<bool> = Lock::new();
 /// Before anything is remembered of a library: that it was named is part of it.
 fn read_rules(hooked: HookedNames) {
     let mut are_read = ARE_READ.lock();
-    if !std::mem::replace(&mut *are_read, true) {
+    if !std::mem::replace(&mut *are_read, true) && !variables::is_secure() {
         rules::read(&hooked()).iter().for_each(|complaint| say(complaint));
     }
 }
