@@ -125,7 +125,7 @@ impl Client {
         ancestors: Vec<u32>,
     ) -> Result<Client, Error> {
         check(&options)?;
-        let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
+        let given = config.given(&peer.exe, &peer.names, peer.uid, &peer.cgroup);
         let wished = options.priority.or(given.priority).unwrap_or(Class::Normal.nominal());
         let allowed = limit.min(given.ceiling.unwrap_or(class::PRIORITY_MAX));
         let class_from = match (options.priority, given.priority) {
@@ -276,6 +276,8 @@ pub(crate) struct Expected {
     pub(crate) ended: bool,
     /// What is learned of it is kept under this name, where `xsched run` started it.
     pub(crate) program: Option<String>,
+    /// File name of what it was announced to run.
+    pub(crate) name: Option<String>,
     /// The pool in which it has a place.
     pub(crate) pool: Option<u64>,
 }

@@ -176,7 +176,7 @@ impl Server {
 
     /// Returns what the one who gave the hint should know, a line each.
     fn hint(&mut self, uid: u32, target: Target, changes: Changes) -> Result<Vec<String>, Error> {
-        let mut hinted = Vec::new();
+        let (mut hinted, mut notes) = (Vec::new(), Vec::new());
         let limit = self.limit(uid);
         let too_high = |limit: i32| {
             let class = Class::of(limit);
@@ -188,14 +188,17 @@ impl Server {
         match target {
             Target::Pid(pid) => {
                 let conns = self.clients_of(uid, pid)?;
+                let groups: Vec<GroupId> = conns.iter().flat_map(|conn| self.groups_of(*conn)).collect();
+                let lacking = self.lacking(&groups, changes.level)?;
                 let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
                 if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && uid != 0) {
                     return Err(too_high(allowed));
                 }
                 for conn in conns {
                     self.hint_client(conn, changes, uid == 0);
-                    hinted.extend(self.groups_of(conn));
                 }
+                notes.extend(lacking);
+                hinted.extend(groups);
             }
             Target::Queue(queue) => {
                 let found = self.conns.iter().find_map(|(conn, c)| {
@@ -211,6 +214,8 @@ impl Server {
                 {
                     return Err(too_high(allowed));
                 }
+                let group = self.group_at(conn, group);
+                notes.extend(self.lacking(group.as_slice(), changes.level)?);
                 // The client moves the queue to a group of that priority; the rest is for the group it is in.
                 if let Some(priority) = changes.priority {
                     if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| uid == 0) {
@@ -218,8 +223,6 @@ impl Server {
                     }
                     self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
                 }
-                let groups = self.groups_of(conn);
-                let group = groups.into_iter().find(|id| self.groups.get(id).is_some_and(|g| g.slot == group));
                 if let Some(id) = group {
                     self.hint_group(id, Changes { priority: None, ..changes });
                     hinted.push(id);
@@ -232,9 +235,32 @@ impl Server {
         for device in &devices {
             self.assign_timeslices(device);
         }
-        let mut notes = self.without_effect(&hinted, &changes.hints);
+        notes.extend(self.without_effect(&hinted, &changes.hints));
         notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
         Ok(notes)
+    }
+
+    /// On which devices a level that is asked for is not available, a line each, with what takes its place.
+    ///
+    /// # Errors
+    /// Where none of the groups has it: then nothing would change.
+    fn lacking(&self, groups: &[GroupId], level: Option<u8>) -> Result<Vec<String>, Error> {
+        let Some(level) = level else { return Ok(Vec::new()) };
+        let groups = || groups.iter().filter_map(|id| self.groups.get(id));
+        let lacks = |group: &&Group| !group.levels.has(level);
+        let of = |group: &Group| format!("{} through {}", group.device, group.platform.name());
+        if let Some(group) = groups().next()
+            && groups().all(|group| lacks(&group))
+        {
+            let there: Vec<String> = (1..=3).filter(|l| group.levels.has(*l)).map(|l| l.to_string()).collect();
+            let line = format!("preemption level {level} is not available on {}: use {}", of(group), there.join(" or "));
+            return Err(Error::environment(line));
+        }
+        let line = |group: &Group| {
+            let used = group.levels.highest_to(level);
+            format!("preemption level {level} is not available on {}: using level {used}", of(group))
+        };
+        Ok(groups().filter(lacks).map(line).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     /// That groups whose class is now another than those of a pool stay where they are, or do not come there.
@@ -367,6 +393,7 @@ impl Server {
     }
 
     fn ps(&mut self, id: u64, uid: u32) -> Answer {
+        let hidden = self.conns.values().filter_map(Conn::client).filter(|c| !may(uid, c)).count();
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -379,6 +406,7 @@ impl Server {
                 .collect(),
             uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
             dropped_clients: self.dropped_clients,
+            hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX),
         };
         self.send(id, &DaemonMsg::Daemon(daemon), &[]);
         let mut clients: Vec<_> =

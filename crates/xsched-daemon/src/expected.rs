@@ -11,7 +11,7 @@ use xsched_proto::wire::Sharing;
 
 use crate::Error;
 use crate::client::{Client, Expected, check_name};
-use crate::peer;
+use crate::peer::{self, Peer};
 use crate::server::{EXPECTED, Server, is_own, kind};
 use crate::unsuitable;
 
@@ -42,9 +42,11 @@ impl Server {
         let job = job.map(|job| format!("{uid}:{job}"));
         // A process that its job's first one started runs what that was started for.
         let of_job = || self.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
+        let name = program.and_then(|program| program.rsplit(['/', ' ']).next()).map(str::to_owned);
         let program = program.map(|program| unsuitable::key(uid, program)).or_else(of_job);
         if let Some((id, known)) = self.expected.iter_mut().find(|(_, e)| e.pid == pid && !e.ended) {
             (known.uid, known.job, known.program) = (uid, job, program);
+            known.name = name.or(known.name.take());
             return Ok(*id);
         }
         let of_user = self.expected.values().filter(|e| e.uid == uid).count();
@@ -58,7 +60,7 @@ impl Server {
         let id = self.next_id();
         self.watch(&pidfd, id + EXPECTED, kind::OWN, EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
-        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, program, pool: None });
+        self.expected.insert(id, Expected { pid, uid, job, pidfd, ended: false, program, name, pool: None });
         self.settle();
         Ok(id)
     }
@@ -67,10 +69,17 @@ impl Server {
     pub(crate) fn priority_to_be(&self, pid: u32, uid: u32, asked: Option<i32>) -> i32 {
         let pidfd =
             Pid::from_raw(pid.cast_signed()).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        let peer = pidfd.and_then(|pidfd| peer::identify(pid, uid, &pidfd).ok());
-        let given = peer.map(|peer| self.config.given(&peer.exe, uid, &peer.cgroup)).unwrap_or_default();
+        let peer = pidfd.and_then(|pidfd| peer::identify(pid, uid, &pidfd).ok()).map(|peer| self.named(peer));
+        let given = peer.map(|peer| self.config.given(&peer.exe, &peer.names, uid, &peer.cgroup)).unwrap_or_default();
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
         wished.min(self.limit(uid)).min(given.ceiling.unwrap_or(i32::MAX))
+    }
+
+    /// Adds the name of what `run` announced: for `python3 train.py` that of the script.
+    pub(crate) fn named(&self, mut peer: Peer) -> Peer {
+        let announced = self.expected.values().find(|e| e.pid == peer.pid && e.uid == peer.uid && !e.ended);
+        peer.names.extend(announced.and_then(|e| e.name.clone()));
+        peer
     }
 
     fn announced(&self, client: &Client) -> Option<&Expected> {

@@ -8,13 +8,14 @@
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
-//! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
+//! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
 //! `control`, `expected`, `gates`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod check;
 mod client;
 mod clock;
 mod closer;
@@ -41,6 +42,7 @@ mod timeslices;
 mod tuning;
 mod unsuitable;
 
+pub use check::check_config;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 

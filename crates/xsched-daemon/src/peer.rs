@@ -14,7 +14,10 @@ const PATH_MAX_BYTES: usize = 4096;
 pub(crate) struct Peer {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
+    /// Resolved path of the executable.
     pub(crate) exe: String,
+    /// File names by which it was run, as it or its starter says: that of a link or a script, perhaps cut.
+    pub(crate) names: Vec<String>,
     pub(crate) cgroup: String,
 }
 
@@ -35,11 +38,15 @@ pub(crate) fn identify(pid: u32, uid: u32, pidfd: &OwnedFd) -> Result<Peer, Erro
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let cgroup = cgroup.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("").to_owned();
+    // What was executed, before links and interpreters are looked through. (The first word of its arguments would say more, but
+    // is read from its own memory: it could have that take as long as it likes.)
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     // Alive after the reading: then it was the one read about, for a pid is not given away while its process lives.
     if !alive(pidfd) {
         return Err(Error::environment("its process has ended"));
     }
-    Ok(Peer { pid, uid, exe: cut(exe.unwrap_or_default()), cgroup: cut(cgroup) })
+    let names = vec![name.trim_end_matches('\n').to_owned()];
+    Ok(Peer { pid, uid, exe: cut(exe.unwrap_or_default()), names, cgroup: cut(cgroup) })
 }
 
 fn alive(pidfd: &OwnedFd) -> bool {

@@ -46,7 +46,7 @@ impl Server {
             return Ok(());
         }
         let [segment, eventfd, pidfd] = fds.take()?;
-        let peer = peer::identify(pid, uid, &pidfd)?;
+        let peer = self.named(peer::identify(pid, uid, &pidfd)?);
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
+    pub(crate) fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
         let client = self.conns.get(&conn)?.client()?;
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }

@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn cgroups_are_told_apart_by_their_whole_path() {
-        let peer = |cgroup: &str| Peer { pid: 1, uid: 7, exe: String::new(), cgroup: cgroup.into() };
+        let peer = |cgroup: &str| Peer { pid: 1, uid: 7, exe: String::new(), names: Vec::new(), cgroup: cgroup.into() };
         let of = |cgroup: &str| lineage(&peer(cgroup), &Config::default()).cgroup;
         let (a, b) = (of("/x/1"), of("/y/1"));
         assert_eq!(a.len(), 2);

@@ -464,6 +464,8 @@ pub struct DaemonInfo {
     pub uptime_s: u64,
     /// Clients dropped for malformed or hostile messages.
     pub dropped_clients: u64,
+    /// Attached programs of other users, which the one who asks may not see.
+    pub hidden_programs: u32,
 }
 
 /// One policy that can be chosen.
