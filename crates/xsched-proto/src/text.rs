@@ -21,6 +21,27 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A JSON text that says the same with the characters that [`escaped`] spells out as `\uXXXX`. They stand in its strings only, but
+/// for the breaks of its lines.
+pub fn escaped_json(json: &str) -> Cow<'_, str> {
+    let is_followed = |c: char| c > '\u{1f}' && is_followed(c);
+    if !json.chars().any(is_followed) {
+        return Cow::Borrowed(json);
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_followed(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
 /// Whether a character is no sign to be seen but something to be followed.
 fn is_followed(c: char) -> bool {
     let is_invisible = matches!(c,
@@ -48,5 +69,12 @@ mod tests {
         ] {
             assert_eq!(escaped(text), shown);
         }
+    }
+
+    #[test]
+    fn json_keeps_its_meaning() {
+        let plain = "{\n  \"a\": \"ä\"\n}";
+        assert!(matches!(escaped_json(plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(escaped_json("[\"\u{202e}\u{e0041}\u{9b}\"]"), "[\"\\u202e\\udb40\\udc41\\u009b\"]");
     }
 }
