@@ -1,6 +1,7 @@
 //! Daemons that do not answer: no command waits for one for ever.
 
 mod common;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -16,11 +17,14 @@ fn socket() -> OwnedFd {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
 }
 
-fn listen(place: &Place, backlog: i32) -> OwnedFd {
+/// A socket that is listened on, locked as a daemon locks it: another one that is started ends at once.
+fn listen(place: &Place, backlog: i32) -> (OwnedFd, File) {
+    let lock = File::create(format!("{}.pid", place.socket().display())).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let listener = socket();
     rustix::net::bind(&listener, &SocketAddrUnix::new(place.socket()).unwrap()).unwrap();
     rustix::net::listen(&listener, backlog).unwrap();
-    listener
+    (listener, lock)
 }
 
 /// Commands that need an answer.
@@ -74,7 +78,7 @@ fn ask_all(place: &Place) {
 #[test]
 fn one_that_never_accepts_is_given_up() {
     let place = Place::new();
-    let _listener = listen(&place, 0);
+    let _held = listen(&place, 0);
     // As a stopped daemon's: full.
     let mut waiting = Vec::new();
     until("there is no room", || {
@@ -89,7 +93,7 @@ fn one_that_never_accepts_is_given_up() {
 #[test]
 fn one_that_never_answers_is_given_up() {
     let place = Place::new();
-    let listener = listen(&place, 64);
+    let (listener, _lock) = listen(&place, 64);
     let (over, watched) = std::io::pipe().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {

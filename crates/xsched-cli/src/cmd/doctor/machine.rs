@@ -180,16 +180,10 @@ fn other_daemons(socket: Option<&Path>) -> Vec<Check> {
     answering.map(check).collect()
 }
 
-/// Whether nothing listens there. (A socket that takes nobody is that of a daemon which is stopped.)
-fn is_absent(socket: &Path) -> bool {
-    use rustix::io::Errno;
-    matches!(client::connect(socket), Err(client::NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)))
-}
-
 fn daemon_check(socket: Option<&Path>) -> Check {
     let (path, _) = paths::socket_path(socket.map(Path::to_owned));
-    match client::ask(socket, Request::Ps) {
-        Ok(answer) => {
+    match client::ask_if_there(socket, Request::Ps) {
+        Ok(Some(answer)) => {
             let programs = answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
             let about = answer.iter().find_map(|m| match m {
                 DaemonMsg::Daemon(d) => Some(format!("process {}, version {}, policy {}", d.pid, d.version, d.policy)),
@@ -198,7 +192,7 @@ fn daemon_check(socket: Option<&Path>) -> Check {
             let about = about.unwrap_or_else(|| "it says nothing about itself".to_owned());
             Check::ok("daemon", format!("{about}, {programs} programs, at {}", path.display()))
         }
-        Err(_) if is_absent(&path) => Check::ok(
+        Ok(None) => Check::ok(
             "daemon",
             format!(
                 "none at {}: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",
