@@ -7,6 +7,9 @@ use crate::hint::{Hint, Hints};
 use crate::wire::{COMMANDS_MAX, Platform, ProgramOptions};
 use crate::{paths, variables};
 
+/// Names of which `run` has told already that they have no effect, with commas.
+pub const TOLD_OF: &str = "XSCHED_TOLD_OF";
+
 /// What decides for this process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
@@ -198,7 +201,7 @@ impl Settings {
         let log = reader.word("XSCHED_LOG", "off, error, info or debug", &levels).unwrap_or(Log::Info);
         let mut without_effect = reader.replaced();
         without_effect.extend(variables::unknown(names));
-        let told_of = reader.text(variables::TOLD_OF).unwrap_or_default();
+        let told_of = reader.text(TOLD_OF).unwrap_or_default();
         without_effect.retain(|(name, _)| told_of.split(',').all(|told| told != name));
         let (told, required) = (reader.is_set("XSCHED_TOLD"), reader.is_set("XSCHED_REQUIRE"));
         let verbose = reader.is_set("XSCHED_VERBOSE");

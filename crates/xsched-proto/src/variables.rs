@@ -7,8 +7,6 @@ use std::ffi::OsString;
 
 /// What all names begin with.
 pub const PREFIX: &str = "XSCHED_";
-/// Names of which `run` has told already that they have no effect, with commas.
-pub const TOLD_OF: &str = "XSCHED_TOLD_OF";
 
 /// What a variable accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +67,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_STATS", Any),
     ("XSCHED_SYSFS", Any),
     ("XSCHED_TOLD", Flag),
-    (TOLD_OF, Any),
+    ("XSCHED_TOLD_OF", Any),
     ("XSCHED_VERBOSE", Flag),
     ("XSCHED_VPI_LIB", Any),
     ("XSCHED_WEIGHT", Any),
@@ -80,6 +78,11 @@ pub(crate) const ALL: &[(&str, Values)] = &[
 pub fn is_secure() -> bool {
     // SAFETY: reads a word that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The names of all of them, in order.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(name, _)| *name)
 }
 
 /// The value of a variable of this process; none where it is empty, and in a secure execution.
@@ -139,7 +142,7 @@ pub(crate) fn faults(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
 
 /// What is told of those of some names that look like ours and are not: each with its line.
 pub(crate) fn unknown(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
-    let is_unknown = |name: &String| name.starts_with(PREFIX) && ALL.iter().all(|(known, _)| known != name);
+    let is_unknown = |name: &String| name.starts_with(PREFIX) && all().all(|known| known != name);
     // The order of the environment means nothing.
     let unknown: BTreeSet<String> = names.into_iter().filter(is_unknown).collect();
     let line = |name: &String| match nearest(name) {
@@ -153,12 +156,12 @@ pub(crate) fn unknown(names: impl IntoIterator<Item = String>) -> Vec<(String, S
 fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     let rest = name.strip_prefix(PREFIX)?;
-    let (distance, known) = ALL.iter().map(|(known, _)| (distance(rest, &known[PREFIX.len()..]), *known)).min()?;
+    let (distance, known) = all().map(|known| (distance(rest, &known[PREFIX.len()..]), known)).min()?;
     if distance <= 1 + rest.len() / 5 {
         return Some(known);
     }
     let tail = format!("_{rest}");
-    ALL.iter().map(|(known, _)| *known).find(|known| known.ends_with(&tail))
+    all().find(|known| known.ends_with(&tail))
 }
 
 /// How many letters to add, leave out, change, or swap with the next, to get from one word to another.
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn every_hint_has_its_variable_here() {
         for hint in Hint::ALL {
-            assert!(ALL.iter().any(|(name, _)| *name == hint.variable()), "{}", hint.variable());
+            assert!(all().any(|name| name == hint.variable()), "{}", hint.variable());
         }
         assert!(ALL.is_sorted_by(|a, b| a.0 < b.0), "by name, each once");
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xsched_policy::registry;
 use xsched_proto::paths;
-use xsched_proto::settings::{Mode, Settings};
+use xsched_proto::settings::{Mode, Settings, TOLD_OF};
 use xsched_proto::variables;
 use xsched_proto::wire::{Platform, Request};
 
@@ -337,13 +337,13 @@ impl Environment {
 
     /// Tells of variables without effect, and lets the program know: each of its processes would say the same.
     fn tell_of(&mut self, settings: &Settings) {
-        let mut told_of = self.get(variables::TOLD_OF).unwrap_or_default();
+        let mut told_of = self.get(TOLD_OF).unwrap_or_default();
         for (name, line) in &settings.without_effect {
             say(line);
             told_of = format!("{told_of},{name}");
         }
         if !settings.without_effect.is_empty() {
-            self.set(variables::TOLD_OF, told_of.trim_start_matches(','));
+            self.set(TOLD_OF, told_of.trim_start_matches(','));
         }
     }
 
