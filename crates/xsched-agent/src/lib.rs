@@ -69,9 +69,7 @@ pub fn changed(mode: &Mode, scheduler: Scheduler) -> Mode {
         (Scheduler::Application, _) => Mode::Unscheduled,
         (Scheduler::Local(policy), _) => Mode::Local(policy),
         (Scheduler::Daemon, Mode::Daemon(path)) => Mode::Daemon(path.clone()),
-        (Scheduler::Daemon, _) => {
-            Mode::Daemon(xsched_proto::paths::socket_path(None).0)
-        }
+        (Scheduler::Daemon, _) => Mode::Daemon(xsched_proto::paths::socket_path(None).0),
     }
 }
 

@@ -566,7 +566,10 @@ mod tests {
         assert_eq!(c.policy.as_ref().map(|p| p.entry.name), Some("hpf"));
         assert_eq!(c.budget_us(), 900);
         assert_eq!((c.limit(0), c.limit(12345)), (255, 127));
-        assert_eq!(c.given("/bin/a", &[], 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
+        assert_eq!(
+            c.given("/bin/a", &[], 1, "/"),
+            Given { priority: Some(-7), ceiling: Some(191), ..Given::default() }
+        );
         assert_eq!(c.given("/bin/b", &[], 1, "/").hints.weight, Some(5));
         assert_eq!(c.given("/usr/bin/b", &[], 1, "/"), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
@@ -629,10 +632,8 @@ mod tests {
 
     #[test]
     fn a_rule_without_a_slash_means_file_names() {
-        let c = parse(&[
-            "[[rule]]\nexe = \"train.py\"\nweight = 1\n[[rule]]\nexe = \"python3\"\nweight = 2\n\
-             [[rule]]\nexe = \"python3*\"\nweight = 3\n[[rule]]\nexe = \"/usr/bin/ser*\"\nweight = 4\n",
-        ])
+        let c = parse(&["[[rule]]\nexe = \"train.py\"\nweight = 1\n[[rule]]\nexe = \"python3\"\nweight = 2\n\
+             [[rule]]\nexe = \"python3*\"\nweight = 3\n[[rule]]\nexe = \"/usr/bin/ser*\"\nweight = 4\n"])
         .unwrap();
         let weight = |exe: &str, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

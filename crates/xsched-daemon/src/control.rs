@@ -16,6 +16,7 @@ use xsched_proto::wire::{
 
 use crate::Error;
 use crate::client::{Client, Group, Question, check_hint, check_name};
+use crate::clock::now_ns;
 use crate::host;
 use crate::memory::Launches;
 use crate::places::Joining;
@@ -253,7 +254,8 @@ impl Server {
             && groups().all(|group| lacks(&group))
         {
             let there: Vec<String> = (1..=3).filter(|l| group.levels.has(*l)).map(|l| l.to_string()).collect();
-            let line = format!("preemption level {level} is not available on {}: use {}", of(group), there.join(" or "));
+            let line =
+                format!("preemption level {level} is not available on {}: use {}", of(group), there.join(" or "));
             return Err(Error::environment(line));
         }
         let line = |group: &Group| {
@@ -490,7 +492,7 @@ impl Server {
             signal_overrides: words.signal_overrides.load(Relaxed),
             suspensions: status.suspensions,
             device_us: status.used_us as u64,
-            wait_us: words.wait_ns.load(Relaxed) / 1_000,
+            wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), self.started_ns)) / 1_000,
             longest_us: words.longest_us.load(Relaxed),
             short: is_short(group),
             timeslice_us: client.told_timeslice_us,

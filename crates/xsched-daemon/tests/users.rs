@@ -28,10 +28,11 @@ fn as_another_user() {
     let client = Client::attach(socket.as_ref(), wish);
     client.group(0, "sim:0");
     let answer = ask(Request::Ps).unwrap();
-    let [DaemonMsg::Daemon(_), DaemonMsg::Program(own)] = answer.as_slice() else {
+    let [DaemonMsg::Daemon(daemon), DaemonMsg::Program(own)] = answer.as_slice() else {
         panic!("it sees more than its own: {answer:?}")
     };
     assert_eq!((own.pid, own.uid, own.priority), (std::process::id(), NOBODY, 191), "clamped to its limit");
+    assert_eq!(daemon.hidden_programs, 1, "it is told that there is another");
     let hint = |pid, priority| Request::Hint {
         target: Target::Pid(pid),
         priority: Some(priority),
@@ -157,5 +158,6 @@ fn beside_another_user(what: &str) {
     high.group(0, "sim:0");
     high.ready(0);
     own.until_closed(0);
-    assert_eq!(daemon.ps().0.dropped_clients, 0);
+    let (info, _) = daemon.ps();
+    assert_eq!((info.dropped_clients, info.hidden_programs), (0, 0));
 }

@@ -29,7 +29,10 @@ fn a_misspelt_name_is_told_where_the_program_attaches() {
     let line = "xsched: XSCHED_DISABEL is no variable of xsched: did you mean XSCHED_DISABLE?\n";
     assert_eq!(errors(preloaded(&place, &[("XSCHED_DISABEL", "1")])), line);
     assert_eq!(errors(preloaded(&place, &[("XSCHED_DISABEL", "1"), ("XSCHED_LOG", "off")])), "");
-    assert_eq!(errors(preloaded(&place, &[("XSCHED_REQUIRE", "maybe")])), "xsched: XSCHED_REQUIRE=maybe: use 1 or 0; the default holds\n");
+    assert_eq!(
+        errors(preloaded(&place, &[("XSCHED_REQUIRE", "maybe")])),
+        "xsched: XSCHED_REQUIRE=maybe: use 1 or 0; the default holds\n"
+    );
     let mut run = place.run_command(&[], &place.sim_program("launches"), &[]);
     run.env("XSCHED_DISABEL", "1");
     assert_eq!(errors(run), line, "once, by the command");

@@ -205,7 +205,17 @@ impl Settings {
         without_effect.retain(|(name, _)| told_of.split(',').all(|told| told != name));
         let (told, required) = (reader.is_set("XSCHED_TOLD"), reader.is_set("XSCHED_REQUIRE"));
         let verbose = reader.is_set("XSCHED_VERBOSE");
-        Settings { mode, auto_xqueue, options, log, verbose, told, required, complaints: reader.complaints, without_effect }
+        Settings {
+            mode,
+            auto_xqueue,
+            options,
+            log,
+            verbose,
+            told,
+            required,
+            complaints: reader.complaints,
+            without_effect,
+        }
     }
 }
 
@@ -304,10 +314,15 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_is_told_unless_it_was() {
-        let lines = |told: &str| read(&[("XSCHED_DISABEL", "1"), ("XSCHED_HIP_LIB", "x"), ("XSCHED_TOLD_OF", told)]).without_effect;
+        let lines = |told: &str| {
+            read(&[("XSCHED_DISABEL", "1"), ("XSCHED_HIP_LIB", "x"), ("XSCHED_TOLD_OF", told)]).without_effect
+        };
         let names = |told: &str| lines(told).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(""), ["XSCHED_HIP_LIB", "XSCHED_DISABEL"]);
-        assert_eq!(lines("XSCHED_HIP_LIB")[0].1, "XSCHED_DISABEL is no variable of xsched: did you mean XSCHED_DISABLE?");
+        assert_eq!(
+            lines("XSCHED_HIP_LIB")[0].1,
+            "XSCHED_DISABEL is no variable of xsched: did you mean XSCHED_DISABLE?"
+        );
         assert_eq!(names("XSCHED_DISABEL,XSCHED_HIP_LIB"), [""; 0]);
     }
 }

@@ -100,7 +100,10 @@ pub fn names() -> Vec<String> {
     if is_secure() {
         return Vec::new();
     }
-    std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| name.starts_with(PREFIX)).collect()
+    std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| name.starts_with(PREFIX))
+        .collect()
 }
 
 /// Whether a variable of this process is on.
@@ -227,7 +230,9 @@ mod tests {
         assert_eq!(of("XSCHED_REQUIRE", "maybe"), ["XSCHED_REQUIRE=maybe: use 1 or 0"]);
         assert_eq!(of("XSCHED_DOMAINS", "1"), ["XSCHED_DOMAINS=1: use report or off"]);
         assert_eq!(of("XSCHED_SHARE", "mps"), ["XSCHED_SHARE=mps: use time or pool or spatial or auto"]);
-        for (name, value) in [("XSCHED_REQUIRE", "no"), ("XSCHED_VERBOSE", "1"), ("XSCHED_SHARE", "Pool"), ("XSCHED_TOLD", "")] {
+        for (name, value) in
+            [("XSCHED_REQUIRE", "no"), ("XSCHED_VERBOSE", "1"), ("XSCHED_SHARE", "Pool"), ("XSCHED_TOLD", "")]
+        {
             assert_eq!(of(name, value), [""; 0], "{name}={value}");
         }
     }

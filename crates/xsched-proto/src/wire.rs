@@ -598,7 +598,7 @@ pub struct GroupInfo {
     pub suspensions: u64,
     /// Device time charged to it, in µs.
     pub device_us: u64,
-    /// Time its threads waited at the gate, in µs.
+    /// Time its threads waited at the gate, in µs, with the waits that go on.
     pub wait_us: u64,
     /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
     pub longest_us: u64,

@@ -76,8 +76,11 @@ fn table(answer: &Answer) -> String {
     let mut out = String::new();
     if let Some(daemon) = &answer.daemon {
         // Writing to a String cannot fail.
-        let of_devices: String =
-            daemon.device_policies.iter().map(|(device, policy)| format!(", {policy} on {}", escaped(device))).collect();
+        let of_devices: String = daemon
+            .device_policies
+            .iter()
+            .map(|(device, policy)| format!(", {policy} on {}", escaped(device)))
+            .collect();
         let _ = writeln!(out, "policy {}{of_devices}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
     }
     let hidden = hidden(answer);

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use xsched_daemon::mps::PIPE_DIRECTORY;
-use xsched_proto::{paths, variables};
 use xsched_proto::settings::Settings;
 use xsched_proto::wire::{self, DaemonMsg, Request};
+use xsched_proto::{paths, variables};
 
 use super::cuda::Cuda;
 use super::probe::{self, What};
@@ -68,7 +68,8 @@ pub(super) fn examine(socket: Option<&Path>) -> Machine {
         platform(What::Hip, "hip", &[1]),
         platform(What::Sim, "sim", &[1, 2, 3]),
     ];
-    let mut checks = vec![preload_check(), libc_check(), daemon_check(socket), environment_check(), configuration_check()];
+    let mut checks =
+        vec![preload_check(), libc_check(), daemon_check(socket), environment_check(), configuration_check()];
     checks.extend(other_daemons(socket));
     checks.push(if platforms.iter().any(|p| p.present && p.platform != "sim") {
         Check::ok("device", "there is a device that this version can schedule")
@@ -169,11 +170,15 @@ fn configuration_check() -> Check {
 /// those of another.
 fn other_daemons(socket: Option<&Path>) -> Vec<Check> {
     let (ours, _) = paths::socket_path(socket.map(Path::to_owned));
-    let same = |path: &Path| path == ours || path.canonicalize().is_ok_and(|p| ours.canonicalize().is_ok_and(|o| p == o));
+    let same =
+        |path: &Path| path == ours || path.canonicalize().is_ok_and(|p| ours.canonicalize().is_ok_and(|o| p == o));
     let others = paths::usual_sockets().into_iter().filter(|path| !same(path));
     let answering = others.filter(|path| path.exists() && client::ask(Some(path), Request::Ps).is_ok());
     let check = |path: PathBuf| {
-        let found = format!("another one answers at {}: its programs and those of this one are not scheduled together", path.display());
+        let found = format!(
+            "another one answers at {}: its programs and those of this one are not scheduled together",
+            path.display()
+        );
         let advice = "give both the same XDG_RUNTIME_DIR or XSCHED_SOCKET; for several users, run a system daemon";
         Check::note("daemons", found, advice)
     };

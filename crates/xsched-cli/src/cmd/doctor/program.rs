@@ -110,7 +110,12 @@ impl Program {
         let shown = |text: String| escaped(&text).into_owned();
         match line {
             Described::Function { name, address, file, via } => {
-                self.functions.push(Function { name: shown(name), address: format!("{address:#x}"), file: shown(file), via: shown(via) });
+                self.functions.push(Function {
+                    name: shown(name),
+                    address: format!("{address:#x}"),
+                    file: shown(file),
+                    via: shown(via),
+                });
             }
             Described::Queue { handle, slot, group } => {
                 self.queues.push(Queue { handle: format!("{handle:#x}"), slot, group });
@@ -136,8 +141,10 @@ fn library(pid: u32) -> Check {
             None => Check::ok(name, format!("{path} is loaded")),
             Some((before, function)) => Check::fail(
                 name,
-                format!("{path} is loaded, but {before} stands before it and answers {function}: what that does not pass on is \
-                         not scheduled"),
+                format!(
+                    "{path} is loaded, but {before} stands before it and answers {function}: what that does not pass on is \
+                         not scheduled"
+                ),
                 "name libxsched.so first in LD_PRELOAD; where another command preloads, put `xsched run` behind it: \
                  `oclgrind xsched run -- ./app`",
             ),

@@ -9,7 +9,8 @@ use object::{Object, ObjectSymbol, ReadCache};
 use xsched_proto::files;
 
 /// The function of each interface that every program of it launches by.
-const LAUNCHES: [&str; 5] = ["clEnqueueNDRangeKernel", "cuLaunchKernel", "hipLaunchKernel", "hipModuleLaunchKernel", "simLaunchKernel"];
+const LAUNCHES: [&str; 5] =
+    ["clEnqueueNDRangeKernel", "cuLaunchKernel", "hipLaunchKernel", "hipModuleLaunchKernel", "simLaunchKernel"];
 
 /// The library and the function, by the environment that the program was started with.
 pub(super) fn of(pid: u32, environment: &[u8]) -> Option<(String, &'static str)> {
