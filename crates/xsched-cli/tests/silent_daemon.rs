@@ -1,4 +1,4 @@
-//! Daemons that do not answer: no command waits for one for ever.
+//! Daemons and displays that do not answer: no command waits for one for ever.
 
 mod common;
 use std::fs::File;
@@ -110,4 +110,13 @@ fn one_that_never_answers_is_given_up() {
         let _watched = watched;
         ask_all(&place);
     });
+}
+
+#[test]
+fn a_display_that_never_answers_is_given_up() {
+    let place = Place::new();
+    // Displays have the ports from 6000 on; those that the kernel gives out lie above.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let display = format!("127.0.0.1:{}", listener.local_addr().unwrap().port() - 6_000);
+    common::said(place.xsched(&["active-window", "--display", &display])).one_line(3, "does not answer within 5 s");
 }

@@ -351,6 +351,18 @@ fn user_id(text: &str) -> Result<u32, Error> {
 }
 
 impl Rule {
+    /// Whether there are only conditions in it.
+    fn gives_nothing(&self) -> bool {
+        let conditions = Rule {
+            exe: self.exe.clone(),
+            user: self.user,
+            cgroup: self.cgroup.clone(),
+            container: self.container.clone(),
+            ..Rule::default()
+        };
+        *self == conditions
+    }
+
     /// What it says for the policy.
     fn hints(&self) -> Hints {
         let given = [
@@ -387,7 +399,10 @@ impl Config {
         let file: File = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start.min(text.len()));
             let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
-            (line, e.message().lines().collect::<Vec<_>>().join("; "))
+            let message = e.message().lines().collect::<Vec<_>>().join("; ");
+            // Of TOML's two kinds of headings the wrong one.
+            let is_table = message.contains("expected a sequence") && text.lines().any(|l| l.trim_end() == "[rule]");
+            (line, if is_table { "each rule begins with [[rule]], not with [rule]".into() } else { message })
         })?;
         match (file.policy, file.parameters.is_empty()) {
             (None, true) => (),
@@ -413,6 +428,11 @@ impl Config {
             let known = self.users.entry(user.0).or_default();
             known.max_class = limits.max_class.or(known.max_class);
             known.weight = limits.weight.or(known.weight);
+        }
+        if let Some(at) = file.rule.iter().position(Rule::gives_nothing) {
+            let headings = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("[[rule]]"));
+            let line = headings.map(|(number, _)| number + 1).nth(at).unwrap_or_else(|| line_of(text, "rule"));
+            remarks.push((line, "this rule gives nothing: it only keeps those after it from matching".into()));
         }
         self.rules.splice(0..0, file.rule);
         for (name, table) in file.classes {
@@ -622,6 +642,7 @@ mod tests {
             ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
             ("[pool]\nmax_class = 7\n", 2, "'7' is no class"),
             ("[pool]\nevenness = 101\n", 2, "'101' is out of range: use a number from 0 to 100"),
+            ("policy = \"hpf\"\n[rule]\nexe = \"a\"\n", 2, "begins with [[rule]]"),
             ("policy = \n", 1, ""),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();
@@ -658,6 +679,8 @@ mod tests {
         assert_eq!(config.budget_us(), 800);
         let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
         assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
+        let remarks = config.merge("[[rule]]\nweight = 7\n[[rule]]\nexe = \"a\"\n").unwrap();
+        assert!(matches!(&remarks[..], [(3, line)] if line.contains("gives nothing")), "{remarks:?}");
         let remarks = config.merge("\n[mps]\nauto = true\n").unwrap();
         assert!(matches!(&remarks[..], [(2, line)] if line.contains("'[pool]'")), "{remarks:?}");
     }

@@ -18,7 +18,7 @@ pub(super) fn of(pid: u32, environment: &[u8]) -> Option<(String, &'static str)>
     let files = preloads.split(|b| b" :".contains(b)).filter(|file| !file.is_empty());
     let files: Vec<&Path> = files.map(|file| Path::new(OsStr::from_bytes(file))).collect();
     let is_ours = |file: &&Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libxsched"));
-    let own = files.iter().position(|file| is_ours(file))?;
+    let own = files.iter().position(is_ours)?;
     // Its files, where it has other folders than this process.
     let seen = |file: &Path| PathBuf::from(format!("/proc/{pid}/root{}", file.display()));
     files[..own].iter().find_map(|file| Some((file.display().to_string(), defined(&seen(file))?)))
