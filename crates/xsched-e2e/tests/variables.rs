@@ -42,6 +42,22 @@ fn a_misspelt_name_is_told_where_the_program_attaches() {
 }
 
 #[test]
+fn a_program_that_is_not_to_be_scheduled_says_so_once() {
+    let place = Place::new();
+    let line = "xsched: runs unscheduled: XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler\n";
+    for (name, value) in [("XSCHED_NO_DAEMON", "1"), ("XSCHED_SCHEDULER", "APP")] {
+        assert_eq!(errors(preloaded(&place, &[(name, value)])), line);
+        let mut run = place.run_command(&[], &place.sim_program("launches"), &[]);
+        run.env(name, value);
+        assert_eq!(
+            errors(run),
+            "xsched: no daemon is used; launches runs unscheduled\n"
+                .replace("launches", place.join("launches").to_str().unwrap())
+        );
+    }
+}
+
+#[test]
 fn the_obvious_name_of_the_priority_works() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
@@ -93,6 +109,10 @@ fn a_secure_execution_reads_and_opens_nothing() {
     place.device();
     let own = format!("-l:{}", beside("libxsched.so").file_name().unwrap().to_str().unwrap());
     let program = place.compile("hazards/launches.c", &["-Wl,--no-as-needed", &own, "-lsimdev", "-lm"]);
+    // A file of its own: the tests' programs are links to what is kept for all of them.
+    let copy = place.join("copy");
+    assert!(Command::new("cp").args([&program, &copy]).status().unwrap().success());
+    let program = copy;
     let journal = place.join("journal");
     std::fs::create_dir(&journal).unwrap();
     let run = || {

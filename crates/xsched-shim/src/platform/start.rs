@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_agent::{Host, say};
 use xsched_core::{Runtime, Scheduler, journal, thread};
-use xsched_proto::settings::Settings;
+use xsched_proto::settings::{Log, Mode, Settings};
 use xsched_proto::variables;
 use xsched_proto::wire::Described;
 
@@ -52,6 +52,8 @@ fn start() -> Option<&'static Runtime> {
     let mut settings = Settings::of_process();
     if let Some(scheduler) = CHOSEN.lock().clone() {
         settings.mode = xsched_agent::changed(&settings.mode, scheduler);
+    } else if settings.mode == Mode::Unscheduled && !settings.told && !settings.required && settings.log >= Log::Info {
+        say("runs unscheduled: XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler");
     }
     let required = settings.required;
     let rt = match xsched_agent::start(settings, host) {

@@ -215,6 +215,7 @@ pub(crate) fn main(args: Args) -> Result {
         }
         Scheduler::Nobody => {
             say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
+            environment.set("XSCHED_TOLD", "1");
         }
     }
     sharing.settle(has_daemon, &mut environment)?;
