@@ -10,9 +10,8 @@
 //! - [`capi`]: the C API, which the small libraries that programs link forward to.
 //! - [`exports`]: `dlsym`, `dlclose`, `ioctl`, and the interface of scheduling domains.
 //!
-//! - [`shadowed`]: libraries that are preloaded before this one and take its calls.
 //!
-//! Until the first device call nothing happens here: no thread, no socket, and no output but for [`shadowed`]. The constructors
+//! Until the first device call nothing happens here: no thread, no socket, and no output but for `platform/shadowed.rs`. The constructors
 //! tell the C library what to call in a forked child, and look what stands before this library.
 #![allow(clippy::missing_safety_doc)]
 
@@ -27,5 +26,4 @@ pub mod platform;
 pub mod process;
 mod python;
 pub mod scheduler;
-mod shadowed;
 mod stats;

@@ -4,6 +4,7 @@ pub mod cuda;
 pub mod hip;
 pub mod hsa;
 pub mod opencl;
+mod shadowed;
 mod shared;
 pub mod sim;
 pub(crate) mod start;

@@ -8,11 +8,11 @@ use xsched_proto::settings::{Log, Mode, Settings};
 use xsched_proto::variables;
 use xsched_proto::wire::Described;
 
-use super::{PLATFORMS, cuda, hsa};
+use super::{PLATFORMS, cuda, hsa, shadowed};
 use crate::enabled::disabled;
 use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::{domain, process, python, shadowed, stats};
+use crate::{domain, process, python, stats};
 
 /// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
 #[inline(always)]

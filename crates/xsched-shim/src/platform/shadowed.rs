@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 use xsched_agent::{refuse, say_once};
 use xsched_proto::settings::{Log, Settings};
 
+use crate::enabled;
 use crate::interpose::objects::Objects;
 use crate::interpose::{resolve, walk};
-use crate::{enabled, platform};
 
 /// After the C library's own constructors, before the program's.
 #[used]
@@ -46,7 +46,7 @@ impl Shadow {
         if !resolve::is_preloaded() || objects.root_of(own) != own && !is_named_by_preload(&objects, own) {
             return None;
         }
-        let launches = platform::launches().filter(|hook| enabled::platform_enabled(hook.platform));
+        let launches = super::launches().filter(|hook| enabled::platform_enabled(hook.platform));
         launches.into_iter().find_map(|hook| {
             let place = objects.place_of(resolve::before_us(hook.name) as usize)?;
             // The program itself is in front of all.
