@@ -76,11 +76,15 @@ pub(crate) fn main(args: Args) -> Result {
 /// The session, if the display answers in time: one that hangs takes a connection and says nothing.
 fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
     let (done, opened) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(Session::open(display.as_deref())));
-    opened.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-        let s = PATIENCE.as_secs();
-        Err(Error::environment(format!("the X11 display does not answer within {s} s: set DISPLAY or --display")))
-    })
+    // An answer that comes too late is lost.
+    std::thread::spawn(move || drop(done.send(Box::new(Session::open(display.as_deref())))));
+    match opened.recv_timeout(PATIENCE) {
+        Ok(session) => *session,
+        Err(_) => {
+            let s = PATIENCE.as_secs();
+            Err(Error::environment(format!("the X11 display does not answer within {s} s: set DISPLAY or --display")))
+        }
+    }
 }
 
 /// The display does not answer any more: the session is over.
