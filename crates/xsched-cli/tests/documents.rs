@@ -212,7 +212,7 @@ fn variables_in_code() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let crates = ["agent", "cli", "core", "daemon", "policy", "proto", "shim", "sim", "simdev"];
     let mut folders: Vec<_> = crates.iter().map(|name| root().join(format!("crates/xsched-{name}/src"))).collect();
-    folders.push(root().join("python"));
+    folders.extend(["python", "benches"].map(|name| root().join(name)));
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

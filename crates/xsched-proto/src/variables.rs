@@ -35,6 +35,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_AUTO_XQUEUE_THRESHOLD", Any),
     ("XSCHED_AUTO_XQUEUE_TIMESLICE", Any),
     ("XSCHED_AUTO_XQUEUE_UTILIZATION", Any),
+    ("XSCHED_BIN", Any),
     ("XSCHED_CUDA_LIB", Any),
     ("XSCHED_CUDA_LV3_IMPL", Any),
     ("XSCHED_CUDLA_LIB", Any),
