@@ -21,7 +21,7 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
 use crate::local::Local;
-use crate::memory::{Shared, map_heartbeat};
+use crate::memory::{HeartbeatPage, Shared};
 use crate::{Host, required, say, say_once};
 
 /// What decides, as far as it is known now.
@@ -66,6 +66,7 @@ struct Worker {
     settings: Settings,
     host: Host,
     shared: Shared,
+    heartbeat: HeartbeatPage,
     master: Master,
     closed_since: u64,
     coarse_at: u64,
@@ -83,6 +84,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         settings,
         host,
         shared,
+        heartbeat: HeartbeatPage::default(),
         master: Master::Unscheduled,
         closed_since: 0,
         coarse_at: 0,
@@ -119,8 +121,8 @@ impl Worker {
     fn run(mut self) {
         xsched_proto::wakeup::run_promptly();
         let complaints = self.settings.complaints.iter().map(|line| (Log::Error, format!("{line}; the default holds")));
-        let replaced = self.settings.replaced.iter().map(|line| (Log::Info, line.clone()));
-        for (_, line) in complaints.chain(replaced).filter(|(least, _)| self.settings.log >= *least) {
+        let without_effect = self.settings.without_effect.iter().map(|(_, line)| (Log::Info, line.clone()));
+        for (_, line) in complaints.chain(without_effect).filter(|(least, _)| self.settings.log >= *least) {
             say(&line);
         }
         self.master = self.begin();
@@ -393,7 +395,7 @@ impl Worker {
         };
         let page = fd.ok_or_else(|| Error::environment("the daemon sent no heartbeat page"))?;
         let heartbeat =
-            map_heartbeat(&page).map_err(|e| Error::environment(format!("cannot map the heartbeat page: {e}")))?;
+            self.heartbeat.map(&page).map_err(|e| Error::environment(format!("cannot map the heartbeat page: {e}")))?;
         // Before its priority: a thread that waits for that looks at this page next.
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);

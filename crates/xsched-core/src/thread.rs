@@ -51,6 +51,8 @@ pub struct Thread {
     pub(crate) inspected: Cell<Way>,
     /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
     pub passes_holds: Cell<bool>,
+    /// Since when it waits at the gate of the group in `waits`, in ns; 0 = it does not.
+    at_gate_since: Cell<u64>,
 }
 
 /// Added to ranks (-255..=255), so that 0 stays free.
@@ -190,6 +192,16 @@ impl Thread {
     /// It waits on behalf of the group with this index.
     pub(crate) fn begin_wait(&self, group: u16) {
         self.waits.set(u32::from(group) + 1);
+    }
+
+    /// That wait is at the group's gate.
+    pub(crate) fn is_at_gate(&self, since_ns: u64) {
+        self.at_gate_since.set(since_ns);
+    }
+
+    /// It is at no gate any more. Returns since when it was, in ns.
+    pub(crate) fn leave_gate(&self) -> Option<u64> {
+        Some(self.at_gate_since.replace(0)).filter(|since| *since != 0)
     }
 
     /// It lends that group a priority meanwhile.

@@ -33,6 +33,8 @@ pub(crate) struct Task {
 pub(crate) struct Who {
     pub(crate) user: User,
     pub(crate) exe: String,
+    /// See [`peer::Peer::names`].
+    pub(crate) names: Vec<String>,
     pub(crate) cgroup: String,
     /// It, and those that it was started by.
     pub(crate) ancestors: Vec<u32>,
@@ -184,7 +186,7 @@ fn find_out(task: Task) -> Result<Who, Error> {
         peer::check(pid, pidfd)?;
     }
     let user = User::of(pid, uid);
-    let (exe, cgroup) = peer::look(pid);
+    let (exe, names, cgroup) = peer::look(pid);
     let who = Who {
         user,
         ancestors: ancestors(pid),
@@ -192,6 +194,7 @@ fn find_out(task: Task) -> Result<Who, Error> {
         cgroups: standing::cgroups(&cgroup),
         nice: standing::nice(pid),
         exe,
+        names,
         cgroup,
     };
     // Alive after the reading: then it was the one read about, for a pid is not given away while its process lives.

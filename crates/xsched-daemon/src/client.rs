@@ -170,7 +170,7 @@ impl Client {
         stands: Stands,
     ) -> Result<Client, Error> {
         check(&options)?;
-        let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
+        let given = config.given(&peer.exe, &peer.names, peer.uid, &peer.cgroup);
         let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
         let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
@@ -349,6 +349,8 @@ pub(crate) struct Expected {
     pub(crate) ended: bool,
     /// What is learned of it is kept under this name, where `xsched run` started it.
     pub(crate) program: Option<String>,
+    /// File name of what it was announced to run.
+    pub(crate) name: Option<String>,
     /// The pool in which it has a place.
     pub(crate) pool: Option<u64>,
 }

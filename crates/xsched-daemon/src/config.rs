@@ -57,7 +57,7 @@ struct PoolTable {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// Executable's path; `*` stands for anything.
+    /// Executable's path, or its file name, or that by which it was run; `*` stands for anything.
     exe: Option<String>,
     user: Option<User>,
     /// Path below the cgroup root; `*` stands for anything.
@@ -125,7 +125,7 @@ struct File {
     budget_us: Option<Budget>,
     /// The older name of `budget_us`.
     bound_us: Option<Budget>,
-    idle_exit_s: Option<u64>,
+    idle_exit_s: Option<IdleExit>,
     domains: Option<Domains>,
     #[serde(default)]
     limits: Limits,
@@ -247,6 +247,7 @@ struct Weight(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Budget(u32);
 struct Starvation(u32);
+struct IdleExit(u32);
 /// The value of a parameter, a number or a word, as text.
 struct Value(String);
 /// The hint with this place in [`Hint::ALL`].
@@ -343,6 +344,12 @@ impl<'de> Deserialize<'de> for Value {
 impl<'de> Deserialize<'de> for Starvation {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 0, 3_600).map(Starvation)
+    }
+}
+
+impl<'de> Deserialize<'de> for IdleExit {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 1, 31_536_000).map(IdleExit)
     }
 }
 
@@ -449,6 +456,18 @@ fn user_id(text: &str) -> Result<u32, Error> {
 }
 
 impl Rule {
+    /// Whether there are only conditions in it.
+    fn gives_nothing(&self) -> bool {
+        let conditions = Rule {
+            exe: self.exe.clone(),
+            user: self.user,
+            cgroup: self.cgroup.clone(),
+            container: self.container.clone(),
+            ..Rule::default()
+        };
+        *self == conditions
+    }
+
     /// What it says for the policy.
     fn hints(&self) -> Hints {
         let given = [
@@ -485,7 +504,10 @@ impl Config {
         let file: File = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start.min(text.len()));
             let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
-            (line, e.message().lines().collect::<Vec<_>>().join("; "))
+            let message = e.message().lines().collect::<Vec<_>>().join("; ");
+            // Of TOML's two kinds of headings the wrong one.
+            let is_table = message.contains("expected a sequence") && text.lines().any(|l| l.trim_end() == "[rule]");
+            (line, if is_table { "each rule begins with [[rule]], not with [rule]".into() } else { message })
         })?;
         match (file.policy, file.parameters.is_empty()) {
             (None, true) => (),
@@ -505,7 +527,7 @@ impl Config {
             remarks.push((line, "'bound_us' is called 'budget_us' now; the older name is still read".into()));
         }
         self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
-        self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
+        self.idle_exit_s = file.idle_exit_s.map(|s| s.0.into()).or(self.idle_exit_s);
         self.domains = file.domains.or(self.domains);
         let Limits { max_class, max_weight, max_timeslice_us, connections, groups, device_groups, jobs, users } =
             file.limits;
@@ -523,6 +545,11 @@ impl Config {
         for (user, limits) in users {
             let known = self.users.entry(user.0).or_default();
             *known = limits.or(*known);
+        }
+        if let Some(at) = file.rule.iter().position(Rule::gives_nothing) {
+            let headings = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("[[rule]]"));
+            let line = headings.map(|(number, _)| number + 1).nth(at).unwrap_or_else(|| line_of(text, "rule"));
+            remarks.push((line, "this rule gives nothing: it only keeps those after it from matching".into()));
         }
         self.rules.splice(0..0, file.rule);
         for (name, table) in file.classes {
@@ -648,9 +675,9 @@ impl Config {
     }
 
     /// What the first matching rule gives.
-    pub(crate) fn given(&self, exe: &str, uid: u32, cgroup: &str) -> Given {
+    pub(crate) fn given(&self, exe: &str, names: &[String], uid: u32, cgroup: &str) -> Given {
         let matches = |r: &&Rule| {
-            r.exe.as_deref().is_none_or(|p| glob(p, exe))
+            r.exe.as_deref().is_none_or(|p| is_run_by(p, exe, names))
                 && r.user.is_none_or(|u| u.0 == uid)
                 && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
                 && r.container.as_deref().is_none_or(|p| container::matches(p, cgroup))
@@ -667,6 +694,13 @@ impl Config {
             domains: r.domains.map(|d| d.0).or(domains),
         })
     }
+}
+
+/// Whether a pattern means an executable: by its path, or, without a slash, by a file name of its.
+fn is_run_by(pattern: &str, exe: &str, names: &[String]) -> bool {
+    let file = exe.rsplit('/').next().unwrap_or(exe);
+    let mut files = names.iter().map(String::as_str).chain([file]);
+    glob(pattern, exe) || !pattern.contains('/') && files.any(|file| glob(pattern, file))
 }
 
 #[cfg(test)]
@@ -691,9 +725,12 @@ mod tests {
         assert_eq!(c.policy.as_ref().map(|p| p.entry.name), Some("hpf"));
         assert_eq!(c.budget_us(), 900);
         assert_eq!((c.ceilings(0).priority, c.ceilings(12345).priority), (255, 127));
-        assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
-        assert_eq!(c.given("/bin/b", 1, "/").hints.weight, Some(5));
-        assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
+        assert_eq!(
+            c.given("/bin/a", &[], 1, "/"),
+            Given { priority: Some(-7), ceiling: Some(191), ..Given::default() }
+        );
+        assert_eq!(c.given("/bin/b", &[], 1, "/").hints.weight, Some(5));
+        assert_eq!(c.given("/usr/bin/b", &[], 1, "/"), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
         let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
         assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
@@ -714,11 +751,11 @@ mod tests {
         assert_eq!(c.policy.as_ref().unwrap().to_string(), "kedf k=2");
         assert_eq!(c.devices["sim:0"].to_string(), "mlfq recovery=periodic");
         assert_eq!((c.guard_us(), parse(&[]).unwrap().guard_us()), (None, Some(10_000_000)));
-        let hints = c.given("/bin/a", 1, "/").hints;
+        let hints = c.given("/bin/a", &[], 1, "/").hints;
         assert_eq!(hints.given().count(), 7, "{hints:?}");
         assert_eq!(hints.text(Hint::Laxity).as_deref(), Some("900:-128:128"));
         let rule = "[[rule]]\nexe = \"/bin/a\"\npriority = -256\nlevel = 2\nthreshold = 16\nbatch = 8\n";
-        let given = parse(&[rule]).unwrap().given("/bin/a", 1, "/");
+        let given = parse(&[rule]).unwrap().given("/bin/a", &[], 1, "/");
         assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
         assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
         assert_eq!((c.user_weight(7), c.user_weight(8), c.ceilings(7).priority), (300, 100, 191));
@@ -749,10 +786,10 @@ mod tests {
     fn domains_have_a_default_that_a_rule_replaces() {
         let rules = "[[rule]]\nexe = \"/bin/a\"\ndomains = \"exempt\"\n[[rule]]\nexe = \"/bin/b\"\nweight = 5\n";
         let c = parse(&[&format!("domains = \"report\"\n{rules}")]).unwrap();
-        let domains = |exe| c.given(exe, 1, "/").domains;
+        let domains = |exe| c.given(exe, &[], 1, "/").domains;
         assert_eq!(domains("/bin/a"), Some(DomainMode::Exempt));
         assert_eq!((domains("/bin/b"), domains("/bin/c")), (Some(DomainMode::Report), Some(DomainMode::Report)));
-        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", 1, "/").domains, None);
+        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", &[], 1, "/").domains, None);
     }
 
     #[test]
@@ -765,6 +802,7 @@ mod tests {
             ("parameters = { k = 1 }\n", 1, "parameters need a policy"),
             ("[devices.\"sim:0\"]\nparameters = { k = 1 }\n", 1, "missing field `policy`"),
             ("[[rule]]\nexe = \"a\"\nslo = 5\n", 3, "'5' is no slo: use a P99"),
+            ("\nidle_exit_s = 0\n", 2, "'0' is out of range: use a number from 1 to"),
             ("budget_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
             ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
             ("[[rule]]\nexe = \"a\"\nlevel = 4\n", 3, "'4' is out of range: use a number from 1 to 3"),
@@ -776,12 +814,31 @@ mod tests {
             ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
             ("[pool]\nmax_class = 7\n", 2, "'7' is no class"),
             ("[pool]\nevenness = 101\n", 2, "'101' is out of range: use a number from 0 to 100"),
+            ("policy = \"hpf\"\n[rule]\nexe = \"a\"\n", 2, "begins with [[rule]]"),
             ("policy = \n", 1, ""),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();
             assert!(message.contains(says) && !message.contains('\n'), "{text:?}: {message}");
             assert_eq!(at, line, "{text:?}: {message}");
         }
+    }
+
+    #[test]
+    fn a_rule_without_a_slash_means_file_names() {
+        let c = parse(&["[[rule]]\nexe = \"train.py\"\nweight = 1\n[[rule]]\nexe = \"python3\"\nweight = 2\n\
+             [[rule]]\nexe = \"python3*\"\nweight = 3\n[[rule]]\nexe = \"/usr/bin/ser*\"\nweight = 4\n"])
+        .unwrap();
+        let weight = |exe: &str, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            c.given(exe, &names, 1, "/").hints.weight
+        };
+        assert_eq!(weight("/usr/bin/python3.11", &["python3", "train.py"]), Some(1));
+        assert_eq!(weight("/usr/bin/python3.11", &["python3"]), Some(2));
+        assert_eq!(weight("/usr/bin/python3.11", &["python3.11"]), Some(3));
+        assert_eq!(weight("/usr/bin/python3", &[]), Some(2));
+        assert_eq!(weight("/usr/bin/serve", &["serve"]), Some(4));
+        assert_eq!(weight("/opt/serve", &["/usr/bin/serve"]), None, "a path is the kernel's word only");
+        assert_eq!(weight("/opt/python3/run", &["run"]), None);
     }
 
     #[test]
@@ -794,6 +851,8 @@ mod tests {
         assert_eq!(config.budget_us(), 800);
         let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
         assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
+        let remarks = config.merge("[[rule]]\nweight = 7\n[[rule]]\nexe = \"a\"\n").unwrap();
+        assert!(matches!(&remarks[..], [(3, line)] if line.contains("gives nothing")), "{remarks:?}");
         let remarks = config.merge("\n[mps]\nauto = true\n").unwrap();
         assert!(matches!(&remarks[..], [(2, line)] if line.contains("'[pool]'")), "{remarks:?}");
     }

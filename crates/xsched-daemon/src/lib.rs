@@ -12,13 +12,14 @@
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
+//! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
 //! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod check;
 mod clerk;
 mod client;
 mod clock;
@@ -56,6 +57,7 @@ mod tuning;
 mod unsuitable;
 mod writer;
 
+pub use check::check_config;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 

@@ -14,7 +14,10 @@ pub(crate) struct Peer {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) user: User,
+    /// Resolved path of the executable.
     pub(crate) exe: String,
+    /// File names by which it was run, as it or its starter says: that of a link or a script, perhaps cut.
+    pub(crate) names: Vec<String>,
     pub(crate) cgroup: String,
     /// See [`crate::process::start_ticks`].
     pub(crate) start: Option<u64>,
@@ -34,12 +37,15 @@ pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     }
 }
 
-/// Executable and cgroup, which rules ask about.
-pub(crate) fn look(pid: u32) -> (String, String) {
+/// Executable, names and cgroup, which rules ask about.
+pub(crate) fn look(pid: u32) -> (String, Vec<String>, String) {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let cgroup = cgroup.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("").to_owned();
-    (cut(exe.unwrap_or_default()), cut(cgroup))
+    // What was executed, before links and interpreters are looked through. (The first word of its arguments would say more, but
+    // is read from its own memory: it could have that take as long as it likes.)
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    (cut(exe.unwrap_or_default()), vec![name.trim_end_matches('\n').to_owned()], cut(cgroup))
 }
 
 /// Whether a descriptor is an eventfd, which the daemon can watch without a way to be blocked by it.

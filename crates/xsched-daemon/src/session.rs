@@ -83,7 +83,8 @@ impl Server {
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
-        let peer = Peer { pid, uid: user.uid, user, exe: who.exe, cgroup: who.cgroup, start: who.start };
+        let names = self.names(pid, user, who.names);
+        let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, cgroup: who.cgroup, start: who.start };
         let stands = Stands { ancestors: who.ancestors, cgroups: who.cgroups, nice: who.nice };
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
@@ -199,7 +200,7 @@ impl Server {
         }
     }
 
-    fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
+    pub(crate) fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
         let client = self.conns.get(&conn)?.client()?;
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }

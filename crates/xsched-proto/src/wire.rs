@@ -474,6 +474,8 @@ pub struct DaemonInfo {
     pub uptime_s: u64,
     /// Clients dropped for malformed or hostile messages.
     pub dropped_clients: u64,
+    /// Attached programs of other users, which the one who asks may not see.
+    pub hidden_programs: u32,
 }
 
 /// One policy that can be chosen.
@@ -622,7 +624,7 @@ pub struct GroupInfo {
     pub suspensions: u64,
     /// Device time charged to it, in µs.
     pub device_us: u64,
-    /// Time its threads waited at the gate, in µs.
+    /// Time its threads waited at the gate, in µs, with the waits that go on.
     pub wait_us: u64,
     /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
     pub longest_us: u64,

@@ -5,6 +5,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use xsched_proto::variables;
+
 /// Success, and two errors in both vendors' numbering.
 const OK: c_int = 0;
 const INVALID_VALUE: c_int = 1;
@@ -32,7 +34,7 @@ static TABLE: OnceLock<Table> = OnceLock::new();
 /// # Safety
 /// `table` is null or begins with its own size and version, as scheduler.h says.
 unsafe fn register(table: *const Table) -> c_int {
-    if std::env::var_os("XSCHED_SCHEDULER_HOST").is_none() {
+    if variables::get("XSCHED_SCHEDULER_HOST").is_none() {
         return NOT_SUPPORTED;
     }
     if table.is_null() {
