@@ -172,13 +172,13 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, number: c_int) -> Result<
         5 => 1_725_000,                 // clock, kHz
         19 => 4 << 20,                  // L2 cache
         23 => capability(&architecture())[0],
-        26..=28 | 55 | 56 => 1024,      // block
-        29 => 0x7fff_ffff,              // grid x
-        30 | 31 => 65_535,              // grid y and z
-        57 => 2560,                     // threads of a unit
-        58 => 0x7fff_ffff,              // pitch
-        59 => 4096,                     // memory bus, bits
-        60 => 1_000_000,                // memory clock, kHz
+        26..=28 | 55 | 56 => 1024, // block
+        29 => 0x7fff_ffff,         // grid x
+        30 | 31 => 65_535,         // grid y and z
+        57 => 2560,                // threads of a unit
+        58 => 0x7fff_ffff,         // pitch
+        59 => 4096,                // memory bus, bits
+        60 => 1_000_000,           // memory clock, kHz
         63 | 10_015 => device.units()?,
         67 => bus,
         68 => slot,

@@ -11,7 +11,8 @@ use crate::note::SetParams;
 use crate::register::{self, Dim3, Wrapper};
 use crate::volume::{Copy3d, Extent, Pitched};
 use crate::{
-    capture, context, copy, device, event, graph, ipc, launch, lookup, memops, memory, module, node, rtc, stream, volume,
+    capture, context, copy, device, event, graph, ipc, launch, lookup, memops, memory, module, node, rtc, stream,
+    volume,
 };
 use fakecuda::{In, Out, Text};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
