@@ -33,7 +33,7 @@ const WANTED: [(&str, &str, &[&str]); 9] = [
     ("RCCL", "librccl", &["librccl-dev"]),
 ];
 /// Programs of the compiler that get a script in `bin`.
-const COMPILER: [&str; 3] = ["clang", "lld", "clang-offload-bundler"];
+const COMPILER: [&str; 4] = ["clang", "lld", "ld.lld", "clang-offload-bundler"];
 
 /// A name of a suite is letters and dashes.
 pub(crate) fn is_suite(name: &str) -> bool {
