@@ -27,6 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "lib")]
 
+import errors  # noqa: E402
 import harness  # noqa: E402
 import ladder  # noqa: E402
 import programs  # noqa: E402
@@ -194,9 +195,9 @@ class Ladder(ladder.Ladder):
 
 
 def calls_of(lines):
-    """Calls by function, of all processes and copies."""
+    """Calls by function, of all processes. A copy of the runtime that got no command is not the one that the libraries use."""
     total = {}
-    for line in lines:
+    for line in (line for line in lines if line["commands"]):
         for name, count in line["calls"].items():
             total[name] = total.get(name, 0) + count
     return total
@@ -265,7 +266,7 @@ def main():
         if mode == "bare" or mode in options.modes:
             climb.mode(mode, chosen)
     if "errors" in options.modes:
-        errors.show(climb)
+        errors.show(climb, chosen)
     if options.json:
         said = {"version": 1, "versions": rocm.versions, "details": climb.details, "results": climb.results,
                 "skipped": rocm.skipped}  # fmt: skip
