@@ -27,6 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "lib")]
 
+import amd  # noqa: E402
 import errors  # noqa: E402
 import harness  # noqa: E402
 import ladder  # noqa: E402
@@ -239,7 +240,7 @@ def parse():
     for needed in (options.bin / "xsched", options.runtime / "libamdhip64.so.7", options.rocm / "versions.txt"):
         if not needed.exists():
             parser.error(f"{needed} is not there")
-    known = [*ladder.MODES, "errors"]
+    known = [*ladder.MODES, "errors", "amd"]
     options.modes = options.modes.split(",") if options.modes else known
     if unknown := set(options.modes) - set(known):
         parser.error(f"no such mode: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
@@ -267,6 +268,8 @@ def main():
             climb.mode(mode, chosen)
     if "errors" in options.modes:
         errors.show(climb, chosen)
+    if "amd" in options.modes:
+        amd.show(climb, chosen)
     if options.json:
         said = {"version": 1, "versions": rocm.versions, "details": climb.details, "results": climb.results,
                 "skipped": rocm.skipped}  # fmt: skip
