@@ -15,8 +15,8 @@ import programs
 
 KFD = Path(__file__).resolve().parents[2] / "kfd"
 MODES = ("xsched", "chaos-1", "chaos-3")
-# RCCL waits for what its own kernels and copies write.
-LEFT_OUT = ("rccl",)
+# RCCL waits for what its own kernels and copies write; onnxruntime is started with the software runtime's path.
+LEFT_OUT = ("rccl", "onnxruntime")
 TIMEOUT = 120  # of one run, in seconds
 UPDATE_QUEUE = 7  # number of the driver's request
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """AMD's own libraries of a newer ROCm, on the software runtime: the same return codes and the same calls, bare and scheduled.
 
-    rocm.py --bin DIR --runtime DIR --rocm DIR --work DIR [--json FILE] [--only NAME,…] [--modes MODE,…] [--seed N]
+    rocm.py --bin DIR --runtime DIR --rocm DIR --work DIR [--site DIR] [--json FILE] [--only NAME,…] [--modes MODE,…] [--seed N]
 
 --rocm is what `cargo xtask rocm DIR` has made, --runtime what `cargo xtask hip-runtime DIR` has laid out. First the audit: each
 HIP function that a library imports is exported by the runtime in that version, and hooked by libxsched or known to do nothing
@@ -45,6 +45,7 @@ PROGRAMS = (
     ("hipfft", "libhipfft.so", "hipFFT"),
     ("rccl", "librccl.so", "RCCL"),
 )
+ONNXRUNTIME = "onnxruntime/capi/libonnxruntime_providers_rocm.so"
 # What libxsched calls itself, in the runtime that a program uses: more of these than bare are no difference.
 OWN = {
     "hipDeviceGetName", "hipDeviceGetPCIBusId", "hipGetDevice", "hipGetDeviceCount", "hipGetLastError",
@@ -136,7 +137,27 @@ class Ladder(ladder.Ladder):
             output = self.options.work / f"built-{self.rocm.major}" / name
             path = self.rocm.compile(HERE / f"{name}.cpp", output, self.options.runtime, library)
             found.append(programs.Program(name, [path], self.topology() if name == "rccl" else {}))
-        return found
+        return found + (self.framework() if self.options.site else [])
+
+    def framework(self):
+        """onnxruntime from PyPI, in the machine's own Python, started with the folder's loader and C library."""
+        site, rocm = self.options.site, self.rocm
+        linked = subprocess.run(["readelf", "-d", str(site / ONNXRUNTIME)], capture_output=True, text=True).stdout
+        if f"libamdhip64.so.{rocm.major}" not in linked:
+            self.rocm.skipped.append(f"onnxruntime: {site} has none for HIP {rocm.major}")
+            return []
+        aliases = self.options.work / "aliases"
+        aliases.mkdir(exist_ok=True)
+        # Names of other releases: two functions of the first are used, nothing of the second.
+        for name, source in (("librocm_smi64.so.1", "librocm_smi64.so.7"),):
+            (aliases / name).unlink(missing_ok=True)
+            (aliases / name).symlink_to(rocm.libraries / source)
+        harness.compile_c(HERE / "nothing.c", aliases / "libroctracer64.so.4", shared=True)
+        paths = [self.options.runtime, self.options.work / "link", rocm.libraries, aliases, Path(sys.base_prefix) / "lib"]
+        python = Path(sys.base_prefix) / f"bin/python{sys.version_info.major}.{sys.version_info.minor}"
+        command = [rocm.libraries / LOADER, "--library-path", ":".join(map(str, paths)), "--argv0", python, python]
+        env = {"PYTHONPATH": str(site), "PYTHONHOME": sys.base_prefix, "PYTHONDONTWRITEBYTECODE": "1"}
+        return [programs.Program("onnxruntime", [*command, HERE / "model.py"], env)]
 
     def topology(self):
         """RCCL looks for its GPU in /sys, by address: the simulated device's."""
@@ -229,6 +250,7 @@ def parse():
     parser.add_argument("--runtime", type=Path, required=True, help="folder with libamdhip64.so.6 and .7")
     parser.add_argument("--rocm", type=Path, required=True, help="folder of cargo xtask rocm")
     parser.add_argument("--work", type=Path, required=True, help="folder for what is built and said")
+    parser.add_argument("--site", type=Path, help="pip install --target DIR onnxruntime-rocm numpy onnx: one program more")
     parser.add_argument("--json", type=Path, help="results")
     parser.add_argument("--only", help="names of programs, with commas between")
     parser.add_argument("--modes", help="modes besides audit and bare, with commas between")
@@ -236,6 +258,7 @@ def parse():
     options = parser.parse_args()
     for path in ("bin", "runtime", "rocm", "work"):
         setattr(options, path, getattr(options, path).resolve())
+    options.site = options.site and options.site.resolve()
     options.backend, options.driver = "cpu", None
     for needed in (options.bin / "xsched", options.runtime / "libamdhip64.so.7", options.rocm / "versions.txt"):
         if not needed.exists():
@@ -244,8 +267,9 @@ def parse():
     options.modes = options.modes.split(",") if options.modes else known
     if unknown := set(options.modes) - set(known):
         parser.error(f"no such mode: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    options.only = options.only.split(",") if options.only else [name for name, *_ in PROGRAMS]
-    if unknown := set(options.only) - {name for name, *_ in PROGRAMS}:
+    names = [name for name, *_ in PROGRAMS] + ["onnxruntime"] * (options.site is not None)
+    options.only = options.only.split(",") if options.only else names
+    if unknown := set(options.only) - set(names):
         parser.error(f"no such program: {', '.join(sorted(unknown))}")
     return options
 
