@@ -1,5 +1,5 @@
 //! `cargo xtask rocm [--suite SUITE] DIR`: a folder with AMD's own libraries of a newer ROCm than this machine has, from a
-//! suite of Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. What the ladder `testing/hip/rocm.py` runs.
+//! suite of Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. What the ladder `testing/hip/rocm/rocm.py` runs.
 //!
 //! apt resolves, downloads and checks the packages, with lists and a cache of its own; dpkg-deb unpacks them. In the folder
 //! lie `root` (the packages' files, with their C library and its loader), `amd` (AMD's HIP runtime, taken out of `root`, so
@@ -34,6 +34,13 @@ const WANTED: [(&str, &str, &[&str]); 9] = [
 ];
 /// Programs of the compiler that get a script in `bin`.
 const COMPILER: [&str; 4] = ["clang", "lld", "ld.lld", "clang-offload-bundler"];
+
+/// Folders that were made before: those that the variable ROCM names, with colons between, or all in `target/rocm`.
+pub(crate) fn folders(target: &Path) -> Vec<PathBuf> {
+    let given = std::env::var_os("ROCM").map(|list| std::env::split_paths(&list).collect());
+    let all: Vec<PathBuf> = given.unwrap_or_else(|| files(&target.join("rocm")));
+    all.into_iter().filter(|folder| folder.join("versions.txt").exists()).collect()
+}
 
 /// A name of a suite is letters and dashes.
 pub(crate) fn is_suite(name: &str) -> bool {
