@@ -50,11 +50,16 @@ pub(crate) fn is_suite(name: &str) -> bool {
 /// Makes the folder, anew.
 pub(crate) fn run(suite: &str, folder: &Path) -> Result<(), String> {
     let versions = folder.join("versions.txt");
-    if folder.exists() && !versions.exists() && fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some()) {
+    // `apt` is there if a run did not come to its end.
+    let ours = versions.exists() || folder.join("apt").exists();
+    if !ours && fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some()) {
         return Err(format!("{}: is not empty, and no folder of this task", folder.display()));
     }
     fs::create_dir_all(folder).map_err(|e| said(folder, &e))?;
     let folder = folder.canonicalize().map_err(|e| said(folder, &e))?;
+    if versions.exists() {
+        fs::remove_file(&versions).map_err(|e| said(&versions, &e))?;
+    }
     for old in ["root", "amd", "bin", "apt"] {
         remove(&folder.join(old))?;
     }

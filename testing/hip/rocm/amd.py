@@ -17,7 +17,7 @@ KFD = Path(__file__).resolve().parents[2] / "kfd"
 MODES = ("xsched", "chaos-1", "chaos-3")
 # RCCL waits for what its own kernels and copies write; onnxruntime is started with the software runtime's path.
 LEFT_OUT = ("rccl", "onnxruntime")
-TIMEOUT = 120  # of one run, in seconds
+TIMEOUT = 120  # of one run, in seconds; its caller may set another
 UPDATE_QUEUE = 7  # number of the driver's request
 
 

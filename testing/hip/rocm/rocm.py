@@ -45,6 +45,8 @@ PROGRAMS = (
     ("hipfft", "libhipfft.so", "hipFFT"),
     ("rccl", "librccl.so", "RCCL"),
 )
+# Seconds of one run: the first compiles kernels.
+ladder.TIMEOUT = amd.TIMEOUT = 600
 ONNXRUNTIME = "onnxruntime/capi/libonnxruntime_providers_rocm.so"
 # What libxsched calls itself, in the runtime that a program uses: more of these than bare are no difference.
 OWN = {
