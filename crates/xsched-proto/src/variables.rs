@@ -137,7 +137,11 @@ pub(crate) fn faults(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
             Flag if flag(&value).is_some() => continue,
             Flag => "1 or 0".to_owned(),
             Words(words) if words.iter().any(|word| word.eq_ignore_ascii_case(&value)) => continue,
-            Words(words) => words.join(" or "),
+            Words(words) => match words.split_last() {
+                Some((last, [])) => (*last).to_owned(),
+                Some((last, others)) => format!("{} or {last}", others.join(", ")),
+                None => String::new(),
+            },
         };
         faults.push(format!("{name}={value}: use {accepted}"));
     }
