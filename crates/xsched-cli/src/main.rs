@@ -2,9 +2,11 @@
 //!
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
-//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon). [`original`] has the
+//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
+//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
 //! names of XSched 1.2.0.
 
+mod children;
 mod cli;
 mod client;
 mod cmd;
@@ -17,7 +19,9 @@ mod hip;
 mod libm;
 mod opencl;
 mod original;
+mod picture;
 mod preload;
+mod private;
 mod sigpipe;
 mod start;
 mod target;
