@@ -40,7 +40,9 @@ pub(crate) enum Command {
     Resume(cmd::suspend::Args),
     ActiveWindow(cmd::active_window::Args),
     Doctor(cmd::doctor::Args),
+    Check(cmd::check::Args),
     Demo(cmd::demo::Args),
+    Compare(cmd::compare::Args),
     Daemon(cmd::daemon::Args),
     Completions(cmd::completions::Args),
     /// Print the manual page (roff); view it with `xsched man | man -l -`
@@ -51,6 +53,8 @@ pub(crate) enum Command {
     SchedulerHost(cmd::scheduler_host::Args),
     #[command(hide = true)]
     DemoWorker(cmd::demo::worker::Args),
+    #[command(hide = true)]
+    CheckSteps(cmd::check::steps::Args),
     #[command(hide = true)]
     Probe(cmd::doctor::probe::Args),
 }

@@ -56,12 +56,15 @@ fn dispatch(command: Command) -> Result {
         Command::Resume(args) => cmd::suspend::resume(args),
         Command::ActiveWindow(args) => cmd::active_window::main(args),
         Command::Doctor(args) => cmd::doctor::main(args),
+        Command::Check(args) => cmd::check::main(args),
         Command::Demo(args) => cmd::demo::main(args),
+        Command::Compare(args) => cmd::compare::main(args),
         Command::Completions(args) => cmd::completions::main(args, cli::command()),
         Command::Man => cmd::man::main(cli::command()),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
+        Command::CheckSteps(args) => cmd::check::steps::main(args),
         Command::Probe(args) => cmd::doctor::probe::main(args),
     }
 }
