@@ -24,6 +24,7 @@ Examples:
   xsched run --priority low  -- python3 train.py     takes what is left
   xsched ps                                          what runs, what waits, what was unscheduled
   xsched demo                                        shows what it is good for, on this machine
+  xsched compare --high './serve' --low './train'    the same for two programs of yours
   xsched doctor                                      what works here, and what to do if not
 
 Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its command does.";

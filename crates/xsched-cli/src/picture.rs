@@ -39,8 +39,7 @@ pub(crate) fn steps(sorted_ms: &[f64]) -> Vec<(f64, f64)> {
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn draw(file: &Path, caption: &str, x_desc: &str, curves: &[Curve]) -> Result<()> {
-    plot(file, caption, x_desc, curves)
-        .map_err(|e| Error::environment(format!("cannot draw {}: {e}", file.display())))
+    plot(file, caption, x_desc, curves).map_err(|e| Error::environment(format!("cannot draw {}: {e}", file.display())))
 }
 
 fn plot(

@@ -303,8 +303,7 @@ impl Device for Cl {
     }
 
     fn axpy(&mut self, n: u32, a: f32, x: u64, y: u64) -> Result<bool> {
-        type Program =
-            unsafe extern "C" fn(Handle, c_uint, *const *const c_char, *const usize, *mut c_int) -> Handle;
+        type Program = unsafe extern "C" fn(Handle, c_uint, *const *const c_char, *const usize, *mut c_int) -> Handle;
         type Kernel = unsafe extern "C" fn(Handle, *const c_char, *mut c_int) -> Handle;
         let (mut rc, source, device) = (0, AXPY_CL.as_ptr(), self.devices[0].id);
         // SAFETY: the types are those of the OpenCL specification.

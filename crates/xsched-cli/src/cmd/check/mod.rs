@@ -131,15 +131,19 @@ pub(crate) fn main(args: Args) -> Result {
         let reasons = reasons.collect::<Vec<_>>().join("; ");
         return Err(Error::environment(format!("check: no device: {reasons}; --device sim takes the simulated one")));
     }
-    if args.json { print_json(&report)? } else { print(&table(&report))? };
+    if args.json {
+        print_json(&report)?
+    } else {
+        print(&table(&report))?
+    };
     Ok(ExitCode::from(u8::from(report.differs)))
 }
 
 fn look(args: &Args) -> Result<Report> {
     let private = Private::new("check")?;
-    let stage = Stage { daemon: private.daemon("xsched", &["--policy".as_ref(), "hpf".as_ref()])?, private };
-    // The device lives as long as its steps.
-    let _sim = (args.device == Choice::Sim).then(|| stage.private.sim_device()).transpose()?;
+    let daemon = private.daemon("xsched", &["--policy".as_ref(), "hpf".as_ref()])?;
+    let sim_device = (args.device == Choice::Sim).then(|| private.sim_device()).transpose()?;
+    let stage = Stage { private, daemon, sim_device };
     let progress = Progress::new("xsched check");
     let mut parts = Vec::new();
     for platform in args.device.platforms() {
@@ -147,7 +151,7 @@ fn look(args: &Args) -> Result<Report> {
         let steps = ["check-steps".into(), platform.name().into()];
         parts.push(stage.part(platform.name(), stage.private.exe.as_os_str().to_owned(), &steps)?);
     }
-    if args.python != "none" && args.device != Choice::Sim {
+    if args.python != "none" && stage.sim_device.is_none() {
         progress.show("pytorch");
         let file = stage.private.join("steps.py");
         crate::private::write(&file, PYTHON)?;
@@ -158,8 +162,9 @@ fn look(args: &Args) -> Result<Report> {
 }
 
 struct Stage {
-    daemon: Daemon,
     private: Private,
+    daemon: Daemon,
+    sim_device: Option<Guarded>,
 }
 
 impl Stage {
@@ -194,15 +199,20 @@ impl Stage {
     /// Runs a program that prints steps. That it ends otherwise than well is a step of its own.
     fn run(&self, mut command: Command) -> Result<Vec<Step>> {
         let (out, err) = (self.private.join("out"), self.private.join("err"));
-        let create = |path: &Path| File::create(path).map_err(|e| Error::environment(format!("{}: {e}", path.display())));
+        let create =
+            |path: &Path| File::create(path).map_err(|e| Error::environment(format!("{}: {e}", path.display())));
         command.stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
         // A GPU without anybody's MPS, so that both runs share it in the same way.
-        command.env("SIMDEV_SOCKET", self.private.sim_socket()).env(PIPE_DIRECTORY, self.private.folder());
+        command.env(PIPE_DIRECTORY, self.private.folder());
+        if self.sim_device.is_some() {
+            command.env("SIMDEV_SOCKET", self.private.sim_socket());
+        }
         let what = command.get_program().to_string_lossy().into_owned();
         let mut child = Guarded::spawn(command, "the steps").map_err(|why| why.within(&what))?;
         let status = child.ended_within(PATIENCE)?;
         drop(child);
-        let read = |path: &Path| std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default();
+        let read =
+            |path: &Path| std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default();
         // Libraries may print, too.
         let text = read(&out);
         let mut steps: Vec<Step> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -335,13 +345,8 @@ mod tests {
     #[test]
     fn equal_results_without_a_launch_are_a_difference() {
         let steps = vec![step("memset", Outcome::Ok("right".into()))];
-        let mut part = Part {
-            name: "cuda",
-            absent: None,
-            steps: rows(steps.clone(), steps),
-            launches: 0,
-            unscheduled: 0,
-        };
+        let mut part =
+            Part { name: "cuda", absent: None, steps: rows(steps.clone(), steps), launches: 0, unscheduled: 0 };
         assert_eq!(scheduled("cuda", &part).unwrap().verdict, Verdict::Differs);
         part.launches = 3;
         assert_eq!(scheduled("cuda", &part).unwrap().verdict, Verdict::Ok);

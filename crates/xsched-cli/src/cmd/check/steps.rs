@@ -172,9 +172,7 @@ fn same(found: &[u8], expected: &[u8]) -> Result<String> {
 }
 
 fn kernel(device: &mut dyn Device) -> Result<Option<String>> {
-    let bytes = |of: fn(f32) -> f32| -> Vec<u8> {
-        (0..ELEMENTS).flat_map(|i| of(i as f32).to_ne_bytes()).collect()
-    };
+    let bytes = |of: fn(f32) -> f32| -> Vec<u8> { (0..ELEMENTS).flat_map(|i| of(i as f32).to_ne_bytes()).collect() };
     let (x, y) = (bytes(|i| i), bytes(|i| 1000.0 - i));
     let (on_x, on_y) = (device.allocate(x.len())?, device.allocate(y.len())?);
     device.upload(on_x, &x)?;

@@ -63,7 +63,8 @@ impl Log {
 /// normal priority.
 pub(super) fn requests(bursts: &[Burst], urgent: bool, gap_us: u64, from_us: u64, to_us: u64) -> Busy {
     let of_high = || bursts.iter().filter(|b| !urgent || b.priority > 0);
-    let mut known: Vec<(u64, u64)> = of_high().filter(|b| b.from_us > 0).map(|b| (b.from_us, b.from_us + b.us)).collect();
+    let mut known: Vec<(u64, u64)> =
+        of_high().filter(|b| b.from_us > 0).map(|b| (b.from_us, b.from_us + b.us)).collect();
     known.sort_unstable();
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for (from, to) in known {

@@ -99,7 +99,9 @@ fn requests(text: &str) -> Result<Regex> {
     let expression = work(text)?;
     match expression.captures_len() {
         2 => Ok(expression),
-        _ => Err(Error::input(format!("'{text}' takes no latency: put a group where the number is, such as ([0-9.]+)"))),
+        _ => {
+            Err(Error::input(format!("'{text}' takes no latency: put a group where the number is, such as ([0-9.]+)")))
+        }
     }
 }
 

@@ -99,22 +99,21 @@ impl Program {
     }
 
     /// The lines that counted in a time.
-    ///
-    /// # Errors
-    /// One of them has no number.
-    pub(super) fn marks(&self, from_us: u64, to_us: u64) -> Result<Vec<Mark>> {
-        let seen = self.seen();
-        if let Some(line) = &seen.wrong {
-            return Err(Error::input(format!("{} printed '{line}': what the expression takes is no number", self.what)));
-        }
-        Ok(seen.marks.iter().copied().filter(|mark| (from_us..to_us).contains(&mark.at_us)).collect())
+    pub(super) fn marks(&self, from_us: u64, to_us: u64) -> Vec<Mark> {
+        self.seen().marks.iter().copied().filter(|mark| (from_us..to_us).contains(&mark.at_us)).collect()
     }
 
     /// Whether it has ended by itself, and well.
     ///
     /// # Errors
-    /// It has failed: its status, and the last line of its stderr.
+    /// It has failed: its status, and the last line of its stderr. Or a line should count and has no number.
     pub(super) fn has_finished(&mut self) -> Result<bool> {
+        if let Some(line) = &self.seen().wrong {
+            return Err(Error::input(format!(
+                "{} printed '{line}': what the expression takes is no number",
+                self.what
+            )));
+        }
         if self.ended.is_none() && self.is_dead() {
             self.reap(true);
         }
@@ -304,7 +303,7 @@ mod tests {
             assert!(Instant::now() < deadline);
             std::thread::yield_now();
         }
-        let child = program.marks(0, u64::MAX).unwrap()[0].number as u32;
+        let child = program.marks(0, u64::MAX)[0].number as u32;
         assert!(!program.end().finished);
         while xsched_testkit::is_alive(child) {
             assert!(Instant::now() < deadline);

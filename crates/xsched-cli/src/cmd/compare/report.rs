@@ -195,9 +195,9 @@ impl Report {
         );
         for case in [Case::Alone, Case::Native, Case::Xsched] {
             let f = self.figures(case);
-            let (per_s, part) = f
-                .work
-                .map_or(("-".to_owned(), "-".to_owned()), |w| (format!("{:.1}", w.per_s), format!("{:.0} %", w.to_alone * 100.0)));
+            let (per_s, part) = f.work.map_or(("-".to_owned(), "-".to_owned()), |w| {
+                (format!("{:.1}", w.per_s), format!("{:.0} %", w.to_alone * 100.0))
+            });
             let _ = writeln!(
                 out,
                 "{:<26}{:>9}{:>10.2}{:>10.2}{:>10.2}{:>13}{:>17}{per_s:>12}{part:>14}",
@@ -211,7 +211,11 @@ impl Report {
             );
         }
         let _ = writeln!(out, "{:<95}{:>12.1}{:>14}", Case::LowAlone.name(), self.work_per_s(Case::LowAlone), "100 %");
-        let _ = writeln!(out, "\nalone, the high program is in requests for {:.0} % of the time", self.in_requests() * 100.0);
+        let _ = writeln!(
+            out,
+            "\nalone, the high program is in requests for {:.0} % of the time",
+            self.in_requests() * 100.0
+        );
         if let Some(o) = self.observing() {
             let run = o.run_time.map_or(String::new(), |r| format!("its run time is {r:.2}x, "));
             let (with, without) = (o.processors * 100.0, o.processors_bare * 100.0);
@@ -330,12 +334,16 @@ mod tests {
     fn report() -> Report {
         let mut report = Report::default();
         for round in 0..3 {
-            for (case, scale, work) in
-                [(Case::Alone, 1.0, 0.0), (Case::Native, 3.0, 80.0), (Case::Xsched, 1.1, 70.0), (Case::LowAlone, 0.0, 100.0)]
-            {
+            for (case, scale, work) in [
+                (Case::Alone, 1.0, 0.0),
+                (Case::Native, 3.0, 80.0),
+                (Case::Xsched, 1.1, 70.0),
+                (Case::LowAlone, 0.0, 100.0),
+            ] {
                 // The last round is twice as slow in all situations.
                 let scale = if round == 2 { 2.0 * scale } else { scale };
-                let latencies_ms = if scale > 0.0 { (1..=100).map(|i| f64::from(i) * scale).collect() } else { Vec::new() };
+                let latencies_ms =
+                    if scale > 0.0 { (1..=100).map(|i| f64::from(i) * scale).collect() } else { Vec::new() };
                 report.add(case, Played { seconds: 10.0, latencies_ms, work, launches: 5, ..Played::default() });
             }
             let cost = |run_s, processor_s| Cost { run_s, processor_s, finished: round < 2 };
@@ -372,7 +380,9 @@ mod tests {
         let text = report().table(&wish());
         let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
         assert!(line("alone ").contains("1.00x"));
-        assert!(line("together, without xsched").contains("3.00x") && line("together, without xsched").ends_with("80 %"));
+        assert!(
+            line("together, without xsched").contains("3.00x") && line("together, without xsched").ends_with("80 %")
+        );
         assert!(line("together, under xsched").contains("1.10x"));
         assert!(line("the low program alone").ends_with("100 %"));
         assert!(text.contains("for 18.2 % of the time, unwatched for 10.0 %"), "{text}");
@@ -385,8 +395,23 @@ mod tests {
         assert_eq!(
             keys(&v),
             [
-                "alone", "gap_ms", "high", "in_requests", "launches", "low", "low_alone_per_s", "native", "observing", "raw",
-                "requests", "rounds", "secs", "unscheduled", "warm_up_s", "work", "xsched"
+                "alone",
+                "gap_ms",
+                "high",
+                "in_requests",
+                "launches",
+                "low",
+                "low_alone_per_s",
+                "native",
+                "observing",
+                "raw",
+                "requests",
+                "rounds",
+                "secs",
+                "unscheduled",
+                "warm_up_s",
+                "work",
+                "xsched"
             ]
         );
         assert_eq!(v["raw"].as_array().unwrap().len(), 3);

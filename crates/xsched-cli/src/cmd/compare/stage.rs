@@ -254,7 +254,7 @@ impl Stage {
         let end_us = now_us();
         let mut played = Played { seconds: (end_us - begin_us) as f64 / 1e6, ..Played::default() };
         for ((part, way, program), (before, after)) in running.into_iter().zip(before.into_iter().zip(after)) {
-            let marks = program.marks(begin_us, end_us)?;
+            let marks = program.marks(begin_us, end_us);
             let by_lines = self.wish.of(part).1.is_some();
             if way == Way::Scheduled {
                 // One that has ended is not listed any more.
@@ -357,7 +357,8 @@ impl Stage {
                     match part {
                         Part::High => return Ok(()),
                         Part::Low => {
-                            let why = "the low program ended while it was measured: have it run longer, or lower --secs";
+                            let why =
+                                "the low program ended while it was measured: have it run longer, or lower --secs";
                             return Err(Error::environment(why));
                         }
                     }
@@ -377,14 +378,18 @@ impl Stage {
                 Some(_) => "raise --secs".to_owned(),
                 None => {
                     let gap = self.wish.gap_us as f64 / 1e3;
-                    format!("requests end with a pause of {gap} ms or more: lower --gap, raise --secs, or use --requests")
+                    format!(
+                        "requests end with a pause of {gap} ms or more: lower --gap, raise --secs, or use --requests"
+                    )
                 }
             };
             return Err(Error::environment(format!("{at}: {n} requests in {s:.1} s; {advice}")));
         }
         if case != Case::Alone && played.work == 0.0 {
             let s = played.seconds;
-            return Err(Error::environment(format!("{at}: the low program got nothing done in {s:.1} s; raise --secs")));
+            return Err(Error::environment(format!(
+                "{at}: the low program got nothing done in {s:.1} s; raise --secs"
+            )));
         }
         Ok(())
     }
