@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a person would try first on a machine with an NVIDIA GPU: `xsched check` with its PyTorch, then `xsched compare` with two
+# What a new user would try first on a machine with an NVIDIA GPU: `xsched check` with its PyTorch, then `xsched compare` with two
 # pairs of examples/pytorch, which nothing was prepared for. By busy spells, then by the programs' own lines.
 #
 #   compare.sh [--quick] [--bin FOLDER] [--results FOLDER]

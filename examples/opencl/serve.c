@@ -1,4 +1,4 @@
-/* Answers a request every 20 ms: five products of matrices. serve [REQUESTS], 0 or nothing = without end. */
+/* Answers a request every 50 ms: five products of matrices. serve [REQUESTS], 0 or nothing = without end. */
 #define _POSIX_C_SOURCE 200809L
 #include "device.h"
 #include <time.h>
@@ -12,7 +12,7 @@ static double now_ms(void)
 
 int main(int argc, char **argv)
 {
-    const double period_ms = 20;
+    const double period_ms = 50;
     long requests = argc > 1 ? atol(argv[1]) : 0;
     set_up();
     multiply(5);

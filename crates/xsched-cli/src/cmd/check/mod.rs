@@ -202,7 +202,7 @@ impl Stage {
         let create =
             |path: &Path| File::create(path).map_err(|e| Error::environment(format!("{}: {e}", path.display())));
         command.stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
-        // A GPU without anybody's MPS, so that both runs share it in the same way.
+        // A GPU without an MPS daemon, so that both runs share it in the same way.
         command.env(PIPE_DIRECTORY, self.private.folder());
         if self.sim_device.is_some() {
             command.env("SIMDEV_SOCKET", self.private.sim_socket());
