@@ -62,13 +62,18 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
 }
 
 impl Held {
-    /// A closer look, right after [`pass`]: is there anything that this launch needs?
+    /// A closer look, right after [`pass`]: is there anything that this launch needs? `tells`: its return alone tells that the
+    /// queue is complete, so that it must not go by without a number.
     #[inline(never)]
-    pub fn look(self, key: usize) -> Entered {
+    pub fn look(self, key: usize, tells: bool) -> Entered {
         let known = current().entries[slot_of(key)].get().known;
         let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
         // Counted already, see above.
-        if is_open_unbounded(slot) && queue.in_order() && !admission::is_followed(counter.total().wrapping_sub(1)) {
+        if !tells
+            && is_open_unbounded(slot)
+            && queue.in_order()
+            && !admission::is_followed(counter.total().wrapping_sub(1))
+        {
             take_inspected();
             return Entered::Fast(Counted(counter));
         }
@@ -81,7 +86,7 @@ impl Held {
 pub fn enter(key: usize) -> Entered {
     match pass(key) {
         Ok(counted) => Entered::Fast(counted),
-        Err(held) => held.look(key),
+        Err(held) => held.look(key, false),
     }
 }
 

@@ -197,9 +197,8 @@ impl Stage {
                     }
                 }
                 if way == Way::Observed {
-                    // No gate on the device, no time slice, no pool. A limit that is never reached has every launch numbered and
-                    // followed by a fence in time.
-                    command.args(["--level", "1", "--share", "time", "--threshold", "1048576"]);
+                    // No gate on the device, no time slice, no pool: nothing but fences.
+                    command.args(["--level", "1", "--share", "time"]);
                 }
                 command.args(["--", "sh"]).env("XSCHED_PRELOAD", &self.private.library);
                 command
