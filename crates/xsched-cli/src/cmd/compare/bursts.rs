@@ -102,7 +102,7 @@ mod tests {
         let busy = requests(&bursts, true, 1_000, 1_000, 30_000);
         assert_eq!(busy, Busy { latencies_ms: vec![1.5, 2.0], missed: 2 });
         let all = requests(&bursts, false, 1_000, 1_000, 30_000);
-        assert_eq!(all.latencies_ms, [1.5, 9.0 + 3.0]);
+        assert_eq!(all.latencies_ms, [1.5, 9.0, 2.0]);
     }
 
     #[test]
