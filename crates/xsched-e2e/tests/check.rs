@@ -58,7 +58,7 @@ fn a_hip_runtime_behaves_the_same() {
     let gpu = HipGpu::new();
     let mut command = gpu.place.xsched(&["check", "--device", "hip", "--python", "none"]);
     command.env("LD_LIBRARY_PATH", &gpu.runtime);
-    assert_equal(command, "hip", &["kernel"], 5);
+    assert_equal(command, "hip", &["kernel"], 6);
 }
 
 /// A Python that says another thing under xsched, one that dies there, and one without PyTorch.
