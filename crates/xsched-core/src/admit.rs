@@ -301,6 +301,10 @@ impl XQueue {
         if admission.blocking {
             let fence = self.covering(covers(), admission.group, self.counted(rt), false);
             self.finish(rt, &fence);
+            // No callback tells of it.
+            if self.timeline.is_numbered_complete() {
+                rt.groups[usize::from(admission.group)].update_idle_state(rt);
+            }
             return None;
         }
         self.new_fence(rt, covers, admission.group, false)

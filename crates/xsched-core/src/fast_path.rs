@@ -63,13 +63,15 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
 }
 
 impl Held {
-    /// A closer look, right after [`pass`]: is there anything that this launch needs?
+    /// A closer look, right after [`pass`]: is there anything that this launch needs? `tells`: its return alone tells that the
+    /// queue is complete, so that it must not go by without a number.
     #[inline(never)]
-    pub fn look(self, key: usize) -> Entered {
+    pub fn look(self, key: usize, tells: bool) -> Entered {
         let known = current().entries[slot_of(key)].get().known;
         let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
         // Counted already, see above.
-        if current().inspected.get() != Way::Regroup
+        if !tells
+            && current().inspected.get() != Way::Regroup
             && is_open_unbounded(slot)
             && queue.in_order()
             && !admission::is_followed(counter.total().wrapping_sub(1))
@@ -86,7 +88,7 @@ impl Held {
 pub fn enter(key: usize) -> Entered {
     match pass(key) {
         Ok(counted) => Entered::Fast(counted),
-        Err(held) => held.look(key),
+        Err(held) => held.look(key, false),
     }
 }
 

@@ -8,6 +8,7 @@
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
+//! - `bursts`: a file of when programs wanted their devices, for measurements.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
@@ -19,6 +20,7 @@
 //! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod bursts;
 mod check;
 mod clerk;
 mod client;
@@ -88,6 +90,8 @@ pub struct Options {
     pub idle_exit: Option<Duration>,
     /// Seed of whatever a policy does at random.
     pub seed: u64,
+    /// A file that gets a line for each burst of a program: from its first launch to its last completion before it goes idle.
+    pub bursts: Option<PathBuf>,
 }
 
 /// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough. SIGHUP has it read

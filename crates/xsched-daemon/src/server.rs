@@ -19,6 +19,7 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
+use crate::bursts::Bursts;
 use crate::clerk::{Clerk, Who};
 use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
@@ -93,6 +94,8 @@ pub(crate) struct Server {
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
+    /// Where bursts are written, if they are.
+    pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
     pub(crate) questions: Vec<Question>,
     /// Last number given to a connection, group, queue or question.
@@ -230,6 +233,7 @@ impl Server {
         let (config, policy) = sources.read()?;
         let events = EventLog::new(options.log.as_deref())?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
+        let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
         let mut arbiter = Arbiter::new(policy.clone(), options.seed);
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         arbiter.set_guard(config.guard_us());
@@ -275,6 +279,7 @@ impl Server {
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
             pools: Pools::new(options.library.clone()),
+            bursts,
             questions: Vec::new(),
             last_id: 0,
             dropped_clients: 0,

@@ -294,6 +294,9 @@ impl Server {
         group.words.budget_commands.store(client.threshold, Relaxed);
         group.words.batch_commands.store(client.batch, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
+        if let Some(bursts) = &mut self.bursts {
+            bursts.add(id, &words);
+        }
         self.groups.insert(id, group);
         self.publish_level(id);
         let pooled = self.groups.get(&id).is_some_and(|group| group.sharing == Sharing::Pool);
@@ -335,11 +338,18 @@ impl Server {
     }
 
     fn group_remove(&mut self, id: GroupId) {
-        if let Some(group) = self.groups.remove(&id) {
+        if let Some(group) = self.take_group(id) {
             self.gatekeeper.remove(self.now_us(), id);
             self.act();
             self.assign_timeslices(&group.device);
         }
+    }
+
+    fn take_group(&mut self, id: GroupId) -> Option<Group> {
+        if let Some(bursts) = &mut self.bursts {
+            bursts.remove(id);
+        }
+        self.groups.remove(&id)
     }
 
     /// Removes all that a client had.
@@ -351,7 +361,7 @@ impl Server {
         let now_us = self.now_us();
         let mut devices = BTreeSet::new();
         for &id in &client.groups {
-            devices.extend(self.groups.remove(&id).map(|group| group.device));
+            devices.extend(self.take_group(id).map(|group| group.device));
             self.gatekeeper.remove(now_us, id);
         }
         if client.held {

@@ -234,7 +234,7 @@ mod tests {
         let of = |name: &'static str, value: &'static str| faults(move |n| (n == name).then(|| value.to_owned()));
         assert_eq!(of("XSCHED_REQUIRE", "maybe"), ["XSCHED_REQUIRE=maybe: use 1 or 0"]);
         assert_eq!(of("XSCHED_DOMAINS", "1"), ["XSCHED_DOMAINS=1: use off, report, ahead or exempt"]);
-        assert_eq!(of("XSCHED_SHARE", "mps"), ["XSCHED_SHARE=mps: use time or pool or spatial or auto"]);
+        assert_eq!(of("XSCHED_SHARE", "mps"), ["XSCHED_SHARE=mps: use time, pool, spatial or auto"]);
         for (name, value) in
             [("XSCHED_REQUIRE", "no"), ("XSCHED_VERBOSE", "1"), ("XSCHED_SHARE", "Pool"), ("XSCHED_TOLD", "")]
         {

@@ -32,6 +32,7 @@ impl World {
             state: None,
             idle_exit: None,
             seed: 1,
+            bursts: None,
         };
         let server = Server::new(&options).expect("a daemon");
         World { server, events: Vec::with_capacity(EVENTS_MAX), buffer: vec![0; MAX_PACKET], folder }
