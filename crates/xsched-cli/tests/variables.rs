@@ -44,7 +44,7 @@ fn a_value_that_is_not_accepted_is_bad_input() {
         ("XSCHED_LOG", "loud", "XSCHED_LOG=loud: use off, error, info or debug"),
         ("XSCHED_PRIORITY", "lwo", "XSCHED_PRIORITY: 'lwo' is no priority"),
         ("XSCHED_REQUIRE", "maybe", "XSCHED_REQUIRE=maybe: use 1 or 0"),
-        ("XSCHED_DOMAINS", "all", "XSCHED_DOMAINS=all: use report or off"),
+        ("XSCHED_DOMAINS", "all", "XSCHED_DOMAINS=all: use off, report, ahead or exempt"),
     ] {
         let mut command = showing(&place, name, &[]);
         command.env(name, value);

@@ -156,7 +156,7 @@ fn environment_check() -> Check {
 /// What a daemon that `run` starts would read.
 fn configuration_check() -> Check {
     let name = "configuration";
-    let files = folders::configuration();
+    let files: Vec<_> = folders::configuration().into_iter().filter(|file| file.exists()).collect();
     let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     match xsched_daemon::check_config(&files) {
         Ok(_) if files.is_empty() => Check::ok(name, "none; the defaults hold"),
