@@ -70,7 +70,7 @@ fn beside_scheduler<T>(place: &Place, library: &str, mut body: impl FnMut() -> T
     for _ in 0..10 {
         let daemon = place.daemon(&["--scheduler", library]);
         let result = body();
-        let (policy, errors) = (place.ps().expect("a daemon")["daemon"]["policy"].clone(), daemon.errors());
+        let (policy, errors) = (place.ps().expect("a daemon")["daemon"]["policy"].clone(), daemon.complaints());
         if policy == "external" {
             assert_eq!(errors, "");
             return result;
