@@ -51,7 +51,7 @@ impl Server {
             used_us: g.used_us as u64,
         };
         let groups = question.groups.into_iter().map(group).collect();
-        host::Question { device, number: question.number, groups }
+        host::Question { device, number: question.number, groups, state: question.state }
     }
 
     /// Takes the answers that are there.

@@ -22,6 +22,7 @@ use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
+use crate::devices::Devices;
 use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
@@ -88,6 +89,7 @@ pub(crate) struct Server {
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
+    pub(crate) devices: Devices,
     /// Questions passed on to clients.
     pub(crate) questions: Vec<Question>,
     /// Last number given to a connection, group, queue or question.
@@ -160,8 +162,8 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these clients.
-    Programs(VecDeque<u64>),
+    /// A message for each of these devices, then for each of these clients.
+    Ps { devices: VecDeque<String>, clients: VecDeque<u64> },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// What a client says.
@@ -253,6 +255,7 @@ impl Server {
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
             pools: Pools::new(options.library.clone()),
+            devices: Devices::new(),
             questions: Vec::new(),
             last_id: 0,
             dropped_clients: 0,

@@ -7,6 +7,7 @@
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`class`]: five classes over the priorities -255..=255.
+//! - [`device`]: the state of a device.
 //! - [`error`]: what an operator is told.
 //! - [`hint`]: what a program may say about itself to the policy.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
@@ -17,6 +18,7 @@
 
 pub mod ask;
 pub mod class;
+pub mod device;
 pub mod error;
 pub mod gate;
 pub mod hint;
@@ -32,4 +34,4 @@ pub mod wire;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::device::DeviceInfo;
 use crate::hint::Hints;
 
 /// Largest packet either side sends or accepts, in bytes.
@@ -261,7 +262,7 @@ pub enum Described {
 /// A command's wish.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Program`] each.
+    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Device`] and one [`DaemonMsg::Program`] each.
     Ps,
     /// Answered by one [`DaemonMsg::Policy`] each.
     PolicyList,
@@ -450,6 +451,8 @@ pub enum DaemonMsg {
     },
     /// The answer is complete and was yes.
     End,
+    /// Part of the answer to [`Request::Ps`].
+    Device(Box<DeviceInfo>),
 }
 
 /// The daemon about itself.

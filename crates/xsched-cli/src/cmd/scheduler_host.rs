@@ -13,6 +13,10 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 use crate::failure::{Error, Result};
 use crate::preload;
 
+mod device_state;
+
+use device_state::{CDeviceState, c_device_state};
+
 /// Answer the daemon's questions, which come by standard input
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -36,6 +40,7 @@ struct CGroup {
     timeslice_us: u64,
     ready_since_us: u64,
     used_us: u64,
+    state: *const CDeviceState,
 }
 
 /// XSchedScheduler of the same.
@@ -144,7 +149,8 @@ struct Scheduler {
 impl Scheduler {
     fn answer(&mut self, question: Question) -> FromHost {
         let device = CString::new(question.device.clone()).unwrap_or_default();
-        let groups: Vec<CGroup> = question.groups.iter().map(|g| c_group(g, &device)).collect();
+        let state = question.state.as_ref().map(c_device_state);
+        let groups: Vec<CGroup> = question.groups.iter().map(|g| c_group(g, &device, state.as_ref())).collect();
         for (g, c) in question.groups.iter().zip(&groups) {
             if g.ready && !self.ready.contains(&g.id) {
                 self.submit(c);
@@ -190,7 +196,7 @@ impl Scheduler {
     }
 }
 
-fn c_group(g: &Group, device: &CStr) -> CGroup {
+fn c_group(g: &Group, device: &CStr, state: Option<&CDeviceState>) -> CGroup {
     CGroup {
         size: size_of::<CGroup>(),
         id: g.id,
@@ -204,6 +210,7 @@ fn c_group(g: &Group, device: &CStr) -> CGroup {
         timeslice_us: g.timeslice_us,
         ready_since_us: g.ready_since_us,
         used_us: g.used_us,
+        state: state.map_or(std::ptr::null(), std::ptr::from_ref),
     }
 }
 
@@ -229,7 +236,7 @@ mod tests {
             ready_since_us: 100 - id,
             ..Group::default()
         };
-        let question = Question { device: "sim:0".into(), number: 3, groups: groups.iter().map(group).collect() };
+        let question = Question { device: "sim:0".into(), number: 3, groups: groups.iter().map(group).collect(), state: None };
         match (Scheduler { table, ready: Vec::new() }).answer(question) {
             FromHost::Answer { number: 3, run, again_in_us, .. } => (run, again_in_us),
             other => panic!("{other:?}"),

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use xsched_proto::device::DeviceState;
 use xsched_proto::hint::{Hint, Hints};
 
 use crate::entry::Entry;
@@ -28,9 +29,11 @@ type Key = (GroupId, i32, Hints, bool);
 struct External {
     number: u64,
     asked: Vec<Key>,
-    question: Option<Vec<Group>>,
+    question: Option<(Micros, Vec<Group>)>,
     answered: HashMap<GroupId, bool>,
     again_at: Option<Micros>,
+    /// The device's state, and when it was told.
+    state: Option<(Micros, DeviceState)>,
 }
 
 fn make(_: &Params) -> Box<dyn Policy> {
@@ -45,7 +48,7 @@ impl Policy for External {
             self.asked = groups.iter().map(key).collect();
             self.again_at = None;
             self.number += 1;
-            self.question = Some(groups.to_vec());
+            self.question = Some((now, groups.to_vec()));
         }
         let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
         for (group, verdict) in groups.iter().zip(verdicts) {
@@ -55,8 +58,18 @@ impl Policy for External {
         self.again_at
     }
 
+    /// A new state is no question by itself: it comes with the next one.
+    fn observe(&mut self, now: Micros, state: Option<&DeviceState>) {
+        self.state = state.map(|state| (now, state.clone()));
+    }
+
     fn question(&mut self) -> Option<Question> {
-        self.question.take().map(|groups| Question { number: self.number, groups })
+        let (now, groups) = self.question.take()?;
+        let state = self.state.as_ref().map(|(told, state)| DeviceState {
+            age_ms: state.age_ms + now.saturating_sub(*told) / 1_000,
+            ..state.clone()
+        });
+        Some(Question { number: self.number, groups, state })
     }
 
     fn answer(&mut self, now: Micros, answer: &Answer) {
