@@ -264,10 +264,14 @@ fn fields(source: &str, structure: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_reference_has_every_field_of_ps_and_no_other() {
-    let source = std::fs::read_to_string(root().join("crates/xsched-proto/src/wire.rs")).unwrap();
+    let source = ["wire", "device"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
+    let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     let rows = page("docs/reference/ps-json.md").rows();
     for (heading, structure) in [
         ("daemon", "DaemonInfo"),
+        ("devices[]", "DeviceInfo"),
+        ("devices[].latest", "DeviceState"),
+        ("devices[].processes[]", "DeviceProcess"),
         ("programs[]", "ProgramInfo"),
         ("programs[].groups[]", "GroupInfo"),
         ("programs[].groups[].queues[]", "QueueInfo"),

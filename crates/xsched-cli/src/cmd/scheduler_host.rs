@@ -236,7 +236,8 @@ mod tests {
             ready_since_us: 100 - id,
             ..Group::default()
         };
-        let question = Question { device: "sim:0".into(), number: 3, groups: groups.iter().map(group).collect(), state: None };
+        let question =
+            Question { device: "sim:0".into(), number: 3, groups: groups.iter().map(group).collect(), state: None };
         match (Scheduler { table, ready: Vec::new() }).answer(question) {
             FromHost::Answer { number: 3, run, again_in_us, .. } => (run, again_in_us),
             other => panic!("{other:?}"),

@@ -217,7 +217,10 @@ mod tests {
         let info = devices.info("pci:0000:41:00.0", S, |pid| pid != 1).unwrap();
         assert_eq!(info.latest.outside, Some(1));
         let outside = |p: &DeviceProcess| (p.pid, p.outside);
-        assert_eq!(info.processes.unwrap().iter().map(outside).collect::<Vec<_>>(), [(2, true), (3, false), (4, false)]);
+        assert_eq!(
+            info.processes.unwrap().iter().map(outside).collect::<Vec<_>>(),
+            [(2, true), (3, false), (4, false)]
+        );
         assert_eq!(devices.memory_of_others("pci:0000:41:00.0", 1, S), Some((40, 100)));
         assert_eq!(devices.memory_of_others("pci:0000:41:00.0", 9, S), Some((90, 100)));
         assert_eq!(devices.memory_of_others("pci:0000:42:00.0", 1, S), None);
@@ -232,7 +235,10 @@ mod tests {
         let now = (DEVICE_HISTORY as u64 + 30) * S;
         let info = devices.info("pci:0000:41:00.0", now + S, |_| true).unwrap();
         let ages: Vec<u64> = info.history.iter().map(|state| state.age_ms).collect();
-        assert_eq!((ages.len(), ages[0], *ages.last().unwrap()), (DEVICE_HISTORY, DEVICE_HISTORY as u64 * 1_000, 1_000));
+        assert_eq!(
+            (ages.len(), ages[0], *ages.last().unwrap()),
+            (DEVICE_HISTORY, DEVICE_HISTORY as u64 * 1_000, 1_000)
+        );
         assert!(!info.stale && devices.state("pci:0000:41:00.0", now + 4 * S).is_some());
         let info = devices.info("pci:0000:41:00.0", now + 6 * S, |_| true).unwrap();
         assert!(info.stale && info.latest.age_ms == 6_000);

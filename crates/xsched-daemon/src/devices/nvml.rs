@@ -220,8 +220,7 @@ impl Nvml {
 
     fn address(&self, device: Handle) -> Option<String> {
         let get = self.api.pci?;
-        let mut pci =
-            Pci { legacy: [0; 16], domain: 0, bus: 0, device: 0, ids: [0; 2], address: [0; 32] };
+        let mut pci = Pci { legacy: [0; 16], domain: 0, bus: 0, device: 0, ids: [0; 2], address: [0; 32] };
         // SAFETY: a live handle and a structure of the size that the third version fills.
         let done = unsafe { get(device, &mut pci) } == SUCCESS;
         done.then(|| format!("pci:{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device))

@@ -83,7 +83,13 @@ impl Server {
         let question = self.questions.iter().map(|q| q.until_ns).min();
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
         let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
-        let others = [self.devices.look_at, self.silent_at, self.remember_at, self.events.deadline_ns(), self.service.deadline_ns()];
+        let others = [
+            self.devices.look_at,
+            self.silent_at,
+            self.remember_at,
+            self.events.deadline_ns(),
+            self.service.deadline_ns(),
+        ];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
         let Some(next) = all.flatten().min() else { return };
         if self.armed.is_some_and(|armed| armed <= next) {

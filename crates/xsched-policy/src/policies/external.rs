@@ -115,4 +115,23 @@ mod tests {
         p.answer(108, &Answer { number: 3, run: vec![GroupId(2)], again_in_us: None });
         assert_eq!(run(&mut p, 108, &groups), [false, true]);
     }
+
+    #[test]
+    fn a_state_comes_with_the_next_question_and_asks_none() {
+        let mut p = External::default();
+        let mut groups = [Group { ready: true, ..group(1) }];
+        run(&mut p, 0, &groups);
+        assert_eq!(p.question().expect("a question").state, None);
+        let state = DeviceState { age_ms: 300, active_percent: Some(97), ..DeviceState::default() };
+        p.observe(1_000, Some(&state));
+        run(&mut p, 2_000, &groups);
+        assert_eq!(p.question(), None);
+        groups[0].ready = false;
+        run(&mut p, 501_000, &groups);
+        assert_eq!(p.question().expect("a question").state, Some(DeviceState { age_ms: 800, ..state }));
+        p.observe(600_000, None);
+        groups[0].ready = true;
+        run(&mut p, 700_000, &groups);
+        assert_eq!(p.question().expect("a question").state, None);
+    }
 }

@@ -138,9 +138,11 @@ fn state_check() -> Check {
     let advice = "nothing to do without such a GPU; else install the part of NVIDIA's driver that has libnvidia-ml.so.1 (in a container: \
                   NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
     match probe::run(What::State, &[]) {
-        Ok(found) if found.names.is_empty() => {
-            Check::note(name, "no memory, activity or heat of devices in `xsched ps`: neither NVML nor amdgpu is here", advice)
-        }
+        Ok(found) if found.names.is_empty() => Check::note(
+            name,
+            "no memory, activity or heat of devices in `xsched ps`: neither NVML nor amdgpu is here",
+            advice,
+        ),
         Ok(found) => Check::ok(name, format!("of devices from {}", found.names.join(", "))),
         Err(why) => Check::note(name, format!("no memory, activity or heat of devices in `xsched ps`: {why}"), advice),
     }
