@@ -32,11 +32,6 @@ pub struct DeviceState {
 }
 
 impl DeviceState {
-    /// Device memory that no program uses, in bytes.
-    pub fn memory_free_bytes(&self) -> Option<u64> {
-        Some(self.memory_total_bytes?.saturating_sub(self.memory_used_bytes?))
-    }
-
     /// Whether it is slowed down by heat.
     pub fn is_hot(&self) -> bool {
         let reasons = self.throttle.iter().flatten();

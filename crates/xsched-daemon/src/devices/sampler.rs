@@ -78,6 +78,13 @@ impl Sampler {
     }
 }
 
+impl Drop for Sampler {
+    /// The thread ends by itself, after what it asks now.
+    fn drop(&mut self) {
+        self.want(&BTreeSet::new());
+    }
+}
+
 impl Shared {
     /// Held for some instructions only, and never while a driver is asked.
     fn lock(&self) -> MutexGuard<'_, Orders> {
@@ -160,14 +167,16 @@ mod tests {
         let sampler = Sampler::new("echo", echo);
         let key = || BTreeSet::from(["pci:0000:41:00.0".to_owned()]);
         assert!(sampler.take().is_empty() && OPEN.load(SeqCst) == 0);
-        let looked = || sampler.take().iter().any(|look| look.device == "pci:0000:41:00.0");
+        let looked = |sampler: &Sampler| sampler.take().iter().any(|look| look.device == "pci:0000:41:00.0");
         sampler.want(&key());
-        until("it is looked at", looked);
+        until("it is looked at", || looked(&sampler));
         assert_eq!(OPEN.load(SeqCst), 1);
         sampler.want(&BTreeSet::new());
         until("it is closed", || OPEN.load(SeqCst) == 0);
         sampler.want(&key());
-        until("it is looked at again", looked);
+        until("it is looked at again", || looked(&sampler));
+        drop(sampler);
+        until("it is closed with the daemon", || OPEN.load(SeqCst) == 0);
     }
 
     #[test]
