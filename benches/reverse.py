@@ -2,16 +2,20 @@
 """Shows what a scheduler from outside does to unmodified programs: examples/reverse-scheduler turns priorities round,
 and with them the latencies of two programs alike, one of high and one of low priority.
 
-  reverse.py [--bin DIR] [--runtime DIR] [--rounds N] [--quick] [--out FILE] [opencl] [hip]
+  reverse.py [--bin DIR] [--runtime DIR] [--rounds N] [--quick] [--out FILE] [opencl] [hip] [streams] [torch]
 
 opencl: two programs on the OpenCL device, with requests of 4 kernels of about 1 ms, each 15 ms and each 16 ms: so they
 ask at the same moment now and then, whenever they were started.
 hip: two programs on the software HIP runtime, each with requests of 20 kernels of 100 us and a small one, 200 a second.
 
-The pairs ask for 55 and 80 % of their device. Systems take turns: native, xsched with its default policy,
+streams: one program on the simulated device, six threads with a stream each, two of them of each of three priorities; the
+scheduler is examples/reverse-scheduler/streams.c, which decides for streams.
+torch: one PyTorch program (testing/python/two_streams.py), two threads with a stream of each priority; the same scheduler.
+
+The pairs ask for 55 and 80 % of their device, streams for more than all of it. Systems take turns: native, xsched with its default policy,
 xsched with the reversing scheduler. The table shows P50 and P99 in ms, medians of the rounds with their range. --out
 gets all figures as JSON. Needs gcc, a built workspace, for opencl an OpenCL device and its headers, for hip what
-`cargo xtask hip-runtime DIR` laid out.
+`cargo xtask hip-runtime DIR` laid out, for torch PyTorch and a GPU.
 
 Exit codes: 0 done, 2 bad arguments, 3 something could not run.
 """
@@ -41,10 +45,12 @@ START_S = 60
 class Pair:
     """The daemons, and how a program is started under each."""
 
+    SCHEDULER = "reverse"
+
     def __init__(self, options, work):
         self.options, self.work, self.xsched = options, Path(work), options.bin / "xsched"
-        library = self.work / "libreverse.so"
-        source = ROOT / "examples/reverse-scheduler/reverse.c"
+        library = self.work / f"lib{self.SCHEDULER}.so"
+        source = ROOT / f"examples/reverse-scheduler/{self.SCHEDULER}.c"
         harness.compile_c(source, library, f"-I{ROOT}/include", shared=True)
         self.daemons = {
             "hpf": harness.Daemon(self.xsched, self.work, "hpf"),
@@ -133,6 +139,50 @@ class Hip(Pair):
         return {name: {k: f[k] for k in ("p50", "p99", "n")} for name, f in zip(CLASSES, figures)}
 
 
+class Streams(Pair):
+    """One program whose streams differ in priority. It prints a line a request: the stream's priority, greater is more
+    urgent, and the latency in ms."""
+
+    SCHEDULER = "streams"
+    PRIORITIES = {"high": "1", "low": "-1"}
+
+    def __init__(self, options, work):
+        super().__init__(options, work)
+        self.env = dict(os.environ, SIMDEV_SOCKET=str(self.work / "sim.sock"), SIMDEV_SERVER=str(self.xsched))
+        self.words = self.program()
+
+    def program(self):
+        flags = [f"-I{ROOT}/crates/xsched-simdev/include", f"-L{self.options.bin}", "-lsimdev", "-lpthread", "-lm"]
+        flags.append(f"-Wl,-rpath,{self.options.bin}")
+        return [harness.compile_c(ROOT / "testing/hazards/groups.c", self.work / "groups", *flags)]
+
+    def window(self, system):
+        seconds = 2 if self.options.quick else 8
+        # Its priority is the default: only its streams differ.
+        command = self.command(system, "normal", [*self.words, seconds])
+        done = harness.run(command, self.env, START_S + seconds)
+        if done.status != 0:
+            raise RuntimeError(f"{self.words[-1]}, {system}: exit status {done.status}: {done.stderr.strip()}")
+        lines = [line.split() for line in done.stdout.splitlines()]
+        found = {}
+        for name, priority in self.PRIORITIES.items():
+            values = [float(words[1]) for words in lines if len(words) == 2 and words[0] == priority]
+            if not values:
+                raise RuntimeError(f"{self.words[-1]}, {system}: no request of priority {priority}")
+            figures = records.latencies(values)
+            found[name] = {k: figures[k] for k in ("p50", "p99", "n")}
+        return found
+
+
+class Torch(Streams):
+    """PyTorch knows two priorities."""
+
+    PRIORITIES = {"high": "1", "low": "0"}
+
+    def program(self):
+        return [sys.executable, ROOT / "testing/python/two_streams.py"]
+
+
 def measure(kind, options):
     """All windows of one device: (round, system) -> figures by class."""
     found = []
@@ -162,7 +212,9 @@ def table(found):
     return records.table(("system", "high P50 ms", "high P99 ms", "low P50 ms", "low P99 ms", "n"), rows)
 
 
-KINDS = {"opencl": OpenCl, "hip": Hip}
+KINDS = {"opencl": OpenCl, "hip": Hip, "streams": Streams, "torch": Torch}
+# What runs where nothing is asked for.
+DEFAULT_KINDS = ("opencl", "hip")
 
 
 def main():
@@ -172,17 +224,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="[%(default)s]")
     parser.add_argument("--quick", action="store_true", help="one short round: does it work?")
     parser.add_argument("--out", type=Path, help="file for all figures, as JSON")
-    parser.add_argument("kinds", nargs="*", metavar="opencl|hip")
+    parser.add_argument("kinds", nargs="*", metavar="opencl|hip|streams|torch")
     options = parser.parse_args()
     if options.rounds < 1 or any(kind not in KINDS for kind in options.kinds):
-        parser.error("use --rounds from 1 on, and opencl, hip or both")
+        parser.error("use --rounds from 1 on, and some of " + ", ".join(KINDS))
     options.bin = options.bin.resolve()
     if not (options.bin / "xsched").exists():
         print(f"reverse.py: {options.bin}/xsched is missing: cargo build --release, or give --bin", file=sys.stderr)
         return 3
     everything = {}
     try:
-        for kind in options.kinds or KINDS:
+        for kind in options.kinds or DEFAULT_KINDS:
             everything[kind] = measure(KINDS[kind], options)
             print(f"### {kind}\n\n{table(everything[kind])}\n", flush=True)
     except (systems.Trouble, harness.Skip, RuntimeError, OSError, subprocess.TimeoutExpired) as error:

@@ -15,7 +15,8 @@
  *
  * Streams made under explicit SYSTEM go before the other streams of the same process and priority while they have work;
  * never before another program's of a higher class, unless an operator's rule says so (system_ceiling). AUTO only
- * reports. Default streams are everybody's and stay APPLICATION.
+ * reports. Default streams are everybody's and stay APPLICATION. An operator may let all SYSTEM launches, said or found, go
+ * ahead in whatever stream, or exempt them from waiting (`domains` in the daemon's configuration).
  *
  * Return values: 0 = success, 1 = invalid value (no such domain, null pointer), 2 = out of memory (more than 32 pushed),
  * 401 = illegal state (nothing to pop; set from code that belongs to no library). Both vendors number them so. */

@@ -14,7 +14,9 @@
  *   runs(g) = for no ready w: preempt(context, g, w)   and   (g not ready, or resume(context, g))
  *
  * A group that is not ready and "runs" starts without waiting when it becomes ready. If by this nobody who wants the
- * device may have it, the one that waits longest does. */
+ * device may have it, the one that waits longest does.
+ *
+ * Version 2 of the table decides stream by stream: see XSchedStreamScheduler below. */
 #ifndef XSCHED_SCHEDULER_H
 #define XSCHED_SCHEDULER_H
 
@@ -75,6 +77,53 @@ typedef struct XSchedScheduler {
 /* The table is copied. 0 = success, 1 = invalid value (null, too small, another version), 801 = not supported here. */
 int hipRegisterScheduler(const XSchedScheduler *scheduler);
 int XRegisterScheduler(const XSchedScheduler *scheduler);
+
+/* Version 2: each stream is decided for by itself, also beside the others of its program. */
+#define XSCHED_STREAM_SCHEDULER_VERSION 2
+
+struct XSchedStreams;
+
+/* A stream (a queue of OpenCL). New members come at the end; `size` tells which there are. Valid during the callback.
+ * A process has 48 of its own at most: further ones of the same priority are one stream here, with the launches of all. */
+typedef struct XSchedStream {
+    size_t size;
+    uint64_t id, program;      /* never used again; equal programs are one process */
+    const char *device;        /* "pci:0000:41:00.0", "sim:0", ... */
+    uint32_t pid, weight;      /* weight: 1..10000 */
+    int32_t priority;          /* -255..255 with that of the program, higher is more urgent */
+    int32_t stream_priority;   /* as the program made the stream, in steps: 0 = plain, higher is more urgent */
+    int32_t ready, running;    /* wants the device; has it */
+    uint64_t launches;         /* made so far; those that wait are among them */
+    uint64_t timeslice_us;
+    uint64_t ready_since_us;   /* CLOCK_MONOTONIC */
+    uint64_t used_us;          /* device time charged so far */
+    const struct XSchedStreams *beside; /* all streams of the device, this one among them */
+    const XSchedDeviceState *state;     /* of its device; NULL = not known. Look at `size`: earlier versions end before it */
+} XSchedStream;
+
+typedef struct XSchedStreams {
+    size_t count;
+    const XSchedStream *const *streams;
+} XSchedStreams;
+
+/* When anything changes on a device, `submit` is called for each stream that has come to want it; then `preempt` for each
+ * stream that has the device (not zero = it is taken away) and `resume` for each that has it not (not zero = it gets it).
+ * One that has it without wanting it starts without waiting. If by this no stream that wants the device may have it, the
+ * one that waits longest does. */
+typedef struct XSchedStreamScheduler {
+    size_t size;               /* sizeof(XSchedStreamScheduler) */
+    uint32_t version;          /* XSCHED_STREAM_SCHEDULER_VERSION */
+    void *context;             /* handed to each callback */
+    void (*submit)(void *context, const XSchedStream *stream);    /* may be NULL */
+    int (*preempt)(void *context, const XSchedStream *stream);    /* NULL = never */
+    int (*resume)(void *context, const XSchedStream *stream);     /* NULL = always */
+} XSchedStreamScheduler;
+
+/* The same function with a table of version 2, which it is told by. */
+static inline int hipRegisterStreamScheduler(const XSchedStreamScheduler *scheduler)
+{
+    return hipRegisterScheduler((const XSchedScheduler *)(const void *)scheduler);
+}
 
 #ifdef __cplusplus
 }

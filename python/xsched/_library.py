@@ -41,7 +41,7 @@ _LIBRARY_OF = {name: library for library, names in _FUNCTIONS.items() for name i
 
 def is_set(variable: str) -> bool:
     """Whether a variable of the environment that switches something is on, as the library reads it."""
-    return os.environ.get(variable, "") not in ("", "0")
+    return os.environ.get(variable, "").lower() not in ("", "0", "off", "no", "false")
 
 
 def attached() -> bool:

@@ -1,12 +1,11 @@
 /* Schedulers that fail: -DCRASH at the third question, -DHANG likewise, -DNONE registers nothing, -DOLD a table of
- * another version. */
+ * another version; with -DSTREAMS a table that decides for streams. */
 #include <stdlib.h>
 #include <xsched/scheduler.h>
 
-static int preempt(void *context, const XSchedGroup *running, const XSchedGroup *waiting)
+static void fail(void)
 {
     static int asked;
-    (void)context;
     if (++asked >= 3) {
 #ifdef CRASH
         abort();
@@ -15,11 +14,32 @@ static int preempt(void *context, const XSchedGroup *running, const XSchedGroup 
         for (volatile int on = 1; on;) { }
 #endif
     }
+}
+
+#ifdef STREAMS
+static int preempt(void *context, const XSchedStream *stream)
+{
+    (void)context;
+    (void)stream;
+    fail();
+    return 0;
+}
+#else
+static int preempt(void *context, const XSchedGroup *running, const XSchedGroup *waiting)
+{
+    (void)context;
+    fail();
     return waiting->priority > running->priority;
 }
+#endif
 
 int xsched_scheduler_init(void)
 {
+#ifdef STREAMS
+    XSchedStreamScheduler streams = { .size = sizeof streams, .version = XSCHED_STREAM_SCHEDULER_VERSION,
+                                      .preempt = preempt };
+    return hipRegisterStreamScheduler(&streams);
+#else
     XSchedScheduler table = { .size = sizeof table, .version = XSCHED_SCHEDULER_VERSION, .preempt = preempt };
 #ifdef NONE
     (void)table;
@@ -29,4 +49,5 @@ int xsched_scheduler_init(void)
     table.version = 99;
 #endif
     return XRegisterScheduler(&table);
+#endif
 }

@@ -60,13 +60,21 @@ class Ladder:
         return outcome, *(harness.json_lines(file) for file in files)
 
     def bare(self, program):
-        runs = [self.execute(program, "bare")[0] for _ in range(2)]
+        both = [self.execute(program, "bare") for _ in range(2)]
+        runs = [outcome for outcome, *_ in both]
+        self.noted(program, [counts for _, _, counts in both])
         reference, problem = judge.reference(runs)
         if problem is None and reference["status"] != 0:
             problem = f"exit status {reference['status']}\n{judge.tail(runs[0])}"
         if problem is None:
             self.references[program.name] = reference
         self.note(program, "bare", problem, runs[0].seconds)
+
+    def noted(self, program, counts):
+        """Takes in what the runtime counted in the bare runs, for ladders that compare more."""
+
+    def further(self, program, counts):
+        """What else is wrong with what the runtime counted in a scheduled run, or None."""
 
     def scheduled(self, program, mode, daemon):
         reference = self.references.get(program.name)
@@ -79,6 +87,7 @@ class Ladder:
         outcome, stats, counts = self.execute(program, mode, prefix)
         problems = [judge.differences(reference, outcome), judge.unscheduled(stats)]
         problems.append(judge.miscounted(as_counts(counts), stats))
+        problems.append(self.further(program, counts))
         launches = sum(line["launches"] for line in stats)
         if not launches:
             problems.append("libxsched reports no command: was it loaded?")

@@ -469,6 +469,12 @@ FILE *fopen(const char *path, const char *mode)
     return next(redirected(path, room, sizeof room), mode);
 }
 
+int stat(const char *restrict path, struct stat *restrict into)
+{
+    char room[4096];
+    return (int)syscall(SYS_newfstatat, AT_FDCWD, redirected(path, room, sizeof room), into, 0);
+}
+
 DIR *opendir(const char *path)
 {
     static DIR *(*next)(const char *);

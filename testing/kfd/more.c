@@ -6,6 +6,32 @@
 #include <string.h>
 #include <time.h>
 
+/* Newer than the headers of some machines. */
+#ifndef AMDKFD_IOC_RUNTIME_ENABLE
+struct kfd_ioctl_runtime_enable_args {
+    __u64 r_debug;
+    __u32 mode_mask;
+    __u32 capabilities_mask;
+};
+#define AMDKFD_IOC_RUNTIME_ENABLE AMDKFD_IOWR(0x25, struct kfd_ioctl_runtime_enable_args)
+#endif
+
+#ifndef AMDKFD_IOC_AVAILABLE_MEMORY
+struct kfd_ioctl_get_available_memory_args {
+    __u64 available;
+    __u32 gpu_id;
+    __u32 pad;
+};
+#define AMDKFD_IOC_AVAILABLE_MEMORY AMDKFD_IOWR(0x23, struct kfd_ioctl_get_available_memory_args)
+#endif
+
+static int available(void *data)
+{
+    struct kfd_ioctl_get_available_memory_args *args = data;
+    args->available = 16ull << 30;
+    return 0;
+}
+
 static int apertures(void *data)
 {
     struct kfd_ioctl_get_process_apertures_new_args *args = data;
@@ -84,7 +110,9 @@ static int map(void *data)
     X(AMDKFD_IOC_MAP_MEMORY_TO_GPU, struct kfd_ioctl_map_memory_to_gpu_args, map)                     \
     X(AMDKFD_IOC_UNMAP_MEMORY_FROM_GPU, struct kfd_ioctl_unmap_memory_from_gpu_args, map)             \
     X(AMDKFD_IOC_ALLOC_QUEUE_GWS, struct kfd_ioctl_alloc_queue_gws_args, NULL)                        \
-    X(AMDKFD_IOC_SET_XNACK_MODE, struct kfd_ioctl_set_xnack_mode_args, NULL)
+    X(AMDKFD_IOC_SET_XNACK_MODE, struct kfd_ioctl_set_xnack_mode_args, NULL)                          \
+    X(AMDKFD_IOC_AVAILABLE_MEMORY, struct kfd_ioctl_get_available_memory_args, available)              \
+    X(AMDKFD_IOC_RUNTIME_ENABLE, struct kfd_ioctl_runtime_enable_args, NULL)
 
 size_t fakekfd_more_size(unsigned number)
 {

@@ -72,7 +72,9 @@ pub(crate) const CUDA: Contents = Contents {
     libraries: &[("testing/cuda/count/count.c", "count.so")],
     carried: &[
         "benches/cuda",
+        "benches/h200",
         "benches/hip",
+        "examples/pytorch",
         "python",
         "testing/capi",
         "testing/cuda",
@@ -80,7 +82,13 @@ pub(crate) const CUDA: Contents = Contents {
         "testing/lib",
         "testing/python",
     ],
-    top: &[("bench.sh", BENCH), ("compat.sh", COMPAT), ("hip.sh", HIP_BENCH), ("README.txt", README)],
+    top: &[
+        ("bench.sh", BENCH),
+        ("compat.sh", COMPAT),
+        ("compare.sh", COMPARE),
+        ("hip.sh", HIP_BENCH),
+        ("README.txt", README),
+    ],
     hip_runtime: true,
 };
 
@@ -121,6 +129,12 @@ exec python3 \"$here/testing/cuda/ladder.py\" --bin \"$here/bin\" --work \"$here
     --json \"$here/results/ladder.json\" \"$@\"
 ";
 
+const COMPARE: &str = "#!/bin/sh
+# `xsched check`, and `xsched compare` with PyTorch's examples; results go to results/. See benches/h200/compare.sh.
+here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
+exec sh \"$here/benches/h200/compare.sh\" --bin \"$here/bin\" --results \"$here/results\" \"$@\"
+";
+
 const HIP_BENCH: &str = "#!/bin/sh
 # HIP programs on the software HIP runtime, on this machine's CUDA driver: the compatibility ladder, then co-location.
 # Results go to results/hip.jsonl. See benches/hip/bench.py --help.
@@ -138,6 +152,8 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
   ./bench.sh --gpus 4 --part K/N the same on four GPUs at a time: N of 4 is enough
   ./bench.sh --only coloc        one of them; ./bench.sh --help has the names
   ./compat.sh --part K/N         real programs, bare and under xsched, compared
+  ./compare.sh --quick, ./compare.sh
+                                 xsched check, and xsched compare with the PyTorch examples, about 12 minutes
   ./hip.sh --quick, ./hip.sh     HIP programs on a software HIP runtime over this machine's driver, under 8 minutes
   python3 benches/cuda/report.py results
                                  everything measured so far, as JSON, Markdown and plots
@@ -155,7 +171,7 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     refuse_foreign(folder)?;
     build(root)?;
     let bin = folder.join("bin");
-    for old in ["bin", "benches", "docs", "hip", "python", "testing"] {
+    for old in ["bin", "benches", "docs", "examples", "hip", "python", "testing"] {
         remove(&folder.join(old))?;
     }
     create(&bin)?;

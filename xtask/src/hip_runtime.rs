@@ -27,6 +27,8 @@ struct Name<'a> {
     name: &'a str,
     /// The first major that has it.
     since: u32,
+    /// The last one.
+    last: u32,
 }
 
 /// Builds and lays out everything.
@@ -62,10 +64,11 @@ fn place(from: &Path, to: &Path) -> Result<(), String> {
 fn read(text: &str) -> Result<Vec<Name<'_>>, String> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let name = |line| match str::split_whitespace(line).collect::<Vec<_>>()[..] {
-        [node, name, since] => Some(Name { node, name, since: since.parse().ok()? }),
+        [node, name, since] => Some(Name { node, name, since: since.parse().ok()?, last: u32::MAX }),
+        [node, name, since, last] => Some(Name { node, name, since: since.parse().ok()?, last: last.parse().ok()? }),
         _ => None,
     };
-    lines.map(|line| name(line).ok_or_else(|| format!("{NAMES}: {line:?} is not NODE NAME MAJOR"))).collect()
+    lines.map(|line| name(line).ok_or_else(|| format!("{NAMES}: {line:?} is not NODE NAME FIRST [LAST]"))).collect()
 }
 
 /// Names that the archive has code for.
@@ -86,7 +89,7 @@ fn link(
     names: &[Name<'_>],
     implemented: &BTreeSet<String>,
 ) -> Result<(), String> {
-    let mine: Vec<&Name<'_>> = names.iter().filter(|name| name.since <= major).collect();
+    let mine: Vec<&Name<'_>> = names.iter().filter(|name| (name.since..=name.last).contains(&major)).collect();
     let (assembly, script) = (assembly(major, &mine, implemented), script(&mine));
     let write = |suffix: &str, text: String| -> Result<PathBuf, String> {
         let path = folder.join(format!("hip{major}.{suffix}"));
@@ -193,6 +196,7 @@ mod tests {
     #[test]
     fn every_node_inherits_the_one_before() {
         let names = read("4.2 a 5\n4.2 b 5\n5.0 c 5\n6.1 d 6\n").unwrap();
+        assert_eq!((names[0].last, read("4.2 a 5 6").unwrap()[0].last), (u32::MAX, 6));
         let old: Vec<&Name<'_>> = names.iter().filter(|name| name.since <= 5).collect();
         let script = script(&old);
         assert!(script.contains("hip_4.2 {") && script.contains("} hip_4.2;") && !script.contains("hip_6.1"));

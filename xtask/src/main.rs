@@ -1,5 +1,5 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
-//! `cargo xtask wheel DIR`, `cargo xtask vm`.
+//! `cargo xtask wheel DIR`, `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -10,6 +10,7 @@ mod hip;
 mod hip_runtime;
 mod opencl;
 mod packages;
+mod rocm;
 mod test;
 mod vm;
 mod wheel;
@@ -17,7 +18,7 @@ mod wheel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | bundle [--hip] DIR | wheel DIR | vm [--kvm]";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | vm [--kvm]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +36,16 @@ fn main() -> ExitCode {
         }
         ["vm"] => vm::run(&root(), false),
         ["vm", "--kvm"] => vm::run(&root(), true),
+        ["rocm", folder] if !folder.starts_with('-') => rocm::run(rocm::SUITE, folder.as_ref()),
+        ["rocm", "--suite", suite, folder] if rocm::is_suite(suite) && !folder.starts_with('-') => {
+            rocm::run(suite, folder.as_ref())
+        }
+        ["rocm", ..] => {
+            eprintln!(
+                "xtask: cargo xtask rocm takes [--suite SUITE] DIR; SUITE is one of Debian: sid (ROCm 6.4), experimental (7.2)"
+            );
+            return ExitCode::from(2);
+        }
         ["replay", files @ ..] => return replay(files),
         ["test", "--help" | "-h"] => {
             println!("{}", test::HELP);

@@ -7,14 +7,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::{generate, hip_runtime, packages};
+use crate::{generate, hip_runtime, packages, rocm};
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask test [--long]
 
-Without an option: format, build, lint, generated files, all Rust and Python tests, programs side by side, and the OpenCL and
-HIP ladders, each once. At most a quarter of an hour on two processors with nothing else to do.
+Without an option: format, build, lint, generated files, licences of dependencies, all Rust and Python tests, programs side by
+side, and the OpenCL and HIP ladders, each once; that of AMD's newer libraries where `cargo xtask rocm` has made a folder of them.
+At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
 policies, 100 trials side by side, the long programs of the OpenCL ladder, both ladders under other orders of suspension, and
@@ -129,6 +130,8 @@ impl Run {
             other => other,
         });
         self.step("generated files", |s| s.generated());
+        let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
+        self.step("dependencies", |s| s.component("deny", &checks));
         // The libraries that tests preload into other programs are not dependencies of the tests: build them first. All at
         // once, or some would be built a second time for the tests, which ask for more of what both depend on.
         self.step("tests", |s| match s.cargo(&["build", "--workspace", "--all-targets"]) {
@@ -151,6 +154,7 @@ impl Run {
             ("benchmarks' tests", script("benches/cuda/test_conduct.py")),
             ("AMD kit's tests", script("testing/hip/kit/test_kit.py")),
             ("HIP ladder", Box::new(|s| s.hip_ladder(&[]))),
+            ("ROCm ladder", Box::new(|s| s.rocm_ladder())),
             ("co-location's tests", script("benches/cuda/test_coloc.py")),
             ("HIP benchmark's tests", script("benches/hip/test_bench.py")),
             ("programs side by side", Box::new(|s| s.side_by_side("debug", &["--trials", "6"]))),
@@ -303,6 +307,7 @@ impl Step<'_> {
     fn component(&self, name: &str, args: &[&str]) -> Verdict {
         match self.cargo_command().args([name, "--version"]).output() {
             Ok(output) if output.status.success() => self.cargo(args),
+            _ if name == "deny" => Verdict::Skipped("no cargo deny; cargo install cargo-deny --locked".into()),
             _ => Verdict::Skipped(format!("no cargo {name}; rustup component add {name}")),
         }
     }
@@ -391,6 +396,33 @@ impl Step<'_> {
         args.extend(["--work".into(), work.into_os_string()]);
         args.extend(options.iter().map(Into::into));
         self.python(&args)
+    }
+
+    /// AMD's own libraries, of each folder that `cargo xtask rocm` has made: those in the variable ROCM, or in target/rocm.
+    fn rocm_ladder(&self) -> Verdict {
+        let (runtime, release) = (self.target.join("hip-runtime"), self.target.join("release"));
+        let folders = rocm::folders(self.target);
+        if folders.is_empty() {
+            return Verdict::Skipped("no folder with AMD's libraries; cargo xtask rocm target/rocm/sid".into());
+        }
+        for (number, folder) in folders.iter().enumerate() {
+            let work = self.target.join(format!("rocm-ladder-{number}"));
+            let mut args = vec!["testing/hip/rocm/rocm.py".into()];
+            let json = work.join("results.json");
+            let paths: [(&str, &Path); 5] = [
+                ("--bin", &release),
+                ("--runtime", &runtime),
+                ("--rocm", folder),
+                ("--work", &work),
+                ("--json", &json),
+            ];
+            args.extend(paths.iter().flat_map(|(name, path)| [(*name).into(), path.as_os_str().to_owned()]));
+            let verdict = self.python(&args);
+            if !matches!(verdict, Verdict::Passed) {
+                return verdict;
+            }
+        }
+        Verdict::Passed
     }
 
     /// Runs a command; the exit codes in `skip_codes` mean that it could not do its work here.

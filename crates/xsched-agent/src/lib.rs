@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use xsched_core::{Platform, Runtime, Scheduler};
 use xsched_proto::Error;
 use xsched_proto::settings::{Log, Mode, Settings};
+use xsched_proto::text::escaped;
 use xsched_proto::wire::Described;
 
 pub use required::refuse;
@@ -68,10 +69,7 @@ pub fn changed(mode: &Mode, scheduler: Scheduler) -> Mode {
         (Scheduler::Application, _) => Mode::Unscheduled,
         (Scheduler::Local(policy), _) => Mode::Local(policy),
         (Scheduler::Daemon, Mode::Daemon(path)) => Mode::Daemon(path.clone()),
-        (Scheduler::Daemon, _) => {
-            let named = std::env::var_os("XSCHED_SOCKET").filter(|name| !name.is_empty());
-            Mode::Daemon(xsched_proto::paths::socket_path(named.map(Into::into)).0)
-        }
+        (Scheduler::Daemon, _) => Mode::Daemon(xsched_proto::paths::socket_path(None).0),
     }
 }
 
@@ -98,7 +96,7 @@ fn say_attached(rt: &Runtime, slot: u16, priority: i32, policy: &str) {
 
 /// Writes one line to stderr, in one piece. A closed or redirected stderr is no reason to fail.
 pub fn say(text: &str) {
-    let line = format!("xsched: {text}\n");
+    let line = format!("xsched: {}\n", escaped(text));
     // SAFETY: descriptor 2 is only written to; if it is closed the write fails, which is ignored.
     let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
     let _ = rustix::io::write(stderr, line.as_bytes());

@@ -1,6 +1,7 @@
 //! Shared memory: the segment this process makes, and the daemon's heartbeat page.
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
 use rustix::io;
@@ -34,8 +35,24 @@ impl Shared {
     }
 }
 
-/// Maps a daemon's heartbeat page for reading; it stays mapped, since gate waiters may look at it at any time.
-pub(crate) fn map_heartbeat(fd: &OwnedFd) -> io::Result<*mut Heartbeat> {
+/// Where the heartbeat page of the daemon is mapped for reading. That of the next daemon takes its place: gate waiters may look
+/// at it at any time, so that it is never unmapped.
+#[derive(Default)]
+pub(crate) struct HeartbeatPage(Option<NonNull<Heartbeat>>);
+
+// SAFETY: memory that is only read, and that all threads of the process may read.
+unsafe impl Send for HeartbeatPage {}
+
+impl HeartbeatPage {
+    /// Maps the page of a daemon.
+    pub(crate) fn map(&mut self, fd: &OwnedFd) -> io::Result<*mut Heartbeat> {
+        let place = map_heartbeat(fd, self.0)?;
+        self.0 = Some(place);
+        Ok(place.as_ptr())
+    }
+}
+
+fn map_heartbeat(fd: &OwnedFd, former: Option<NonNull<Heartbeat>>) -> io::Result<NonNull<Heartbeat>> {
     // Without these seals it could be cut short at any time: SIGBUS. Only files in memory have any.
     let seals = fcntl_get_seals(fd)?.difference(SealFlags::EXEC);
     let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
@@ -44,11 +61,14 @@ pub(crate) fn map_heartbeat(fd: &OwnedFd) -> io::Result<*mut Heartbeat> {
     if seals != wanted || huge || fstat(fd)?.st_size != 4096 {
         return Err(io::Errno::INVAL);
     }
-    // SAFETY: a fresh read-only mapping of one page at an address of the kernel's choice.
-    let at = unsafe { mmap(core::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, fd, 0) }?;
+    let flags = if former.is_some() { MapFlags::SHARED | MapFlags::FIXED } else { MapFlags::SHARED };
+    let place = former.map_or(core::ptr::null_mut(), |place| place.as_ptr().cast());
+    // SAFETY: a read-only mapping of one page, at an address of the kernel's choice or in place of one that was made here, in one
+    // step: a reader finds one or the other.
+    let at = unsafe { mmap(place, 4096, ProtFlags::READ, flags, fd, 0) }?;
     // SAFETY: as above; a forked child makes its own.
     unsafe { madvise(at, 4096, Advice::LinuxDontFork) }?;
-    Ok(at.cast())
+    NonNull::new(at.cast()).ok_or(io::Errno::NOMEM)
 }
 
 #[cfg(test)]
@@ -56,12 +76,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_of_the_next_daemon_takes_the_place_of_the_former() {
+        let name = format!("xsched-pages-{}", std::process::id());
+        let page = |at_ns: u64| {
+            let fd = memfd_create(&*name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&fd, 4096).unwrap();
+            rustix::io::pwrite(&fd, &at_ns.to_ne_bytes(), 0).unwrap();
+            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+            fcntl_add_seals(&fd, seals).unwrap();
+            fd
+        };
+        let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().matches(&name).count();
+        let mut place = HeartbeatPage::default();
+        let first = place.map(&page(7)).unwrap();
+        for at_ns in 8..40 {
+            assert_eq!(place.map(&page(at_ns)).unwrap(), first);
+            // SAFETY: mapped, and its first word is the time.
+            assert_eq!(unsafe { first.cast::<u64>().read_volatile() }, at_ns);
+        }
+        assert_eq!(mapped(), 1);
+        let bad = memfd_create(&*name, MemfdFlags::CLOEXEC).unwrap();
+        assert!(place.map(&bad).is_err());
+        // SAFETY: as above.
+        assert_eq!(unsafe { first.cast::<u64>().read_volatile() }, 39, "what is refused replaces nothing");
+    }
+
+    #[test]
     fn a_heartbeat_page_that_could_be_cut_short_is_refused() {
         let page = |bytes, seals: SealFlags| {
             let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
             ftruncate(&fd, bytes).unwrap();
             fcntl_add_seals(&fd, seals).unwrap();
-            map_heartbeat(&fd).is_ok()
+            map_heartbeat(&fd, None).is_ok()
         };
         let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         assert!(page(4096, all));
@@ -73,6 +119,6 @@ mod tests {
         std::fs::write(&file, [0; 4096]).unwrap();
         let opened = std::fs::File::open(&file).unwrap().into();
         std::fs::remove_file(&file).unwrap();
-        assert!(map_heartbeat(&opened).is_err());
+        assert!(map_heartbeat(&opened, None).is_err());
     }
 }

@@ -14,13 +14,14 @@ use xsched_flow::tuning::{
 };
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::domains::DomainMode;
 use xsched_proto::gate::Gate;
 use xsched_proto::settings::{LOCAL_POLICY, Log, Mode, Settings};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 
 use crate::connection::{Connection, Received};
 use crate::local::Local;
-use crate::memory::{Shared, map_heartbeat};
+use crate::memory::{HeartbeatPage, Shared};
 use crate::{Host, required, say, say_once};
 
 /// What decides, as far as it is known now.
@@ -65,6 +66,7 @@ struct Worker {
     settings: Settings,
     host: Host,
     shared: Shared,
+    heartbeat: HeartbeatPage,
     master: Master,
     closed_since: u64,
     coarse_at: u64,
@@ -82,6 +84,7 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         settings,
         host,
         shared,
+        heartbeat: HeartbeatPage::default(),
         master: Master::Unscheduled,
         closed_since: 0,
         coarse_at: 0,
@@ -118,8 +121,8 @@ impl Worker {
     fn run(mut self) {
         xsched_proto::wakeup::run_promptly();
         let complaints = self.settings.complaints.iter().map(|line| (Log::Error, format!("{line}; the default holds")));
-        let replaced = self.settings.replaced.iter().map(|line| (Log::Info, line.clone()));
-        for (_, line) in complaints.chain(replaced).filter(|(least, _)| self.settings.log >= *least) {
+        let without_effect = self.settings.without_effect.iter().map(|(_, line)| (Log::Info, line.clone()));
+        for (_, line) in complaints.chain(without_effect).filter(|(least, _)| self.settings.log >= *least) {
             say(&line);
         }
         self.master = self.begin();
@@ -179,6 +182,14 @@ impl Worker {
                 Ok(local) => {
                     self.rt.attach(core::ptr::null_mut());
                     self.rt.set_priority(self.settings.options.priority.unwrap_or(0));
+                    // There is no operator here.
+                    let asked = self.settings.options.domains;
+                    let mode = DomainMode::granted(asked, None);
+                    self.rt.set_domains(mode);
+                    if asked.is_some_and(|asked| asked > mode) && self.settings.log >= Log::Info {
+                        say(&format!("XSCHED_DOMAINS=exempt needs a daemon with a rule for it: {} holds", mode.name()));
+                    }
+                    self.rt.set_streams_apart(false);
                     Master::Local(Box::new(local))
                 }
                 Err(e) => {
@@ -370,8 +381,10 @@ impl Worker {
     }
 
     fn welcome(&mut self, connection: &mut Connection, (message, fd): Received) -> Result<(), Error> {
-        let priority = match message {
-            DaemonMsg::Welcome { version, priority, .. } if version == PROTOCOL_VERSION => priority,
+        let (priority, domains, streams_apart) = match message {
+            DaemonMsg::Welcome { version, priority, domains, streams_apart, .. } if version == PROTOCOL_VERSION => {
+                (priority, domains, streams_apart)
+            }
             DaemonMsg::Welcome { version, .. } => {
                 return Err(Error::environment(format!(
                     "the daemon speaks protocol {version}, this library {PROTOCOL_VERSION}"
@@ -382,11 +395,14 @@ impl Worker {
         };
         let page = fd.ok_or_else(|| Error::environment("the daemon sent no heartbeat page"))?;
         let heartbeat =
-            map_heartbeat(&page).map_err(|e| Error::environment(format!("cannot map the heartbeat page: {e}")))?;
+            self.heartbeat.map(&page).map_err(|e| Error::environment(format!("cannot map the heartbeat page: {e}")))?;
         // Before its priority: a thread that waits for that looks at this page next.
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);
         self.set_priority(priority);
+        // Before any gate of this daemon's can hold a launch.
+        self.rt.set_domains(domains);
+        self.rt.set_streams_apart(streams_apart);
         for message in self.rt.introduce() {
             self.degrade(&message);
             connection.send(&message)?;

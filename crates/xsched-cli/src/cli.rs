@@ -24,6 +24,7 @@ Examples:
   xsched run --priority low  -- python3 train.py     takes what is left
   xsched ps                                          what runs, what waits, what was unscheduled
   xsched demo                                        shows what it is good for, on this machine
+  xsched compare --high './serve' --low './train'    the same for two programs of yours
   xsched doctor                                      what works here, and what to do if not
 
 Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its command does.";
@@ -40,7 +41,9 @@ pub(crate) enum Command {
     Resume(cmd::suspend::Args),
     ActiveWindow(cmd::active_window::Args),
     Doctor(cmd::doctor::Args),
+    Check(cmd::check::Args),
     Demo(cmd::demo::Args),
+    Compare(cmd::compare::Args),
     Daemon(cmd::daemon::Args),
     Completions(cmd::completions::Args),
     /// Print the manual page (roff); view it with `xsched man | man -l -`
@@ -51,6 +54,8 @@ pub(crate) enum Command {
     SchedulerHost(cmd::scheduler_host::Args),
     #[command(hide = true)]
     DemoWorker(cmd::demo::worker::Args),
+    #[command(hide = true)]
+    CheckSteps(cmd::check::steps::Args),
     #[command(hide = true)]
     Probe(cmd::doctor::probe::Args),
 }

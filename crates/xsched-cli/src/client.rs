@@ -25,26 +25,43 @@ fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
     Ok(path)
 }
 
+/// Why a daemon that is there says nothing.
+pub(crate) fn stopped(socket: &Path) -> Error {
+    Error::environment(format!("the daemon at {} does not answer; is it stopped (`ps` state T)?", socket.display()))
+}
+
 /// Sends one request and gathers the answer.
 ///
 /// # Errors
 /// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
 pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
+    ask_if_there(socket, request)?.ok_or_else(|| {
+        let (path, _) = paths::socket_path(socket.map(Path::to_owned));
+        Error::environment(format!(
+            "no daemon answers at {}; `xsched run` starts one with a program, `xsched daemon` without",
+            path.display()
+        ))
+    })
+}
+
+/// The same; none where nothing listens.
+pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
     let at = path.display();
-    xsched_proto::ask::ask(&path, request, PATIENCE).map_err(|why| match why {
+    let why = match xsched_proto::ask::ask(&path, request, PATIENCE) {
+        Ok(answer) => return Ok(Some(answer)),
+        Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) => return Ok(None),
+        Err(why) => why,
+    };
+    Err(match why {
         NoAnswer::Refused(why) => why,
         NoAnswer::Distrusted(why) => Error::environment(why),
         NoAnswer::NotConnected(Errno::ACCESS | Errno::PERM) => {
             Error::environment(format!("no permission to talk to the daemon at {at}"))
         }
-        NoAnswer::NotConnected(Errno::AGAIN) | NoAnswer::Silent => {
-            Error::environment(format!("the daemon at {at} does not answer; is it stopped (`ps` state T)?"))
-        }
-        NoAnswer::NotConnected(e) => Error::environment(format!(
-            "no daemon answers at {at} ({e}); `xsched run` starts one with a program, `xsched daemon` without"
-        )),
+        NoAnswer::NotConnected(Errno::AGAIN) | NoAnswer::Silent => stopped(&path),
+        NoAnswer::NotConnected(e) => Error::environment(format!("the daemon at {at} cannot be connected to: {e}")),
         NoAnswer::Lost(e) => Error::environment(format!("lost the daemon at {at}: {e}")),
         NoAnswer::HungUp => {
             Error::environment(format!("the daemon at {at} hung up; is it of another version? See its log"))

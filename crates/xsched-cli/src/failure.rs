@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 pub(crate) use xsched_proto::Error;
+use xsched_proto::text::{escaped, escaped_json};
 
 /// What a subcommand returns.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Error>;
@@ -18,7 +19,7 @@ pub(crate) fn say(message: &str) {
     use std::io::Write;
     let line = message.replace('\n', " ");
     // A stderr that is gone leaves nothing to do.
-    let _ = writeln!(std::io::stderr().lock(), "xsched: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "xsched: {}", escaped(&line));
 }
 
 /// Writes the answer to stdout. A reader that left early (`| head`) is no failure.
@@ -36,5 +37,5 @@ pub(crate) fn print(text: &str) -> Result {
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Error::environment(format!("cannot write the answer as JSON: {e}")))?;
-    print(&format!("{text}\n"))
+    print(&format!("{}\n", escaped_json(&text)))
 }

@@ -6,18 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Error, Result};
 
-/// `$XDG_RUNTIME_DIR/xsched`, else `/tmp/xsched-$UID`.
-pub(crate) fn runtime() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
-        Some(dir) => Path::new(&dir).join("xsched"),
-        None => shared_tmp(),
-    }
-}
-
-/// The folder under `/tmp`, whose path needs no quoting anywhere.
-pub(crate) fn shared_tmp() -> PathBuf {
-    PathBuf::from(format!("/tmp/xsched-{}", rustix::process::geteuid().as_raw()))
-}
+pub(crate) use xsched_proto::paths::{shared_tmp, user_folder as runtime};
 
 /// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where no variable says where that is.
 pub(crate) fn state() -> Option<PathBuf> {

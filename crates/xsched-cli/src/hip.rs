@@ -1,4 +1,4 @@
-//! The few HIP functions that `doctor` calls, found at run time.
+//! The few HIP functions that `doctor` and `check` call, found at run time.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -58,7 +58,11 @@ pub(crate) fn look() -> Result<Hip> {
     Ok(Hip { devices, levels: levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect() })
 }
 
-fn open() -> Result<Library> {
+/// The first runtime that the loader finds.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn open() -> Result<Library> {
     let mut tried = NAMES.iter().map(|name| Library::open(*name));
     tried
         .find(Result::is_ok)

@@ -2,9 +2,11 @@
 //!
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
-//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon). [`original`] has the
+//! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
+//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
 //! names of XSched 1.2.0.
 
+mod children;
 mod cli;
 mod client;
 mod cmd;
@@ -17,7 +19,9 @@ mod hip;
 mod libm;
 mod opencl;
 mod original;
+mod picture;
 mod preload;
+mod private;
 mod sigpipe;
 mod start;
 mod target;
@@ -52,12 +56,15 @@ fn dispatch(command: Command) -> Result {
         Command::Resume(args) => cmd::suspend::resume(args),
         Command::ActiveWindow(args) => cmd::active_window::main(args),
         Command::Doctor(args) => cmd::doctor::main(args),
+        Command::Check(args) => cmd::check::main(args),
         Command::Demo(args) => cmd::demo::main(args),
+        Command::Compare(args) => cmd::compare::main(args),
         Command::Completions(args) => cmd::completions::main(args, cli::command()),
         Command::Man => cmd::man::main(cli::command()),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
+        Command::CheckSteps(args) => cmd::check::steps::main(args),
         Command::Probe(args) => cmd::doctor::probe::main(args),
     }
 }

@@ -6,7 +6,8 @@ use std::ptr::{null, null_mut};
 use crate::dl::Library;
 use crate::failure::{Error, Result};
 
-type Handle = *mut c_void;
+/// An object of the library.
+pub(crate) type Handle = *mut c_void;
 type Status = i32;
 type GetPlatforms = unsafe extern "C" fn(u32, *mut Handle, *mut u32) -> Status;
 type GetInfo = unsafe extern "C" fn(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
@@ -56,7 +57,8 @@ pub(crate) enum Kind {
 /// One device of one platform.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
-    id: Handle,
+    /// Its handle.
+    pub(crate) id: Handle,
     /// The platform's name.
     pub(crate) platform: String,
     /// The device's name.
@@ -69,7 +71,7 @@ pub(crate) struct Device {
 
 /// The loaded library.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenCl(Library);
+pub(crate) struct OpenCl(pub(crate) Library);
 
 fn check(status: Status, what: &str) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(Error::environment(format!("{what} returned {status}"))) }

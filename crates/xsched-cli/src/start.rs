@@ -62,6 +62,8 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
                 Error::environment(format!("no permission to talk to the daemon at {}", socket.display())).into()
             );
         }
+        // Another one could not take its place.
+        Err(NoAnswer::NotConnected(rustix::io::Errno::AGAIN)) => return Err(client::stopped(socket).into()),
         Err(NoAnswer::NotConnected(e)) if origin == Origin::System => {
             let shown = socket.display();
             let why = format!("the system's daemon at {shown} does not answer ({e}); see `systemctl status xsched`");

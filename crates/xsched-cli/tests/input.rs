@@ -48,6 +48,18 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["demo", "--secs", "0"], "'0' is no number of seconds"),
         (&["demo", "--secs", "1", "--rounds", "50"], "give at least 10"),
         (&["demo", "--json", "/does/not/exist/f.json"], "cannot write /does/not/exist/f.json"),
+        (&["check", "--device", "abacus"], "possible values: auto, cuda, hip, opencl, sim"),
+        (&["check", "--python", "/does/not/exist"], "'/does/not/exist' is no file"),
+        (&["compare", "--high", "true"], "--low <COMMAND> is missing"),
+        (&["compare", "--high", " ", "--low", "true"], "--high: there is no command"),
+        (&["compare", "--high", "true", "--low", "true", "--requests", "ms"], "--requests: 'ms' takes no latency"),
+        (&["compare", "--high", "true", "--low", "true", "--work", "("], "--work: '(' is no expression"),
+        (&["compare", "--high", "true", "--low", "true", "--gap", "0"], "'0' is no pause: use a number of ms from 0.1"),
+        (&["compare", "--high", "true", "--low", "true", "--warm-up", "x"], "'x' is no warm-up"),
+        (
+            &["compare", "--high", "true", "--low", "true", "--svg", "/does/not/exist/f"],
+            "cannot write /does/not/exist/f",
+        ),
         (&["completions", "csh"], "possible values: bash"),
     ];
     for (args, expected) in cases {

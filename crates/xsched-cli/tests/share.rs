@@ -98,7 +98,7 @@ fn without_mps_spatial_sharing_is_refused_with_what_to_do() {
     machine.show(&["--share", "spatial", "--local", "hpf"]).one_line(3, "no MPS daemon answers at");
     let mut nested = machine.run(&[], SHOW);
     nested.env("XSCHED_SHARE", "sideways");
-    said(nested).one_line(2, "XSCHED_SHARE: 'sideways' is no way to share: use time, pool, spatial or auto");
+    said(nested).one_line(2, "XSCHED_SHARE=sideways: use time, pool, spatial or auto");
     // A program that needs none of this runs, and asks for itself.
     let plain = machine.show(&["--share", "time"]);
     plain.quiet(0);

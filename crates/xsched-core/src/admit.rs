@@ -13,6 +13,7 @@ use xsched_proto::segment::Counter;
 
 use crate::fast_path::take_inspected;
 use crate::group::Group;
+use crate::origin::Way;
 use crate::protocol::{idle, park::Left};
 use crate::queue::{CompletionFence, XQueue};
 use crate::runtime::Runtime;
@@ -49,6 +50,8 @@ pub struct Admission {
     /// The call is to be made between [`Runtime::begin_load`] and [`Runtime::end_load`].
     pub loads: bool,
     numbered: bool,
+    /// It is given while the gate is closed: its time teaches nothing.
+    unmeasured: bool,
     seq: u64,
     estimate_ns: u64,
     key: u64,
@@ -70,14 +73,22 @@ impl XQueue {
     #[cold]
     #[inline(never)]
     pub fn admit(&self, rt: &'static Runtime, work: Work, counter: &Counter, admission: &mut Admission) {
-        let slot = self.group(rt).slot(rt);
-        if slot.gate.peek().is_inspected() && !take_inspected() && inspect::launch(slot, counter) {
+        let mut way = self.way(rt, take_inspected(), counter);
+        if way == Way::Passes {
             return admission.set_counted(self.group(rt), &work);
         }
         stop_waiting(rt);
         loop {
             let group = self.group(rt);
-            if !self.is_contended(rt, group) {
+            let contended = self.is_contended(rt, group);
+            // Only the daemon's answer may have said that launches are looked at.
+            way = self.way(rt, way, counter);
+            if way == Way::Regroup {
+                way = Way::Gate;
+                rt.change_domain(self);
+                continue;
+            }
+            if !contended {
                 // Detached for good is unscheduled; detached because the queue moved to another group is not.
                 if group.slot(rt).gate.load().is_detached() && !self.is_of(group) {
                     continue;
@@ -85,13 +96,22 @@ impl XQueue {
                 return admission.set_counted(group, &work);
             }
             idle::uncount::<Hardware>(&counter.launches);
-            if self.enter(rt, group, &work, counter, admission) {
+            if self.enter(rt, group, &work, counter, way == Way::Exempt, admission) {
                 return;
             }
             // `hint --queue` gave the queue to another group, whose gate counts now; the old one may have nothing left.
             group.update_idle_state(rt);
             counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), Release);
         }
+    }
+
+    /// How the launch under way goes on. It is looked at if that is wanted and was not done yet.
+    fn way(&self, rt: &Runtime, known: Way, counter: &Counter) -> Way {
+        let slot = self.group(rt).slot(rt);
+        if known == Way::Unknown && slot.gate.peek().is_inspected() {
+            return inspect::launch(self, slot, counter);
+        }
+        known
     }
 
     fn is_of(&self, group: &Group) -> bool {
@@ -127,13 +147,15 @@ impl XQueue {
         contended
     }
 
-    /// Waits for gate and budget, numbers the command and places what goes with it. False: the queue moved to another group.
+    /// Waits for gate and budget unless the launch is exempt, numbers the command and places what goes with it. False: the queue
+    /// moved to another group.
     fn enter(
         &self,
         rt: &'static Runtime,
         group: &Group,
         work: &Work,
         counter: &Counter,
+        exempt: bool,
         admission: &mut Admission,
     ) -> bool {
         let slot = group.slot(rt);
@@ -145,11 +167,16 @@ impl XQueue {
             rt.note_cross_stream();
             has_gates = self.has_gates(rt, slot.level.load(Relaxed));
         }
-        let mut prequeued = None;
+        let (mut prequeued, mut passed_closed) = (None, false);
         loop {
             // Read the epoch before the gate. If it advances in between, one device gate too many is placed, never too few.
             let grants = slot.grants.load(Acquire);
             let gate = slot.gate.load();
+            if exempt {
+                passed_closed = !gate.is_open();
+                slot.exempt.fetch_add(passed_closed.into(), Relaxed);
+                break;
+            }
             if !gate.is_open() {
                 if self.prequeues(rt, group, work, gate, has_gates) {
                     prequeued = Some(epoch(grants));
@@ -208,6 +235,7 @@ impl XQueue {
         admission.fenced = placed.fence;
         admission.device_gate = placed.device_gate;
         admission.prequeued = prequeued.is_some();
+        admission.unmeasured = prequeued.is_some() || passed_closed;
         admission.loads = work.loads && has_gates && budget_us != 0;
         admission.numbered = true;
         admission.seq = seq;
@@ -267,12 +295,16 @@ impl XQueue {
             issued_ns: self.timeline.issued_ns(),
             estimate_ns: admission.estimate_ns,
             key: admission.key,
-            epoch: (!admission.prequeued).then(|| self.group(rt).slot(rt).grants.load(Relaxed)),
+            epoch: (!admission.unmeasured).then(|| self.group(rt).slot(rt).grants.load(Relaxed)),
             ..Fence::default()
         };
         if admission.blocking {
             let fence = self.covering(covers(), admission.group, self.counted(rt), false);
             self.finish(rt, &fence);
+            // No callback tells of it.
+            if self.timeline.is_numbered_complete() {
+                rt.groups[usize::from(admission.group)].update_idle_state(rt);
+            }
             return None;
         }
         self.new_fence(rt, covers, admission.group, false)

@@ -8,6 +8,7 @@ use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{Counter, GroupSlot};
 
 use crate::inspect;
+use crate::origin::Way;
 use crate::protocol::idle;
 use crate::queue::XQueue;
 use crate::thread::{Known, current, slot_of};
@@ -54,7 +55,7 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
         return Err(Held::Unknown);
     }
     let gate = idle::count(&known.counter.launches, &known.slot.gate);
-    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, known.slot, known.counter) {
+    if gate.is_plainly_open() || gate.is_inspected() && inspected(gate, key) {
         Ok(Counted(known.counter))
     } else {
         Err(Held::Counted)
@@ -62,13 +63,19 @@ pub fn pass(key: usize) -> Result<Counted, Held> {
 }
 
 impl Held {
-    /// A closer look, right after [`pass`]: is there anything that this launch needs?
+    /// A closer look, right after [`pass`]: is there anything that this launch needs? `tells`: its return alone tells that the
+    /// queue is complete, so that it must not go by without a number.
     #[inline(never)]
-    pub fn look(self, key: usize) -> Entered {
+    pub fn look(self, key: usize, tells: bool) -> Entered {
         let known = current().entries[slot_of(key)].get().known;
         let (Held::Counted, Some(Known { queue, slot, counter })) = (self, known) else { return Entered::Unknown };
         // Counted already, see above.
-        if is_open_unbounded(slot) && queue.in_order() && !admission::is_followed(counter.total().wrapping_sub(1)) {
+        if !tells
+            && current().inspected.get() != Way::Regroup
+            && is_open_unbounded(slot)
+            && queue.in_order()
+            && !admission::is_followed(counter.total().wrapping_sub(1))
+        {
             take_inspected();
             return Entered::Fast(Counted(counter));
         }
@@ -81,7 +88,7 @@ impl Held {
 pub fn enter(key: usize) -> Entered {
     match pass(key) {
         Ok(counted) => Entered::Fast(counted),
-        Err(held) => held.look(key),
+        Err(held) => held.look(key, false),
     }
 }
 
@@ -95,15 +102,18 @@ fn is_open_unbounded(slot: &GroupSlot) -> bool {
             && slot.budget_commands.load(Relaxed) == 0
 }
 
-/// Where call sites are looked at: whether the launch goes on at once.
+/// Where call sites are looked at: whether the launch on a queue that this thread remembers goes on at once. By the key, which
+/// lies in a register anyway: the fast path keeps nothing for this.
 #[inline(never)]
-fn inspected(gate: Gate, slot: &GroupSlot, counter: &Counter) -> bool {
-    let goes_on = inspect::launch(slot, counter) || gate.without(Gate::INSPECT).is_plainly_open();
-    current().inspected.set(!goes_on);
+fn inspected(gate: Gate, key: usize) -> bool {
+    let Some(Known { queue, slot, counter }) = current().entries[slot_of(key)].get().known else { return false };
+    let way = inspect::launch(queue, slot, counter);
+    let goes_on = way == Way::Passes || way != Way::Regroup && gate.without(Gate::INSPECT).is_plainly_open();
+    current().inspected.set(if goes_on { Way::Unknown } else { way });
     goes_on
 }
 
-/// Whether the launch that goes the slow path was looked at already; asked once for each.
-pub(crate) fn take_inspected() -> bool {
-    current().inspected.replace(false)
+/// What the look at the launch that goes the slow path has told; asked once for each.
+pub(crate) fn take_inspected() -> Way {
+    current().inspected.take()
 }

@@ -3,31 +3,15 @@
 //! Off by default, and then it costs nothing: what a launch looks at anyway, its gate word, says so
 //! ([`xsched_proto::gate::Gate::INSPECT`]).
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::*};
 
+use xsched_proto::domains::DomainMode;
 use xsched_proto::segment::{Counter, GroupSlot};
 
+use crate::origin::Way;
+pub use crate::origin::{Domain, Origin};
+use crate::queue::XQueue;
 use crate::thread::{self, Thread};
-
-/// Whose work a launch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Domain {
-    /// A vendor library's.
-    System,
-    /// The program's own.
-    Application,
-}
-
-/// What is known of the launch under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// A rule lets it into the driver without asking anybody.
-    pub passes: bool,
-    /// What an explicit call said; it counts before what its stream says.
-    pub explicit: Option<Domain>,
-    /// What its call site tells.
-    pub detected: Domain,
-}
 
 /// Answers for the calling thread.
 pub struct Inspector {
@@ -39,6 +23,8 @@ pub struct Inspector {
 
 static INSPECTOR: AtomicPtr<Inspector> = AtomicPtr::new(core::ptr::null_mut());
 static ON: AtomicBool = AtomicBool::new(false);
+/// The [`DomainMode`] in force.
+static MODE: AtomicU8 = AtomicU8::new(DomainMode::Off as u8);
 
 fn inspector() -> Option<&'static Inspector> {
     // SAFETY: null, or the address of a static that `install` was given.
@@ -55,6 +41,11 @@ pub fn start() {
     ON.store(true, SeqCst);
 }
 
+/// What becomes of launches of the system domain from now on.
+pub fn set_mode(mode: DomainMode) {
+    MODE.store(mode as u8, Release);
+}
+
 /// Whether launches are looked at.
 pub fn is_on() -> bool {
     ON.load(SeqCst)
@@ -65,16 +56,25 @@ pub(crate) fn makes_system_queues() -> bool {
     is_on() && inspector().and_then(|i| (i.maker)(thread::current())) == Some(Domain::System)
 }
 
-/// Looks at the launch under way, which was counted in `counter`, and says whether a rule lets it through.
-pub(crate) fn launch(slot: &GroupSlot, counter: &Counter) -> bool {
-    let Some(inspector) = inspector() else { return false };
+/// Looks at the launch under way, which was counted in `counter`.
+pub(crate) fn launch(queue: &XQueue, slot: &GroupSlot, counter: &Counter) -> Way {
+    let Some(inspector) = inspector() else { return Way::Gate };
     let origin = (inspector.launch)(thread::current());
-    let of_stream = (slot.system.load(Relaxed) != 0).then_some(Domain::System);
-    if origin.explicit.or(of_stream).unwrap_or(origin.detected) == Domain::System {
+    let of_stream = queue.made_system.load(Relaxed).then_some(Domain::System);
+    let domain = origin.explicit.or(of_stream).unwrap_or(origin.detected);
+    if domain == Domain::System {
         counter.system.store(counter.system.load(Relaxed).wrapping_add(1), Relaxed);
     }
     if origin.passes {
         slot.unscheduled_passthrough.fetch_add(1, Relaxed);
+        return Way::Passes;
     }
-    origin.passes
+    let mode = MODE.load(Relaxed);
+    if mode == DomainMode::Exempt as u8 && domain == Domain::System {
+        Way::Exempt
+    } else if mode == DomainMode::Ahead as u8 && queue.leans_to(domain, slot.system.load(Relaxed) != 0) {
+        Way::Regroup
+    } else {
+        Way::Gate
+    }
 }

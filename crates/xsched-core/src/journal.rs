@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use xsched_flow::journal::{MAGIC, Record, encode};
+use xsched_proto::files;
 
 /// A journal ends when it has so many bytes: enough for seconds of a busy program, and small enough to be kept.
 const MOST_BYTES: usize = 3 << 20;
@@ -35,7 +36,9 @@ pub fn is_on() -> bool {
 /// # Errors
 /// When the file cannot be made.
 pub fn start(folder: &Path) -> std::io::Result<()> {
-    let file = File::create(folder.join(format!("{}.xsj", std::process::id())))?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    let file = files::to_write(&folder.join(format!("{}.xsj", std::process::id())), &mut options)?;
     let mut writer = WRITER.lock().unwrap_or_else(|e| e.into_inner());
     *writer = Some(Writer { file, piece: MAGIC.to_vec(), written: 0 });
     ON.store(true, Release);

@@ -25,6 +25,7 @@ mod inherit;
 pub mod inspect;
 pub mod journal;
 mod moves;
+mod origin;
 mod protocol;
 mod queue;
 mod runtime;

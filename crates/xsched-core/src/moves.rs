@@ -31,16 +31,7 @@ impl Runtime {
         if !self.is_apart(queue) {
             self.move_to(queue.index(), Move::Apart);
             // The place may have been another queue's before.
-            let none = Laxity { us: 0, lax: None, critical: None };
-            let hints = Hints {
-                utilization: Some(UTILIZATION_DEFAULT),
-                deadline_us: Some(0),
-                laxity: Some(none),
-                ..Hints::default()
-            };
-            if self.is_apart(queue) {
-                self.say(queue, |priority, said, levels| (*priority, *said, *levels) = (None, hints, None));
-            }
+            self.unsay(queue);
         }
         self.is_apart(queue)
     }
@@ -49,6 +40,36 @@ impl Runtime {
     pub fn put_back(&self, queue: &XQueue) {
         if self.is_apart(queue) {
             self.move_to(queue.index(), Move::Back);
+            // Where each queue has a group of its own it stays there.
+            self.unsay(queue);
+        }
+    }
+
+    /// What was said of a queue that is apart holds no more.
+    fn unsay(&self, queue: &XQueue) {
+        if self.is_apart(queue) {
+            let none = Laxity { us: 0, lax: None, critical: None };
+            let hints = Hints {
+                utilization: Some(UTILIZATION_DEFAULT),
+                deadline_us: Some(0),
+                laxity: Some(none),
+                ..Hints::default()
+            };
+            self.say(queue, |priority, said, levels| (*priority, *said, *levels) = (None, hints, None));
+        }
+    }
+
+    /// Puts a queue into the group of the domain that it is not in.
+    pub(crate) fn change_domain(&self, queue: &XQueue) {
+        self.move_to(queue.index(), Move::OtherDomain);
+    }
+
+    /// Agent: whether each queue has a group of its own from now on. Those that share one are set apart.
+    pub fn set_streams_apart(&self, apart: bool) {
+        self.streams_apart.store(apart, Release);
+        if apart {
+            let shares = |queue: &&XQueue| !self.is_apart(queue) && self.has_room_apart();
+            self.queues().filter(shares).for_each(|queue| self.move_to(queue.index(), Move::Apart));
         }
     }
 

@@ -11,6 +11,7 @@ use xsched_flow::timeline::Point;
 use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
 
 use crate::clock::now_ns;
+use crate::origin::{Domain, Leaning};
 use crate::timeline::Timeline;
 
 /// Vendors' own names of default streams are no greater than this; no handle is so small.
@@ -78,6 +79,9 @@ pub struct XQueue {
     pub(crate) fences: Mutex<VecDeque<CompletionFence>>,
     /// Why the program itself holds it, see [`crate::Hold`]. A futex.
     pub(crate) held: AtomicU32,
+    /// It was made under the system domain, by an explicit call.
+    pub(crate) made_system: AtomicBool,
+    leaning: Leaning,
 }
 
 impl XQueue {
@@ -107,6 +111,8 @@ impl XQueue {
             waited_since: AtomicU32::new(0),
             fences: Mutex::new(VecDeque::with_capacity(FENCES)),
             held: AtomicU32::new(0),
+            made_system: AtomicBool::new(false),
+            leaning: Leaning::default(),
         }
     }
 
@@ -119,6 +125,7 @@ impl XQueue {
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
         self.held.store(0, Relaxed);
+        self.leaning.reset();
         self.fences().clear();
     }
 
@@ -156,6 +163,12 @@ impl XQueue {
     /// of it, or after a while without launches.
     pub fn set_reports_completion(&self, reports: bool) {
         self.calls_back.store(reports, Relaxed);
+    }
+
+    /// Notes a launch of a domain while the queue is in the group of the system domain or not. True: the queue is to move to the
+    /// other. Default streams stay: they belong to all of the process.
+    pub(crate) fn leans_to(&self, domain: Domain, is_system: bool) -> bool {
+        !is_default(self.handle()) && self.leaning.moves(domain, is_system)
     }
 
     pub(crate) fn in_flight(&self) -> InFlight {

@@ -44,6 +44,8 @@ pub struct Runtime {
     forced_level: Option<u8>,
     timeslice_us: Option<u64>,
     makes_queues: bool,
+    /// Each queue has a group of its own.
+    pub(crate) streams_apart: AtomicBool,
     heartbeat: AtomicPtr<Heartbeat>,
     pub(crate) gate_waits: AtomicU64,
     /// For how long threads waited at closed gates, and for the bound, in ns.
@@ -104,6 +106,7 @@ impl Runtime {
             forced_level,
             timeslice_us,
             makes_queues: true,
+            streams_apart: AtomicBool::new(false),
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
             gate_waits: AtomicU64::new(0),
             at_gate_ns: AtomicU64::new(0),

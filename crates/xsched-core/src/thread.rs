@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use xsched_proto::segment::{Counter, GroupSlot};
 
+use crate::origin::Way;
 use crate::queue::XQueue;
 
 /// XQueues a thread finds without asking the [`crate::Runtime`].
@@ -46,10 +47,12 @@ pub struct Thread {
     pub(crate) displaced: Cell<(usize, Option<&'static XQueue>)>,
     /// The preload library's own: what it knows of this thread's call sites.
     pub sites: Cell<usize>,
-    /// The launch under way was looked at, see [`crate::inspect`].
-    pub(crate) inspected: Cell<bool>,
+    /// What a look at the launch under way has told, see [`crate::inspect`].
+    pub(crate) inspected: Cell<Way>,
     /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
     pub passes_holds: Cell<bool>,
+    /// Since when it waits at the gate of the group in `waits`, in ns; 0 = it does not.
+    at_gate_since: Cell<u64>,
 }
 
 /// Added to ranks (-255..=255), so that 0 stays free.
@@ -191,6 +194,16 @@ impl Thread {
         self.waits.set(u32::from(group) + 1);
     }
 
+    /// That wait is at the group's gate.
+    pub(crate) fn is_at_gate(&self, since_ns: u64) {
+        self.at_gate_since.set(since_ns);
+    }
+
+    /// It is at no gate any more. Returns since when it was, in ns.
+    pub(crate) fn leave_gate(&self) -> Option<u64> {
+        Some(self.at_gate_since.replace(0)).filter(|since| *since != 0)
+    }
+
     /// It lends that group a priority meanwhile.
     pub(crate) fn lend(&self, priority: i32) {
         self.lends.set(priority + PRIORITY_BIAS);
@@ -243,6 +256,6 @@ pub fn forget_all() {
     thread.inside.set(0);
     thread.waits.set(0);
     thread.lends.set(0);
-    thread.inspected.set(false);
+    thread.inspected.set(Way::Unknown);
     thread.passes_holds.set(false);
 }

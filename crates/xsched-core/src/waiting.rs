@@ -30,6 +30,9 @@ pub(crate) fn stop_waiting(rt: &Runtime) {
     let thread = current();
     let Some(at) = thread.end_wait() else { return };
     let group = &rt.groups[at];
+    if let Some(since) = thread.leave_gate() {
+        group.slot(rt).end_wait(since);
+    }
     if let Some(priority) = thread.take_back() {
         inherit::take_back(rt, group, priority);
     }
@@ -49,6 +52,8 @@ impl Group {
         let began = now_ns();
         rt.gate_waits.fetch_add(1, Relaxed);
         start_waiting(rt, self);
+        slot.begin_wait(began);
+        current().is_at_gate(began);
         inherit::lend_at_gate(rt, self);
         if rt.is_quiet(self) {
             self.report_drained(rt);

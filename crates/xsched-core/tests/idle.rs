@@ -74,6 +74,33 @@ fn waits_beside_a_rival_lead_to_a_decision() {
     assert!(rt.groups().next().expect("its group").idle_due_ns(rt, xsched_core::now_ns()).is_some());
 }
 
+/// Nothing else tells of the end of a command that blocks: a rival would have to wait for the next rare look.
+#[test]
+fn a_command_that_blocks_leads_to_a_decision_beside_a_rival() {
+    let (rt, queue) = granted(Gate::CONTENDED);
+    let group = rt.groups().next().expect("its group");
+    let Entered::Slow(_, counter) = fast_path::enter(16) else { panic!("the first command takes the slow path") };
+    let admission = nothing::admit(rt, queue, Work { blocking: true, ..Work::default() }, counter);
+    assert_eq!(group.idle_due_ns(rt, xsched_core::now_ns()), None, "it has not returned");
+    assert!(queue.commit(rt, &admission, true, counter).is_none());
+    assert!(group.idle_due_ns(rt, xsched_core::now_ns()).is_some());
+}
+
+/// The end of a command that blocks tells of all before it: one that goes by without a number would leave the group busy.
+#[test]
+fn a_command_that_blocks_is_numbered_beside_a_rival() {
+    let (rt, _) = granted(Gate::CONTENDED);
+    (0..300).for_each(|_| _ = is_slow(rt));
+    for _ in 0..100 {
+        let Err(held) = fast_path::pass(16) else { panic!("a rival wants a closer look") };
+        let Entered::Slow(queue, counter) = held.look(16, true) else { panic!("it goes by without a number") };
+        let admission = nothing::admit(rt, queue, Work { blocking: true, ..Work::default() }, counter);
+        queue.commit(rt, &admission, true, counter);
+        assert!(rt.groups().all(|group| group.idle_due_ns(rt, xsched_core::now_ns()).is_some()));
+        (0..3).for_each(|_| _ = is_slow(rt));
+    }
+}
+
 /// The agent once ran without pause, waiting for a decision though no program was left.
 #[test]
 fn nothing_is_to_be_decided_once_the_daemon_is_gone_or_knows() {

@@ -6,17 +6,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use xsched_policy::{GroupId, Lineage, PoolId, ProgramId};
+use xsched_policy::{GroupId, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
+use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
+use crate::Error;
 use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
 use crate::tuning::NAME_MAX_BYTES;
-use crate::{Error, standing};
 
 /// An attached process.
 pub(crate) struct Client {
@@ -38,6 +39,10 @@ pub(crate) struct Client {
     ceiling: i32,
     /// An operator lets its queues of the system domain rise to this priority.
     system_ceiling: Option<i32>,
+    /// What becomes of its launches of vendors' libraries.
+    pub(crate) domains: DomainMode,
+    /// It asked for more than an operator's rule gives it.
+    pub(crate) domains_limited: bool,
     /// What was said for the policy: by the program, by hints, by the operator's rules and for its class.
     pub(crate) hints: Hints,
     /// What of it the program or a hint said.
@@ -68,6 +73,13 @@ pub(crate) struct Client {
     /// By slot.
     pub(crate) queues: BTreeMap<u16, Queue>,
     pub(crate) held: bool,
+}
+
+/// Where a process stands among others, as it attached.
+pub(crate) struct Stands {
+    pub(crate) ancestors: Vec<u32>,
+    pub(crate) cgroups: Vec<Level>,
+    pub(crate) nice: i32,
 }
 
 /// What a hint changes.
@@ -155,11 +167,14 @@ impl Client {
         parts: (ClientSegment, OwnedFd, OwnedFd),
         config: &Config,
         ceilings: Ceilings,
-        ancestors: Vec<u32>,
+        stands: Stands,
     ) -> Result<Client, Error> {
         check(&options)?;
-        let given = config.given(&peer.exe, peer.uid, &peer.cgroup);
+        let given = config.given(&peer.exe, &peer.names, peer.uid, &peer.cgroup);
+        let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
+        let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
+        let lineage = Lineage { user, cgroup: stands.cgroups };
         let mut client = Client {
             program,
             segment: Rc::new(segment),
@@ -172,13 +187,15 @@ impl Client {
             allowed: class::PRIORITY_NEVER,
             ceiling: class::PRIORITY_NEVER,
             system_ceiling: None,
+            domains,
+            domains_limited: options.domains.is_some_and(|asked| asked > domains),
             hints: Hints::default(),
             asked: options.hints,
             hinted: Changes::default(),
             overlooked: Vec::new(),
-            lineage: Arc::new(standing::lineage(&peer, config)),
-            ancestors,
-            nice: standing::nice(peer.pid),
+            lineage: Arc::new(lineage),
+            ancestors: stands.ancestors,
+            nice: stands.nice,
             told_timeslice_us: None,
             has_contention: false,
             reasserted_ns: 0,
@@ -266,8 +283,12 @@ impl Client {
     }
 
     /// The level a group gets: the forced one or the next lower that its device can do; else the highest, each of
-    /// which works on top of the lower ones (docs/results/simulated.md has them side by side).
+    /// which works on top of the lower ones (docs/results/simulated.md has them side by side). Where some launches are exempt it is
+    /// the first: what holds commands on the device holds a stream with the exempt ones in it.
     pub(crate) fn group_level(&self, platform: Platform, levels: Levels) -> u8 {
+        if self.domains == DomainMode::Exempt {
+            return 1;
+        }
         levels.highest_to(self.level.unwrap_or(platform.automatic_level()))
     }
 }
@@ -328,6 +349,8 @@ pub(crate) struct Expected {
     pub(crate) ended: bool,
     /// What is learned of it is kept under this name, where `xsched run` started it.
     pub(crate) program: Option<String>,
+    /// File name of what it was announced to run.
+    pub(crate) name: Option<String>,
     /// The pool in which it has a place.
     pub(crate) pool: Option<u64>,
 }

@@ -1,5 +1,7 @@
 //! Configuration files: what is accepted, and how later files go over earlier ones.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -9,15 +11,16 @@ use serde::de::{self, Deserializer, Visitor};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
+use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::glob::glob;
-use crate::tuning::{
-    POOL_BUDGET_US, POOL_TIMESLICE_US, USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX,
-    USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
-};
+use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
 use crate::{Error, container};
+
+pub(crate) use limits::Ceilings;
+use limits::{Limits, UserLimits};
 
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +31,7 @@ pub(crate) struct Config {
     starvation_s: Option<u32>,
     budget_us: Option<u32>,
     pub(crate) idle_exit_s: Option<u64>,
+    domains: Option<Domains>,
     /// Of users without limits of their own.
     limits: UserLimits,
     /// By user id.
@@ -55,7 +59,7 @@ struct PoolTable {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// Executable's path; `*` stands for anything.
+    /// Executable's path, or its file name, or that by which it was run; `*` stands for anything.
     exe: Option<String>,
     user: Option<User>,
     /// Path below the cgroup root; `*` stands for anything.
@@ -66,6 +70,8 @@ pub(crate) struct Rule {
     ceiling: Option<Ceiling>,
     /// Queues of the system domain rise to this priority, above the program's class if need be.
     system_ceiling: Option<Priority>,
+    /// What becomes of launches of vendors' libraries.
+    domains: Option<Domains>,
     weight: Option<HintValue<0>>,
     utilization: Option<HintValue<1>>,
     timeslice: Option<HintValue<2>>,
@@ -104,6 +110,8 @@ pub(crate) struct Given {
     pub(crate) batch: Option<u32>,
     /// As `ceiling`, for queues of the system domain.
     pub(crate) system_ceiling: Option<i32>,
+    /// What becomes of launches of vendors' libraries; only what stands here makes them exempt.
+    pub(crate) domains: Option<DomainMode>,
 }
 
 #[derive(Deserialize)]
@@ -119,7 +127,8 @@ struct File {
     budget_us: Option<Budget>,
     /// The older name of `budget_us`.
     bound_us: Option<Budget>,
-    idle_exit_s: Option<u64>,
+    idle_exit_s: Option<IdleExit>,
+    domains: Option<Domains>,
     #[serde(default)]
     limits: Limits,
     #[serde(default)]
@@ -140,96 +149,6 @@ struct DeviceTable {
     parameters: BTreeMap<String, Value>,
 }
 
-/// What is said for all users stands beside the table of those with limits of their own.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Limits {
-    max_class: Option<ClassName>,
-    max_weight: Option<Weight>,
-    max_timeslice_us: Option<Quantum>,
-    connections: Option<Count>,
-    groups: Option<Count>,
-    device_groups: Option<Count>,
-    jobs: Option<Count>,
-    #[serde(default)]
-    users: BTreeMap<User, UserLimits>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UserLimits {
-    max_class: Option<ClassName>,
-    max_weight: Option<Weight>,
-    max_timeslice_us: Option<Quantum>,
-    connections: Option<Count>,
-    groups: Option<Count>,
-    device_groups: Option<Count>,
-    jobs: Option<Count>,
-    weight: Option<Weight>,
-}
-
-impl UserLimits {
-    /// These, and where they say nothing those.
-    fn or(self, those: UserLimits) -> UserLimits {
-        UserLimits {
-            max_class: self.max_class.or(those.max_class),
-            max_weight: self.max_weight.or(those.max_weight),
-            max_timeslice_us: self.max_timeslice_us.or(those.max_timeslice_us),
-            connections: self.connections.or(those.connections),
-            groups: self.groups.or(those.groups),
-            device_groups: self.device_groups.or(those.device_groups),
-            jobs: self.jobs.or(those.jobs),
-            weight: self.weight.or(those.weight),
-        }
-    }
-}
-
-/// The most that a program may have of what it asks for. Operators give more where they want to: rules and root's hints are not cut.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Ceilings {
-    pub(crate) priority: i32,
-    pub(crate) weight: u32,
-    pub(crate) timeslice_us: u64,
-}
-
-impl Ceilings {
-    /// Those of root and of the daemon's own user: there are none.
-    pub(crate) const NONE: Ceilings =
-        Ceilings { priority: class::PRIORITY_MAX, weight: class::WEIGHT_MAX, timeslice_us: u64::MAX };
-
-    /// What remains of the hints that somebody without privilege gives. The only place where they are cut.
-    pub(crate) fn cut(self, hints: Hints) -> Hints {
-        Hints {
-            weight: hints.weight.map(|weight| weight.min(self.weight)),
-            timeslice_us: hints.timeslice_us.map(|us| us.min(self.timeslice_us)),
-            ..hints
-        }
-    }
-
-    /// What was cut of some hints, in one line.
-    pub(crate) fn notice(self, asked: Hints) -> Option<String> {
-        let weight = asked.weight.filter(|weight| *weight > self.weight);
-        let turn = asked.timeslice_us.filter(|us| *us > self.timeslice_us);
-        let lines = [
-            weight.map(|weight| format!("weight {weight} is over your limit: {} counts", self.weight)),
-            turn.map(|us| format!("timeslice {us} us is over your limit: {} us counts", self.timeslice_us)),
-        ];
-        let lines: Vec<String> = lines.into_iter().flatten().collect();
-        (!lines.is_empty()).then(|| lines.join("; "))
-    }
-}
-
-/// How much of each thing a user may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) connections: usize,
-    pub(crate) groups: usize,
-    /// On one device.
-    pub(crate) device_groups: usize,
-    /// With groups on several devices.
-    pub(crate) jobs: usize,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Priority(i32);
 /// A number, or a class with all that is in it.
@@ -240,6 +159,7 @@ struct Weight(u32);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Budget(u32);
 struct Starvation(u32);
+struct IdleExit(u32);
 /// The value of a parameter, a number or a word, as text.
 struct Value(String);
 /// The hint with this place in [`Hint::ALL`].
@@ -259,6 +179,8 @@ struct Evenness(u32);
 struct Level(u8);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Commands(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Domains(DomainMode);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 struct PolicyName(String);
@@ -337,6 +259,12 @@ impl<'de> Deserialize<'de> for Starvation {
     }
 }
 
+impl<'de> Deserialize<'de> for IdleExit {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 1, 31_536_000).map(IdleExit)
+    }
+}
+
 impl<'de> Deserialize<'de> for Budget {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 1, 1_000_000).map(Budget)
@@ -376,6 +304,15 @@ impl<'de> Deserialize<'de> for Level {
 impl<'de> Deserialize<'de> for Commands {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         number(d, 0, COMMANDS_MAX).map(Commands)
+    }
+}
+
+impl<'de> Deserialize<'de> for Domains {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, DomainMode::HELP, |text| {
+            let mode = DomainMode::named(text).map(Domains);
+            mode.ok_or_else(|| Error::value(text, "mode of domains", DomainMode::HELP))
+        })
     }
 }
 
@@ -431,6 +368,18 @@ fn user_id(text: &str) -> Result<u32, Error> {
 }
 
 impl Rule {
+    /// Whether there are only conditions in it.
+    fn gives_nothing(&self) -> bool {
+        let conditions = Rule {
+            exe: self.exe.clone(),
+            user: self.user,
+            cgroup: self.cgroup.clone(),
+            container: self.container.clone(),
+            ..Rule::default()
+        };
+        *self == conditions
+    }
+
     /// What it says for the policy.
     fn hints(&self) -> Hints {
         let given = [
@@ -467,7 +416,10 @@ impl Config {
         let file: File = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start.min(text.len()));
             let line = 1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count();
-            (line, e.message().lines().collect::<Vec<_>>().join("; "))
+            let message = e.message().lines().collect::<Vec<_>>().join("; ");
+            // Of TOML's two kinds of headings the wrong one.
+            let is_table = message.contains("expected a sequence") && text.lines().any(|l| l.trim_end() == "[rule]");
+            (line, if is_table { "each rule begins with [[rule]], not with [rule]".into() } else { message })
         })?;
         match (file.policy, file.parameters.is_empty()) {
             (None, true) => (),
@@ -487,23 +439,18 @@ impl Config {
             remarks.push((line, "'bound_us' is called 'budget_us' now; the older name is still read".into()));
         }
         self.budget_us = file.budget_us.or(file.bound_us).map(|b| b.0).or(self.budget_us);
-        self.idle_exit_s = file.idle_exit_s.or(self.idle_exit_s);
-        let Limits { max_class, max_weight, max_timeslice_us, connections, groups, device_groups, jobs, users } =
-            file.limits;
-        let of_all = UserLimits {
-            max_class,
-            max_weight,
-            max_timeslice_us,
-            connections,
-            groups,
-            device_groups,
-            jobs,
-            weight: None,
-        };
+        self.idle_exit_s = file.idle_exit_s.map(|s| s.0.into()).or(self.idle_exit_s);
+        self.domains = file.domains.or(self.domains);
+        let (of_all, users) = file.limits.parts();
         self.limits = of_all.or(self.limits);
         for (user, limits) in users {
             let known = self.users.entry(user.0).or_default();
             *known = limits.or(*known);
+        }
+        if let Some(at) = file.rule.iter().position(Rule::gives_nothing) {
+            let headings = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("[[rule]]"));
+            let line = headings.map(|(number, _)| number + 1).nth(at).unwrap_or_else(|| line_of(text, "rule"));
+            remarks.push((line, "this rule gives nothing: it only keeps those after it from matching".into()));
         }
         self.rules.splice(0..0, file.rule);
         for (name, table) in file.classes {
@@ -565,32 +512,6 @@ impl Config {
         self.pool.budget_us.map_or(POOL_BUDGET_US, |budget| budget.0)
     }
 
-    fn limits_of(&self, uid: u32) -> UserLimits {
-        self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
-    }
-
-    /// The most that programs of a user without privilege may ask for.
-    pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
-        let limits = self.limits_of(uid);
-        Ceilings {
-            priority: limits.max_class.map_or(Class::High, |class| class.0).range().1,
-            weight: limits.max_weight.map_or(USER_WEIGHT_MAX, |weight| weight.0),
-            timeslice_us: limits.max_timeslice_us.map_or(USER_TIMESLICE_MAX_US, |us| us.0),
-        }
-    }
-
-    /// How much a user may have. `own` = root or the daemon's own, whose bounds are wider unless they are given.
-    pub(crate) fn bounds(&self, uid: u32, own: bool) -> Bounds {
-        let limits = if own { self.users.get(&uid).copied().unwrap_or_default() } else { self.limits_of(uid) };
-        let bound = |given: Option<Count>, usual| given.map_or(of_user(usual, own), |count| count.0 as usize);
-        Bounds {
-            connections: bound(limits.connections, USER_CONNS_MAX),
-            groups: bound(limits.groups, USER_GROUPS_MAX),
-            device_groups: bound(limits.device_groups, USER_DEVICE_GROUPS_MAX),
-            jobs: bound(limits.jobs, USER_JOBS_MAX),
-        }
-    }
-
     /// The weight of a user among the others.
     pub(crate) fn user_weight(&self, uid: u32) -> u32 {
         let own = self.users.get(&uid).and_then(|user| user.weight);
@@ -629,14 +550,15 @@ impl Config {
     }
 
     /// What the first matching rule gives.
-    pub(crate) fn given(&self, exe: &str, uid: u32, cgroup: &str) -> Given {
+    pub(crate) fn given(&self, exe: &str, names: &[String], uid: u32, cgroup: &str) -> Given {
         let matches = |r: &&Rule| {
-            r.exe.as_deref().is_none_or(|p| glob(p, exe))
+            r.exe.as_deref().is_none_or(|p| is_run_by(p, exe, names))
                 && r.user.is_none_or(|u| u.0 == uid)
                 && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
                 && r.container.as_deref().is_none_or(|p| container::matches(p, cgroup))
         };
-        self.rules.iter().find(matches).map_or(Given::default(), |r| Given {
+        let domains = self.domains.map(|d| d.0);
+        self.rules.iter().find(matches).map_or(Given { domains, ..Given::default() }, |r| Given {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
             hints: r.hints(),
@@ -644,7 +566,27 @@ impl Config {
             threshold: r.threshold.map(|c| c.0),
             batch: r.batch.map(|c| c.0),
             system_ceiling: r.system_ceiling.map(|p| p.0),
+            domains: r.domains.map(|d| d.0).or(domains),
         })
+    }
+}
+
+/// Whether a pattern means an executable: by its path, or, without a slash, by a file name of its.
+fn is_run_by(pattern: &str, exe: &str, names: &[String]) -> bool {
+    let file = exe.rsplit('/').next().unwrap_or(exe);
+    let mut files = names.iter().map(String::as_str).chain([file]);
+    glob(pattern, exe) || !pattern.contains('/') && files.any(|file| glob(pattern, file))
+}
+
+#[cfg(test)]
+impl Config {
+    /// Files with these texts.
+    fn parsed(texts: &[&str]) -> Result<Config, (usize, String)> {
+        let mut config = Config::default();
+        for text in texts {
+            config.merge(text)?;
+        }
+        Ok(config)
     }
 }
 
@@ -653,11 +595,7 @@ mod tests {
     use super::*;
 
     fn parse(texts: &[&str]) -> Result<Config, (usize, String)> {
-        let mut config = Config::default();
-        for text in texts {
-            config.merge(text)?;
-        }
-        Ok(config)
+        Config::parsed(texts)
     }
 
     #[test]
@@ -670,9 +608,12 @@ mod tests {
         assert_eq!(c.policy.as_ref().map(|p| p.entry.name), Some("hpf"));
         assert_eq!(c.budget_us(), 900);
         assert_eq!((c.ceilings(0).priority, c.ceilings(12345).priority), (255, 127));
-        assert_eq!(c.given("/bin/a", 1, "/"), Given { priority: Some(-7), ceiling: Some(191), ..Given::default() });
-        assert_eq!(c.given("/bin/b", 1, "/").hints.weight, Some(5));
-        assert_eq!(c.given("/usr/bin/b", 1, "/"), Given::default());
+        assert_eq!(
+            c.given("/bin/a", &[], 1, "/"),
+            Given { priority: Some(-7), ceiling: Some(191), ..Given::default() }
+        );
+        assert_eq!(c.given("/bin/b", &[], 1, "/").hints.weight, Some(5));
+        assert_eq!(c.given("/usr/bin/b", &[], 1, "/"), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
         let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
         assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
@@ -693,35 +634,24 @@ mod tests {
         assert_eq!(c.policy.as_ref().unwrap().to_string(), "kedf k=2");
         assert_eq!(c.devices["sim:0"].to_string(), "mlfq recovery=periodic");
         assert_eq!((c.guard_us(), parse(&[]).unwrap().guard_us()), (None, Some(10_000_000)));
-        let hints = c.given("/bin/a", 1, "/").hints;
+        let hints = c.given("/bin/a", &[], 1, "/").hints;
         assert_eq!(hints.given().count(), 7, "{hints:?}");
         assert_eq!(hints.text(Hint::Laxity).as_deref(), Some("900:-128:128"));
         let rule = "[[rule]]\nexe = \"/bin/a\"\npriority = -256\nlevel = 2\nthreshold = 16\nbatch = 8\n";
-        let given = parse(&[rule]).unwrap().given("/bin/a", 1, "/");
+        let given = parse(&[rule]).unwrap().given("/bin/a", &[], 1, "/");
         assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
         assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
         assert_eq!((c.user_weight(7), c.user_weight(8), c.ceilings(7).priority), (300, 100, 191));
     }
 
     #[test]
-    fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {
-        let c = parse(&[
-            "[limits]\nmax_weight = 300\nmax_timeslice_us = 20000\nconnections = 10\ngroups = 20\n[limits.users.7]\nmax_weight = 5000\njobs = 3\n",
-            "[limits]\nconnections = 11\n[limits.users.7]\nconnections = 50\n",
-        ])
-        .unwrap();
-        assert_eq!(c.ceilings(7), Ceilings { priority: 191, weight: 5_000, timeslice_us: 20_000 });
-        assert_eq!(c.ceilings(8), Ceilings { priority: 191, weight: 300, timeslice_us: 20_000 });
-        let of = |uid, own| {
-            let b = c.bounds(uid, own);
-            (b.connections, b.groups, b.device_groups, b.jobs)
-        };
-        assert_eq!((of(7, false), of(8, false)), ((50, 20, 128, 3), (11, 20, 128, 16)));
-        assert_eq!((of(7, true).0, of(8, true)), (50, (usize::MAX, 4_096, 1_024, 128)));
-        let asked = Hints { weight: Some(400), timeslice_us: Some(10), ..Hints::default() };
-        assert_eq!(c.ceilings(8).cut(asked), Hints { weight: Some(300), ..asked });
-        assert_eq!(c.ceilings(8).notice(asked).as_deref(), Some("weight 400 is over your limit: 300 counts"));
-        assert_eq!((c.ceilings(7).cut(asked), c.ceilings(7).notice(asked)), (asked, None));
+    fn domains_have_a_default_that_a_rule_replaces() {
+        let rules = "[[rule]]\nexe = \"/bin/a\"\ndomains = \"exempt\"\n[[rule]]\nexe = \"/bin/b\"\nweight = 5\n";
+        let c = parse(&[&format!("domains = \"report\"\n{rules}")]).unwrap();
+        let domains = |exe| c.given(exe, &[], 1, "/").domains;
+        assert_eq!(domains("/bin/a"), Some(DomainMode::Exempt));
+        assert_eq!((domains("/bin/b"), domains("/bin/c")), (Some(DomainMode::Report), Some(DomainMode::Report)));
+        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", &[], 1, "/").domains, None);
     }
 
     #[test]
@@ -734,21 +664,43 @@ mod tests {
             ("parameters = { k = 1 }\n", 1, "parameters need a policy"),
             ("[devices.\"sim:0\"]\nparameters = { k = 1 }\n", 1, "missing field `policy`"),
             ("[[rule]]\nexe = \"a\"\nslo = 5\n", 3, "'5' is no slo: use a P99"),
+            ("\nidle_exit_s = 0\n", 2, "'0' is out of range: use a number from 1 to"),
             ("budget_us = 0\n", 1, "'0' is out of range: use a number from 1 to 1000000"),
             ("[[rule]]\nexe = \"a\"\npriority = 999\n", 3, "'999' is no priority"),
             ("[[rule]]\nexe = \"a\"\nlevel = 4\n", 3, "'4' is out of range: use a number from 1 to 3"),
             ("[[rule]]\nexe = \"a\"\n\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[limits]\nmax_class = \"godlike\"\n", 2, "'godlike' is no class"),
             ("[limits.users.nobody-here]\nmax_class = \"high\"\n", 1, "there is no user 'nobody-here'"),
+            ("domains = \"first\"\n", 1, "'first' is no mode of domains: use off, report, ahead or exempt"),
+            ("[[rule]]\nexe = \"a\"\ndomains = 1\n", 3, "'1' is no mode of domains"),
             ("[pool]\nenabled = 1\n", 2, "expected a boolean"),
             ("[pool]\nmax_class = 7\n", 2, "'7' is no class"),
             ("[pool]\nevenness = 101\n", 2, "'101' is out of range: use a number from 0 to 100"),
+            ("policy = \"hpf\"\n[rule]\nexe = \"a\"\n", 2, "begins with [[rule]]"),
             ("policy = \n", 1, ""),
         ] {
             let (at, message) = parse(&[text]).unwrap_err();
             assert!(message.contains(says) && !message.contains('\n'), "{text:?}: {message}");
             assert_eq!(at, line, "{text:?}: {message}");
         }
+    }
+
+    #[test]
+    fn a_rule_without_a_slash_means_file_names() {
+        let c = parse(&["[[rule]]\nexe = \"train.py\"\nweight = 1\n[[rule]]\nexe = \"python3\"\nweight = 2\n\
+             [[rule]]\nexe = \"python3*\"\nweight = 3\n[[rule]]\nexe = \"/usr/bin/ser*\"\nweight = 4\n"])
+        .unwrap();
+        let weight = |exe: &str, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            c.given(exe, &names, 1, "/").hints.weight
+        };
+        assert_eq!(weight("/usr/bin/python3.11", &["python3", "train.py"]), Some(1));
+        assert_eq!(weight("/usr/bin/python3.11", &["python3"]), Some(2));
+        assert_eq!(weight("/usr/bin/python3.11", &["python3.11"]), Some(3));
+        assert_eq!(weight("/usr/bin/python3", &[]), Some(2));
+        assert_eq!(weight("/usr/bin/serve", &["serve"]), Some(4));
+        assert_eq!(weight("/opt/serve", &["/usr/bin/serve"]), None, "a path is the kernel's word only");
+        assert_eq!(weight("/opt/python3/run", &["run"]), None);
     }
 
     #[test]
@@ -761,6 +713,8 @@ mod tests {
         assert_eq!(config.budget_us(), 800);
         let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
         assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
+        let remarks = config.merge("[[rule]]\nweight = 7\n[[rule]]\nexe = \"a\"\n").unwrap();
+        assert!(matches!(&remarks[..], [(3, line)] if line.contains("gives nothing")), "{remarks:?}");
         let remarks = config.merge("\n[mps]\nauto = true\n").unwrap();
         assert!(matches!(&remarks[..], [(2, line)] if line.contains("'[pool]'")), "{remarks:?}");
     }

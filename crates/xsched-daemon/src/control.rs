@@ -1,6 +1,7 @@
 //! What commands ask for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
@@ -14,14 +15,15 @@ use xsched_proto::wire::{
 };
 
 use crate::Error;
+use crate::clerk;
 use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
+use crate::clock::now_ns;
 use crate::host;
 use crate::identity::User;
 use crate::memory::Launches;
 use crate::places::Joining;
-use crate::process::ancestors;
 use crate::restart::on;
-use crate::server::{Answer, Conn, Role, Server};
+use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;
 use crate::tuning::ANSWER_NS;
@@ -30,6 +32,17 @@ use crate::tuning::ANSWER_NS;
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
 
 impl Server {
+    /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
+    pub(crate) fn ask(&mut self, id: u64, request: Request) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.who.is_some() {
+            return self.control(id, request);
+        }
+        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, None));
+        conn.role = Role::Unlisted(Box::new(Opening::Command(request)));
+        self.watch_socket(id);
+    }
+
     pub(crate) fn control(&mut self, id: u64, request: Request) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Command(None);
@@ -175,7 +188,7 @@ impl Server {
 
     /// Returns what the one who gave the hint should know, a line each.
     fn hint(&mut self, command: u64, user: User, target: Target, asked: Changes) -> Result<Vec<String>, Error> {
-        let mut hinted = Vec::new();
+        let (mut hinted, mut notes) = (Vec::new(), Vec::new());
         let ceilings = self.ceilings(user);
         let (limit, notice) = (ceilings.priority, ceilings.notice(asked.hints));
         let changes = Changes { hints: ceilings.cut(asked.hints), ..asked };
@@ -189,19 +202,26 @@ impl Server {
         match target {
             Target::Pid(pid) => {
                 let conns = self.clients_of(command, user, pid)?;
+                let groups: Vec<GroupId> = conns.iter().flat_map(|conn| self.groups_of(*conn)).collect();
+                let lacking = self.lacking(&groups, changes.level)?;
                 let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
                 if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root()) {
                     return Err(too_high(allowed));
                 }
                 // What a program has said of itself, it says again to the next daemon.
-                let by_itself = self.conns.get(&command).is_some_and(|c| ancestors(c.pid).contains(&pid));
+                let by_itself = self
+                    .conns
+                    .get(&command)
+                    .and_then(|c| c.who.as_ref())
+                    .is_some_and(|who| who.ancestors.contains(&pid));
                 for conn in conns {
                     if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut).filter(|_| !by_itself) {
                         client.hinted = changes.or(client.hinted);
                     }
                     self.hint_client(conn, changes);
-                    hinted.extend(self.groups_of(conn));
                 }
+                notes.extend(lacking);
+                hinted.extend(groups);
                 self.remember();
                 self.record_command(command, &format!("hint process {pid}: {}", told(&changes)));
             }
@@ -219,6 +239,8 @@ impl Server {
                 {
                     return Err(too_high(allowed));
                 }
+                let group = self.group_at(conn, group);
+                notes.extend(self.lacking(group.as_slice(), changes.level)?);
                 // The client moves the queue to a group of that priority; the rest is for the group it is in.
                 if let Some(priority) = changes.priority {
                     if let Some(client) =
@@ -228,8 +250,6 @@ impl Server {
                     }
                     self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
                 }
-                let groups = self.groups_of(conn);
-                let group = groups.into_iter().find(|id| self.groups.get(id).is_some_and(|g| g.slot == group));
                 if let Some(id) = group {
                     self.hint_group(id, Changes { priority: None, ..changes });
                     hinted.push(id);
@@ -243,10 +263,34 @@ impl Server {
         for device in &devices {
             self.assign_timeslices(device);
         }
-        let mut notes = self.without_effect(&hinted, &changes.hints);
+        notes.extend(self.without_effect(&hinted, &changes.hints));
         notes.extend(notice);
         notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
         Ok(notes)
+    }
+
+    /// On which devices a level that is asked for is not available, a line each, with what takes its place.
+    ///
+    /// # Errors
+    /// Where none of the groups has it: then nothing would change.
+    fn lacking(&self, groups: &[GroupId], level: Option<u8>) -> Result<Vec<String>, Error> {
+        let Some(level) = level else { return Ok(Vec::new()) };
+        let groups = || groups.iter().filter_map(|id| self.groups.get(id));
+        let lacks = |group: &&Group| !group.levels.has(level);
+        let of = |group: &Group| format!("{} through {}", group.device, group.platform.name());
+        if let Some(group) = groups().next()
+            && groups().all(|group| lacks(&group))
+        {
+            let there: Vec<String> = (1..=3).filter(|l| group.levels.has(*l)).map(|l| l.to_string()).collect();
+            let line =
+                format!("preemption level {level} is not available on {}: use {}", of(group), there.join(" or "));
+            return Err(Error::environment(line));
+        }
+        let line = |group: &Group| {
+            let used = group.levels.highest_to(level);
+            format!("preemption level {level} is not available on {}: using level {used}", of(group))
+        };
+        Ok(groups().filter(lacks).map(line).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     /// That groups whose class is now another than those of a pool stay where they are, or do not come there.
@@ -382,6 +426,7 @@ impl Server {
     }
 
     fn ps(&mut self, id: u64, user: User) -> Answer {
+        let hidden = self.conns.values().filter_map(Conn::client).filter(|c| !may(user, c)).count();
         let daemon = DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -394,6 +439,7 @@ impl Server {
                 .collect(),
             uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
             dropped_clients: self.dropped_clients,
+            hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX),
         };
         self.send(id, &DaemonMsg::Daemon(daemon), &[]);
         let mut clients: Vec<_> =
@@ -437,6 +483,7 @@ impl Server {
                 .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
                 .collect(),
             share: groups().find_map(Group::share),
+            domains: client.domains,
             groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues)).collect(),
         }
     }
@@ -471,6 +518,7 @@ impl Server {
             platform: group.platform,
             domain: if group.system { QueueDomain::System } else { QueueDomain::Application },
             system_launches,
+            exempt_launches: words.exempt.load(Relaxed),
             priority: status.priority,
             level: group.level,
             threshold: words.budget_commands.load(Relaxed),
@@ -487,7 +535,7 @@ impl Server {
             signal_overrides: words.signal_overrides.load(Relaxed),
             suspensions: status.suspensions,
             device_us: status.used_us as u64,
-            wait_us: words.wait_ns.load(Relaxed) / 1_000,
+            wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), self.started_ns)) / 1_000,
             longest_us: words.longest_us.load(Relaxed),
             short: is_short(group),
             timeslice_us: client.told_timeslice_us,

@@ -12,7 +12,6 @@ use xsched_proto::wire::Sharing;
 use crate::Error;
 use crate::client::{Client, Expected, check_name};
 use crate::identity::User;
-use crate::peer;
 use crate::server::{EXPECTED, Server, kind};
 use crate::unsuitable;
 
@@ -42,9 +41,11 @@ impl Server {
         let job = job.map(|job| format!("{user}:{job}"));
         // A process that its job's first one started runs what that was started for.
         let of_job = || self.expected.values().find(|e| e.job == job && job.is_some()).and_then(|e| e.program.clone());
+        let name = program.and_then(|program| program.rsplit(['/', ' ']).next()).map(str::to_owned);
         let program = program.map(|program| unsuitable::key(user.uid, program)).or_else(of_job);
         if let Some((id, known)) = self.expected.iter_mut().find(|(_, e)| e.pid == pid && !e.ended) {
             (known.user, known.job, known.program) = (user, job, program);
+            known.name = name.or(known.name.take());
             return Ok(*id);
         }
         let of_user = self.expected.values().filter(|e| e.user == user).count();
@@ -58,19 +59,26 @@ impl Server {
         let id = self.next_id();
         self.watch(&pidfd, id + EXPECTED, kind::OWN, EventFlags::IN)
             .map_err(|e| environment(&format!("the process cannot be watched ({e})")))?;
-        self.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, pool: None });
+        self.expected.insert(id, Expected { pid, user, job, pidfd, ended: false, program, name, pool: None });
         self.settle();
         Ok(id)
     }
 
     /// The priority that a process will have when it attaches, if it asks for this one.
-    pub(crate) fn priority_to_be(&self, pid: u32, user: User, asked: Option<i32>) -> i32 {
-        let pidfd =
-            Pid::from_raw(pid.cast_signed()).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        let peer = pidfd.and_then(|pidfd| peer::identify(pid, user, &pidfd).ok());
-        let given = peer.map(|peer| self.config.given(&peer.exe, user.uid, &peer.cgroup)).unwrap_or_default();
+    pub(crate) fn priority_to_be(&self, conn: u64, asked: Option<i32>) -> i32 {
+        let Some(conn) = self.conns.get(&conn) else { return Class::Normal.nominal() };
+        let Some(who) = conn.who.as_ref() else { return Class::Normal.nominal() };
+        let names = self.names(conn.pid, who.user, who.names.clone());
+        let (given, user) = (self.config.given(&who.exe, &names, who.user.uid, &who.cgroup), who.user);
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
         wished.min(self.ceilings(user).priority).min(given.ceiling.unwrap_or(i32::MAX))
+    }
+
+    /// Adds the name of what `run` announced: for `python3 train.py` that of the script.
+    pub(crate) fn names(&self, pid: u32, user: User, mut names: Vec<String>) -> Vec<String> {
+        let announced = self.expected.values().find(|e| e.pid == pid && e.user == user && !e.ended);
+        names.extend(announced.and_then(|e| e.name.clone()));
+        names
     }
 
     fn announced(&self, client: &Client) -> Option<&Expected> {

@@ -7,6 +7,7 @@ use xsched_policy::{Event, GroupId};
 use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
+use crate::bursts::Whose;
 use crate::server::{Server, Work};
 use crate::tuning::LONG_US;
 
@@ -15,6 +16,7 @@ impl Server {
     pub(crate) fn scan(&mut self, conn: u64) {
         let now_us = self.now_us();
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
+        let mut lost = None;
         // One decision for all of them.
         for &id in &client.groups {
             if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.inherited_priority(lent)) {
@@ -22,10 +24,20 @@ impl Server {
             }
             // A program whose kernels turn out to be too long to run side by side shares the time from then on.
             let Some(group) = self.groups.get_mut(&id) else { continue };
+            if let Some(bursts) = &mut self.bursts {
+                let whose = Whose { pid: client.peer.pid, priority: client.priority, device: &group.device };
+                if let Err(e) = bursts.look(id, &group.words, whose) {
+                    lost = Some(e);
+                }
+            }
             if group.spatial().is_some() && !group.too_long && group.words.longest_us.load(Relaxed) > LONG_US {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));
             }
+        }
+        if let Some(e) = lost {
+            self.bursts = None;
+            self.say(&format!("bursts are written no more: {e}"));
         }
         self.act();
     }

@@ -23,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) library: PathBuf,
     child: Option<Child>,
     pub(crate) socket: OwnedFd,
+    /// It decides stream by stream.
+    pub(crate) per_stream: bool,
     /// Questions without an answer, and since when the oldest one waits.
     pub(crate) open: u32,
     pub(crate) asked_ns: u64,
@@ -45,14 +47,18 @@ impl Host {
             .stdout(Stdio::null())
             .spawn()
             .map_err(|e| failed(&e))?;
-        let host = Host { library: library.to_owned(), child: Some(child), socket, open: 0, asked_ns: 0 };
+        let library = library.to_owned();
+        let mut host = Host { library, child: Some(child), socket, per_stream: false, open: 0, asked_ns: 0 };
         let mut fds = [PollFd::new(&host.socket, PollFlags::IN)];
         let patience = Timespec { tv_sec: LOAD_S, tv_nsec: 0 };
         if rustix::event::poll(&mut fds, Some(&patience)).map_err(|e| failed(&e))? == 0 {
             return Err(Error::Input(format!("the scheduler {shown} does not register itself within {LOAD_S} s")));
         }
         match host.receive() {
-            Ok(Some(FromHost::Loaded)) => Ok(host),
+            Ok(Some(FromHost::Loaded { per_stream })) => {
+                host.per_stream = per_stream;
+                Ok(host)
+            }
             Ok(Some(FromHost::Failed(why))) => Err(Error::Input(format!("the scheduler {shown}: {why}"))),
             _ => Err(Error::Input(format!("the scheduler {shown} ended while it was loaded"))),
         }

@@ -6,8 +6,6 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use crate::process::alive;
-
 /// A user, as far as rights and bounds go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct User {
@@ -30,21 +28,19 @@ enum Rank {
 type Namespace = (u64, u64);
 
 impl User {
-    /// The user of the process at the other end of a socket, as the kernel has told it.
-    pub(crate) fn of(socket: BorrowedFd<'_>, pid: u32, uid: u32) -> User {
-        let native = |uid: u32| User { uid, rank: Rank::of(uid), within: 0 };
-        let found = User::over_namespaces(pid, uid, native);
-        // Its process has ended and the pid may be another's by now: what was read says nothing.
-        if has_ended(socket) { User { uid, rank: Rank::Other, within: u64::MAX } } else { found }
-    }
-
-    fn over_namespaces(pid: u32, seen: u32, native: impl Fn(u32) -> User) -> User {
+    /// The user of a process, of which the kernel has told this number. Looks at the process.
+    pub(crate) fn of(pid: u32, seen: u32) -> User {
         let uid = owner_of_container(pid).filter(|owner| *owner != 0).unwrap_or(seen);
         if uid == 0 && !is_of_this_machine(pid) {
             let within = namespace(&pid.to_string(), "pid").map_or(u64::MAX, |(_, inode)| inode);
             return User { uid, rank: Rank::Other, within };
         }
-        native(uid)
+        User { uid, rank: Rank::of(uid), within: 0 }
+    }
+
+    /// As long as nothing else is known than the number: without rights.
+    pub(crate) fn unknown(uid: u32) -> User {
+        User { uid, rank: Rank::Other, within: 0 }
     }
 
     /// Root of the daemon's own machine: every program is its, and no limit holds for it.
@@ -155,8 +151,16 @@ fn owner(namespace: &File) -> Option<u32> {
     (rc == 0).then_some(uid)
 }
 
-/// Whether the process that made a connection has ended, where the kernel can tell (Linux 6.5).
-fn has_ended(socket: BorrowedFd<'_>) -> bool {
+/// The process at the other end of a socket.
+pub(crate) enum Process {
+    Known(OwnedFd),
+    /// The kernel is older than 6.5 and does not tell.
+    Unknown,
+    Ended,
+}
+
+/// The process that has made a connection.
+pub(crate) fn process(socket: BorrowedFd<'_>) -> Process {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -164,30 +168,28 @@ fn has_ended(socket: BorrowedFd<'_>) -> bool {
     let rc = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len)
     };
-    if rc != 0 || fd < 0 {
-        return std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    if rc == 0 && fd >= 0 {
+        // SAFETY: just made, and not owned elsewhere.
+        return Process::Known(unsafe { OwnedFd::from_raw_fd(fd) });
     }
-    // SAFETY: just made, and not owned elsewhere.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
-    !alive(&pidfd)
+    let has_ended = std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    if has_ended { Process::Ended } else { Process::Unknown }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
-    fn this_process_is_of_this_machine_and_one_that_has_ended_is_nobodys() {
+    fn this_process_is_of_this_machine_and_root_that_has_ended_has_no_rights() {
         let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
         assert!(is_of_this_machine(pid) && is_in_one_pid_namespace(pid));
         assert_eq!(owner_of_container(pid), None);
-        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let user = User::of(one.as_fd(), pid, uid);
+        let user = User::of(pid, uid);
         assert_eq!(user, User::pretended(uid));
         assert!(user.is_own());
         // Pids are below 2^22.
-        let gone = User::of(one.as_fd(), 1 << 23, 0);
+        let gone = User::of(1 << 23, 0);
         assert!(!gone.is_root() && !gone.is_own());
         assert_ne!(gone, User::pretended(0));
     }

@@ -12,7 +12,7 @@ use xsched_policy::Choice;
 use crate::Error;
 use crate::client::{Changes, Client};
 use crate::process::start_ticks;
-use crate::tuning::STATE_MAX_BYTES;
+use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
@@ -63,7 +63,7 @@ impl Program {
     /// What is to be kept of a program, if anything is.
     fn of(client: &Client) -> Option<Program> {
         let is_news = client.held || client.hinted != Changes::default();
-        let start = start_ticks(client.peer.pid).filter(|_| is_news)?;
+        let start = client.peer.start.filter(|_| is_news)?;
         let (pid, user) = (client.peer.pid, client.peer.user.to_string());
         Some(Program { pid, start, user, held: client.held, hinted: client.hinted })
     }
@@ -83,7 +83,8 @@ impl Kept {
                 (Contents::default(), Some(Error::environment(line)))
             }
         };
-        let kept = if kept.boot == boot() { kept } else { Contents::default() };
+        let mut kept = if kept.boot == boot() { kept } else { Contents::default() };
+        kept.programs.retain(|p| start_ticks(p.pid) == Some(p.start));
         (Kept { file: Some(file), policies: kept.policies, absent: kept.programs }, why)
     }
 
@@ -112,7 +113,7 @@ impl Kept {
     /// What was set for a program that has come back.
     pub(crate) fn take(&mut self, client: &Client) -> Option<Program> {
         let (pid, user) = (client.peer.pid, client.peer.user.to_string());
-        let is = |p: &Program| p.pid == pid && p.user == user && start_ticks(pid) == Some(p.start);
+        let is = |p: &Program| p.pid == pid && p.user == user && client.peer.start == Some(p.start);
         let at = self.absent.iter().position(is)?;
         Some(self.absent.swap_remove(at))
     }
@@ -121,6 +122,9 @@ impl Kept {
     pub(crate) fn put(&mut self, client: &Client) -> bool {
         let Some(program) = Program::of(client) else { return false };
         self.absent.retain(|p| p.pid != program.pid);
+        if self.absent.len() >= ABSENT_MAX {
+            self.absent.remove(0);
+        }
         self.absent.push(program);
         true
     }
@@ -128,7 +132,6 @@ impl Kept {
     /// The file and what it is to hold, with these programs that are there; none = nothing is kept.
     pub(crate) fn contents<'a>(&mut self, there: impl Iterator<Item = &'a Client>) -> Option<(&Path, String)> {
         let file = self.file.as_deref()?;
-        self.absent.retain(|p| start_ticks(p.pid) == Some(p.start));
         let programs = there.filter_map(Program::of).chain(self.absent.iter().cloned()).collect();
         let contents = Contents { boot: boot(), policies: self.policies.clone(), programs };
         let text = toml::to_string(&contents).ok()?;

@@ -3,23 +3,27 @@
 //! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
-//!   of whose.
+//!   of whose; `clerk`: the thread that finds it out.
 //! - `expected`: programs that were announced; [`mps`]: NVIDIA's Multi-Process Service; `pool`: private ones, for the best-effort
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
+//! - `bursts`: a file of when programs wanted their devices, for measurements.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `control`: what commands ask for; `config`: files, rules and limits; `container`: which
+//! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
 //! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod bursts;
+mod check;
+mod clerk;
 mod client;
 mod clock;
 mod closer;
@@ -58,6 +62,7 @@ mod tuning;
 mod unsuitable;
 mod writer;
 
+pub use check::check_config;
 pub use devices::sources as device_state_sources;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
@@ -89,6 +94,8 @@ pub struct Options {
     pub idle_exit: Option<Duration>,
     /// Seed of whatever a policy does at random.
     pub seed: u64,
+    /// A file that gets a line for each burst of a program: from its first launch to its last completion before it goes idle.
+    pub bursts: Option<PathBuf>,
 }
 
 /// Runs a daemon in the foreground until it is told to stop, gets SIGTERM or SIGINT, or was idle for long enough. SIGHUP has it read

@@ -41,7 +41,7 @@ impl Server {
         self.look_at_pools();
         let member = self.expect(pid, user, joining.job.as_deref(), None)?;
         let owner = Owner::of(pid, uid).ok_or_else(|| environment("the process cannot be seen from here"))?;
-        if let Err(why) = self.why_no_pool(pid, member, &joining) {
+        if let Err(why) = self.why_no_pool(conn, member, &joining) {
             return Ok(self.by_time(conn, uid, why));
         }
         let members = |id| self.expected.values().filter(|e| !e.ended && e.pool == Some(id)).count();
@@ -93,7 +93,7 @@ impl Server {
     }
 
     /// Why a process must not be in a pool; a line where its user should know.
-    fn why_no_pool(&mut self, pid: u32, member: u64, joining: &Joining) -> Result<(), Option<String>> {
+    fn why_no_pool(&mut self, conn: u64, member: u64, joining: &Joining) -> Result<(), Option<String>> {
         let Some(expected) = self.expected.get(&member) else { return Err(None) };
         let (user, program) = (expected.user, expected.program.clone());
         if user.is_contained() {
@@ -103,7 +103,7 @@ impl Server {
         if !self.config.may_pool() {
             return Err(joining.insists.then(|| "the configuration forbids pools".to_owned()));
         }
-        let class = Class::of(self.priority_to_be(pid, user, joining.priority));
+        let class = Class::of(self.priority_to_be(conn, joining.priority));
         if class > self.config.pool_max_class() {
             let why = format!("class {class} stays out of pools");
             return Err(joining.insists.then_some(why));

@@ -72,7 +72,7 @@ impl Server {
     fn reconsider(&mut self, conn: u64) {
         let Some(client) = self.conns.get(&conn).and_then(Conn::client) else { return };
         let ceilings = self.ceilings(client.peer.user);
-        let given = self.config.given(&client.peer.exe, client.peer.uid, &client.peer.cgroup);
+        let given = self.config.given(&client.peer.exe, &client.peer.names, client.peer.uid, &client.peer.cgroup);
         let Server { conns, config, .. } = self;
         let Some(client) = conns.get_mut(&conn).and_then(Conn::client_mut) else { return };
         let before = client.priority;

@@ -1,6 +1,8 @@
 //! An operator's own scheduler: a process beside the daemon that is asked and answers, and whose end costs only itself.
 
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Acquire;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -38,6 +40,10 @@ impl Server {
     }
 
     fn question_for_host(&self, device: String, question: Question) -> host::Question {
+        let streams = match self.scheduler.as_ref().is_some_and(|host| host.per_stream) {
+            true => self.streams_of(&question),
+            false => HashMap::new(),
+        };
         let group = |g: xsched_policy::Group| host::Group {
             id: g.id.0,
             program: g.program.0,
@@ -49,9 +55,35 @@ impl Server {
             timeslice_us: g.hints.turn_us(),
             ready_since_us: g.ready_since,
             used_us: g.used_us as u64,
+            stream: streams.get(&g.id).copied(),
         };
         let groups = question.groups.into_iter().map(group).collect();
         host::Question { device, number: question.number, groups, state: question.state }
+    }
+
+    /// The streams of the groups in question. Where streams share a group it is the oldest one, with the launches of all.
+    fn streams_of(&self, question: &Question) -> HashMap<GroupId, host::Stream> {
+        let programs: BTreeSet<u64> = question.groups.iter().map(|g| g.program.0).collect();
+        let mut streams: HashMap<GroupId, host::Stream> = HashMap::new();
+        for client in programs.iter().filter_map(|conn| self.conns.get(conn)?.client()) {
+            let launches = client.segment.queue_launches();
+            let groups: HashMap<u16, (GroupId, i32)> = client
+                .groups
+                .iter()
+                .filter_map(|id| self.groups.get(id).map(|group| (group.slot, (*id, group.steps))))
+                .collect();
+            for (slot, queue) in &client.queues {
+                let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
+                // It is being destroyed, and its launches may have been read as none.
+                if client.segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
+                    continue;
+                }
+                let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
+                stream.id = stream.id.min(queue.id);
+                stream.launches += launches[usize::from(*slot)].all;
+            }
+        }
+        streams
     }
 
     /// Takes the answers that are there.

@@ -6,6 +6,7 @@ mod timers;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -16,8 +17,10 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
-use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET};
+use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
+use crate::bursts::Bursts;
+use crate::clerk::{Clerk, Who};
 use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
@@ -50,6 +53,7 @@ pub(crate) mod kind {
     pub(crate) const OWN: u64 = 3;
 }
 const LISTENER: u64 = kind::OWN;
+const CLERK: u64 = (u64::MAX >> 3) << 2 | kind::OWN;
 const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
 pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
@@ -74,6 +78,8 @@ pub(crate) struct Server {
     /// Whose slices are to be set again, see [`Server::reassert_timeslice`].
     pub(crate) reassert: Vec<GroupId>,
     pub(crate) conns: HashMap<u64, Conn>,
+    /// Whose they are, of those that it was just found out of.
+    found: HashMap<u64, Result<Who, Error>>,
     pub(crate) groups: HashMap<GroupId, Group>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
@@ -90,6 +96,8 @@ pub(crate) struct Server {
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
     pub(crate) devices: Devices,
+    /// Where bursts are written, if they are.
+    pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
     pub(crate) questions: Vec<Question>,
     /// Last number given to a connection, group, queue or question.
@@ -113,6 +121,7 @@ pub(crate) struct Server {
     armed: Option<u64>,
     pub(crate) max_conns: usize,
     pub(crate) closer: Closer,
+    pub(crate) clerk: Clerk,
     /// When to look after it.
     tend_at: Option<u64>,
     /// Connections wait in the backlog until it has caught up.
@@ -136,6 +145,8 @@ pub(crate) struct Conn {
     pub(crate) socket: OwnedFd,
     pub(crate) pid: u32,
     pub(crate) user: User,
+    /// The same at length, of a command.
+    pub(crate) who: Option<Rc<Who>>,
     /// When it was accepted, ns.
     since_ns: u64,
     pub(crate) role: Role,
@@ -157,6 +168,8 @@ pub(crate) enum Work {
     Serve(u64),
     /// Look at the counters of its groups.
     Look(u64),
+    /// Do what it has opened with.
+    Introduce(u64),
 }
 
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
@@ -172,9 +185,17 @@ pub(crate) enum Answer {
     OfPool,
 }
 
+/// What a connection has opened with.
+pub(crate) enum Opening {
+    Program(ProgramOptions, [OwnedFd; 3]),
+    Command(Request),
+}
+
 /// What a connection turned out to be.
 pub(crate) enum Role {
     Unknown,
+    /// It has opened; whose it is will be known soon. What it has to say besides stays in its socket.
+    Unlisted(Box<Opening>),
     Client(Box<Client>),
     /// With what is still to be answered.
     Command(Option<Answer>),
@@ -198,6 +219,7 @@ impl Conn {
     /// Whether something is still to be answered, and whether that waits for something else than for the other side.
     fn answering(&self) -> (bool, bool) {
         match &self.role {
+            Role::Unlisted(_) => (true, true),
             Role::Command(Some(answer)) => (true, matches!(answer, Answer::OfClient | Answer::OfPool)),
             _ => (false, false),
         }
@@ -213,6 +235,7 @@ impl Server {
         let (config, policy) = sources.read()?;
         let events = EventLog::new(options.log.as_deref())?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
+        let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
         let mut arbiter = Arbiter::new(policy.clone(), options.seed);
         arbiter.set_classes(0, config.class_rules(), &mut Vec::new());
         arbiter.set_guard(config.guard_us());
@@ -231,6 +254,8 @@ impl Server {
         add(listener.as_fd(), LISTENER, EventFlags::IN)?;
         add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
         add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
+        let clerk = Clerk::new().map_err(|e| fail("an event descriptor", e))?;
+        add(clerk.as_fd(), CLERK, EventFlags::IN)?;
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
@@ -246,6 +271,7 @@ impl Server {
             has_terminal: service::has_terminal(),
             reassert: Vec::new(),
             conns: HashMap::new(),
+            found: HashMap::new(),
             groups: HashMap::new(),
             heartbeat,
             wakes: FairQueue::new(),
@@ -256,6 +282,7 @@ impl Server {
             scheduler: host,
             pools: Pools::new(options.library.clone()),
             devices: Devices::new(),
+            bursts,
             questions: Vec::new(),
             last_id: 0,
             dropped_clients: 0,
@@ -272,6 +299,7 @@ impl Server {
             armed: None,
             max_conns: max_conns(raise_descriptor_limit() as usize),
             closer: Closer::new(),
+            clerk,
             tend_at: None,
             deaf: false,
             spare: spare(),
@@ -341,6 +369,7 @@ impl Server {
                 SIGNALS => self.heed_signals(),
                 SCHEDULER => self.hear_scheduler(),
                 LOGS => self.hear_logs(),
+                CLERK => self.hear_clerk(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }
@@ -351,6 +380,10 @@ impl Server {
             match server.work.pop() {
                 Some(Work::Serve(id)) => server.serve(id, buffer),
                 Some(Work::Look(id)) => server.look(id),
+                Some(Work::Introduce(id)) => match server.found.remove(&id) {
+                    Some(who) => server.introduced(id, who),
+                    None => return true,
+                },
                 None => return false,
             }
             true
@@ -389,6 +422,16 @@ impl Server {
                 Signal::End => self.stop = true,
                 Signal::Reload => self.reload(),
             }
+        }
+    }
+
+    /// Takes what is found out, as work for the connections it is about.
+    fn hear_clerk(&mut self) {
+        while let Some((id, who)) = self.clerk.take() {
+            // Of one that is gone nothing more needs to be known.
+            let Some(user) = self.conns.get(&id).map(|conn| conn.user) else { continue };
+            self.found.insert(id, who);
+            self.work.push(user, Work::Introduce(id));
         }
     }
 
@@ -458,8 +501,8 @@ impl Server {
                 self.closer.close_socket(socket);
                 continue;
             };
-            let user = User::of(socket.as_fd(), pid, uid);
-            if let Some(why) = self.too_many_connections(user) {
+            let user = User::unknown(uid);
+            if let Some(why) = self.too_many_connections(pid, user) {
                 self.record(uid, &format!("turned process {pid} of user {user} away: {why}"));
                 self.closer.close_socket(socket);
                 continue;
@@ -472,8 +515,19 @@ impl Server {
             }
             let (role, out) = (Role::Unknown, VecDeque::new());
             let since_ns = self.now_ns;
-            let conn =
-                Conn { socket, pid, user, since_ns, role, out, out_bytes: 0, unread_since_ns: 0, gone: false, flags };
+            let conn = Conn {
+                socket,
+                pid,
+                user,
+                who: None,
+                since_ns,
+                role,
+                out,
+                out_bytes: 0,
+                unread_since_ns: 0,
+                gone: false,
+                flags,
+            };
             self.conns.insert(id, conn);
             self.silent_at.get_or_insert(since_ns + SILENT_NS);
             self.idle_since = None;
@@ -481,15 +535,18 @@ impl Server {
     }
 
     /// Why a user may not have a further connection.
-    fn too_many_connections(&self, user: User) -> Option<&'static str> {
-        // Root finds a place whatever the others do.
-        let for_all = if user.is_root() { self.max_conns } else { self.max_conns - self.max_conns / ROOT_PART };
+    fn too_many_connections(&self, pid: u32, user: User) -> Option<&'static str> {
+        // Root finds a place whatever the others do. Whose a connection is takes a look at its process, for the last places only.
+        let few = self.max_conns - self.max_conns / ROOT_PART;
+        let is_root = self.conns.len() >= few && user.uid == 0 && User::of(pid, 0).is_root();
+        let for_all = if is_root { self.max_conns } else { few };
         if self.conns.len() >= for_all {
             return Some("all connections are taken");
         }
-        let of_one = if user.is_own() { for_all } else { self.max_conns / 4 };
-        let most = self.config.bounds(user.uid, user.is_own()).connections.min(of_one);
-        let of_user = self.conns.values().filter(|c| c.user == user).count();
+        let own = user.uid == 0 || user.uid == rustix::process::geteuid().as_raw();
+        let of_one = if own { for_all } else { self.max_conns / 4 };
+        let most = self.config.bounds(user.uid, own).connections.min(of_one);
+        let of_user = self.conns.values().filter(|c| c.user.uid == user.uid).count();
         (of_user >= most).then_some("its user has as many connections as a user may have")
     }
 
@@ -575,7 +632,7 @@ impl Server {
         match (&conn.role, message) {
             (Role::Unknown, ClientMsg::Hello { options, .. }) => self.hello(id, options, fds),
             (Role::Unknown | Role::Command(_), ClientMsg::Control { request, .. }) => {
-                self.control(id, request);
+                self.ask(id, request);
                 Ok(())
             }
             (Role::Client(_), message) => self.client_message(id, message),
@@ -658,6 +715,7 @@ impl Server {
         while let Some((id, fault)) = self.doomed.pop() {
             self.note_kernels(id);
             let Some(conn) = self.conns.remove(&id) else { continue };
+            self.found.remove(&id);
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
                 self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));

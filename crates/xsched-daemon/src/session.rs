@@ -1,7 +1,8 @@
 //! What attached processes say.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
@@ -14,13 +15,13 @@ use xsched_proto::segment::{GROUPS, QUEUES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
-use crate::client::{Client, Group, Queue, check_hint, check_name};
+use crate::clerk::{self, Who};
+use crate::client::{Client, Group, Queue, Stands, check_hint, check_name};
 use crate::config::Ceilings;
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
-use crate::peer;
-use crate::process::ancestors;
-use crate::server::{Conn, Role, Server, kind};
+use crate::peer::{self, Peer};
+use crate::server::{Conn, Opening, Role, Server, Work, kind};
 use crate::socket::Passed;
 
 impl Server {
@@ -35,30 +36,68 @@ impl Server {
         user.map_or(Ceilings::NONE, |user| self.ceilings(user))
     }
 
+    /// A program says hello: once it is known whose it is, [`Server::introduced`] goes on.
     pub(crate) fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
-        let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
-        let (pid, user) = (conn.pid, conn.user);
+        let fds = fds.take()?;
+        let conn = self.conns.get_mut(&id).ok_or_else(|| Error::input("it is gone"))?;
+        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, Some(&fds[2])));
+        conn.role = Role::Unlisted(Box::new(Opening::Program(options, fds)));
+        self.watch_socket(id);
+        Ok(())
+    }
+
+    /// It is known whose a connection is: what it opened with is done.
+    pub(crate) fn introduced(&mut self, id: u64, who: Result<Who, Error>) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Role::Unlisted(opening) = std::mem::replace(&mut conn.role, Role::Unknown) else { return };
+        let done = match (who, *opening) {
+            (Err(why), _) => Err(why),
+            (Ok(who), Opening::Program(options, fds)) => {
+                conn.user = who.user;
+                self.greet(id, who, options, fds)
+            }
+            (Ok(who), Opening::Command(request)) => {
+                (conn.user, conn.who) = (who.user, Some(Rc::new(who)));
+                self.control(id, request);
+                Ok(())
+            }
+        };
+        if let Err(why) = done {
+            return self.doomed.push((id, Some(why)));
+        }
+        self.watch_socket(id);
+        if let Some(user) = self.conns.get(&id).map(|c| c.user) {
+            self.work.push(user, Work::Serve(id));
+        }
+    }
+
+    fn greet(&mut self, id: u64, who: Who, options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {
+        let pid = self.conns.get(&id).map_or(0, |c| c.pid);
+        let user = who.user;
         if !user.is_served() {
             self.refuse(id, Error::environment("this daemon serves another user"));
             self.doomed.push((id, None));
             return Ok(());
         }
-        let [segment, eventfd, pidfd] = fds.take()?;
-        let peer = peer::identify(pid, user, &pidfd)?;
+        let [segment, eventfd, pidfd] = fds;
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
+        let names = self.names(pid, user, who.names);
+        let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, cgroup: who.cgroup, start: who.start };
+        let stands = Stands { ancestors: who.ancestors, cgroups: who.cgroups, nice: who.nice };
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);
         let ceilings = self.ceilings(user);
         let cut = ceilings.notice(options.hints);
-        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, ancestors(pid))?;
+        let client = Client::new(peer, ProgramId(id), options, parts, &self.config, ceilings, stands)?;
         let line = format!(
             "attached process {pid} of user {user}, class {} ({}): {}",
             Class::of(client.priority),
             client.class_from.text(),
             client.peer.exe
         );
+        let (domains, limited) = (client.domains, client.domains_limited);
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
         let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
@@ -73,8 +112,17 @@ impl Server {
             .map_err(|e| Error::input(format!("the heartbeat page cannot be sent: {e}")))?;
         self.restore_program(id);
         let priority = self.conns.get(&id).and_then(Conn::client).map_or(0, |client| client.priority);
-        self.send(id, &DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority }, &[page.as_fd()]);
+        let streams_apart = self.scheduler.as_ref().is_some_and(|host| host.per_stream);
+        let welcome = DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: id, priority, domains, streams_apart };
+        self.send(id, &welcome, &[page.as_fd()]);
         if let Some(text) = cut {
+            self.send(id, &DaemonMsg::Note { text }, &[]);
+        }
+        if limited {
+            let text = format!(
+                "XSCHED_DOMAINS=exempt needs a rule of the daemon's configuration (domains = \"exempt\"): {} holds",
+                domains.name()
+            );
             self.send(id, &DaemonMsg::Note { text }, &[]);
         }
         self.record(user.uid, &line);
@@ -152,7 +200,7 @@ impl Server {
         }
     }
 
-    fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
+    pub(crate) fn group_at(&self, conn: u64, slot: u16) -> Option<GroupId> {
         let client = self.conns.get(&conn)?.client()?;
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
@@ -246,6 +294,9 @@ impl Server {
         group.words.budget_commands.store(client.threshold, Relaxed);
         group.words.batch_commands.store(client.batch, Relaxed);
         let (slot, device, words) = (group.slot, group.device.clone(), group.words.clone());
+        if let Some(bursts) = &mut self.bursts {
+            bursts.add(id, &words);
+        }
         self.groups.insert(id, group);
         self.publish_level(id);
         let pooled = self.groups.get(&id).is_some_and(|group| group.sharing == Sharing::Pool);
@@ -290,12 +341,19 @@ impl Server {
     }
 
     fn group_remove(&mut self, id: GroupId) {
-        if let Some(group) = self.groups.remove(&id) {
+        if let Some(group) = self.take_group(id) {
             self.gatekeeper.remove(self.now_us(), id);
             self.watch_devices();
             self.act();
             self.assign_timeslices(&group.device);
         }
+    }
+
+    fn take_group(&mut self, id: GroupId) -> Option<Group> {
+        if let Some(bursts) = &mut self.bursts {
+            bursts.remove(id);
+        }
+        self.groups.remove(&id)
     }
 
     /// Removes all that a client had.
@@ -307,7 +365,7 @@ impl Server {
         let now_us = self.now_us();
         let mut devices = BTreeSet::new();
         for &id in &client.groups {
-            devices.extend(self.groups.remove(&id).map(|group| group.device));
+            devices.extend(self.take_group(id).map(|group| group.device));
             self.gatekeeper.remove(now_us, id);
         }
         if client.held {

@@ -4,11 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use rustix::process::{Pid, getpriority_process};
-use xsched_policy::{Level, Lineage};
+use xsched_policy::Level;
 use xsched_proto::class::{WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
 
-use crate::config::Config;
-use crate::peer::Peer;
 use crate::tuning::CGROUPS_MAX;
 
 /// Where cgroups are mounted.
@@ -20,20 +18,19 @@ pub(crate) fn nice(pid: u32) -> i32 {
     pid.and_then(|pid| getpriority_process(Some(pid)).ok()).unwrap_or(0)
 }
 
-/// Where a process stands. The weights of cgroups are those of the processor (`cpu.weight`), 100 where there is none.
-pub(crate) fn lineage(peer: &Peer, config: &Config) -> Lineage {
-    let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
+/// The cgroups below a path, the outermost first. Their weights are those of the processor (`cpu.weight`), 100 where there is none.
+pub(crate) fn cgroups(path: &str) -> Vec<Level> {
     let mut folder = Path::new(CGROUPS).to_path_buf();
-    let mut cgroup = Vec::new();
-    for name in peer.cgroup.split('/').filter(|name| !name.is_empty() && *name != "..").take(CGROUPS_MAX) {
+    let mut cgroups = Vec::new();
+    for name in path.split('/').filter(|name| !name.is_empty() && *name != "..").take(CGROUPS_MAX) {
         folder.push(name);
         let text = std::fs::read_to_string(folder.join("cpu.weight")).unwrap_or_default();
         let weight = text.trim().parse().unwrap_or(WEIGHT_DEFAULT).clamp(WEIGHT_MIN, WEIGHT_MAX);
         let mut hasher = DefaultHasher::new();
         folder.hash(&mut hasher);
-        cgroup.push(Level { id: hasher.finish(), weight });
+        cgroups.push(Level { id: hasher.finish(), weight });
     }
-    Lineage { user, cgroup }
+    cgroups
 }
 
 #[cfg(test)]
@@ -42,14 +39,7 @@ mod tests {
 
     #[test]
     fn cgroups_are_told_apart_by_their_whole_path() {
-        let peer = |cgroup: &str| Peer {
-            pid: 1,
-            uid: 7,
-            user: crate::identity::User::pretended(7),
-            exe: String::new(),
-            cgroup: cgroup.into(),
-        };
-        let of = |cgroup: &str| lineage(&peer(cgroup), &Config::default()).cgroup;
+        let of = cgroups;
         let (a, b) = (of("/x/1"), of("/y/1"));
         assert_eq!(a.len(), 2);
         assert_ne!(a[1].id, b[1].id);

@@ -88,6 +88,8 @@ pub(crate) const LOG_FILE_MAX_BYTES: u64 = 1 << 20;
 pub(crate) const WRITER_END_MS: u64 = 1_000;
 /// What is kept over a restart is written so long after it has changed, in ns, with what else has changed until then.
 pub(crate) const REMEMBER_NS: u64 = 20_000_000;
+/// Programs that have left and may come back, of which something is kept; the first ones are forgotten.
+pub(crate) const ABSENT_MAX: usize = 1_000;
 /// Largest file of what was set at run time that is read, in bytes: a thousand programs.
 pub(crate) const STATE_MAX_BYTES: u64 = 1 << 20;
 /// The operator is told when the daemon could not decide for so long, in ns. Programs go on without it after twice that.

@@ -16,6 +16,9 @@ use xsched_proto::wire::{DaemonMsg, GroupState, ProgramOptions, Request, Target}
 use xsched_testkit::{TIMEOUT, until};
 
 const FOLDER: &str = "XSCHED_TEST_FOLDER";
+/// The process that another one gives a hint, and the daemon's socket.
+const HINTED: &str = "XSCHED_TEST_HINTED";
+const SOCKET: &str = "XSCHED_TEST_SOCKET";
 
 fn main() -> ExitCode {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -34,6 +37,10 @@ fn main() -> ExitCode {
             }
         };
     }
+    if let (Ok(pid), Some(socket)) = (std::env::var(HINTED), std::env::var_os(SOCKET)) {
+        support::ask(socket.as_ref(), hint(pid.parse().unwrap(), -5)).unwrap();
+        return ExitCode::SUCCESS;
+    }
     for signal in [Signal::TERM, Signal::INT] {
         a_signal_ends_it_cleanly(signal);
     }
@@ -41,10 +48,11 @@ fn main() -> ExitCode {
     a_daemon_does_nothing_while_nothing_changes();
     a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing();
     what_commands_have_set_outlives_the_daemon();
+    what_a_program_says_of_itself_is_not_kept();
     a_file_that_another_could_have_made_is_not_believed();
     a_service_manager_is_told_how_it_goes();
     a_daemon_that_could_not_decide_says_so();
-    println!("process: 9 tests passed");
+    println!("process: 10 tests passed");
     ExitCode::SUCCESS
 }
 
@@ -218,7 +226,11 @@ fn what_commands_have_set_outlives_the_daemon() {
     let client = daemon.attach(0);
     client.group(0, "sim:0");
     daemon.ask(Request::Suspend { pid });
-    daemon.ask(hint(pid, -5));
+    // By a process that this one has not started, as far as the kernel knows.
+    let mut stranger = Command::new("setsid");
+    stranger.arg("--fork").arg(std::env::current_exe().unwrap()).env(HINTED, pid.to_string());
+    assert!(stranger.env(SOCKET, daemon.socket()).status().unwrap().success());
+    until("it has the hint", || daemon.state().1 == [(-5, true)]);
     daemon.ask(support::set_policy("up"));
     let kept = || std::fs::read_dir(daemon.folder.path().join("state")).map_or(0, |all| all.count());
     until("the state is written", || {
@@ -230,9 +242,10 @@ fn what_commands_have_set_outlives_the_daemon() {
     client.group(0, "sim:0");
     client.ready(0);
     assert_eq!(daemon.state(), ("up".into(), vec![(-5, true)]));
-    // A daemon that ends as it should keeps as much, and what is undone is forgotten.
+    // What is undone is forgotten.
     daemon.ask(Request::Resume { pid });
     client.until_open(0);
+    until("the state is written", || written(&daemon).contains("held = false"));
     let daemon = daemon.replace();
     let client = Client::attach(&daemon.socket(), ProgramOptions::default());
     client.group(0, "sim:0");
@@ -257,8 +270,22 @@ fn what_commands_have_set_outlives_the_daemon() {
 
 /// What the one state file says.
 fn written(daemon: &Daemon) -> String {
-    let mut files = std::fs::read_dir(daemon.folder.path().join("state")).unwrap();
+    let Ok(mut files) = std::fs::read_dir(daemon.folder.path().join("state")) else { return String::new() };
     files.next().map_or(String::new(), |file| std::fs::read_to_string(file.unwrap().path()).unwrap_or_default())
+}
+
+fn what_a_program_says_of_itself_is_not_kept() {
+    let daemon = Daemon::start(tempfile::tempdir().unwrap());
+    let client = daemon.attach(0);
+    client.group(0, "sim:0");
+    daemon.ask(hint(std::process::id(), -5));
+    assert_eq!(daemon.state().1, [(-5, false)]);
+    daemon.ask(support::set_policy("up"));
+    until("the state is written", || written(&daemon).contains("\"up\""));
+    let daemon = daemon.replace();
+    let client = Client::attach(&daemon.socket(), ProgramOptions::default());
+    client.group(0, "sim:0");
+    assert_eq!(daemon.state(), ("up".into(), vec![(0, false)]));
 }
 
 fn a_file_that_another_could_have_made_is_not_believed() {

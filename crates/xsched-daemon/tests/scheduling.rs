@@ -380,6 +380,28 @@ fn a_group_at_level_3_is_interrupted_when_its_gate_closes() {
 }
 
 #[test]
+fn a_level_that_is_not_there_is_refused_by_name() {
+    let daemon = Daemon::start();
+    let client = daemon.attach(0);
+    let hint = |level| {
+        let (target, hints) = (Target::Pid(std::process::id()), Hints::default());
+        daemon.ask(Request::Hint { target, priority: Some(7), hints, level: Some(level), threshold: None, batch: None })
+    };
+    client.group_of(Platform::Opencl, 0, "cpu:host", 0, Levels::ONE);
+    let why = hint(2).unwrap_err();
+    assert_eq!(why.exit_code(), 3);
+    assert_eq!(why.line(), "preemption level 2 is not available on cpu:host through opencl: use 1");
+    assert_eq!(daemon.ps().1[0].priority, 0, "nothing changes");
+    assert_eq!(hint(1).unwrap(), []);
+    // Where one device has it and another has not, it is told of the other.
+    client.group_of(Platform::Sim, 1, "sim:0", 0, Levels::ONE.with(Levels::TWO));
+    let told = hint(2).unwrap();
+    let line = "preemption level 2 is not available on cpu:host through opencl: using level 1";
+    assert_eq!(told, [DaemonMsg::Note { text: line.into() }]);
+    assert_eq!((client.words(0).level.load(SeqCst), client.words(1).level.load(SeqCst)), (1, 2));
+}
+
+#[test]
 fn who_neither_issues_nor_completes_anything_counts_as_idle_until_it_does() {
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));

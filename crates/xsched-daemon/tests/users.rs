@@ -32,10 +32,11 @@ fn as_another_user() {
     assert_eq!(receive(&client.socket).map(|(told, _)| told), Some(DaemonMsg::Note { text: line.into() }));
     client.group(0, "sim:0");
     let answer = ask(Request::Ps).unwrap();
-    let [DaemonMsg::Daemon(_), DaemonMsg::Program(own)] = answer.as_slice() else {
+    let [DaemonMsg::Daemon(daemon), DaemonMsg::Program(own)] = answer.as_slice() else {
         panic!("it sees more than its own: {answer:?}")
     };
     assert_eq!((own.pid, own.uid, own.priority), (std::process::id(), NOBODY, 191), "clamped to its limit");
+    assert_eq!(daemon.hidden_programs, 1, "it is told that there is another");
     let hints = [("weight".to_owned(), "1000".to_owned()), ("timeslice".into(), "100000".into())];
     assert_eq!(own.hints, hints.into(), "as is the time it may take from others");
     let more = Hints { weight: Some(5_000), ..Hints::default() };
@@ -219,7 +220,8 @@ fn beside(what: &str, command: &[&str], uid: u32) -> Option<String> {
     high.group(0, "sim:0");
     high.ready(0);
     own.until_closed(0);
-    assert_eq!(daemon.ps().0.dropped_clients, 0);
+    let (info, _) = daemon.ps();
+    assert_eq!((info.dropped_clients, info.hidden_programs), (0, 0));
     let path = daemon.folder.path().join("log");
     let folder = daemon.end();
     let log = std::fs::read_to_string(path).unwrap();

@@ -51,3 +51,28 @@ fn ps_shows_exactly_what_a_living_program_has_given() {
     assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
     assert_eq!(place.stats_of(pid)["launches"], launched);
 }
+
+#[test]
+fn a_wait_that_goes_on_is_shown() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let _daemon = place.daemon(&[]);
+    // At this level its thread comes to a stop at the gate, not in a wait for what stands behind one on the device.
+    let mut program = place.run(&["--level", "1"], &steady, &[]);
+    program.expect("ready");
+    program.progress_after(0);
+    place.ask(&["suspend", "--pid", &program.pid().to_string()]);
+    place.await_state(program.pid(), "suspended");
+    let shown = || {
+        let group = place.group(program.pid()).expect("attached");
+        (group["launches"].as_u64().expect("a number"), group["wait_us"].as_u64().expect("a number"))
+    };
+    let (launches, before) = shown();
+    until("its wait grows", || shown().1 > before + 50_000);
+    assert_eq!(shown().0, launches, "it is one wait");
+    place.ask(&["resume", "--pid", &program.pid().to_string()]);
+    until("it launches again", || shown().0 > launches);
+    assert!(shown().1 >= before + 50_000, "a wait that is over counts");
+    program.tell("end");
+    program.finish();
+}

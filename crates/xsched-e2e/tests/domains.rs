@@ -3,8 +3,6 @@
 
 mod chain;
 
-use std::time::{Duration, Instant};
-
 use chain::{Chain, step};
 use serde_json::{Value, json};
 use xsched_e2e::{Process, until};
@@ -103,13 +101,11 @@ fn automatic_domains_are_reported_by_ps_and_at_the_end_by_library() {
     assert!(stats.get("domains").is_none(), "{stats}");
 }
 
-/// Gives the vendor's stream 80 ms of work (no thread waits for it, so that after 100 ms it would count as done), then launches one kernel in the program's own: how long all of that takes.
-fn own_behind_vendor(program: &mut Process) -> Duration {
-    step(program, "vendor_stream");
-    let begin = Instant::now();
+/// Gives the vendor's stream 80 ms of work (no thread waits for it, so that after 100 ms it would count as done), then launches
+/// one kernel in the program's own.
+fn own_behind_vendor(program: &mut Process) {
     step(program, "on_vendor_stream 160 500");
     step(program, "own 1 10");
-    begin.elapsed()
 }
 
 #[test]
@@ -118,19 +114,27 @@ fn streams_made_under_explicit_system_go_before_their_programs_own() {
     let _daemon = chain.place.daemon(&[]);
     let mut program = chain.run(&[]);
     assert_eq!(step(&mut program, "init"), 0);
-    let waited = own_behind_vendor(&mut program);
+    step(&mut program, "vendor_stream");
+    // Nothing else is on the device. A machine that stands still makes that work count as stalled: then once more.
+    let mut waited_us = 0;
+    until("its own launch waits for most of the library's work", || {
+        let before = chain.waited_us(program.pid());
+        own_behind_vendor(&mut program);
+        waited_us = chain.waited_us(program.pid()) - before;
+        step(&mut program, "sync");
+        waited_us > 60_000
+    });
     let groups = chain.place.program(program.pid()).unwrap()["groups"].as_array().unwrap().clone();
     let shown: Vec<_> = groups.iter().map(|g| (g["domain"].as_str().unwrap(), g["priority"].as_i64())).collect();
     assert_eq!(shown, [("application", Some(0)), ("system", Some(0))], "never above the class");
-    println!("behind 80 ms of a system stream: {waited:?}");
-    assert!(waited > Duration::from_millis(78), "{waited:?}");
+    println!("behind 80 ms of a system stream: {waited_us} µs");
     end(&chain, program);
     // Only detected, it goes before no other.
     let mut program = chain.run(&[REPORT]);
-    let waited = own_behind_vendor(&mut program);
+    step(&mut program, "vendor_stream");
+    own_behind_vendor(&mut program);
     assert_eq!(chain.place.program(program.pid()).unwrap()["groups"].as_array().unwrap().len(), 1);
-    println!("where it is only detected: {waited:?}");
-    assert!(waited < Duration::from_millis(60), "{waited:?}");
+    assert_eq!(chain.waited_us(program.pid()), 0);
     end(&chain, program);
 }
 

@@ -90,8 +90,8 @@ fn a_misspelt_platform_is_said_once_and_the_program_goes_on() {
     let place = Place::new();
     let _daemon = place.daemon(&[]);
     let program = place.opencl_program("passes_cl");
-    let mut command = place.run_command(&[], &program, &[]);
-    command.env("XSCHED_PLATFORMS", "opncl");
+    let mut command = place.command(&program, &[]);
+    command.env("LD_PRELOAD", beside("libxsched.so")).env("XSCHED_PLATFORMS", "opncl");
     let mut program = Process::start(command);
     program.expect("ready");
     program.tell("kernels 3");

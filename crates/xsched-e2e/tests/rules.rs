@@ -74,6 +74,30 @@ fn rules_ask_for_the_user_and_the_cgroup_too() {
 }
 
 #[test]
+fn rules_mean_the_name_by_which_a_program_was_run_too() {
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    let (link, script) = (place.join("serve"), place.join("train.sh"));
+    std::os::unix::fs::symlink(&steady, &link).unwrap();
+    std::fs::write(&script, format!("exec {} 100 1\n", steady.display())).unwrap();
+    let _daemon = with_config(
+        &place,
+        "[[rule]]\nexe = \"serve\"\npriority = \"high\"\n[[rule]]\nexe = \"train.sh\"\npriority = \"low\"\n\
+         [[rule]]\nexe = \"stead*\"\npriority = 7\n",
+    );
+    for (program, args, expected) in [
+        (&link, &["100", "1"][..], 128),
+        (&std::path::PathBuf::from("sh"), &[script.to_str().unwrap()], -128),
+        (&steady, &["100", "1"], 7),
+    ] {
+        let mut program = place.run(&[], program, args);
+        program.expect("ready");
+        let entry = place.program(program.pid()).expect("attached");
+        assert_eq!((&entry["priority"], &entry["class_from"]), (&json!(expected), &json!("rule")), "{args:?}: {entry}");
+    }
+}
+
+#[test]
 fn a_class_has_the_part_of_the_device_that_it_was_promised() {
     let place = Place::new();
     let steady = place.sim_program("steady");

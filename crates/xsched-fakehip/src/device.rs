@@ -11,7 +11,26 @@ use crate::stream::streams;
 use fakecuda::{In, Out, Text};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-const ARCHITECTURE: &str = "gfx906:sramecc+:xnack-";
+/// `gcnArchName`, unless the environment names another.
+fn architecture() -> String {
+    let given = std::env::var("FAKEHIP_ARCH").ok().filter(|name| name.starts_with("gfx") && name.len() < 256);
+    given.unwrap_or_else(|| "gfx906:sramecc+:xnack-".into())
+}
+
+/// Major, minor, and the number that old properties hold: gfx90a is 9, 0 and 910.
+fn capability(architecture: &str) -> [c_int; 3] {
+    let name = architecture.split(':').next().unwrap_or_default();
+    let digits: Vec<c_int> =
+        name.trim_start_matches("gfx").chars().filter_map(|c| Some(c.to_digit(16)? as c_int)).collect();
+    match digits[..] {
+        [ref major @ .., minor, step] if !major.is_empty() => {
+            let major = major.iter().fold(0, |all, digit| all * 10 + digit);
+            [major, minor, major * 100 + minor * 10 + step]
+        }
+        _ => [9, 0, 906],
+    }
+}
+
 const UNITS: c_int = 60;
 const WAVE: c_int = 64;
 
@@ -137,8 +156,9 @@ pub(crate) fn total_memory(out: Out<usize>, number: c_int) -> Result<()> {
 
 pub(crate) fn compute_capability(major: Out<c_int>, minor: Out<c_int>, number: c_int) -> Result<()> {
     given(number)?;
-    major.put(9)?;
-    Ok(minor.put(0)?)
+    let [number, sub, _] = capability(&architecture());
+    major.put(number)?;
+    Ok(minor.put(sub)?)
 }
 
 /// hipDeviceAttribute_t of HIP 5.0 and newer.
@@ -151,20 +171,20 @@ pub(crate) fn attribute(out: Out<c_int>, which: c_int, number: c_int) -> Result<
         4 | 24 | 88 | 90 => 1,          // registered by its own address, managed, pools, registering
         5 => 1_725_000,                 // clock, kHz
         19 => 4 << 20,                  // L2 cache
-        23 => 9,                        // compute capability
-        26..=28 | 55 | 56 => 1024,      // block
-        29 => 0x7fff_ffff,              // grid x
-        30 | 31 => 65_535,              // grid y and z
-        57 => 2560,                     // threads of a unit
-        58 => 0x7fff_ffff,              // pitch
-        59 => 4096,                     // memory bus, bits
-        60 => 1_000_000,                // memory clock, kHz
+        23 => capability(&architecture())[0],
+        26..=28 | 55 | 56 => 1024, // block
+        29 => 0x7fff_ffff,         // grid x
+        30 | 31 => 65_535,         // grid y and z
+        57 => 2560,                // threads of a unit
+        58 => 0x7fff_ffff,         // pitch
+        59 => 4096,                // memory bus, bits
+        60 => 1_000_000,           // memory clock, kHz
         63 | 10_015 => device.units()?,
         67 => bus,
         68 => slot,
         69 => domain,
         71 => 65_536,                 // registers a block
-        74 | 76 | 10_002 => 64 << 10, // shared memory
+        74..=76 | 10_002 => 64 << 10, // shared memory
         81 => 256,                    // texture alignment
         83 => 64 << 10,               // constants
         84 => c_int::try_from(device.memory()?).unwrap_or(c_int::MAX),
@@ -297,7 +317,7 @@ fn properties(layout: &Layout, device: &Device) -> Result<Vec<u8>> {
     let mut bytes = |at: usize, what: &[u8]| out[at..at + what.len()].copy_from_slice(what);
     let name = device.name()?;
     bytes(0, &name.as_bytes()[..name.len().min(255)]);
-    bytes(layout.architecture, ARCHITECTURE.as_bytes());
+    bytes(layout.architecture, architecture().as_bytes());
     if let Some(at) = layout.uuid {
         let mut uuid = [0; 16];
         driver()?.device_uuid(&raw mut uuid, device.number as c_int)?;
@@ -310,6 +330,7 @@ fn properties(layout: &Layout, device: &Device) -> Result<Vec<u8>> {
     long(layout.unit_shared, 64 << 10);
     let mut word = |at: usize, value: c_int| bytes(at, &value.to_le_bytes());
     let [domain, bus, slot] = device.pci_numbers()?;
+    let [major, minor, arch] = capability(&architecture());
     for (at, value) in [
         (layout.registers, 65_536),
         (layout.wave, WAVE),
@@ -317,7 +338,8 @@ fn properties(layout: &Layout, device: &Device) -> Result<Vec<u8>> {
         (layout.clock, 1_725_000),
         (layout.memory_clock, 1_000_000),
         (layout.bus_width, 4096),
-        (layout.major, 9),
+        (layout.major, major),
+        (layout.major + 4, minor),
         (layout.units, device.units()?),
         (layout.cache, 4 << 20),
         (layout.unit_threads, 2560),
@@ -334,7 +356,7 @@ fn properties(layout: &Layout, device: &Device) -> Result<Vec<u8>> {
     (0..3).for_each(|i| word(layout.block_dimensions + 4 * i, 1024));
     (0..3).for_each(|i| word(layout.grid_dimensions + 4 * i, if i == 0 { 0x7fff_ffff } else { 65_535 }));
     layout.priorities.into_iter().for_each(|at| word(at, 1));
-    layout.number.into_iter().for_each(|at| word(at, 906));
+    layout.number.into_iter().for_each(|at| word(at, arch));
     Ok(out)
 }
 

@@ -11,18 +11,19 @@
 //! - [`ipc`]: memory and events that processes share.
 //! - [`register`]: what compiled programs register before `main`; [`code`]: their code objects; [`module`]: modules;
 //!   [`launch`], [`arguments`] and [`kernel`]: launches, and the kernels that really run; [`note`]: what graphs' nodes run.
-//! - [`lookup`]: `hipGetProcAddress`; [`stats`]: what was really done.
+//! - [`lookup`]: `hipGetProcAddress`; [`rtc`]: the compiler at run time, which is AMD's or none; [`stats`]: what was really done.
 //!
 //! # What is not as on hardware
 //! No device code is executed: kernels are those of [`kernel::Kernel`], found by plain or mangled name; a launch of any
 //! other kernel is counted, takes device time (`FAKEHIP_UNKNOWN_NS`, 5,000 ns) and does nothing. Not there: arrays,
-//! textures, virtual memory management, memory nodes of graphs, hiprtc.
+//! textures, virtual memory management, memory nodes of graphs; hiprtc only where AMD's own library of it is at hand ([`rtc`]).
 //!
 //! # Environment
 //! - `FAKEHIP_STRICT=1`: the first misuse (a handle that does not exist, memory that was freed, a direction that is not the
 //!   copy's) says so in one line and aborts.
 //! - `FAKEHIP_REENTER=1`: some functions call others of this library through its own exported symbols.
 //! - `FAKEHIP_NAME=TEXT`: the devices' name, for what depends on whose device it is.
+//! - `FAKEHIP_ARCH=gfx…`: the devices' architecture (`gfx906:sramecc+:xnack-`), by which libraries choose code.
 //! - `FAKEHIP_STATS=FILE`: at the end of the process a line of JSON with all counts is appended to the file.
 
 mod arguments;
@@ -47,6 +48,7 @@ mod note;
 mod register;
 mod registry;
 mod result;
+mod rtc;
 mod runtime;
 mod start;
 mod stats;

@@ -1,14 +1,15 @@
 //! Memory: what was allocated and how, so that what is asked of an address can be answered, and misuse found.
 
 use crate::edge::Null;
+use crate::registry::Registry;
 use crate::result::{Error, Result};
 use crate::runtime::{current_number, driver, given, lock, on_device};
 use crate::stats;
 use crate::stream::Target;
-use fakecuda::Out;
+use fakecuda::{In, Out};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 /// Where a range lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +335,7 @@ pub(crate) fn alloc_async(out: Out<u64>, bytes: usize, stream: usize) -> Result<
 pub(crate) fn alloc_from_pool(out: Out<u64>, bytes: usize, pool: usize, stream: usize) -> Result<()> {
     let (out, target) = (out.required()?, Target::find(Null::Legacy, stream)?);
     let mut address = 0;
-    target.with(|real| driver()?.alloc_from_pool(&raw mut address, bytes, pool, real))?;
+    target.with(|real| driver()?.alloc_from_pool(&raw mut address, bytes, driver_pool(pool)?, real))?;
     note_async(address, bytes, out)
 }
 
@@ -346,6 +347,35 @@ pub(crate) fn free_async(address: u64, stream: usize) -> Result<()> {
     target.with(|real| driver()?.free_async(address, real))
 }
 
+/// Pools that programs made, with the device of each. All are the device's own pool under another handle, attributes too.
+static POOLS: LazyLock<Registry<u32>> = LazyLock::new(Registry::new);
+
+/// `hipMemPoolProps`, as far as it is looked at: kind of allocation, kinds of handles, kind of location, device.
+pub(crate) type PoolProps = [c_int; 4];
+
+pub(crate) fn pool_create(out: Out<usize>, props: In<PoolProps>) -> Result<()> {
+    let (out, [_, _, _, number]) = (out.required()?, props.get()?);
+    let device = given(number)?.number;
+    let mut handle = 0;
+    POOLS.add(|made| {
+        handle = made;
+        device as u32
+    });
+    Ok(out.put(handle)?)
+}
+
+pub(crate) fn pool_destroy(pool: usize) -> Result<()> {
+    POOLS.remove(pool).map(drop).ok_or(Error::INVALID_VALUE)
+}
+
+/// The driver's pool that a handle stands for.
+fn driver_pool(pool: usize) -> Result<usize> {
+    let Some(device) = POOLS.get(pool) else { return Ok(pool) };
+    let mut own = 0;
+    driver()?.default_pool(&raw mut own, *device as c_int)?;
+    Ok(own)
+}
+
 pub(crate) fn device_pool(out: Out<usize>, number: c_int) -> Result<()> {
     let (out, device) = (out.required()?, given(number)?);
     let mut pool = 0;
@@ -354,15 +384,15 @@ pub(crate) fn device_pool(out: Out<usize>, number: c_int) -> Result<()> {
 }
 
 pub(crate) fn pool_trim(pool: usize, keep: usize) -> Result<()> {
-    driver()?.pool_trim(pool, keep)
+    driver()?.pool_trim(driver_pool(pool)?, keep)
 }
 
 pub(crate) fn pool_get(pool: usize, which: c_uint, value: *mut c_void) -> Result<()> {
-    driver()?.pool_get(pool, which, value)
+    driver()?.pool_get(driver_pool(pool)?, which, value)
 }
 
 pub(crate) fn pool_set(pool: usize, which: c_uint, value: *mut c_void) -> Result<()> {
-    driver()?.pool_set(pool, which, value)
+    driver()?.pool_set(driver_pool(pool)?, which, value)
 }
 
 /// Nothing moves: hints are taken and forgotten.

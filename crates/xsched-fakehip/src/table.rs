@@ -11,7 +11,8 @@ use crate::note::SetParams;
 use crate::register::{self, Dim3, Wrapper};
 use crate::volume::{Copy3d, Extent, Pitched};
 use crate::{
-    capture, context, copy, device, event, graph, ipc, launch, lookup, memops, memory, module, node, stream, volume,
+    capture, context, copy, device, event, graph, ipc, launch, lookup, memops, memory, module, node, rtc, stream,
+    volume,
 };
 use fakecuda::{In, Out, Text};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -111,7 +112,11 @@ type Callback = unsafe extern "C" fn(usize, c_int, *mut c_void);
 functions! {
     also: __hipRegisterFatBinary __hipUnregisterFatBinary __hipRegisterFunction __hipRegisterVar
         __hipRegisterManagedVar hipGetLastError hipPeekAtLastError hipExtGetLastError hipGetErrorName
-        hipGetErrorString hipKernelNameRef hipKernelNameRefByPtr hipGetStreamDeviceId;
+        hipGetErrorString hipKernelNameRef hipKernelNameRefByPtr hipGetStreamDeviceId hiprtcVersion
+        hiprtcCreateProgram hiprtcAddNameExpression hiprtcCompileProgram hiprtcGetLoweredName hiprtcGetProgramLogSize
+        hiprtcGetProgramLog hiprtcGetCodeSize hiprtcGetCode hiprtcGetBitcodeSize hiprtcGetBitcode hiprtcDestroyProgram
+        hiprtcLinkCreate hiprtcLinkAddFile hiprtcLinkAddData hiprtcLinkComplete hiprtcLinkDestroy
+        hiprtcGetErrorString;
 
     always __hipPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Stream) => register::push;
     always __hipPopCallConfiguration(grid: Out<Dim3>, block: Out<Dim3>, shared: Out<usize>, stream: Out<Stream>)
@@ -149,8 +154,10 @@ functions! {
     device hipDeviceEnablePeerAccess(other: c_int, flags: c_uint) => device::enable_peer_access;
     device hipDeviceDisablePeerAccess(other: c_int) => device::disable_peer_access;
     device hipGetDeviceProperties(out: Out<u8>, number: c_int) => device::properties_r0000;
+    device hipGetDevicePropertiesR0000(out: Out<u8>, number: c_int) => device::properties_r0000;
     device hipGetDevicePropertiesR0600(out: Out<u8>, number: c_int) => device::properties_r0600;
     device hipChooseDevice(out: Out<c_int>, properties: In<u8>) => device::choose_device;
+    device hipChooseDeviceR0000(out: Out<c_int>, properties: In<u8>) => device::choose_device;
     device hipChooseDeviceR0600(out: Out<c_int>, properties: In<u8>) => device::choose_device;
     device hipDeviceSynchronize() => stream::device_synchronize;
     device hipDeviceReset() => device::reset;
@@ -249,6 +256,8 @@ functions! {
     device hipFreeAsync(at: Address, stream: Stream) => memory::free_async;
     device hipDeviceGetDefaultMemPool(out: Out<Pool>, number: c_int) => memory::device_pool;
     device hipDeviceGetMemPool(out: Out<Pool>, number: c_int) => memory::device_pool;
+    device hipMemPoolCreate(out: Out<Pool>, props: In<memory::PoolProps>) => memory::pool_create;
+    device hipMemPoolDestroy(pool: Pool) => memory::pool_destroy;
     device hipMemPoolTrimTo(pool: Pool, keep: usize) => memory::pool_trim;
     device hipMemPoolGetAttribute(pool: Pool, which: c_uint, value: Pointer) => memory::pool_get;
     device hipMemPoolSetAttribute(pool: Pool, which: c_uint, value: Pointer) => memory::pool_set;
@@ -407,7 +416,15 @@ functions! {
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: usize, stream: Stream, params: Args, extra: In<usize>, start: Event, stop: Event, flags: c_uint)
         => launch::of_module_in_threads_flags;
+    device hipExtModuleLaunchKernel(
+        function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: usize, stream: Stream, params: Args, extra: In<usize>, start: Event, stop: Event, flags: c_uint)
+        => launch::of_module_in_threads_flags;
     device _Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_(
+        function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: usize, stream: Stream, params: Args, extra: In<usize>, start: Event, stop: Event)
+        => launch::of_module_in_threads;
+    device hipHccModuleLaunchKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: usize, stream: Stream, params: Args, extra: In<usize>, start: Event, stop: Event)
         => launch::of_module_in_threads;
@@ -600,6 +617,55 @@ plain! {
     hipGetStreamDeviceId(stream: Stream) -> c_int {
         stream::device_id(stream)
     }
+
+    /// Text of a result of the compiler.
+    hiprtcGetErrorString(result: c_int) -> *const c_char {
+        rtc::error_string(result)
+    }
+}
+
+/// The compiler at run time, which runtimes before 7 export besides its own library: they pass on to that.
+macro_rules! compiler {
+    ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            /// See hiprtc.h.
+            ///
+            /// # Safety
+            /// Arguments must be what hiprtc.h says.
+            #[unsafe(export_name = concat!("fakehip_", stringify!($name)))]
+            #[allow(non_snake_case, clippy::too_many_arguments)]
+            pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+                counts::$name.calls.fetch_add(1, Relaxed);
+                let Some(address) = rtc::function(stringify!($name)) else { return rtc::INTERNAL_ERROR };
+                // SAFETY: the function of that name, called as the program calls it.
+                unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> c_int>(address)($($arg),*) }
+            }
+        )*
+    };
+}
+
+compiler! {
+    hiprtcVersion(major: Pointer, minor: Pointer);
+    hiprtcCreateProgram(
+        out: Pointer, source: Pointer, name: Pointer, count: c_int, headers: Pointer, names: Pointer);
+    hiprtcAddNameExpression(program: Pointer, name: Pointer);
+    hiprtcCompileProgram(program: Pointer, count: c_int, options: Pointer);
+    hiprtcGetLoweredName(program: Pointer, name: Pointer, out: Pointer);
+    hiprtcGetProgramLogSize(program: Pointer, out: Pointer);
+    hiprtcGetProgramLog(program: Pointer, out: Pointer);
+    hiprtcGetCodeSize(program: Pointer, out: Pointer);
+    hiprtcGetCode(program: Pointer, out: Pointer);
+    hiprtcGetBitcodeSize(program: Pointer, out: Pointer);
+    hiprtcGetBitcode(program: Pointer, out: Pointer);
+    hiprtcDestroyProgram(program: Pointer);
+    hiprtcLinkCreate(count: c_uint, options: Pointer, values: Pointer, out: Pointer);
+    hiprtcLinkAddFile(
+        link: Pointer, kind: c_int, path: Pointer, count: c_uint, options: Pointer, values: Pointer);
+    hiprtcLinkAddData(
+        link: Pointer, kind: c_int, image: Pointer, bytes: usize, name: Pointer, count: c_uint, options: Pointer,
+        values: Pointer);
+    hiprtcLinkComplete(link: Pointer, out: Pointer, bytes: Pointer);
+    hiprtcLinkDestroy(link: Pointer);
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub struct Entry {
     pub reads_nice: bool,
     /// Whether a device that is wanted is never left idle.
     pub conserves_work: bool,
-    /// To be chosen by name alone, and shown to users. What is not is for tests, or needs a program outside to ask.
+    /// To be chosen by name alone, and shown to users. What is not is for tests or measurements, or needs a program outside to ask.
     pub listed: bool,
 }
 

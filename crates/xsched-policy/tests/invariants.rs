@@ -403,5 +403,9 @@ proptest! {
 
 #[test]
 fn the_registry_is_tested_as_a_whole() {
-    assert_eq!(registry::listed().count() + 2, POLICIES.len(), "all but those for tests and for a program outside");
+    assert_eq!(
+        registry::listed().count() + 3,
+        POLICIES.len(),
+        "all but those for tests, for measurements and for a program outside"
+    );
 }

@@ -41,13 +41,29 @@ pub struct Group {
     pub ready_since_us: u64,
     /// Device time charged so far, in µs.
     pub used_us: u64,
+    /// The stream that it is, for a scheduler that decides stream by stream; none = it has no stream now.
+    pub stream: Option<Stream>,
+}
+
+/// The stream of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Which, by a number that is never used again.
+    pub id: u64,
+    /// Priority that the program gave it, in steps; 0 = a plain one, positive is more urgent.
+    pub priority: i32,
+    /// Launches so far.
+    pub launches: u64,
 }
 
 /// To the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromHost {
     /// The library registered its scheduler.
-    Loaded,
+    Loaded {
+        /// It decides stream by stream.
+        per_stream: bool,
+    },
     /// It did not: one line.
     Failed(String),
     /// The answer to a [`Question`].

@@ -3,23 +3,28 @@
 //!
 //! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
+//! - [`files`]: opening what a variable names.
 //! - [`gate`]: the gate word, its bits, and who stores what.
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`device`]: the state of a device.
+//! - [`domains`]: what becomes of launches of vendors' libraries.
 //! - [`error`]: what an operator is told.
 //! - [`hint`]: what a program may say about itself to the policy.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
-//! - [`settings`]: what the environment asks for.
+//! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
+//! - [`text`]: strings of others, as they are shown.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
 pub mod ask;
 pub mod class;
 pub mod device;
+pub mod domains;
 pub mod error;
+pub mod files;
 pub mod gate;
 pub mod hint;
 pub mod host;
@@ -27,7 +32,9 @@ pub mod memory;
 pub mod paths;
 pub mod segment;
 pub mod settings;
+pub mod text;
 pub mod trust;
+pub mod variables;
 pub mod wakeup;
 pub mod wire;
 

@@ -1,9 +1,14 @@
 //! Where the daemon's socket lies.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::variables;
 
 /// The socket of a daemon that serves the whole machine.
 pub const SYSTEM_SOCKET: &str = "/run/xsched/xsched.sock";
+/// The socket's name in a user's folder.
+const SOCKET: &str = "xsched.sock";
 
 /// How the socket's path was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,20 +21,99 @@ pub enum Origin {
     User,
 }
 
-/// Finds the socket: `explicit`, else `XSCHED_SOCKET`, else the system daemon's if it is there, else
-/// `$XDG_RUNTIME_DIR/xsched/xsched.sock`, else `/tmp/xsched-$UID/xsched.sock`.
+/// Finds the socket: `explicit`, else `XSCHED_SOCKET`, else the system daemon's if it is there, else that in [`user_folder`].
 pub fn socket_path(explicit: Option<PathBuf>) -> (PathBuf, Origin) {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(path) = explicit.or_else(|| set("XSCHED_SOCKET")) {
+    if let Some(path) = explicit.or_else(|| variables::get("XSCHED_SOCKET").map(PathBuf::from)) {
         return (path, Origin::Explicit);
     }
     let system = PathBuf::from(SYSTEM_SOCKET);
     if system.exists() {
         return (system, Origin::System);
     }
-    let folder = match set("XDG_RUNTIME_DIR") {
-        Some(dir) => dir.join("xsched"),
-        None => PathBuf::from(format!("/tmp/xsched-{}", rustix::process::geteuid().as_raw())),
-    };
-    (folder.join("xsched.sock"), Origin::User)
+    (user_folder().join(SOCKET), Origin::User)
+}
+
+/// The folder of what lives as long as this user's session: `$XDG_RUNTIME_DIR/xsched`, else `/run/user/UID/xsched` where the
+/// session's folder is there, else `/tmp/xsched-UID`.
+///
+/// The second is what the first is in a login session: a program of `cron`, `sudo -u` or `docker exec`, which has no such
+/// variable, finds the same daemon.
+pub fn user_folder() -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    user_folder_below(Path::new("/"), uid, variables::get("XDG_RUNTIME_DIR").map(PathBuf::from))
+}
+
+/// Under `/tmp`, where anybody may make names.
+pub fn shared_tmp() -> PathBuf {
+    tmp_below(Path::new("/"), rustix::process::geteuid().as_raw())
+}
+
+/// Every place where a program of this user may look for a daemon without being told: the machine's, and those of
+/// [`user_folder`], whatever the environment of this process.
+pub fn usual_sockets() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let session = variables::get("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("xsched"));
+    let of_users = [session, Some(session_below(Path::new("/"), uid).join("xsched")), Some(shared_tmp())];
+    let mut sockets = vec![PathBuf::from(SYSTEM_SOCKET)];
+    for socket in of_users.into_iter().flatten().map(|folder| folder.join(SOCKET)) {
+        if !sockets.contains(&socket) {
+            sockets.push(socket);
+        }
+    }
+    sockets
+}
+
+fn user_folder_below(root: &Path, uid: u32, session: Option<PathBuf>) -> PathBuf {
+    let session = session.or_else(|| Some(session_below(root, uid)).filter(|folder| is_of_session(folder, uid)));
+    session.map_or_else(|| tmp_below(root, uid), |folder| folder.join("xsched"))
+}
+
+fn session_below(root: &Path, uid: u32) -> PathBuf {
+    root.join(format!("run/user/{uid}"))
+}
+
+fn tmp_below(root: &Path, uid: u32) -> PathBuf {
+    root.join(format!("tmp/xsched-{uid}"))
+}
+
+/// Whether a folder is what a login manager makes for a session: the user's, and nobody else's.
+fn is_of_session(folder: &Path, uid: u32) -> bool {
+    folder.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid && meta.mode() & 0o7777 == 0o700)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn without_a_variable_the_sessions_folder_is_found_if_it_is_the_users_alone() {
+        let root = std::env::temp_dir().join(format!("xsched-paths-{}", std::process::id()));
+        let uid = rustix::process::geteuid().as_raw();
+        let session = session_below(&root, uid);
+        let found = |variable: Option<&str>| user_folder_below(&root, uid, variable.map(PathBuf::from));
+        let tmp = root.join(format!("tmp/xsched-{uid}"));
+        assert_eq!(found(None), tmp, "there is none");
+        assert_eq!(found(Some("/r")), Path::new("/r/xsched"), "the variable goes before");
+        std::fs::create_dir_all(&session).unwrap();
+        let with_mode = |mode| {
+            std::fs::set_permissions(&session, PermissionsExt::from_mode(mode)).unwrap();
+            found(None)
+        };
+        assert_eq!(with_mode(0o700), session.join("xsched"));
+        for mode in [0o755, 0o777, 0o1700, 0o500] {
+            assert_eq!(with_mode(mode), tmp, "{mode:o}");
+        }
+        with_mode(0o700);
+        assert_eq!(user_folder_below(&root, uid + 1, None), root.join(format!("tmp/xsched-{}", uid + 1)));
+        // A folder of this user's under another one's number, and a link.
+        let other = session_below(&root, uid + 1);
+        std::fs::create_dir(&other).unwrap();
+        std::fs::set_permissions(&other, PermissionsExt::from_mode(0o700)).unwrap();
+        assert_eq!(user_folder_below(&root, uid + 1, None), root.join(format!("tmp/xsched-{}", uid + 1)));
+        std::fs::rename(&session, root.join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(root.join("elsewhere"), &session).unwrap();
+        assert_eq!(found(None), tmp);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 }

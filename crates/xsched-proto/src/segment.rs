@@ -11,7 +11,7 @@
 //! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
 //! ```
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use crate::gate::GateWord;
 
@@ -104,10 +104,42 @@ pub struct GroupSlot {
     pub system: AtomicU32,
     /// How long the commands are that were under a bound lately, see [`length`].
     pub lengths: AtomicU32,
+    /// Launches of the system domain that went past the closed gate, by an operator's rule.
+    pub exempt: AtomicU64,
     /// Times the group went from ready to idle: bursts.
     pub bursts: AtomicU64,
     /// From the first launch of the last burst to its last completion, in µs. Written before `bursts`.
     pub burst_us: AtomicU64,
+    /// When the waits at the closed gate began that go on, CLOCK_MONOTONIC in ns, added up.
+    pub waiting_since_ns: AtomicU64,
+    /// How many they are.
+    pub waiting: AtomicU32,
+}
+
+impl GroupSlot {
+    /// A thread begins to wait at the closed gate.
+    pub fn begin_wait(&self, now_ns: u64) {
+        self.waiting_since_ns.fetch_add(now_ns, Relaxed);
+        self.waiting.fetch_add(1, Release);
+    }
+
+    /// It waits no more.
+    pub fn end_wait(&self, began_ns: u64) {
+        self.waiting.fetch_sub(1, Relaxed);
+        self.waiting_since_ns.fetch_sub(began_ns, Release);
+    }
+
+    /// How long the waits that go on have taken so far, in ns. None began before `least_ns`; 0 where the words say otherwise, which
+    /// change one after the other, in a process that may write there what it likes.
+    pub fn waiting_ns(&self, now_ns: u64, least_ns: u64) -> u64 {
+        let waiting = u64::from(self.waiting.load(Acquire));
+        let since = self.waiting_since_ns.load(Acquire);
+        if u64::from(self.waiting.load(Relaxed)) != waiting {
+            return 0;
+        }
+        let so_far = waiting.wrapping_mul(now_ns).wrapping_sub(since);
+        if so_far <= waiting.saturating_mul(now_ns.saturating_sub(least_ns)) { so_far } else { 0 }
+    }
 }
 
 /// One XQueue. 128 bytes.
@@ -201,3 +233,27 @@ const _: () = {
     assert!(size_of::<CounterSlot>() == 64);
     assert!(SEGMENT_BYTES.is_multiple_of(4096));
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_that_go_on_are_added_up() {
+        // SAFETY: atomics only, valid when zero.
+        let slot: GroupSlot = unsafe { core::mem::zeroed() };
+        assert_eq!(slot.waiting_ns(1_000, 0), 0);
+        slot.begin_wait(600);
+        slot.begin_wait(900);
+        assert_eq!(slot.waiting_ns(1_000, 500), 500);
+        assert_eq!(slot.waiting_ns(700, 500), 0, "one began later");
+        slot.end_wait(600);
+        assert_eq!((slot.waiting_ns(1_000, 500), slot.waiting_ns(1_000, 950)), (100, 0));
+        slot.end_wait(900);
+        assert_eq!(slot.waiting_ns(2_000, 0), 0);
+        // What a liar writes is no more than it can be.
+        slot.waiting.store(u32::MAX, Relaxed);
+        slot.waiting_since_ns.store(u64::MAX / 3, Relaxed);
+        assert!(slot.waiting_ns(10_000, 9_000) <= u64::from(u32::MAX) * 1_000);
+    }
+}

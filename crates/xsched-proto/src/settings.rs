@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 
 use crate::class::parse_priority;
+use crate::domains::DomainMode;
 use crate::hint::{Hint, Hints};
-use crate::paths;
 use crate::wire::{COMMANDS_MAX, Platform, ProgramOptions};
+use crate::{paths, variables};
+
+/// Names of which `run` has told already that they have no effect, with commas.
+pub const TOLD_OF: &str = "XSCHED_TOLD_OF";
 
 /// What decides for this process.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,8 +54,9 @@ pub struct Settings {
     pub required: bool,
     /// Values that were not understood and left out: `NAME=VALUE: use …`, a line each.
     pub complaints: Vec<String>,
-    /// Variables of XSched 1.2.0 that have no effect here, and what takes their place, a line each.
-    pub replaced: Vec<String>,
+    /// Variables without effect, each with a line: those of XSched 1.2.0, with what takes their place, and names that are none of
+    /// ours. Those that were told already are left out (`XSCHED_TOLD_OF`).
+    pub without_effect: Vec<(String, String)>,
 }
 
 /// The policy of a scheduler inside the process that was given none.
@@ -70,7 +75,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     }
 
     fn is_set(&self, name: &str) -> bool {
-        self.text(name).is_some_and(|v| v != "0")
+        self.text(name).is_some_and(|v| variables::flag(&v) == Some(true))
     }
 
     /// A value as `parse` reads it. One that it does not accept is left out and complained about.
@@ -119,6 +124,11 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         }
     }
 
+    fn priority(&mut self, name: &str) -> Option<i32> {
+        let read = parse_priority(&self.text(name)?);
+        read.map_err(|why| self.complaints.push(format!("{name}: {why}"))).ok()
+    }
+
     fn options(&mut self) -> ProgramOptions {
         let forced = self.number("XSCHED_FORCE_LEVEL", (1, 3), "auto");
         let level = self.number("XSCHED_AUTO_XQUEUE_LEVEL", (1, 3), "auto");
@@ -130,45 +140,42 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             };
             hints = self.value(hint.variable(), hint.accepted(), read).unwrap_or(hints);
         }
-        let mut priority = None;
-        if let Some(text) = self.text("XSCHED_AUTO_XQUEUE_PRIORITY") {
-            match parse_priority(&text) {
-                Ok(number) => priority = Some(number),
-                Err(why) => self.complaints.push(format!("XSCHED_AUTO_XQUEUE_PRIORITY: {why}")),
-            }
-        }
+        let own = self.priority("XSCHED_PRIORITY");
+        let original = self.priority("XSCHED_AUTO_XQUEUE_PRIORITY");
         ProgramOptions {
-            priority,
+            priority: own.or(original),
             hints,
             level: forced.or(level).map(|n| n as u8),
             threshold: self.number("XSCHED_AUTO_XQUEUE_THRESHOLD", (1, COMMANDS_MAX), "0"),
             batch: self.number("XSCHED_AUTO_XQUEUE_BATCH_SIZE", (1, COMMANDS_MAX), "0"),
             job: self.text("XSCHED_JOB"),
+            domains: self.value("XSCHED_DOMAINS", DomainMode::HELP, |text| match text {
+                "0" => Some(DomainMode::Off),
+                word => DomainMode::named(word),
+            }),
         }
     }
 
     /// Variables of XSched 1.2.0 for what is not done here.
-    fn replaced(&mut self) -> Vec<String> {
+    fn replaced(&mut self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         for name in LIBRARIES {
             if self.text(name).is_some() {
-                lines.push(format!(
-                    "{name} has no effect: calls go to the library that the program itself loads; use LD_LIBRARY_PATH"
-                ));
+                let line = "has no effect: calls go to the library that the program itself loads; use LD_LIBRARY_PATH";
+                lines.push((name.to_owned(), format!("{name} {line}")));
             }
         }
         for name in OTHER_LIBRARIES {
             if self.text(name).is_some() {
                 let platforms = Platform::ALL.map(Platform::name).join(", ");
-                lines.push(format!("{name} has no effect: the platforms here are {platforms}"));
+                let line = format!("{name} has no effect: the platforms here are {platforms}");
+                lines.push((name.to_owned(), line));
             }
         }
-        let traps = self.word("XSCHED_CUDA_LV3_IMPL", "TSG", &[("TSG", false), ("TRAP", true)]);
-        if traps == Some(true) {
-            lines.push(
-                "XSCHED_CUDA_LV3_IMPL=TRAP has no effect: level 3 on NVIDIA GPUs is by time slices of channel groups (TSG)"
-                    .into(),
-            );
+        let name = "XSCHED_CUDA_LV3_IMPL";
+        if self.word(name, "TSG", &[("TSG", false), ("TRAP", true)]) == Some(true) {
+            let line = "has no effect: level 3 on NVIDIA GPUs is by time slices of channel groups (TSG)";
+            lines.push((name.to_owned(), format!("{name}=TRAP {line}")));
         }
         lines
     }
@@ -181,20 +188,39 @@ const LIBRARIES: [&str; 3] = ["XSCHED_CUDA_LIB", "XSCHED_HIP_LIB", "XSCHED_OPENC
 const OTHER_LIBRARIES: [&str; 4] = ["XSCHED_ASCEND_LIB", "XSCHED_CUDLA_LIB", "XSCHED_LEVELZERO_LIB", "XSCHED_VPI_LIB"];
 
 impl Settings {
-    /// Reads the environment through `var`. A value that is not understood is left out and complained about: a preloaded library
-    /// must not end its host.
-    pub fn read(var: impl Fn(&str) -> Option<String>) -> Settings {
-        let mut reader = Reader { var, complaints: Vec::new() };
+    /// Reads the environment of this process.
+    pub fn of_process() -> Settings {
+        Settings::read(variables::text, variables::names())
+    }
+
+    /// Reads an environment through `var`, with the `names` that there are. A value that is not understood is left out and
+    /// complained about: a preloaded library must not end its host.
+    pub fn read(var: impl Fn(&str) -> Option<String>, names: impl IntoIterator<Item = String>) -> Settings {
+        let complaints = variables::faults(&var);
+        let mut reader = Reader { var, complaints };
         let options = reader.options();
         let mode = reader.mode();
         let auto_xqueue = reader.word("XSCHED_AUTO_XQUEUE", "ON or OFF", &[("ON", true), ("OFF", false)]);
         let auto_xqueue = auto_xqueue.unwrap_or(true);
         let levels = [("off", Log::Off), ("error", Log::Error), ("info", Log::Info), ("debug", Log::Debug)];
         let log = reader.word("XSCHED_LOG", "off, error, info or debug", &levels).unwrap_or(Log::Info);
-        let replaced = reader.replaced();
+        let mut without_effect = reader.replaced();
+        without_effect.extend(variables::unknown(names));
+        let told_of = reader.text(TOLD_OF).unwrap_or_default();
+        without_effect.retain(|(name, _)| told_of.split(',').all(|told| told != name));
         let (told, required) = (reader.is_set("XSCHED_TOLD"), reader.is_set("XSCHED_REQUIRE"));
         let verbose = reader.is_set("XSCHED_VERBOSE");
-        Settings { mode, auto_xqueue, options, log, verbose, told, required, complaints: reader.complaints, replaced }
+        Settings {
+            mode,
+            auto_xqueue,
+            options,
+            log,
+            verbose,
+            told,
+            required,
+            complaints: reader.complaints,
+            without_effect,
+        }
     }
 }
 
@@ -203,7 +229,8 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Settings {
-        Settings::read(|name| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_string()))
+        let value = |name: &str| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_string());
+        Settings::read(value, pairs.iter().map(|(name, _)| (*name).to_owned()))
     }
 
     #[test]
@@ -262,7 +289,7 @@ mod tests {
         let says = |name, value| {
             let s = read(&[(name, value)]);
             assert_eq!(s.complaints, [""; 0]);
-            s.replaced.join("; ")
+            s.without_effect.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("; ")
         };
         for name in LIBRARIES {
             assert!(says(name, "/l.so").starts_with(&format!("{name} has no effect")));
@@ -274,5 +301,33 @@ mod tests {
         assert!(says("XSCHED_CUDA_LV3_IMPL", "trap").contains("time slices"));
         assert_eq!(says("XSCHED_CUDA_LV3_IMPL", "TSG"), "");
         assert_eq!(read(&[("XSCHED_CUDA_LV3_IMPL", "x")]).complaints, ["XSCHED_CUDA_LV3_IMPL=x: use TSG"]);
+    }
+
+    #[test]
+    fn the_plain_name_of_the_priority_goes_before_that_of_the_original() {
+        let both = |own: &str, original: &str| {
+            let s = read(&[("XSCHED_PRIORITY", own), ("XSCHED_AUTO_XQUEUE_PRIORITY", original)]);
+            (s.options.priority, s.complaints)
+        };
+        assert_eq!(both("low", "high"), (Some(-128), vec![]));
+        assert_eq!(both("", "high"), (Some(128), vec![]));
+        assert_eq!(both("-7", ""), (Some(-7), vec![]));
+        let (priority, complaints) = both("lwo", "high");
+        assert_eq!(priority, Some(128));
+        assert!(complaints[0].starts_with("XSCHED_PRIORITY: 'lwo' is no priority"), "{complaints:?}");
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_told_unless_it_was() {
+        let lines = |told: &str| {
+            read(&[("XSCHED_DISABEL", "1"), ("XSCHED_HIP_LIB", "x"), ("XSCHED_TOLD_OF", told)]).without_effect
+        };
+        let names = |told: &str| lines(told).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(""), ["XSCHED_HIP_LIB", "XSCHED_DISABEL"]);
+        assert_eq!(
+            lines("XSCHED_HIP_LIB")[0].1,
+            "XSCHED_DISABEL is no variable of xsched: did you mean XSCHED_DISABLE?"
+        );
+        assert_eq!(names("XSCHED_DISABEL,XSCHED_HIP_LIB"), [""; 0]);
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::device::DeviceInfo;
+use crate::domains::DomainMode;
 use crate::hint::Hints;
 
 /// Largest packet either side sends or accepts, in bytes.
@@ -96,6 +97,8 @@ pub struct ProgramOptions {
     pub batch: Option<u32>,
     /// Programs with the same job are granted on all their devices together or not at all.
     pub job: Option<String>,
+    /// What becomes of launches of vendors' libraries; none = the daemon's rules or default.
+    pub domains: Option<DomainMode>,
 }
 
 /// Preemption levels that a device can do; bit n-1 = level n.
@@ -381,6 +384,10 @@ pub enum DaemonMsg {
         session: u64,
         /// The program's own priority, after the operator's rules and limits.
         priority: i32,
+        /// What becomes of its launches of vendors' libraries, likewise.
+        domains: DomainMode,
+        /// Each stream is to be a group of its own: an operator's scheduler decides stream by stream.
+        streams_apart: bool,
     },
     /// Answer to [`ClientMsg::GroupAdd`]: from now on the gate word counts.
     GroupAdded {
@@ -470,6 +477,8 @@ pub struct DaemonInfo {
     pub uptime_s: u64,
     /// Clients dropped for malformed or hostile messages.
     pub dropped_clients: u64,
+    /// Attached programs of other users, which the one who asks may not see.
+    pub hidden_programs: u32,
 }
 
 /// One policy that can be chosen.
@@ -525,6 +534,8 @@ pub struct ProgramInfo {
     pub hints: std::collections::BTreeMap<String, String>,
     /// How it shares a GPU with others; none = it was not announced by `xsched run`.
     pub share: Option<Share>,
+    /// What becomes of its launches of vendors' libraries.
+    pub domains: DomainMode,
     /// Its suspension units.
     pub groups: Vec<GroupInfo>,
 }
@@ -590,6 +601,8 @@ pub struct GroupInfo {
     pub domain: QueueDomain,
     /// Launches that come from vendor libraries; none = they are not told apart (`XSCHED_DOMAINS=report`).
     pub system_launches: Option<u64>,
+    /// Those among them that went past a closed gate, by an operator's rule (`domains = "exempt"`).
+    pub exempt_launches: u64,
     /// Effective priority of the group.
     pub priority: i32,
     /// Preemption level in force.
@@ -614,7 +627,7 @@ pub struct GroupInfo {
     pub suspensions: u64,
     /// Device time charged to it, in µs.
     pub device_us: u64,
-    /// Time its threads waited at the gate, in µs.
+    /// Time its threads waited at the gate, in µs, with the waits that go on.
     pub wait_us: u64,
     /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
     pub longest_us: u64,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use xsched_agent::say_once;
 use xsched_proto::settings::{Log, Settings};
-use xsched_proto::wire;
+use xsched_proto::{variables, wire};
 
 use crate::interpose::resolve;
 
@@ -24,13 +24,14 @@ pub const HIP: u8 = 4;
 pub const NUMBERED: [wire::Platform; 5] =
     [wire::Platform::Opencl, wire::Platform::Sim, wire::Platform::Cuda, wire::Platform::Hsa, wire::Platform::Hip];
 
-/// Whether none is: `XSCHED_DISABLE`, or this is the server of a pool, or another copy of this library is before this one.
+/// Whether none is: `XSCHED_DISABLE`, a secure execution, or this is the server of a pool, or another copy of this library is
+/// before this one.
 pub(crate) fn disabled() -> bool {
     is_told_to_keep_out() || another_copy().is_some()
 }
 
-fn is_told_to_keep_out() -> bool {
-    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0") || pool_served().is_some()
+pub(crate) fn is_told_to_keep_out() -> bool {
+    variables::is_secure() || variables::is_disabled() || pool_served().is_some()
 }
 
 /// The copy of this library that callers reach before this one, by a function that nothing else exports. Links to one file are
@@ -42,7 +43,7 @@ fn another_copy() -> Option<CString> {
 
 /// The number of the pool that this process serves: then it is no program of its own.
 pub(crate) fn pool_served() -> Option<u64> {
-    std::env::var("XSCHED_POOL").ok()?.parse().ok()
+    variables::text("XSCHED_POOL")?.parse().ok()
 }
 
 /// Whether the platform of this number is scheduled in this process: neither `XSCHED_DISABLE` is set nor
@@ -54,8 +55,8 @@ pub fn platform_enabled(platform: u8) -> bool {
         enabled = if is_told_to_keep_out() || steps_aside() {
             0
         } else {
-            match std::env::var("XSCHED_PLATFORMS") {
-                Ok(list) if !list.is_empty() => {
+            match variables::text("XSCHED_PLATFORMS") {
+                Some(list) => {
                     complain_of(&list);
                     list.split(',')
                         .filter_map(|word| {
@@ -64,7 +65,7 @@ pub fn platform_enabled(platform: u8) -> bool {
                         })
                         .fold(0, |bits, at| bits | 1 << at)
                 }
-                _ => u32::MAX >> 1,
+                None => u32::MAX >> 1,
             }
         };
         ENABLED.store(enabled, Relaxed);
@@ -80,7 +81,7 @@ fn steps_aside() -> bool {
     let (_, own) = resolve::object_of(steps_aside as *const () as usize).unwrap_or_default();
     let (first, own) = (first.to_string_lossy(), own.to_string_lossy());
     let text = format!("{own} steps aside for {first}, a copy of the same library: make one of them a link");
-    let log = Settings::read(|name| std::env::var(name).ok()).log;
+    let log = Settings::of_process().log;
     say_once(&SAID, log, Log::Error, &text);
     true
 }
@@ -90,7 +91,7 @@ fn steps_aside() -> bool {
 fn complain_of(platforms: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if let Some(fault) = wire::Platform::fault_in(platforms) {
-        let log = Settings::read(|name| std::env::var(name).ok()).log;
+        let log = Settings::of_process().log;
         say_once(&SAID, log, Log::Error, &fault);
     }
 }

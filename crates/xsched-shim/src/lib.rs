@@ -10,8 +10,9 @@
 //! - [`capi`]: the C API, which the small libraries that programs link forward to.
 //! - [`exports`]: `dlsym`, `dlclose`, `ioctl`, and the interface of scheduling domains.
 //!
-//! Until the first device call nothing happens here: no thread, no socket, no output. The one constructor tells the
-//! C library whom to call in a forked child.
+//!
+//! Until the first device call nothing happens here: no thread, no socket, and no output but for `platform/shadowed.rs`. The constructors
+//! tell the C library what to call in a forked child, and look what stands before this library.
 #![allow(clippy::missing_safety_doc)]
 
 mod capi;

@@ -5,14 +5,17 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use xsched_proto::variables;
+
 /// Success, and two errors in both vendors' numbering.
 const OK: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const NOT_SUPPORTED: c_int = 801;
 
-const VERSION: u32 = 1;
+/// Version 1 decides for groups, version 2 for streams.
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
 
-/// XSchedScheduler, version 1. The callbacks are only handed on.
+/// XSchedScheduler or XSchedStreamScheduler: they differ in what the callbacks take, which are only handed on.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Table {
@@ -31,7 +34,7 @@ static TABLE: OnceLock<Table> = OnceLock::new();
 /// # Safety
 /// `table` is null or begins with its own size and version, as scheduler.h says.
 unsafe fn register(table: *const Table) -> c_int {
-    if std::env::var_os("XSCHED_SCHEDULER_HOST").is_none() {
+    if variables::get("XSCHED_SCHEDULER_HOST").is_none() {
         return NOT_SUPPORTED;
     }
     if table.is_null() {
@@ -39,7 +42,9 @@ unsafe fn register(table: *const Table) -> c_int {
     }
     // SAFETY: by the caller's promise; the whole table only once its size is known.
     unsafe {
-        if (&raw const (*table).size).read() < size_of::<Table>() || (&raw const (*table).version).read() != VERSION {
+        if (&raw const (*table).size).read() < size_of::<Table>()
+            || !VERSIONS.contains(&(&raw const (*table).version).read())
+        {
             return INVALID_VALUE;
         }
         match TABLE.set(*table) {

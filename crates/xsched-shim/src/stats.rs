@@ -3,6 +3,10 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use xsched_agent::say;
+use xsched_proto::settings::{Log, Settings};
+use xsched_proto::{files, variables};
+
 use crate::{domain, process};
 
 /// Marker commands placed to follow completions, as on OpenCL.
@@ -21,8 +25,9 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
     let quoted = |name: &str| name.replace(|c: char| c == '"' || c == '\\' || c.is_control(), "?");
     let libraries: Vec<String> = libraries.iter().map(|(name, n)| format!("\"{}\":{n}", quoted(name))).collect();
     format!(
-        ",\"domains\":{{\"system\":{system},\"application\":{}}},\"libraries\":{{{}}}",
+        ",\"domains\":{{\"system\":{system},\"application\":{}}},\"exempt\":{},\"libraries\":{{{}}}",
         launches.wrapping_sub(system),
+        rt.exempt_launches(),
         libraries.join(",")
     )
 }
@@ -30,7 +35,7 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
 /// At exit: appends one line of JSON to the file that `XSCHED_STATS` names, with `more` members.
 pub(crate) fn write(more: fn() -> String) {
     let _ = std::panic::catch_unwind(|| {
-        let (Some(path), Some(rt)) = (std::env::var_os("XSCHED_STATS"), process::running()) else { return };
+        let (Some(path), Some(rt)) = (variables::get("XSCHED_STATS"), process::running()) else { return };
         let (launches, [attach, passthrough, error]) = rt.totals();
         let (liveness_overrides, signal_overrides) = rt.overrides();
         let (at_gate_us, at_budget_us) = rt.waited_us();
@@ -46,8 +51,11 @@ pub(crate) fn write(more: fn() -> String) {
             added.join(","),
             more()
         );
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
-            let _ = file.write_all(line.as_bytes());
+        let file = files::to_write(path.as_ref(), std::fs::OpenOptions::new().append(true).create(true));
+        if let Err(why) = file.and_then(|mut file| file.write_all(line.as_bytes()))
+            && Settings::of_process().log >= Log::Error
+        {
+            say(&format!("XSCHED_STATS: nothing is written to {}: {why}; name a file", path.display()));
         }
     });
 }

@@ -41,8 +41,8 @@ pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
 fn sources_changed() -> SystemTime {
     static LAST: OnceLock<SystemTime> = OnceLock::new();
     *LAST.get_or_init(|| {
-        let folders = ["testing", "include", "crates/xsched-simdev/include"].map(source);
-        folders.iter().map(|folder| changed(folder)).max().expect("three folders")
+        let folders = ["testing", "examples", "include", "crates/xsched-simdev/include"].map(source);
+        folders.iter().map(|folder| changed(folder)).max().expect("some folders")
     })
 }
 

@@ -33,6 +33,9 @@ pub(crate) struct Args {
 /// A daemon that did not take the news is told again after so long.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// Longest wait for a display to take a connection and answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 x11rb::atom_manager! {
     /// What window managers say, by the Extended Window Manager Hints.
     Atoms: AtomsCookie {
@@ -51,7 +54,7 @@ struct Session {
 
 /// Runs until the session ends.
 pub(crate) fn main(args: Args) -> Result {
-    let session = Session::open(args.display.as_deref())?;
+    let session = opened(args.display)?;
     let mut told: Option<Option<u32>> = None;
     let mut complained = false;
     loop {
@@ -67,6 +70,20 @@ pub(crate) fn main(args: Args) -> Result {
             }
         }
         session.wait((told != Some(pid)).then_some(AGAIN))?;
+    }
+}
+
+/// The session, if the display answers in time: one that hangs takes a connection and says nothing.
+fn opened(display: Option<String>) -> std::result::Result<Session, Error> {
+    let (done, opened) = std::sync::mpsc::channel();
+    // An answer that comes too late is lost.
+    std::thread::spawn(move || drop(done.send(Box::new(Session::open(display.as_deref())))));
+    match opened.recv_timeout(PATIENCE) {
+        Ok(session) => *session,
+        Err(_) => {
+            let s = PATIENCE.as_secs();
+            Err(Error::environment(format!("the X11 display does not answer within {s} s: set DISPLAY or --display")))
+        }
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) struct Args {
     /// Seed of whatever a policy does at random
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+
+    /// A file that gets a line for each burst of a program
+    #[arg(long, value_name = "FILE", hide = true)]
+    bursts: Option<PathBuf>,
 }
 
 /// Runs until told to stop.
@@ -68,6 +72,7 @@ pub(crate) fn main(args: Args) -> Result {
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
         seed: args.seed,
+        bursts: args.bursts,
     };
     match xsched_daemon::run(options) {
         Ok(()) => Ok(ExitCode::SUCCESS),

@@ -1,6 +1,8 @@
 //! The subcommands.
 
 pub(crate) mod active_window;
+pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;

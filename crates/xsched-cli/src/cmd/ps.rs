@@ -1,11 +1,13 @@
 //! `xsched ps`: programs, their groups and queues.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use xsched_proto::device::DeviceInfo;
+use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request, Share};
 
 use crate::failure::{Result, print, print_json};
@@ -81,12 +83,17 @@ fn table(answer: &Answer) -> String {
     let mut out = String::new();
     if let Some(daemon) = &answer.daemon {
         // Writing to a String cannot fail.
-        let of_devices: String =
-            daemon.device_policies.iter().map(|(device, policy)| format!(", {policy} on {device}")).collect();
+        let of_devices: String = daemon
+            .device_policies
+            .iter()
+            .map(|(device, policy)| format!(", {policy} on {}", escaped(device)))
+            .collect();
         let _ = writeln!(out, "policy {}{of_devices}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
     }
+    let hidden = hidden(answer);
     if answer.programs.is_empty() {
-        out.push_str("no program is attached; start one with `xsched run -- COMMAND`\n");
+        let whose = if hidden.is_empty() { "" } else { " of yours" };
+        out.push_str(&format!("no program{whose} is attached; start one with `xsched run -- COMMAND`\n{hidden}"));
         return out;
     }
     let _ = writeln!(
@@ -126,6 +133,7 @@ fn table(answer: &Answer) -> String {
     }
     answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
     answer.devices.iter().for_each(|device| out.push_str(&device_lines(device)));
+    out.push_str(&hidden);
     out
 }
 
@@ -149,7 +157,8 @@ fn device_lines(device: &DeviceInfo) -> String {
         state.sm_clock_mhz.map(|mhz| format!("{mhz} MHz")),
         slowed.map(|reasons| format!("slowed down ({reasons})")),
     ];
-    let mut out = format!("{}: {}\n", device.device, parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    let mut out =
+        format!("{}: {}\n", escaped(&device.device), parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
     let outside = device.processes.iter().flatten().filter(|p| p.outside).map(|p| {
         let memory = p.memory_bytes.map_or_else(String::new, |bytes| format!(", {:.1} GiB", gib(bytes)));
         format!("{} ({}{memory})", name(p.name.as_deref().unwrap_or_default()), p.pid)
@@ -157,9 +166,23 @@ fn device_lines(device: &DeviceInfo) -> String {
     let outside: Vec<String> = outside.collect();
     if !outside.is_empty() {
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{}: used by processes that are not attached: {}", device.device, outside.join(", "));
+        let _ = writeln!(
+            out,
+            "{}: used by processes that are not attached: {}",
+            escaped(&device.device),
+            outside.join(", ")
+        );
     }
     out
+}
+
+/// A line on the programs that only root sees; nothing if there are none.
+fn hidden(answer: &Answer) -> String {
+    match answer.daemon.as_ref().map_or(0, |daemon| daemon.hidden_programs) {
+        0 => String::new(),
+        1 => "1 program of another user is not shown\n".into(),
+        n => format!("{n} programs of other users are not shown\n"),
+    }
 }
 
 /// A line for each XQueue, with what its group has.
@@ -181,7 +204,7 @@ fn queues(answer: &Answer) -> String {
                     queue.id,
                     program.pid,
                     group.priority,
-                    group.device,
+                    escaped(&group.device),
                     group.level,
                     queue.launches,
                     name(&program.exe)
@@ -197,7 +220,7 @@ fn columns(group: &GroupInfo) -> String {
     let past = group.unscheduled.attach + group.unscheduled.passthrough + group.unscheduled.error;
     format!(
         "{:<18} {:>5} {:<9} {:>10} {:>7} {:>10} {:>10}",
-        group.device,
+        escaped(&group.device),
         group.level,
         state,
         group.launches,
@@ -219,10 +242,15 @@ fn domains(program: &ProgramInfo) -> String {
         let domain = if group.domain == QueueDomain::System { ", its streams of the system domain" } else { "" };
         if let Some(system) = group.system_launches {
             let own = group.launches.saturating_sub(system);
+            let exempt = match group.exempt_launches {
+                0 => String::new(),
+                n => format!(" ({n} past a closed gate)"),
+            };
             let _ = writeln!(
                 out,
-                "{:>8} {}{domain}: {system} launches of vendor libraries, {own} of its own",
-                program.pid, group.device
+                "{:>8} {}{domain}: {system} launches of vendor libraries{exempt}, {own} of its own",
+                program.pid,
+                escaped(&group.device)
             );
         }
     }
@@ -238,9 +266,9 @@ fn duration(us: u64) -> String {
     }
 }
 
-/// The file name of a path; a program chooses it, so control characters stay off the terminal.
-fn name(exe: &str) -> String {
-    exe.rsplit('/').next().unwrap_or(exe).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// The file name of a path, which the program chooses.
+fn name(exe: &str) -> Cow<'_, str> {
+    escaped(exe.rsplit('/').next().unwrap_or(exe))
 }
 
 #[cfg(test)]
@@ -259,6 +287,7 @@ mod tests {
             platform: Platform::Sim,
             domain: QueueDomain::Application,
             system_launches: None,
+            exempt_launches: 0,
             priority: 128,
             level: 1,
             threshold: 16,
@@ -289,6 +318,7 @@ mod tests {
             weight: 100,
             hints: Default::default(),
             share: None,
+            domains: Default::default(),
             groups: vec![group],
         };
         Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program] }
@@ -321,7 +351,7 @@ mod tests {
             history: Vec::new(),
         };
         let lines = "pci:0000:41:00.0: memory 61.0 of 80.0 GiB, active 97 %, 64 °C of 93 °C, 310 W, slowed down (heat, power limit)\n\
-                     pci:0000:41:00.0: used by processes that are not attached: b?[31m (43, 1.5 GiB)\n";
+                     pci:0000:41:00.0: used by processes that are not attached: b\\u{1b}[31m (43, 1.5 GiB)\n";
         let shown = Answer { devices: vec![device.clone()], ..answer() };
         assert!(table(&shown).ends_with(lines), "{}", table(&shown));
         let old = DeviceInfo {
@@ -352,6 +382,29 @@ mod tests {
     }
 
     #[test]
+    fn programs_of_others_are_counted() {
+        let mut answer = answer();
+        let daemon = |hidden_programs| DaemonInfo {
+            pid: 1,
+            version: "0".into(),
+            policy: "hpf".into(),
+            device_policies: Default::default(),
+            uptime_s: 1,
+            dropped_clients: 0,
+            hidden_programs,
+        };
+        answer.daemon = Some(daemon(0));
+        assert!(!table(&answer).contains("not shown"));
+        answer.daemon = Some(daemon(3));
+        assert!(table(&answer).ends_with("\n3 programs of other users are not shown\n"));
+        answer.programs.clear();
+        answer.daemon = Some(daemon(1));
+        let text = table(&answer);
+        assert!(text.contains("\nno program of yours is attached;"), "{text}");
+        assert!(text.ends_with("\n1 program of another user is not shown\n"), "{text}");
+    }
+
+    #[test]
     fn the_table_lines_up_and_holds_no_control_characters() {
         let mut answer = answer();
         let idle = ProgramInfo { groups: Vec::new(), share: Some(Share::Spatial), ..answer.programs[0].clone() };
@@ -360,14 +413,14 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         let at = lines[0].find("PROGRAM").unwrap();
         for line in &lines[1..] {
-            assert_eq!(line.chars().skip(at).collect::<String>(), "a?[31mpp");
+            assert_eq!(line.chars().skip(at).collect::<String>(), "a\\u{1b}[31mpp");
         }
         let at = lines[0].find("SHARE").unwrap();
         assert!(lines[1][at..].starts_with("- ") && lines[2][at..].starts_with("spatial "));
         assert!(!text.contains('\x1b'));
         let text = queues(&answer);
         assert_eq!(text.lines().count(), 2, "{text}");
-        for word in ["q1", " 42 ", " 128 ", "sim:0", " 16 ", " auto ", "running", " 7 ", "a?[31mpp"] {
+        for word in ["q1", " 42 ", " 128 ", "sim:0", " 16 ", " auto ", "running", " 7 ", "a\\u{1b}[31mpp"] {
             assert!(text.contains(word), "{word}: {text}");
         }
         assert!(lines[1].contains("1.5 ms") && lines[1].contains("12 µs"));

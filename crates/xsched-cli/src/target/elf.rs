@@ -44,17 +44,19 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     if secure(path) {
         return cannot("setuid, setgid or has file capabilities, so the loader ignores LD_PRELOAD".to_owned());
     }
-    let Some(interpreter) = facts.interpreter else {
+    // The loader itself, told which program to load, reads LD_PRELOAD as ever.
+    let itself = || path.canonicalize().ok().filter(|path| is_glibc_loader(&name_of(path)));
+    let Some(interpreter) = facts.interpreter.or_else(itself) else {
         return cannot("linked statically".to_owned());
     };
     if facts.address_sanitizer {
         return cannot("built with AddressSanitizer, which must be loaded first".to_owned());
     }
-    let loader = interpreter.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let loader = name_of(&interpreter);
     if loader.starts_with("ld-musl") {
         return cannot("linked to musl, the library needs glibc".to_owned());
     }
-    if !loader.starts_with("ld-linux") && !loader.starts_with("ld-2.") {
+    if !is_glibc_loader(&loader) {
         return cannot(format!("loaded by {}, the library needs glibc's loader", interpreter.display()));
     }
     let Ok(loader) = interpreter.canonicalize() else {
@@ -68,6 +70,14 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
         return cannot(format!("linked to a glibc older than 2.34 ({})", libc.display()));
     }
     Ok(Verdict::Attaches)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn is_glibc_loader(name: &str) -> bool {
+    name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
 /// Whether the kernel will run it in secure mode, in which the loader ignores LD_PRELOAD.
@@ -167,6 +177,7 @@ mod tests {
         assert!(!facts.address_sanitizer);
         let loader = facts.interpreter.unwrap().canonicalize().unwrap();
         assert!(read(&loader.with_file_name("libc.so.6")).unwrap().libc_floor);
+        assert_eq!(inspect(&loader).unwrap(), Verdict::Attaches, "a program started by its loader");
     }
 
     #[test]

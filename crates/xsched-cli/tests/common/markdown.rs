@@ -166,18 +166,32 @@ pub fn calls(block: &Block) -> Vec<Vec<String>> {
     let joined = block.text.replace("\\\n", " ");
     let mut found = Vec::new();
     for line in joined.lines() {
-        let words: Vec<&str> = line.split_whitespace().take_while(|w| !w.starts_with('#')).collect();
-        for part in words.split(|w| matches!(*w, "|" | "&&" | ";" | "&")) {
+        let words: Vec<String> = words(line).into_iter().take_while(|w| !w.starts_with('#')).collect();
+        for part in words.split(|w| matches!(w.as_str(), "|" | "&&" | ";" | "&")) {
             // Variables before the command, and `sudo`, are not its words.
-            let skip =
-                part.iter().take_while(|w| **w == "sudo" || w.split('=').next().is_some_and(is_variable)).count();
-            if part.get(skip) == Some(&"xsched") {
-                let words = part[skip..].iter().take_while(|w| !matches!(**w, ">" | "2>" | ">>"));
-                found.push(words.map(|w| (*w).to_owned()).collect());
+            let skip = part.iter().take_while(|w| *w == "sudo" || w.split('=').next().is_some_and(is_variable)).count();
+            if part.get(skip).is_some_and(|w| w == "xsched") {
+                let words = part[skip..].iter().take_while(|w| !matches!(w.as_str(), ">" | "2>" | ">>"));
+                found.push(words.cloned().collect());
             }
         }
     }
     found
+}
+
+/// Words of a line; what stands between single quotes is part of one.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => words.push(std::mem::take(&mut word)),
+            c => word.push(c),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 fn is_variable(word: &str) -> bool {

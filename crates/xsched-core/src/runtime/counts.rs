@@ -95,6 +95,11 @@ impl Runtime {
         retired.chain(counters).fold(0, u64::wrapping_add)
     }
 
+    /// Those among them that went past a closed gate by an operator's rule.
+    pub fn exempt_launches(&self) -> u64 {
+        self.groups().map(|g| g.slot(self).exempt.load(Relaxed)).fold(0, u64::wrapping_add)
+    }
+
     /// How often the device was given back: a group was seen to have completed all of its commands.
     pub fn idles(&self) -> u64 {
         self.idles.load(Relaxed)

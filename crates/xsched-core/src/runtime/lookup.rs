@@ -2,15 +2,16 @@
 
 use core::sync::atomic::Ordering::*;
 
+use xsched_proto::domains::DomainMode;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, QueueSlot};
 
 use super::Runtime;
-use crate::Platform;
 use crate::group::Group;
 use crate::protocol::idle::Readiness;
 use crate::protocol::registration::Holding;
 use crate::queue::XQueue;
+use crate::{Platform, inspect};
 
 impl Group {
     pub(crate) fn slot<'a>(&self, rt: &'a Runtime) -> &'a GroupSlot {
@@ -87,6 +88,15 @@ impl Runtime {
     /// Whether some gate of this process is closed.
     pub fn some_gate_is_closed(&self) -> bool {
         self.groups().any(|g| !g.slot(self).gate.load().is_open())
+    }
+
+    /// Agent: what becomes of launches of the system domain from now on.
+    pub fn set_domains(&self, mode: DomainMode) {
+        inspect::set_mode(mode);
+        if mode != DomainMode::Off {
+            inspect::start();
+            self.inspect_launches();
+        }
     }
 
     /// From now on the origin of each launch is looked at, see [`crate::inspect`].

@@ -18,6 +18,9 @@ use crate::protocol::registration::Registration;
 use crate::queue::{XQueue, is_default};
 use crate::{Platform, inspect};
 
+/// Groups of a process after which queues share some though each is to have its own.
+const OWN_GROUPS: usize = 48;
+
 /// Describes a hardware queue that is used for the first time.
 pub struct QueueSpec {
     /// The vendor's handle.
@@ -40,7 +43,7 @@ struct GroupKey {
     fixed: Option<i32>,
     /// Of the system domain, by an explicit call.
     system: bool,
-    /// The only queue of the group, set apart from the others by the program.
+    /// The only queue of the group, set apart from the others by the program or since each is.
     own: Option<u16>,
 }
 
@@ -61,6 +64,8 @@ pub(crate) enum Move {
     Apart,
     /// To the group that it would have come to by itself.
     Back,
+    /// To the group of the other domain.
+    OtherDomain,
 }
 
 #[derive(Default)]
@@ -128,8 +133,10 @@ impl Runtime {
             system,
             own: None,
         };
-        let group = self.group_for(&mut tables, group_key)?;
-        let at = tables.free_queues.pop()?;
+        let at = *tables.free_queues.last()?;
+        let own = self.own_group_of(&tables, at);
+        let group = self.group_for(&mut tables, GroupKey { own, ..group_key })?;
+        tables.free_queues.pop();
         self.high_water.fetch_max(u32::from(at) + 1, AcqRel);
         let queue = &self.queues[usize::from(at)];
         queue.reset();
@@ -137,6 +144,7 @@ impl Runtime {
         queue.handle.store(spec.handle, Relaxed);
         queue.platform.store(spec.platform, Relaxed);
         queue.in_order.store(spec.in_order, Relaxed);
+        queue.made_system.store(system, Relaxed);
         queue.set_reports_completion(queue.platform(self).reports_completion());
         queue.group.store(group, Relaxed);
         let slot = queue.slot(self);
@@ -191,6 +199,18 @@ impl Runtime {
         Some(index as u16)
     }
 
+    /// The group of its own that a queue in this place gets while each has one. Some places stay for groups that queues share.
+    fn own_group_of(&self, tables: &Tables, slot: u16) -> Option<u16> {
+        let has_one = || tables.groups.iter().any(|group| group.own == Some(slot));
+        let apart = self.streams_apart.load(Acquire) && (tables.groups.len() < OWN_GROUPS || has_one());
+        apart.then_some(slot)
+    }
+
+    /// Whether one more queue may get a group of its own because each has one.
+    pub(crate) fn has_room_apart(&self) -> bool {
+        self.tables().groups.len() < OWN_GROUPS
+    }
+
     fn group_add(&self, slot: u16, key: &GroupKey) -> ClientMsg {
         let platform = self.platforms[usize::from(key.platform)];
         ClientMsg::GroupAdd {
@@ -216,6 +236,8 @@ impl Runtime {
         let group = queue.group(self);
         group.slot(self).launches_retired.fetch_add(launches, Relaxed);
         group.slot(self).system_retired.fetch_add(system, Relaxed);
+        // Before its counters go: the daemon, which reads those first, then knows that they may be gone.
+        queue.slot(self).group.store(0, Release);
         let mut next = queue.counters.load(Acquire);
         while let Some(index) = next.checked_sub(1) {
             let at = index as usize;
@@ -223,7 +245,6 @@ impl Runtime {
             next = self.next_counter[at].load(Relaxed);
             tables.free_counters.push(index as u16);
         }
-        queue.slot(self).group.store(0, Release);
         tables.free_queues.push(at);
         tables.outbox.push(ClientMsg::QueueRemove { slot: at });
         Some(group)
@@ -285,7 +306,8 @@ impl Runtime {
         match to {
             Move::Priority(priority) => key.fixed = Some(priority),
             Move::Apart => key.own = Some(slot),
-            Move::Back => (key.fixed, key.own) = (None, None),
+            Move::Back => (key.fixed, key.own) = (None, self.own_group_of(&tables, slot)),
+            Move::OtherDomain => key.system = !key.system,
         }
         let group = self.group_for(&mut tables, key)?;
         if group == old {

@@ -32,6 +32,7 @@ impl World {
             state: None,
             idle_exit: None,
             seed: 1,
+            bursts: None,
         };
         let server = Server::new(&options).expect("a daemon");
         World { server, events: Vec::with_capacity(EVENTS_MAX), buffer: vec![0; MAX_PACKET], folder }
@@ -220,15 +221,27 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
     let mut world = World::new();
     world.server.max_conns = 16;
     let _all: Vec<_> = (0..14).map(|n| world.connect(ONE + n / 4)).collect();
-    assert_eq!(world.server.too_many_connections(User::pretended(OTHER + 9)), Some("all connections are taken"));
-    assert_eq!(world.server.too_many_connections(User::pretended(0)), None);
+    assert_eq!(
+        world.server.too_many_connections(std::process::id(), User::pretended(OTHER + 9)),
+        Some("all connections are taken")
+    );
+    assert_eq!(world.server.too_many_connections(std::process::id(), User::pretended(0)), None);
     let root: Vec<_> = (0..2).map(|_| world.connect(0)).collect();
-    assert_eq!(world.server.too_many_connections(User::pretended(0)), Some("all connections are taken"));
+    assert_eq!(
+        world.server.too_many_connections(std::process::id(), User::pretended(0)),
+        Some("all connections are taken")
+    );
     drop(root);
     world.server.max_conns = 100;
-    let of_user = (ONE..ONE + 3).map(|uid| world.server.too_many_connections(User::pretended(uid))).collect::<Vec<_>>();
+    let of_user = (ONE..ONE + 3)
+        .map(|uid| world.server.too_many_connections(std::process::id(), User::pretended(uid)))
+        .collect::<Vec<_>>();
     assert_eq!(of_user, [None, None, None]);
     world.server.max_conns = 19;
     let why = "its user has as many connections as a user may have";
-    assert_eq!(world.server.too_many_connections(User::pretended(ONE)), Some(why), "a quarter of all");
+    assert_eq!(
+        world.server.too_many_connections(std::process::id(), User::pretended(ONE)),
+        Some(why),
+        "a quarter of all"
+    );
 }

@@ -85,6 +85,7 @@ impl Server {
         let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
         let others = [
             self.devices.look_at,
+            self.clerk.tend(),
             self.silent_at,
             self.remember_at,
             self.events.deadline_ns(),
@@ -106,7 +107,7 @@ impl Server {
 
     /// Ends connections that have not said what they are.
     fn end_silent(&mut self) {
-        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown));
+        let unknown = self.conns.iter().filter(|(_, c)| matches!(c.role, Role::Unknown | Role::Unlisted(_)));
         let since = unknown.map(|(id, c)| (c.since_ns, *id));
         let (over, others): (Vec<_>, Vec<_>) = since.partition(|(since, _)| since + SILENT_NS <= self.now_ns);
         self.silent_at = others.into_iter().min().map(|(since, _)| since + SILENT_NS);

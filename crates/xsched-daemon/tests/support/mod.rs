@@ -46,6 +46,7 @@ pub fn options(folder: &Path) -> Options {
         state: None,
         idle_exit: None,
         seed: 1,
+        bursts: None,
     }
 }
 

@@ -110,6 +110,12 @@ impl Chain {
         self.place.join(name)
     }
 
+    /// Time that launches of a program have waited at its gates, in µs.
+    pub fn waited_us(&self, pid: u32) -> u64 {
+        let program = self.place.program(pid).expect("a program");
+        program["groups"].as_array().expect("groups").iter().map(|g| g["wait_us"].as_u64().expect("a number")).sum()
+    }
+
     /// Starts the program under the scheduler.
     pub fn run(&self, environment: &[(&str, &str)]) -> Process {
         self.run_as(&[], environment)
@@ -119,8 +125,23 @@ impl Chain {
     pub fn run_cuda(&self, launches: [u32; 3], environment: &[(&str, &str)]) -> Process {
         let launches = launches.map(|n| n.to_string());
         let mut command = self.place.run_command(&[], &self.program, &launches.each_ref().map(String::as_str));
-        command.envs(environment.iter().copied()).env("LD_LIBRARY_PATH", self.place.join(""));
-        Process::start(command)
+        command.envs(environment.iter().copied());
+        Process::start(self.with_driver(command))
+    }
+
+    /// The same program, which does what it is told by lines.
+    pub fn run_cuda_told(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
+        let mut command = self.place.run_command(options, &self.program, &[]);
+        command.envs(environment.iter().copied().filter(|(_, value)| !value.is_empty()));
+        let mut program = Process::start(self.with_driver(command));
+        program.expect("ready");
+        program
+    }
+
+    /// The command of a program that is to find the driver of [`Chain::over_cuda`].
+    pub fn with_driver(&self, mut command: Command) -> Command {
+        command.env("LD_LIBRARY_PATH", self.place.join(""));
+        command
     }
 
     /// The same with options of `xsched run`.

@@ -11,7 +11,7 @@ enum Trial {
     Shown(&'static str, &'static str, Value),
     /// One line on stderr that has these words, and the program is scheduled as without it.
     Line(&'static str, &'static str),
-    /// No daemon knows the program, and its launches are scheduled (or not) all the same.
+    /// No daemon knows the program, and its launches are scheduled all the same, or not, which one line says.
     Alone(&'static str, bool),
     /// Its streams have no XQueue, and nothing counts their launches.
     Passed(&'static str),
@@ -94,6 +94,11 @@ fn try_variable(place: &Place, name: &str, trial: &Trial) {
         Trial::Alone(_, wanted) => {
             assert!(!attached, "{name}={value}");
             assert_eq!(scheduled, *wanted, "{name}={value}: {stats}");
+            if !wanted {
+                let [line] = errors[..] else { panic!("{name}={value}: not one line: {errors:?}") };
+                assert!(line.starts_with("xsched: runs unscheduled: ") && line.contains(name), "{line}");
+                return;
+            }
         }
         Trial::Passed(_) => assert!(shown.is_some() && !attached, "{name}={value}"),
         Trial::Same(_) => assert!(attached && scheduled, "{name}={value}"),

@@ -17,7 +17,7 @@ macro_rules! policies {
     };
 }
 
-policies! { hpf, hhpf, chpf, up, pup, spup, kedf, lax, awf, cfs, mlfq, slo, fair, external, chaos }
+policies! { hpf, hhpf, chpf, up, pup, spup, kedf, lax, awf, cfs, mlfq, slo, fair, external, observe, chaos }
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -4,6 +4,7 @@ use xsched_capi::types::*;
 use xsched_core::{Runtime, Scheduler, XQueue};
 use xsched_proto::class::{PRIORITY_MAX, PRIORITY_MIN};
 use xsched_proto::hint::{Hints, Laxity};
+use xsched_proto::variables;
 use xsched_proto::wire::Levels;
 
 use super::queue::Queue;
@@ -26,7 +27,7 @@ pub(super) fn choose(kind: XSchedulerType, policy: XPolicyType) -> Done {
         }
         _ => return Err(XResult::INVALID_VALUE),
     };
-    let required = std::env::var_os("XSCHED_REQUIRE").is_some_and(|v| !v.is_empty() && v != "0");
+    let required = variables::is_on("XSCHED_REQUIRE");
     if required && chosen == Scheduler::Application {
         return Err(XResult::NOT_ALLOWED);
     }

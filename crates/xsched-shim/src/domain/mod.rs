@@ -16,6 +16,8 @@ mod walk;
 
 use xsched_agent::say;
 use xsched_core::inspect::{self, Inspector};
+use xsched_proto::domains::DomainMode;
+use xsched_proto::variables;
 
 use crate::lock::Lock;
 use crate::process;
@@ -25,16 +27,12 @@ static INSPECTOR: Inspector = Inspector { launch: sites::launch, maker: sites::m
 /// Names every hooked function.
 type HookedNames = fn() -> Vec<&'static str>;
 
-/// At the first device call: reads the rules, and begins to look at launches if that is wanted.
-pub(crate) fn start(hooked: HookedNames) {
+/// At the first device call: reads the rules, and begins to look at launches if a rule or the program wants it. A daemon may want
+/// it later.
+pub(crate) fn start(hooked: HookedNames, asked: Option<DomainMode>) {
     read_rules(hooked);
-    let report = std::env::var("XSCHED_DOMAINS").unwrap_or_default();
-    match report.as_str() {
-        "report" => look(hooked),
-        "" | "0" | "off" => {}
-        other => say(&format!("XSCHED_DOMAINS={other} ignored: use report or off")),
-    }
-    if rules::any() {
+    inspect::install(&INSPECTOR);
+    if rules::any() || asked.is_some_and(|mode| mode != DomainMode::Off) {
         look(hooked);
     }
 }
@@ -45,7 +43,7 @@ static LOOKS: Lock<bool> = Lock::new();
 /// Before anything is remembered of a library: that it was named is part of it.
 fn read_rules(hooked: HookedNames) {
     let mut are_read = ARE_READ.lock();
-    if !std::mem::replace(&mut *are_read, true) {
+    if !std::mem::replace(&mut *are_read, true) && !variables::is_secure() {
         rules::read(&hooked()).iter().for_each(|complaint| say(complaint));
     }
 }

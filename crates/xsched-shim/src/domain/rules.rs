@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use super::json::{self, Value};
-use xsched_proto::Error;
+use xsched_proto::{Error, files, variables};
 
 use crate::interpose::{self, BINDINGS};
 use crate::lock::Lock;
@@ -71,8 +71,8 @@ pub(super) fn by_name() -> bool {
 
 /// Reads the rules, once; `hooked` are the functions that they may name. Returns what was not understood, a line each.
 pub(super) fn read(hooked: &[&str]) -> Vec<String> {
-    let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
-    VERBOSE.store(var("XSCHED_VERBOSE").is_some_and(|v| v != "0"), Relaxed);
+    let var = variables::text;
+    VERBOSE.store(variables::is_on("XSCHED_VERBOSE"), Relaxed);
     let mut complaints = Vec::new();
     let mut rules = Rules::default();
     let given = var("XSCHED_PASSTHROUGH_CONFIG");
@@ -103,7 +103,7 @@ pub(super) fn read(hooked: &[&str]) -> Vec<String> {
 fn contents(file: &str) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
-    let file = std::fs::File::open(file)?;
+    let file = files::read_only(file.as_ref())?;
     if file.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
         return Err(std::io::Error::other("larger than 1 MiB"));
     }

@@ -27,13 +27,13 @@ impl Objects {
     }
 
     /// The place of the object that holds an address; smaller = loaded earlier.
-    pub(super) fn place_of(&self, address: usize) -> Option<usize> {
+    pub(crate) fn place_of(&self, address: usize) -> Option<usize> {
         self.0.iter().position(|o| (o.start..o.end).contains(&address))
     }
 
     /// The object whose loading brought this one: the first whose needs, directly or through others, include it. In
     /// the list of its needs the loader looks up what the objects it brought refer to (after the global scope).
-    pub(super) fn root_of(&self, place: usize) -> usize {
+    pub(crate) fn root_of(&self, place: usize) -> usize {
         let mut by_name: HashMap<&[u8], usize> = HashMap::new();
         for (at, object) in self.0.iter().enumerate() {
             let file = object.file.to_bytes();
@@ -65,13 +65,20 @@ impl Objects {
         libc.is_some_and(|libc| self.root_of(place) <= libc)
     }
 
+    /// Whether an object was linked against this one.
+    pub(crate) fn is_needed(&self, place: usize) -> bool {
+        let Object { file, soname, .. } = &self.0[place];
+        let names = |name: &CString| Some(name) == soname.as_ref() || last_part(file.to_bytes()) == name.to_bytes();
+        self.0.iter().any(|object| object.needed.iter().any(names))
+    }
+
     /// Where an object begins and ends.
     pub(super) fn range(&self, place: usize) -> (usize, usize) {
         (self.0[place].start, self.0[place].end)
     }
 
     /// The file an object was loaded from; empty for the program itself.
-    pub(super) fn file(&self, place: usize) -> &CStr {
+    pub(crate) fn file(&self, place: usize) -> &CStr {
         &self.0[place].file
     }
 

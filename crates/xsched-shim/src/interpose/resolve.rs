@@ -184,6 +184,19 @@ pub(crate) fn before_us(name: &CStr) -> *mut c_void {
     in_global_scope(name)
 }
 
+/// Whether an object that was loaded after this library has a definition.
+pub(crate) fn is_behind_us(name: &CStr) -> bool {
+    let objects = Objects::now();
+    let Some(own) = objects.place_of(is_behind_us as *const () as usize) else { return false };
+    let has = |at: usize| {
+        let found = Handle::of_loaded(objects.file(at)).look_up(name, None);
+        !found.is_null() && objects.place_of(found as usize) > Some(own)
+    };
+    let found = !next(name).is_null() || (own + 1..objects.len()).any(has);
+    forget_failures();
+    found
+}
+
 /// The first definition in the global scope, unless that is ours.
 pub fn in_global_scope(name: &CStr) -> *mut c_void {
     // SAFETY: the real dlsym; this library's scope is the global one.

@@ -4,6 +4,7 @@ pub mod cuda;
 pub mod hip;
 pub mod hsa;
 pub mod opencl;
+mod shadowed;
 mod shared;
 pub mod sim;
 pub(crate) mod start;
@@ -15,15 +16,23 @@ use xsched_core::Platform;
 pub(crate) use shared::hal;
 pub(crate) use shared::late::forget_all as forget_suffix_fences;
 
-use crate::interpose::{Group, Hook};
+use crate::interpose::{Class, Group, Hook};
 
 /// Every platform, at its number.
 pub static PLATFORMS: &[&dyn Platform] = &[&opencl::OpenCl, &sim::Sim, &cuda::Cuda, &hsa::Hsa, &hip::Hip];
 
+fn groups() -> impl Iterator<Item = &'static Group> {
+    [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS].into_iter().flatten().copied()
+}
+
 /// The hooked functions of every platform.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
-    let platforms = [opencl::HOOKS, sim::HOOKS, cuda::HOOKS, hip::HOOKS, hsa::HOOKS];
-    platforms.into_iter().flatten().flat_map(|group| group.hooks).copied()
+    groups().flat_map(|group| group.hooks).copied()
+}
+
+/// Those of them that launch.
+pub(crate) fn launches() -> impl Iterator<Item = &'static Hook> {
+    groups().filter(|group| group.class == Class::Launch).flat_map(|group| group.hooks).copied()
 }
 
 /// Their names.

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_agent::{Host, say};
 use xsched_core::{Runtime, Scheduler, journal, thread};
-use xsched_proto::settings::Settings;
+use xsched_proto::settings::{Log, Mode, Settings};
+use xsched_proto::variables;
 use xsched_proto::wire::Described;
 
-use super::{PLATFORMS, cuda, hsa};
+use super::{PLATFORMS, cuda, hsa, shadowed};
 use crate::enabled::disabled;
 use crate::interpose::resolve;
 use crate::lock::Lock;
@@ -43,14 +44,16 @@ fn start() -> Option<&'static Runtime> {
     if disabled() {
         return None;
     }
-    domain::start(super::hooked_names);
     start_journal();
     xsched_core::ask_before_waiting(python::holds_the_lock);
     process::let_go_by(hsa::release);
     let host = Host { platforms: PLATFORMS, describe };
-    let mut settings = Settings::read(|name| std::env::var(name).ok());
+    let mut settings = Settings::of_process();
+    domain::start(super::hooked_names, settings.options.domains);
     if let Some(scheduler) = CHOSEN.lock().clone() {
         settings.mode = xsched_agent::changed(&settings.mode, scheduler);
+    } else if settings.mode == Mode::Unscheduled && !settings.told && !settings.required && settings.log >= Log::Info {
+        say("runs unscheduled: XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler");
     }
     let required = settings.required;
     let rt = match xsched_agent::start(settings, host) {
@@ -72,7 +75,7 @@ fn start() -> Option<&'static Runtime> {
 
 /// `XSCHED_JOURNAL` names a folder for what the models are asked and answer.
 fn start_journal() {
-    let Some(folder) = std::env::var_os("XSCHED_JOURNAL").filter(|folder| !folder.is_empty()) else { return };
+    let Some(folder) = variables::get("XSCHED_JOURNAL") else { return };
     if let Err(e) = journal::start(folder.as_ref()) {
         say(&format!("XSCHED_JOURNAL ignored: cannot write in {}: {e}", folder.display()));
     }
@@ -127,6 +130,7 @@ fn describe() -> Vec<Described> {
             .into_iter()
             .map(|(name, n)| Described::Note { text: format!("{n} launches came from {name}") }),
     );
+    lines.extend(shadowed::line().map(|text| Described::Note { text }));
     lines.extend(
         stats::added()
             .into_iter()

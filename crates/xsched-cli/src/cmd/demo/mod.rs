@@ -1,14 +1,12 @@
 //! `xsched demo`: a latency-critical program beside a best-effort one, without and with xsched.
 
-mod children;
 mod load;
 mod report;
 pub(crate) mod worker;
 
 pub(crate) use load::simdev_path;
 
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,12 +14,13 @@ use serde::de::DeserializeOwned;
 use xsched_daemon::mps::PIPE_DIRECTORY;
 use xsched_proto::wire::{DaemonMsg, Request};
 
-use self::children::{Guarded, Worker};
 use self::load::{Calibration, Part, Platform};
 use self::report::{Report, Situation};
 use self::worker::{Latencies, PERIOD, Work};
+use crate::children::{self, Guarded, Worker};
 use crate::failure::{Error, Result, print, say};
-use crate::{client, preload, values};
+use crate::private::{Daemon, Private, Progress, clean, writable, write};
+use crate::{client, values};
 
 /// Longest wait for a program to become ready: a vendor library may compile its first kernel for long.
 const WARM_UP: Duration = Duration::from_secs(60);
@@ -70,15 +69,23 @@ enum Case {
     Xsched,
 }
 
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Case::Alone => "alone",
+            Case::Native => "together, without xsched",
+            Case::Xsched => "together, under xsched",
+        }
+    }
+}
+
 /// What a round starts its programs with.
 struct Stage {
-    exe: PathBuf,
-    library: PathBuf,
+    private: Private,
     platform: Platform,
     calibration: Calibration,
     requests: u32,
-    socket: PathBuf,
-    folder: PathBuf,
+    daemon: Daemon,
 }
 
 /// Measures and reports.
@@ -96,22 +103,11 @@ pub(crate) fn main(args: Args) -> Result {
             args.rounds, args.secs
         )));
     }
-    for file in args.json.iter().chain(&args.svg) {
-        std::fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(file)
-            .map_err(|e| Error::input(format!("cannot write {}: {e}", file.display())))?;
-    }
+    writable(args.json.iter().chain(&args.svg))?;
     children::catch_signals();
     measure(platforms, requests, args.rounds)
         .and_then(|report| {
-            let write = |file: &Path, text: String| {
-                std::fs::write(file, text)
-                    .map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
-            };
-            args.json.as_deref().map_or(Ok(()), |file| write(file, report.json()?))?;
+            args.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))?;
             args.svg.as_deref().map_or(Ok(()), |file| report.plot(file))?;
             Ok(report.table())
         })
@@ -120,34 +116,21 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report> {
-    let library = preload::find()?;
-    let exe =
-        std::env::current_exe().map_err(|e| Error::environment(format!("cannot tell where this program lies: {e}")))?;
-    // A folder under /tmp even where TMPDIR is long: a socket's path has room for 107 bytes.
-    let folder = tempfile::Builder::new()
-        .prefix("xsched-demo-")
-        .tempdir_in("/tmp")
-        .map_err(|e| Error::environment(format!("cannot make a folder under /tmp: {e}")))?;
-    let socket = folder.path().join("xsched.sock");
+    let private = Private::new("demo")?;
     let mut sim_device = None;
-    let (platform, calibration) = choose(platforms, &exe, folder.path(), &mut sim_device)?;
-    let mut daemon = Command::new(&exe);
-    // Its own configuration: none. The user's might name another policy.
-    daemon.args(["daemon", "--policy", "hpf", "--socket"]).arg(&socket).env("XDG_CONFIG_HOME", folder.path());
-    daemon.arg("--log").arg(folder.path().join("log"));
-    let daemon = Guarded::spawn(clean(daemon), "the demo's daemon")?;
-    daemon.answers_at(&socket)?;
+    let (platform, calibration) = choose(platforms, &private, &mut sim_device)?;
+    let daemon = private.daemon("xsched", &["--policy".as_ref(), "hpf".as_ref()])?;
     let device = calibration.device.clone();
-    let stage = Stage { exe, library, platform, calibration, requests, socket, folder: folder.path().to_owned() };
+    let stage = Stage { private, platform, calibration, requests, daemon };
     let mut report =
         Report { platform, device, alone: Situation::new()?, native: Situation::new()?, xsched: Situation::new()? };
-    let progress = Progress::new(&report.device, rounds);
+    let progress = Progress::new(&format!("xsched demo on {}", report.device));
     let cases = [Case::Alone, Case::Native, Case::Xsched];
     for round in 0..rounds as usize {
         for step in 0..cases.len() {
             // Each round begins with another situation, so that drift of the machine hits all alike.
             let case = cases[(round + step) % cases.len()];
-            progress.show(round, step, case);
+            progress.show(&format!("round {} of {rounds}, {} of 3: {}", round + 1, step + 1, case.name()));
             let into = match case {
                 Case::Alone => &mut report.alone,
                 Case::Native => &mut report.native,
@@ -162,8 +145,7 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
 /// The first platform that works, calibrated.
 fn choose(
     platforms: &[Platform],
-    exe: &Path,
-    folder: &Path,
+    private: &Private,
     sim_device: &mut Option<Guarded>,
 ) -> Result<(Platform, Calibration)> {
     let mut reasons = Vec::new();
@@ -172,16 +154,12 @@ fn choose(
             if !reasons.is_empty() {
                 say(&format!("no real device ({}); showing the simulated one", reasons.join("; ")));
             }
-            let mut command = Command::new(exe);
-            let socket = sim_socket(folder);
-            command.args(["sim-device", "--socket"]).arg(&socket);
-            let device = sim_device.insert(Guarded::spawn(clean(command), "the simulated device")?);
-            device.answers_at(&socket)?;
+            *sim_device = Some(private.sim_device()?);
         }
-        let mut command = Command::new(exe);
+        let mut command = Command::new(&private.exe);
         command.args(["demo-worker", "--role", "calibrate", "--platform", platform.name()]);
         command.env("XSCHED_DISABLE", "1");
-        devices(&mut command, folder);
+        devices(&mut command, private);
         // With another platform to fall back to, its own complaint would only frighten.
         if platforms.last() != Some(&platform) {
             command.stderr(std::process::Stdio::null());
@@ -200,25 +178,10 @@ fn read<T: DeserializeOwned>(line: &str) -> Result<T> {
     serde_json::from_str(line).map_err(|e| Error::environment(format!("a program of the demo wrote '{line}': {e}")))
 }
 
-/// Takes what is meant for other programs out of the environment of our own.
-fn clean(mut command: Command) -> Command {
-    for (name, _) in std::env::vars_os() {
-        let bytes = name.as_encoded_bytes();
-        if bytes.starts_with(b"XSCHED_") && bytes != b"XSCHED_LOG" {
-            command.env_remove(&name);
-        }
-    }
-    command
-}
-
-fn sim_socket(folder: &Path) -> PathBuf {
-    folder.join("sim.sock")
-}
-
 /// Tells a program where its device is: the simulated one in the demo's folder, a GPU without anybody's MPS, so that
 /// all situations share it in the same way.
-fn devices(command: &mut Command, folder: &Path) {
-    command.env("SIMDEV_SOCKET", sim_socket(folder)).env(PIPE_DIRECTORY, folder);
+fn devices(command: &mut Command, private: &Private) {
+    command.env("SIMDEV_SOCKET", private.sim_socket()).env(PIPE_DIRECTORY, private.folder());
 }
 
 impl Stage {
@@ -227,11 +190,11 @@ impl Stage {
             Part::Critical => ("lc", "high"),
             Part::BestEffort => ("be", "low"),
         };
-        let mut command = clean(Command::new(&self.exe));
+        let mut command = clean(Command::new(&self.private.exe));
         if case == Case::Xsched {
             // As any user would start them.
-            command.args(["run", "--require", "--priority", priority, "--socket"]).arg(&self.socket);
-            command.arg("--").arg(&self.exe).env("XSCHED_PRELOAD", &self.library);
+            command.args(["run", "--require", "--priority", priority, "--socket"]).arg(&self.daemon.socket);
+            command.arg("--").arg(&self.private.exe).env("XSCHED_PRELOAD", &self.private.library);
         } else {
             command.env("XSCHED_DISABLE", "1");
         }
@@ -242,7 +205,7 @@ impl Stage {
         };
         command.args(["--iterations", &iterations.to_string()]);
         command.args(["--requests", &self.requests.to_string()]);
-        devices(&mut command, &self.folder);
+        devices(&mut command, &self.private);
         command
     }
 
@@ -276,7 +239,7 @@ impl Stage {
 
     /// Figures under xsched count only when the daemon saw the launches.
     fn check_scheduled(&self, pids: &[u32]) -> Result<()> {
-        let answer = client::ask(Some(&self.socket), Request::Ps)?;
+        let answer = client::ask(Some(&self.daemon.socket), Request::Ps)?;
         let launches = |pid: u32| -> u64 {
             let programs = answer.iter().filter_map(|part| match part {
                 DaemonMsg::Program(p) if p.pid == pid => Some(p),
@@ -290,42 +253,6 @@ impl Stage {
                 Err(Error::environment(why))
             }
             None => Ok(()),
-        }
-    }
-}
-
-/// One line on a terminal that says how far we are.
-struct Progress {
-    shown: bool,
-    rounds: u32,
-}
-
-impl Progress {
-    fn new(device: &str, rounds: u32) -> Progress {
-        let shown = std::io::stderr().is_terminal();
-        if shown {
-            eprintln!("xsched demo on {device}");
-        }
-        Progress { shown, rounds }
-    }
-
-    fn show(&self, round: usize, step: usize, case: Case) {
-        if self.shown {
-            let what = match case {
-                Case::Alone => "alone",
-                Case::Native => "together, without xsched",
-                Case::Xsched => "together, under xsched",
-            };
-            eprint!("\r\x1b[K  round {} of {}, {} of 3: {what} …", round + 1, self.rounds, step + 1);
-            let _ = std::io::stderr().flush();
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
         }
     }
 }

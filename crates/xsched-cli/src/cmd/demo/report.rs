@@ -4,13 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use hdrhistogram::Histogram;
-use plotters::prelude::*;
 use serde::Serialize;
 
 use super::load::{Burst, Part, Platform};
 use super::worker::PERIOD;
-
 use crate::failure::{Error, Result};
+use crate::picture::{self, Curve, RGBColor};
 
 /// One of the three situations, over all rounds.
 #[derive(Debug)]
@@ -98,9 +97,9 @@ struct JsonSituation {
 impl Report {
     fn rows(&self) -> [(&'static str, &Situation, RGBColor); 3] {
         [
-            ("alone", &self.alone, RGBColor(90, 90, 90)),
-            ("together, without xsched", &self.native, RGBColor(200, 60, 40)),
-            ("together, under xsched", &self.xsched, RGBColor(30, 110, 190)),
+            ("alone", &self.alone, picture::ALONE),
+            ("together, without xsched", &self.native, picture::NATIVE),
+            ("together, under xsched", &self.xsched, picture::XSCHED),
         ]
     }
 
@@ -158,70 +157,15 @@ impl Report {
 
     /// The three distributions in one picture.
     pub(super) fn plot(&self, file: &Path) -> Result<()> {
-        self.draw(file).map_err(|e| Error::environment(format!("cannot draw {}: {e}", file.display())))
-    }
-
-    fn draw(&self, file: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
-        let lowest = self.rows().iter().map(|(_, s, _)| s.quantile_ms(0.0)).fold(f64::MAX, f64::min);
-        let highest = self.rows().iter().map(|(_, s, _)| s.quantile_ms(1.0)).fold(0.0, f64::max);
-        let (left, right) = (lowest * 0.9, highest * 1.1);
-        let root = SVGBackend::new(file, (960, 540)).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(format!("Latency on {} ({})", self.device, self.platform.name()), ("sans-serif", 22))
-            .margin(16)
-            .x_label_area_size(48)
-            .y_label_area_size(64)
-            .build_cartesian_2d((left..right).log_scale().with_key_points(ticks(left, right)), 0.0..100.0)?;
-        chart
-            .configure_mesh()
-            .x_desc("latency from the time a request was due, ms")
-            .y_desc("requests done within, %")
-            .axis_desc_style(("sans-serif", 16))
-            .label_style(("sans-serif", 14))
-            .y_label_formatter(&|percent| format!("{percent:.0}"))
-            .x_label_formatter(&|ms| format!("{ms}"))
-            .light_line_style(WHITE)
-            .draw()?;
-        chart.draw_series(DashedLineSeries::new(
-            [(left, 99.0), (right, 99.0)],
-            6,
-            4,
-            RGBColor(150, 150, 150).stroke_width(1),
-        ))?;
-        let note = ("sans-serif", 13).into_font().color(&RGBColor(120, 120, 120));
-        chart.draw_series([Text::new("99 %", (left * 1.01, 98.0), note)])?;
-        for (name, situation, color) in self.rows() {
-            let (p50, p99, worst) =
-                (situation.quantile_ms(0.5), situation.quantile_ms(0.99), situation.quantile_ms(1.0));
+        let curve = |(name, s, color): (&str, &Situation, RGBColor)| {
+            let (p50, p99, worst) = (s.quantile_ms(0.5), s.quantile_ms(0.99), s.quantile_ms(1.0));
             let label = format!("{name}: P50 {p50:.2}, P99 {p99:.2}, worst {worst:.2} ms");
-            chart.draw_series([Circle::new((worst, 100.0), 4, color.filled())])?;
-            chart
-                .draw_series(LineSeries::new(situation.curve(), color.stroke_width(2)))?
-                .label(label)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], color.stroke_width(2)));
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .legend_area_size(32)
-            .margin(12)
-            .label_font(("sans-serif", 15))
-            .background_style(WHITE)
-            .border_style(RGBColor(200, 200, 200))
-            .draw()?;
-        root.present()?;
-        Ok(())
+            Curve { label, color, lowest: s.quantile_ms(0.0), worst, points: s.curve() }
+        };
+        let caption = format!("Latency on {} ({})", self.device, self.platform.name());
+        let x_desc = "latency from the time a request was due, ms";
+        picture::draw(file, &caption, x_desc, &self.rows().map(curve))
     }
-}
-
-/// Round numbers between two, as close as a logarithmic axis has room for.
-fn ticks(left: f64, right: f64) -> Vec<f64> {
-    let steps: &[f64] = if right / left < 20.0 { &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0] } else { &[1.0, 2.0, 5.0] };
-    let decades = (-6..=6).map(|power: i32| 10f64.powi(power));
-    // By way of text, so that 0.3 does not come out as 0.30000000000000004.
-    let all = decades.flat_map(|decade| steps.iter().filter_map(move |s| format!("{:.7}", s * decade).parse().ok()));
-    all.filter(|tick| (left..right).contains(tick)).collect()
 }
 
 #[cfg(test)]
@@ -264,12 +208,6 @@ mod tests {
         let text = report().table();
         assert!(text.contains("worst ms") && text.contains("30.0"), "{text}");
         assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
-    }
-
-    #[test]
-    fn ticks_are_round_and_within() {
-        assert_eq!(ticks(4.8, 12.5), [5.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.25, 70.0), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! The machine: preload library, C library, daemon, platforms.
 
 use std::ffi::{CStr, OsStr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use xsched_daemon::mps::PIPE_DIRECTORY;
-use xsched_proto::paths;
-use xsched_proto::wire::{DaemonMsg, Request};
+use xsched_proto::settings::Settings;
+use xsched_proto::wire::{self, DaemonMsg, Request};
+use xsched_proto::{paths, variables};
 
 use super::cuda::Cuda;
 use super::probe::{self, What};
 use super::{Check, Report, Status, lines};
-use crate::{client, preload};
+use crate::{client, folders, preload};
 
 /// What was found.
 #[derive(Serialize)]
@@ -67,7 +68,10 @@ pub(super) fn examine(socket: Option<&Path>) -> Machine {
         platform(What::Hip, "hip", &[1]),
         platform(What::Sim, "sim", &[1, 2, 3]),
     ];
-    let mut checks = vec![preload_check(), libc_check(), daemon_check(socket), state_check()];
+    let mut checks =
+        vec![preload_check(), libc_check(), daemon_check(socket), environment_check(), configuration_check()];
+    checks.extend(other_daemons(socket));
+    checks.push(state_check());
     checks.push(if platforms.iter().any(|p| p.present && p.platform != "sim") {
         Check::ok("device", "there is a device that this version can schedule")
     } else {
@@ -148,10 +152,60 @@ fn state_check() -> Check {
     }
 }
 
+/// What programs that are started here are told by variables.
+fn environment_check() -> Check {
+    let name = "environment";
+    let settings = Settings::of_process();
+    let unknown = settings.without_effect.into_iter().map(|(_, line)| line).collect::<Vec<_>>();
+    let platforms = variables::text("XSCHED_PLATFORMS").and_then(|list| wire::Platform::fault_in(&list));
+    let faults = settings.complaints.into_iter().chain(platforms).collect::<Vec<_>>();
+    if !faults.is_empty() {
+        Check::fail(name, faults.join("; "), "correct or unset it")
+    } else if variables::is_disabled() {
+        Check::note(name, "XSCHED_DISABLE switches scheduling off for what is started from here", "unset it")
+    } else if !unknown.is_empty() {
+        Check::note(name, unknown.join("; "), "correct or unset it")
+    } else {
+        Check::ok(name, "every variable of xsched that is set has effect")
+    }
+}
+
+/// What a daemon that `run` starts would read.
+fn configuration_check() -> Check {
+    let name = "configuration";
+    let files: Vec<_> = folders::configuration().into_iter().filter(|file| file.exists()).collect();
+    let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+    match xsched_daemon::check_config(&files) {
+        Ok(_) if files.is_empty() => Check::ok(name, "none; the defaults hold"),
+        Ok(remarks) if remarks.is_empty() => Check::ok(name, shown),
+        Ok(remarks) => Check::note(name, remarks.join("; "), "change it at your leisure"),
+        Err(why) => Check::fail(name, why.line(), "correct it: no daemon starts with it, and programs run unscheduled"),
+    }
+}
+
+/// Daemons where a program of this user would find one with another environment. Each schedules its own programs, and none with
+/// those of another.
+fn other_daemons(socket: Option<&Path>) -> Vec<Check> {
+    let (ours, _) = paths::socket_path(socket.map(Path::to_owned));
+    let same =
+        |path: &Path| path == ours || path.canonicalize().is_ok_and(|p| ours.canonicalize().is_ok_and(|o| p == o));
+    let others = paths::usual_sockets().into_iter().filter(|path| !same(path));
+    let answering = others.filter(|path| path.exists() && client::ask(Some(path), Request::Ps).is_ok());
+    let check = |path: PathBuf| {
+        let found = format!(
+            "another one answers at {}: its programs and those of this one are not scheduled together",
+            path.display()
+        );
+        let advice = "give both the same XDG_RUNTIME_DIR or XSCHED_SOCKET; for several users, run a system daemon";
+        Check::note("daemons", found, advice)
+    };
+    answering.map(check).collect()
+}
+
 fn daemon_check(socket: Option<&Path>) -> Check {
     let (path, _) = paths::socket_path(socket.map(Path::to_owned));
-    match client::ask(socket, Request::Ps) {
-        Ok(answer) => {
+    match client::ask_if_there(socket, Request::Ps) {
+        Ok(Some(answer)) => {
             let programs = answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
             let about = answer.iter().find_map(|m| match m {
                 DaemonMsg::Daemon(d) => Some(format!("process {}, version {}, policy {}", d.pid, d.version, d.policy)),
@@ -160,10 +214,12 @@ fn daemon_check(socket: Option<&Path>) -> Check {
             let about = about.unwrap_or_else(|| "it says nothing about itself".to_owned());
             Check::ok("daemon", format!("{about}, {programs} programs, at {}", path.display()))
         }
-        Err(_) if matches!(client::connect(&path), Err(client::NoAnswer::NotConnected(_))) => Check::note(
+        Ok(None) => Check::ok(
             "daemon",
-            format!("none at {}", path.display()),
-            "nothing to do: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",
+            format!(
+                "none at {}: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",
+                path.display()
+            ),
         ),
         Err(e) => Check::fail("daemon", e.line(), "end it by its process id; `xsched run` starts a new one"),
     }

@@ -4,23 +4,29 @@ mod cuda;
 mod machine;
 pub(crate) mod probe;
 mod program;
+mod shadow;
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use xsched_proto::text::escaped;
 
 use crate::failure::{Result, print, print_json};
 use crate::values;
 
 /// Check what works on this machine, or look into a running program
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exit code 3 if a check failed.")]
+#[command(after_help = "Exit code 3 if a check failed; with --strict, also if there is a note.")]
 pub(crate) struct Args {
     /// Look into this program: the functions it calls and who owns them, its queues
     #[arg(long, value_name = "PID", value_parser = values::pid)]
     pid: Option<u32>,
+
+    /// Also what is only worth a note counts as failed
+    #[arg(long)]
+    strict: bool,
 
     /// The answer as JSON
     #[arg(long)]
@@ -76,9 +82,9 @@ fn lines(checks: &[Check]) -> String {
             Status::Fail => "FAIL",
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{mark}  {:<10} {}", check.name, check.found);
+        let _ = writeln!(out, "{mark}  {:<13} {}", check.name, escaped(&check.found));
         if let Some(advice) = &check.advice {
-            let _ = writeln!(out, "{:<17}→ {advice}", "");
+            let _ = writeln!(out, "{:<20}→ {}", "", escaped(advice));
         }
     }
     out
@@ -93,20 +99,21 @@ trait Report: Serialize {
 /// Examines the machine or a program.
 pub(crate) fn main(args: Args) -> Result {
     match args.pid {
-        None => show(&machine::examine(args.socket.as_deref()), args.json),
-        Some(pid) => show(&program::examine(pid, args.socket.as_deref()), args.json),
+        None => show(&machine::examine(args.socket.as_deref()), &args),
+        Some(pid) => show(&program::examine(pid, args.socket.as_deref()), &args),
     }
 }
 
 /// Exit code when something that programs need does not work: the environment's fault.
 const FAILED: u8 = 3;
 
-fn show(report: &impl Report, json: bool) -> Result {
-    if json {
+fn show(report: &impl Report, args: &Args) -> Result {
+    if args.json {
         print_json(report)?
     } else {
         print(&report.text())?
     };
-    let failed = report.checks().iter().any(|c| c.status == Status::Fail);
+    let fails = |c: &Check| c.status == Status::Fail || args.strict && c.status == Status::Note;
+    let failed = report.checks().iter().any(fails);
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

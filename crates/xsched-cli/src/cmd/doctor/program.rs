@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonMsg, Described, Request};
 
-use super::{Check, Report, Status, lines, probe};
+use super::{Check, Report, Status, lines, probe, shadow};
 use crate::client;
 
 /// What was found.
@@ -106,14 +107,20 @@ pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Program {
 
 impl Program {
     fn add(&mut self, line: Described) {
+        let shown = |text: String| escaped(&text).into_owned();
         match line {
             Described::Function { name, address, file, via } => {
-                self.functions.push(Function { name, address: format!("{address:#x}"), file, via });
+                self.functions.push(Function {
+                    name: shown(name),
+                    address: format!("{address:#x}"),
+                    file: shown(file),
+                    via: shown(via),
+                });
             }
             Described::Queue { handle, slot, group } => {
                 self.queues.push(Queue { handle: format!("{handle:#x}"), slot, group });
             }
-            Described::Note { text } => self.notes.push(text),
+            Described::Note { text } => self.notes.push(shown(text)),
         }
     }
 }
@@ -130,7 +137,18 @@ fn library(pid: u32) -> Check {
         Ok(Some(_)) if has(b"XSCHED_DISABLE=1") => {
             Check::fail(name, "loaded, but switched off by XSCHED_DISABLE=1", "start the program without it")
         }
-        Ok(Some(path)) => Check::ok(name, format!("{path} is loaded")),
+        Ok(Some(path)) => match shadow::of(pid, &environment) {
+            None => Check::ok(name, format!("{path} is loaded")),
+            Some((before, function)) => Check::fail(
+                name,
+                format!(
+                    "{path} is loaded, but {before} stands before it and answers {function}: what that does not pass on is \
+                         not scheduled"
+                ),
+                "name libxsched.so first in LD_PRELOAD; where another command preloads, put `xsched run` behind it: \
+                 `oclgrind xsched run -- ./app`",
+            ),
+        },
         Ok(None) => Check::fail(
             name,
             "libxsched.so is not loaded in it",

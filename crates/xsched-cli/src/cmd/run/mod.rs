@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use xsched_policy::registry;
 use xsched_proto::paths;
-use xsched_proto::settings::{Mode, Settings};
+use xsched_proto::settings::{Mode, Settings, TOLD_OF};
+use xsched_proto::variables;
 use xsched_proto::wire::{Platform, Request};
 
 use crate::failure::{Error, Result, say};
@@ -141,12 +142,9 @@ pub(crate) fn main(args: Args) -> Result {
         return Err(Error::input("the command is missing: xsched run [OPTIONS] -- COMMAND [ARGS]"));
     };
     let required = is_required(&args);
-    if required && let Some(fault) = std::env::var("XSCHED_PLATFORMS").ok().and_then(|list| Platform::fault_in(&list)) {
-        return Err(Error::input(fault));
-    }
     let program = target::resolve(name)?;
     let mut environment = Environment::inherited();
-    if disabled() {
+    if variables::is_disabled() {
         if required {
             return Err(refused("XSCHED_DISABLE is set, which switches scheduling off: unset it"));
         }
@@ -165,9 +163,10 @@ pub(crate) fn main(args: Args) -> Result {
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     args.hand_over(&mut environment);
     let settings = environment.settings()?;
+    environment.tell_of(&settings);
     let scheduler = Scheduler::of(&args, &settings);
     let job = args.job.clone().unwrap_or_else(fresh_job);
-    let sharing = share::Wish::of(&args)?;
+    let sharing = share::Wish::of(&args, &settings);
     environment.set("XSCHED_JOB", &job);
     if required {
         environment.set("XSCHED_REQUIRE", "1");
@@ -216,6 +215,7 @@ pub(crate) fn main(args: Args) -> Result {
         }
         Scheduler::Nobody => {
             say(&format!("no daemon is used; {} runs unscheduled", name.to_string_lossy()));
+            environment.set("XSCHED_TOLD", "1");
         }
     }
     sharing.settle(has_daemon, &mut environment)?;
@@ -239,7 +239,7 @@ fn decides_by_scheduler(socket: &Path) -> Result<()> {
 /// Whether the program is to end rather than run unscheduled. A run within such a run inherits it, unless it asks for no
 /// daemon itself.
 fn is_required(args: &Args) -> bool {
-    args.require || !args.no_daemon && std::env::var_os("XSCHED_REQUIRE").is_some_and(|v| !v.is_empty() && v != "0")
+    args.require || !args.no_daemon && variables::is_on("XSCHED_REQUIRE")
 }
 
 /// Why a program that must be scheduled is not started.
@@ -251,11 +251,6 @@ fn refused(why: &str) -> Error {
 fn answers(socket: &Path) -> Result<()> {
     let asked = crate::client::ask(Some(socket), Request::PolicyList);
     asked.map(drop).map_err(|failure| refused(failure.line()))
-}
-
-/// The kill switch.
-fn disabled() -> bool {
-    std::env::var_os("XSCHED_DISABLE").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
 impl Args {
@@ -285,9 +280,12 @@ impl Args {
                 environment.set(name, value);
             }
         }
+        // Those would win over the flags.
         if self.level.is_some() {
-            // It would win over the flag.
             environment.unset("XSCHED_FORCE_LEVEL");
+        }
+        if self.priority.is_some() {
+            environment.unset("XSCHED_PRIORITY");
         }
     }
 }
@@ -326,14 +324,28 @@ impl Environment {
 
     /// What the library in the program will make of it. It leaves out what it does not understand; here that is an error.
     fn settings(&self) -> Result<Settings> {
-        let settings = Settings::read(|name| self.get(name));
-        if let Some(complaint) = settings.complaints.first() {
+        let names = self.0.iter().filter_map(|(name, _)| name.to_str().map(str::to_owned));
+        let settings = Settings::read(|name| self.get(name), names);
+        let platforms = self.get("XSCHED_PLATFORMS").and_then(|list| Platform::fault_in(&list));
+        if let Some(complaint) = settings.complaints.first().or(platforms.as_ref()) {
             return Err(Error::input(complaint));
         }
         if let Mode::Local(policy) = &settings.mode {
             registry::find(policy).map_err(|why| why.within("XSCHED_POLICY"))?;
         }
         Ok(settings)
+    }
+
+    /// Tells of variables without effect, and lets the program know: each of its processes would say the same.
+    fn tell_of(&mut self, settings: &Settings) {
+        let mut told_of = self.get(TOLD_OF).unwrap_or_default();
+        for (name, line) in &settings.without_effect {
+            say(line);
+            told_of = format!("{told_of},{name}");
+        }
+        if !settings.without_effect.is_empty() {
+            self.set(TOLD_OF, told_of.trim_start_matches(','));
+        }
     }
 
     fn set(&mut self, name: &str, value: impl Into<OsString>) {

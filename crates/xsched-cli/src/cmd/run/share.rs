@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use xsched_daemon::mps;
-use xsched_proto::class::{self, Class};
+use xsched_proto::class::Class;
+use xsched_proto::settings::Settings;
+use xsched_proto::variables;
 
 use super::{Args, Environment};
 use crate::failure::{Error, Result, say};
@@ -36,23 +38,13 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// Reads flags, then environment.
-    ///
-    /// # Errors
-    /// Exit code 2 for what is no way to share.
-    pub(super) fn of(args: &Args) -> Result<Wish> {
-        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
-        let share = match (args.share, var(VARIABLE)) {
-            (Some(share), _) => share,
-            (None, Some(text)) => Share::from_str(&text, true).map_err(|_| {
-                Error::input(format!("{VARIABLE}: '{text}' is no way to share: use time, pool, spatial or auto"))
-            })?,
-            (None, None) => Share::Auto,
-        };
-        let inherited = || var("XSCHED_AUTO_XQUEUE_PRIORITY").and_then(|text| class::parse_priority(&text).ok());
-        let priority = args.priority.or_else(inherited).unwrap_or(Class::Normal.nominal());
+    /// Reads flags, then the environment, whose words are known to be accepted.
+    pub(super) fn of(args: &Args, settings: &Settings) -> Wish {
+        let inherited = || variables::text(VARIABLE).and_then(|text| Share::from_str(&text, true).ok());
+        let share = args.share.or_else(inherited).unwrap_or(Share::Auto);
+        let priority = settings.options.priority.unwrap_or(Class::Normal.nominal());
         let pipe = mps::pipe_directory();
-        Ok(Wish { share, class: Class::of(priority), running: mps::answers(&pipe).then_some(pipe) })
+        Wish { share, class: Class::of(priority), running: mps::answers(&pipe).then_some(pipe) }
     }
 
     /// Puts what comes of the wish into the program's environment. A program joins a pool by itself, when it first touches a
@@ -80,7 +72,7 @@ impl Wish {
         }
         if joins || self.running.is_some() {
             // The library names a pool here. (To add a variable while other threads read them is not safe.)
-            environment.set(mps::PIPE_DIRECTORY, nowhere()?);
+            environment.set(mps::PIPE_DIRECTORY, nowhere());
         }
         if self.share == Share::Auto
             && let Some(running) = &self.running
@@ -97,10 +89,11 @@ fn missing() -> Error {
     Error::environment(format!("no MPS daemon answers at {}: start one with `{} -d`", at.display(), mps::CONTROL))
 }
 
-/// An empty folder, where no MPS daemon will ever answer.
-fn nowhere() -> Result<PathBuf> {
+/// An empty folder, where no MPS daemon will ever answer; no folder at all where another user has taken the place of this
+/// user's.
+fn nowhere() -> PathBuf {
     let runtime = folders::runtime();
     let folder = runtime.join("no-mps");
-    folders::private(&runtime).and_then(|()| folders::private(&folder))?;
-    Ok(folder)
+    let made = folders::private(&runtime).and_then(|()| folders::private(&folder));
+    made.map_or_else(|_| "/dev/null".into(), |()| folder)
 }

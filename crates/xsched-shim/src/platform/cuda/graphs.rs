@@ -12,6 +12,7 @@ use xsched_core::{Runtime, thread};
 use xsched_flow::admission::inside_ns;
 use xsched_flow::tuning::POOLED_INSIDE_NS;
 use xsched_proto::class::Class;
+use xsched_proto::variables;
 use xsched_proto::wire::{self, Sharing};
 
 use super::api::Api;
@@ -67,7 +68,7 @@ fn of(exec: CUgraphExec) -> Option<Arc<Gated>> {
 }
 
 fn switched_off() -> bool {
-    std::env::var_os("XSCHED_GRAPH_GATES").is_some_and(|v| v == "0")
+    variables::text("XSCHED_GRAPH_GATES").is_some_and(|value| variables::flag(&value) == Some(false))
 }
 
 /// The gate of a graph that is made ready now and how much may come between two, in ns. `None`: it needs none.

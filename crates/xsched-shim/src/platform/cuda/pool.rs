@@ -9,6 +9,7 @@ use std::time::Duration;
 use xsched_agent::say;
 use xsched_proto::ask::{self, NoAnswer};
 use xsched_proto::settings::{Mode, Settings};
+use xsched_proto::variables;
 use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 
 use super::types::*;
@@ -75,7 +76,7 @@ fn enter() -> Option<Entered> {
         let found = libc::getenv(PIPE_DIRECTORY.as_ptr());
         (!found.is_null()).then(|| CStr::from_ptr(found).to_owned())?
     };
-    let settings = Settings::read(|name| std::env::var(name).ok());
+    let settings = Settings::of_process();
     let Mode::Daemon(socket) = settings.mode else { return None };
     let pipe = place(&socket, settings.options, insists)?;
     point_at(&pipe);
@@ -105,7 +106,7 @@ impl Entered {
 
 /// Whether this process would be in a pool wherever there can be one; none = it would not be in any.
 fn insists() -> Option<bool> {
-    match std::env::var("XSCHED_SHARE").ok()?.as_str() {
+    match variables::text("XSCHED_SHARE")?.to_ascii_lowercase().as_str() {
         "auto" => Some(false),
         "pool" => Some(true),
         _ => None,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Duration;
 
 use xsched_proto::ask;
+use xsched_proto::variables;
 use xsched_proto::wire::Request;
 
 use crate::enabled::pool_served;
@@ -30,7 +31,7 @@ static OBJECT: AtomicU32 = AtomicU32::new(0);
 /// The time slice that the channel groups of this process are to have, in µs; none = this is no server of a pool.
 pub(super) fn wanted_us() -> Option<u64> {
     pool_served()?;
-    std::env::var("XSCHED_POOL_TIMESLICE_US").ok()?.parse().ok()
+    variables::text("XSCHED_POOL_TIMESLICE_US")?.parse().ok()
 }
 
 /// The driver has made a subdevice.
@@ -55,7 +56,7 @@ pub(super) fn report(wanted_us: u64, read_us: Option<u64>, ask: impl Fn(u32, u32
     } else {
         None
     };
-    let Some(socket) = std::env::var_os("XSCHED_SOCKET").map(PathBuf::from) else { return };
+    let Some(socket) = variables::get("XSCHED_SOCKET").map(PathBuf::from) else { return };
     // Without an answer the daemon waits in vain and does without the pool.
     let _ = ask::ask(&socket, Request::PoolServer { pool, fault }, PATIENCE);
 }

@@ -125,6 +125,11 @@ impl Pipeline for Queues {
     }
 
     #[inline(always)]
+    fn tells(call: impl Fn() -> Call) -> bool {
+        call().blocking
+    }
+
+    #[inline(always)]
     fn accepted(rt: &'static Runtime, xqueue: &XQueue, call: &Call) {
         if call.waits.0 != 0 && !rt.has_one_group() {
             lend_to_awaited(rt, xqueue, call.waits);

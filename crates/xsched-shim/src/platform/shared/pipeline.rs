@@ -85,6 +85,12 @@ pub(crate) trait Pipeline: 'static {
         receipt: Self::Receipt,
     ) -> bool;
 
+    /// Whether the end of the call is what tells that the queue is complete, and nothing else does.
+    #[inline(always)]
+    fn tells(_command: impl Fn() -> Self::Command) -> bool {
+        false
+    }
+
     /// The driver took the command.
     #[inline(always)]
     fn accepted(_rt: &'static Runtime, _queue: &XQueue, _command: &Self::Command) {}
@@ -140,7 +146,7 @@ fn rest<P: Pipeline>(
     command: &impl Fn() -> P::Command,
     enter: &impl Fn(P::Receipt) -> c_int,
 ) -> c_int {
-    match held.look(P::key(target)) {
+    match held.look(P::key(target), P::tells(command)) {
         Entered::Fast(counted) => {
             let rc = enter(receipt);
             counted.done(rc == SUCCESS);

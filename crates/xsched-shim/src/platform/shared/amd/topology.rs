@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use xsched_proto::variables;
+
 /// Devices found so far: key, and the kernel's numbers for it (several where one is cut into parts that share an address).
 static FOUND: Mutex<Vec<(String, Vec<u32>)>> = Mutex::new(Vec::new());
 
 /// Where the kernel tells of its devices.
 fn sysfs() -> PathBuf {
-    std::env::var_os("XSCHED_SYSFS").map_or_else(|| "/sys".into(), PathBuf::from)
+    variables::get("XSCHED_SYSFS").map_or_else(|| "/sys".into(), PathBuf::from)
 }
 
 /// The kernel's numbers of a device; none if it does not drive it.

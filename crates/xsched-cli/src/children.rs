@@ -1,10 +1,10 @@
-//! Processes the demo starts, and how they end: always, and by their own process id.
+//! Processes that a measuring command starts, and how they end: always, and by their own process id.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,29 +19,29 @@ extern "C" fn note(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on Ctrl-C and SIGTERM end the demo by way of [`check`], so that it cleans up.
-pub(super) fn catch_signals() {
+/// From now on Ctrl-C and SIGTERM end the command by way of [`check`], so that it cleans up.
+pub(crate) fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the handler stores to an atomic and does nothing else.
         unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
     }
 }
 
-/// Fails once the user wants the demo to end.
-pub(super) fn check() -> Result<()> {
+/// Fails once the user wants the command to end.
+pub(crate) fn check() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Error::Interrupted("interrupted".into())) } else { Ok(()) }
 }
 
-/// A child that does not outlive the demo.
+/// A child that does not outlive the command.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     child: Child,
     what: &'static str,
 }
 
 impl Guarded {
     /// Starts it.
-    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Guarded> {
+    pub(crate) fn spawn(mut command: Command, what: &'static str) -> Result<Guarded> {
         let parent = std::process::id();
         // SAFETY: prctl and getppid are async-signal-safe.
         unsafe {
@@ -56,12 +56,27 @@ impl Guarded {
     }
 
     /// Its process id.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
+    /// Waits for its end; none = it still runs after so long.
+    pub(crate) fn ended_within(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            check()?;
+            if let Some(status) = self.child.try_wait().map_err(Error::environment)? {
+                return Ok(Some(status));
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until it answers at `socket`.
-    pub(super) fn answers_at(&self, socket: &Path) -> Result<()> {
+    pub(crate) fn answers_at(&self, socket: &Path) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let pidfd = Pid::from_raw(self.child.id() as i32)
             .ok_or(rustix::io::Errno::SRCH)
@@ -99,7 +114,7 @@ impl Drop for Guarded {
 
 /// A worker and its two pipes.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     stdin: Option<ChildStdin>,
     stdout: OwnedFd,
     pending: Vec<u8>,
@@ -108,7 +123,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts one.
-    pub(super) fn spawn(mut command: Command, what: &'static str) -> Result<Worker> {
+    pub(crate) fn spawn(mut command: Command, what: &'static str) -> Result<Worker> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Guarded::spawn(command, what)?;
         let stdin = process.child.stdin.take();
@@ -117,23 +132,23 @@ impl Worker {
     }
 
     /// Its process id.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
     /// Says `go`.
-    pub(super) fn go(&mut self) -> Result<()> {
+    pub(crate) fn go(&mut self) -> Result<()> {
         let stdin = self.stdin.as_mut().ok_or_else(|| Error::environment("a worker without stdin"))?;
         stdin.write_all(b"go\n").map_err(|e| Error::environment(format!("lost {}: {e}", self.process.what)))
     }
 
     /// Tells it to stop.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stdin = None;
     }
 
     /// Waits for the line `expected`.
-    pub(super) fn expect(&mut self, expected: &str, patience: Duration) -> Result<()> {
+    pub(crate) fn expect(&mut self, expected: &str, patience: Duration) -> Result<()> {
         let line = self.line(patience)?;
         if line == expected {
             Ok(())
@@ -143,7 +158,7 @@ impl Worker {
     }
 
     /// The next line it writes.
-    pub(super) fn line(&mut self, patience: Duration) -> Result<String> {
+    pub(crate) fn line(&mut self, patience: Duration) -> Result<String> {
         let what = self.process.what;
         let deadline = Instant::now() + patience;
         loop {

@@ -1,0 +1,155 @@
+//! What `demo`, `check` and `compare` work with: a folder and daemons of their own. The user's daemon, configuration and state
+//! are left alone.
+
+use std::ffi::OsStr;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::children::Guarded;
+use crate::failure::{Error, Result};
+use crate::preload;
+
+/// A folder, gone with this.
+#[derive(Debug)]
+pub(crate) struct Private {
+    /// This program.
+    pub(crate) exe: PathBuf,
+    /// The preload library.
+    pub(crate) library: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+/// A daemon, ended with this.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) socket: PathBuf,
+    _process: Guarded,
+}
+
+impl Private {
+    /// Makes the folder; `name` is the command's.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn new(name: &str) -> Result<Private> {
+        let library = preload::find()?;
+        let exe = std::env::current_exe()
+            .map_err(|e| Error::environment(format!("cannot tell where this program lies: {e}")))?;
+        // A folder under /tmp even where TMPDIR is long: a socket's path has room for 107 bytes.
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("xsched-{name}-"))
+            .tempdir_in("/tmp")
+            .map_err(|e| Error::environment(format!("cannot make a folder under /tmp: {e}")))?;
+        Ok(Private { exe, library, folder })
+    }
+
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A path in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a daemon that listens at `NAME.sock`, and waits until it answers.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn daemon(&self, name: &str, args: &[&OsStr]) -> Result<Daemon> {
+        let socket = self.join(&format!("{name}.sock"));
+        let mut daemon = clean(Command::new(&self.exe));
+        daemon.arg("daemon").arg("--socket").arg(&socket).args(args);
+        // What it does is of no interest on the user's terminal.
+        daemon.arg("--log").arg(self.join(&format!("{name}.log")));
+        // Its own configuration: none. The user's might name another policy.
+        daemon.env("XDG_CONFIG_HOME", self.folder()).env("XDG_STATE_HOME", self.folder());
+        let process = Guarded::spawn(daemon, "a daemon of its own")?;
+        process.answers_at(&socket)?;
+        Ok(Daemon { socket, _process: process })
+    }
+
+    /// Where the simulated device of [`Self::sim_device`] answers.
+    pub(crate) fn sim_socket(&self) -> PathBuf {
+        self.join("sim.sock")
+    }
+
+    /// Starts a simulated device.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn sim_device(&self) -> Result<Guarded> {
+        let mut command = clean(Command::new(&self.exe));
+        command.args(["sim-device", "--socket"]).arg(self.sim_socket());
+        let device = Guarded::spawn(command, "the simulated device")?;
+        device.answers_at(&self.sim_socket())?;
+        Ok(device)
+    }
+}
+
+/// Takes what is meant for other programs out of the environment of our own.
+pub(crate) fn clean(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"XSCHED_") && bytes != b"XSCHED_LOG" {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// Fails early where a file cannot be written; leaves none behind that was not there.
+///
+/// # Errors
+/// Exit code 2.
+pub(crate) fn writable<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+    for file in files {
+        let was_there = file.exists();
+        let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(file);
+        opened.map_err(|e| Error::input(format!("cannot write {}: {e}", file.display())))?;
+        if !was_there {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+    Ok(())
+}
+
+/// Writes an answer to a file.
+///
+/// # Errors
+/// One line.
+pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
+    std::fs::write(file, text).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
+}
+
+/// One line on a terminal that says how far a measurement is; none elsewhere.
+pub(crate) struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(head: &str) -> Progress {
+        let shown = std::io::stderr().is_terminal();
+        if shown {
+            eprintln!("{head}");
+        }
+        Progress { shown }
+    }
+
+    pub(crate) fn show(&self, what: &str) {
+        if self.shown {
+            eprint!("\r\x1b[K  {what} …");
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

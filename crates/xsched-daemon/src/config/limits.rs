@@ -1,0 +1,176 @@
+//! What users may ask for, and how much of each thing they may have.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use xsched_proto::class::{self, Class};
+use xsched_proto::hint::Hints;
+
+use super::{ClassName, Config, Count, Quantum, User, Weight};
+use crate::tuning::{
+    USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX,
+    of_user,
+};
+
+/// What is said for all users stands beside the table of those with limits of their own.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    max_class: Option<ClassName>,
+    max_weight: Option<Weight>,
+    max_timeslice_us: Option<Quantum>,
+    connections: Option<Count>,
+    groups: Option<Count>,
+    device_groups: Option<Count>,
+    jobs: Option<Count>,
+    #[serde(default)]
+    users: BTreeMap<User, UserLimits>,
+}
+
+/// What one user may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UserLimits {
+    max_class: Option<ClassName>,
+    max_weight: Option<Weight>,
+    max_timeslice_us: Option<Quantum>,
+    connections: Option<Count>,
+    groups: Option<Count>,
+    device_groups: Option<Count>,
+    jobs: Option<Count>,
+    pub(super) weight: Option<Weight>,
+}
+
+impl Limits {
+    /// What holds for all users, and for single ones.
+    pub(super) fn parts(self) -> (UserLimits, BTreeMap<User, UserLimits>) {
+        let Limits { max_class, max_weight, max_timeslice_us, connections, groups, device_groups, jobs, users } = self;
+        let of_all = UserLimits {
+            max_class,
+            max_weight,
+            max_timeslice_us,
+            connections,
+            groups,
+            device_groups,
+            jobs,
+            weight: None,
+        };
+        (of_all, users)
+    }
+}
+
+impl UserLimits {
+    /// These, and where they say nothing those.
+    pub(super) fn or(self, those: UserLimits) -> UserLimits {
+        UserLimits {
+            max_class: self.max_class.or(those.max_class),
+            max_weight: self.max_weight.or(those.max_weight),
+            max_timeslice_us: self.max_timeslice_us.or(those.max_timeslice_us),
+            connections: self.connections.or(those.connections),
+            groups: self.groups.or(those.groups),
+            device_groups: self.device_groups.or(those.device_groups),
+            jobs: self.jobs.or(those.jobs),
+            weight: self.weight.or(those.weight),
+        }
+    }
+}
+
+/// The most that a program may have of what it asks for. Operators give more where they want to: rules and root's hints are not cut.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ceilings {
+    pub(crate) priority: i32,
+    pub(crate) weight: u32,
+    pub(crate) timeslice_us: u64,
+}
+
+impl Ceilings {
+    /// Those of root and of the daemon's own user: there are none.
+    pub(crate) const NONE: Ceilings =
+        Ceilings { priority: class::PRIORITY_MAX, weight: class::WEIGHT_MAX, timeslice_us: u64::MAX };
+
+    /// What remains of the hints that somebody without privilege gives. The only place where they are cut.
+    pub(crate) fn cut(self, hints: Hints) -> Hints {
+        Hints {
+            weight: hints.weight.map(|weight| weight.min(self.weight)),
+            timeslice_us: hints.timeslice_us.map(|us| us.min(self.timeslice_us)),
+            ..hints
+        }
+    }
+
+    /// What was cut of some hints, in one line.
+    pub(crate) fn notice(self, asked: Hints) -> Option<String> {
+        let weight = asked.weight.filter(|weight| *weight > self.weight);
+        let turn = asked.timeslice_us.filter(|us| *us > self.timeslice_us);
+        let lines = [
+            weight.map(|weight| format!("weight {weight} is over your limit: {} counts", self.weight)),
+            turn.map(|us| format!("timeslice {us} us is over your limit: {} us counts", self.timeslice_us)),
+        ];
+        let lines: Vec<String> = lines.into_iter().flatten().collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+}
+
+/// How much of each thing a user may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) connections: usize,
+    pub(crate) groups: usize,
+    /// On one device.
+    pub(crate) device_groups: usize,
+    /// With groups on several devices.
+    pub(crate) jobs: usize,
+}
+
+impl Config {
+    fn limits_of(&self, uid: u32) -> UserLimits {
+        self.users.get(&uid).copied().unwrap_or_default().or(self.limits)
+    }
+
+    /// The most that programs of a user without privilege may ask for.
+    pub(crate) fn ceilings(&self, uid: u32) -> Ceilings {
+        let limits = self.limits_of(uid);
+        Ceilings {
+            priority: limits.max_class.map_or(Class::High, |class| class.0).range().1,
+            weight: limits.max_weight.map_or(USER_WEIGHT_MAX, |weight| weight.0),
+            timeslice_us: limits.max_timeslice_us.map_or(USER_TIMESLICE_MAX_US, |us| us.0),
+        }
+    }
+
+    /// How much a user may have. `own` = root or the daemon's own, whose bounds are wider unless they are given.
+    pub(crate) fn bounds(&self, uid: u32, own: bool) -> Bounds {
+        let limits = if own { self.users.get(&uid).copied().unwrap_or_default() } else { self.limits_of(uid) };
+        let bound = |given: Option<Count>, usual| given.map_or(of_user(usual, own), |count| count.0 as usize);
+        Bounds {
+            connections: bound(limits.connections, USER_CONNS_MAX),
+            groups: bound(limits.groups, USER_GROUPS_MAX),
+            device_groups: bound(limits.device_groups, USER_DEVICE_GROUPS_MAX),
+            jobs: bound(limits.jobs, USER_JOBS_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {
+        let c = Config::parsed(&[
+            "[limits]\nmax_weight = 300\nmax_timeslice_us = 20000\nconnections = 10\ngroups = 20\n[limits.users.7]\nmax_weight = 5000\njobs = 3\n",
+            "[limits]\nconnections = 11\n[limits.users.7]\nconnections = 50\n",
+        ])
+        .unwrap();
+        assert_eq!(c.ceilings(7), Ceilings { priority: 191, weight: 5_000, timeslice_us: 20_000 });
+        assert_eq!(c.ceilings(8), Ceilings { priority: 191, weight: 300, timeslice_us: 20_000 });
+        let of = |uid, own| {
+            let b = c.bounds(uid, own);
+            (b.connections, b.groups, b.device_groups, b.jobs)
+        };
+        assert_eq!((of(7, false), of(8, false)), ((50, 20, 128, 3), (11, 20, 128, 16)));
+        assert_eq!((of(7, true).0, of(8, true)), (50, (usize::MAX, 4_096, 1_024, 128)));
+        let asked = Hints { weight: Some(400), timeslice_us: Some(10), ..Hints::default() };
+        assert_eq!(c.ceilings(8).cut(asked), Hints { weight: Some(300), ..asked });
+        assert_eq!(c.ceilings(8).notice(asked).as_deref(), Some("weight 400 is over your limit: 300 counts"));
+        assert_eq!((c.ceilings(7).cut(asked), c.ceilings(7).notice(asked)), (asked, None));
+    }
+}

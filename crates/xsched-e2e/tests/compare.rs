@@ -1,0 +1,129 @@
+//! `xsched compare` with programs that know nothing of it.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use xsched_e2e::{Place, Process, TIMEOUT, finish, signal, until};
+
+/// The command with these words.
+fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
+    let mut command = place.xsched(&["compare", "--high", high, "--low", low, "--warm-up", "0.2"]);
+    command.args(options).current_dir(place.join(""));
+    command
+}
+
+/// Runs it to its good end: the table and the JSON.
+#[track_caller]
+fn report(place: &Place, mut command: Command) -> (String, Value) {
+    let json = place.join("report.json");
+    command.arg("--json").arg(&json).arg("--svg").arg(place.join("report.svg"));
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let output = finish(command.spawn().expect("xsched runs"), 6 * TIMEOUT);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""));
+    let svg = std::fs::read_to_string(place.join("report.svg")).expect("a picture");
+    assert!(svg.starts_with("<svg") && svg.contains("together, under xsched: P50"), "{svg}");
+    let table = String::from_utf8(output.stdout).expect("text");
+    (table, serde_json::from_str(&std::fs::read_to_string(json).expect("a file")).expect("JSON"))
+}
+
+/// Each situation of each round has requests and work where it should.
+#[track_caller]
+fn assert_played(v: &Value, rounds: usize) {
+    let raw = v["raw"].as_array().expect("rounds");
+    assert_eq!(raw.len(), rounds);
+    for round in raw {
+        for (case, is_high, is_low) in
+            [("alone", true, false), ("native", true, true), ("xsched", true, true), ("low_alone", false, true)]
+        {
+            let played = &round[case];
+            assert_eq!(played["latencies_ms"].as_array().expect("a list").len() >= 2, is_high, "{case}: {played}");
+            assert_eq!(played["work"].as_f64().expect("a number") > 0.0, is_low, "{case}: {played}");
+            assert!(played["seconds"].as_f64().expect("a number") >= 1.0, "{case}: {played}");
+        }
+    }
+    for case in ["alone", "native", "xsched"] {
+        let all: usize = raw.iter().map(|round| round[case]["latencies_ms"].as_array().unwrap().len()).sum();
+        assert_eq!(v[case]["requests"], all, "{case}");
+        assert_eq!(v[case]["work"].is_null(), case == "alone");
+    }
+    assert!(v["launches"].as_u64() > Some(0), "{v}");
+}
+
+#[test]
+fn bursts_of_programs_that_say_nothing_are_compared() {
+    let place = Place::new();
+    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    place.device();
+    let load = load.display();
+    let high = format!("{load} lc --kernels 5 --us 1000 --period-us 40000 --requests 1000000");
+    let low = format!("{load} be --us 200 --secs 1000");
+    let (table, v) = report(&place, compare(&place, &high, &low, &["--secs", "1", "--rounds", "2"]));
+    assert_played(&v, 2);
+    assert_eq!((&v["requests"], &v["work"]), (&"bursts".into(), &"launches".into()));
+    let p50 = |case: &str| v[case]["p50_ms"].as_f64().unwrap();
+    for case in ["alone", "native", "xsched"] {
+        assert!(p50(case) >= 5.0, "five kernels of 1 ms keep the device busy for 5 ms: {}", v[case]);
+    }
+    // Slices of 2 ms shared with a rival, and none under xsched.
+    assert!(p50("native") > p50("xsched"), "{table}");
+    // It does not end by itself, and its processes were looked at.
+    assert!(v["observing"]["run_time"].is_null() && v["observing"]["processors"].as_f64() >= Some(0.0), "{v}");
+    assert!(table.contains("together, under xsched") && table.contains("the low program alone"), "{table}");
+    assert!(place.ps().is_none(), "the user's own daemon is not started");
+}
+
+/// The programs of `examples/opencl`, on PoCL.
+#[test]
+fn lines_that_programs_print_are_compared() {
+    let place = Place::new();
+    for name in ["serve", "batch"] {
+        place.compile(&format!("../examples/opencl/{name}.c"), &["-lOpenCL"]);
+    }
+    let requests = "^request [0-9]+: ([0-9.]+) ms$";
+    let options = ["--requests", requests, "--work", "^step", "--secs", "1", "--rounds", "1"];
+    let (table, v) = report(&place, compare(&place, "./serve", "./batch", &options));
+    assert_played(&v, 1);
+    assert_eq!((&v["requests"], &v["work"], &v["observing"]), (&requests.into(), &"^step".into(), &Value::Null));
+    assert!(table.contains("a line of the high program that '^request"), "{table}");
+}
+
+#[test]
+fn a_program_that_fails_or_ends_or_does_nothing_is_told() {
+    let place = Place::new();
+    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    place.device();
+    let low = format!("{} be --secs 0.1", load.display());
+    let high = format!("{} lc --requests 1000000", load.display());
+    for (high, low, options, expected) in [
+        ("echo no device >&2; exit 7", "true", &[][..], "the high program failed (exit status: 7): no device"),
+        ("true", "true", &[], "the high program ended before it was seen to work"),
+        ("exec sleep 1000", "true", &["--start", "1"], "the high program gave no device any work within 1 s (--start)"),
+        ("echo ready; exec sleep 1000", "true", &["--requests", "(ready)"], "the high program printed 'ready'"),
+        (&high, &low, &["--gap", "0.1", "--secs", "1"], "the low program ended"),
+    ] {
+        let mut command = compare(&place, high, low, options);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let output = finish(command.spawn().expect("xsched runs"), 3 * TIMEOUT);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(said.starts_with("xsched: compare: ") && said.contains(expected), "{expected}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let bad_input = expected.ends_with("'ready'");
+        assert_eq!(output.status.code(), Some(if bad_input { 2 } else { 3 }), "{said}");
+    }
+}
+
+#[test]
+fn an_interrupted_comparison_ends_its_programs() {
+    let place = Place::new();
+    let file = place.join("pid");
+    let high = format!("echo $$ > {0}.new && mv {0}.new {0}; exec sleep 1000", file.display());
+    let comparison = Process::start(compare(&place, &high, "true", &[]));
+    until("the program runs", || file.exists());
+    let pid: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+    signal(comparison.pid(), Signal::INT);
+    let (code, _, said) = comparison.wait();
+    assert_eq!((code, said.as_str()), (130, "xsched: compare: interrupted\n"));
+    assert!(!xsched_e2e::is_alive(pid));
+}

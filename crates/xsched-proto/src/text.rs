@@ -1,0 +1,80 @@
+//! Strings of others, such as names of programs, jobs and devices, as they are shown.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// A text of one line without what a terminal would follow: control characters, separators of lines, and marks that change
+/// the direction of writing or are not seen stand as `\u{…}`.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_followed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_followed(c) {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "{}", c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A JSON text that says the same with the characters that [`escaped`] spells out as `\uXXXX`. They stand in its strings only, but
+/// for the breaks of its lines.
+pub fn escaped_json(json: &str) -> Cow<'_, str> {
+    let is_followed = |c: char| c > '\u{1f}' && is_followed(c);
+    if !json.chars().any(is_followed) {
+        return Cow::Borrowed(json);
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_followed(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a character is no sign to be seen but something to be followed.
+fn is_followed(c: char) -> bool {
+    let is_invisible = matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || is_invisible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_follows_is_spelt_out_and_all_else_stays() {
+        for plain in ["", "/usr/bin/python3", "größe ∆ 日本", "a\\b c"] {
+            assert!(matches!(escaped(plain), Cow::Borrowed(text) if text == plain), "{plain}");
+        }
+        for (text, shown) in [
+            ("a\x1b[31mb", "a\\u{1b}[31mb"),
+            ("a\nxsched: b\r\t", "a\\u{a}xsched: b\\u{d}\\u{9}"),
+            ("gnp\u{202e}exe", "gnp\\u{202e}exe"),
+            ("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}"),
+            ("a\u{2028}b\u{2066}c\u{feff}\u{200b}", "a\\u{2028}b\\u{2066}c\\u{feff}\\u{200b}"),
+            ("\u{e0041}", "\\u{e0041}"),
+        ] {
+            assert_eq!(escaped(text), shown);
+        }
+    }
+
+    #[test]
+    fn json_keeps_its_meaning() {
+        let plain = "{\n  \"a\": \"ä\"\n}";
+        assert!(matches!(escaped_json(plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(escaped_json("[\"\u{202e}\u{e0041}\u{9b}\"]"), "[\"\\u202e\\udb40\\udc41\\u009b\"]");
+    }
+}

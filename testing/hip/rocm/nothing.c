@@ -1,0 +1,1 @@
+/* A library that is named by another, which uses nothing of it. */

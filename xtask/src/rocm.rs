@@ -1,0 +1,307 @@
+//! `cargo xtask rocm [--suite SUITE] DIR`: a folder with AMD's own libraries of a newer ROCm than this machine has, from a
+//! suite of Debian: sid for ROCm 6.4, experimental for 7.2. Nothing is installed. What the ladder `testing/hip/rocm/rocm.py` runs.
+//!
+//! apt resolves, downloads and checks the packages, with lists and a cache of its own; dpkg-deb unpacks them. In the folder
+//! lie `root` (the packages' files, with their C library and its loader), `amd` (AMD's HIP runtime, taken out of `root`, so
+//! that the software runtime is found instead), `bin` (the packaged compiler, started with the packaged loader) and
+//! `versions.txt`: lines `NAME PACKAGE VERSION`, then `skipped NAME: WHY`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The suite that ROCm 6.4 is in.
+pub(crate) const SUITE: &str = "sid";
+const MIRROR: &str = "http://deb.debian.org/debian";
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Where packages put libraries, in `root`.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+const LOADER: &str = "ld-linux-x86-64.so.2";
+
+/// What is looked for: its name, that of its package without the number at the end, and of those with its headers.
+const WANTED: [(&str, &str, &[&str]); 9] = [
+    ("HIP", "libamdhip64-", &["libamdhip64-dev"]),
+    ("hiprtc", "libhiprtc", &[]),
+    ("rocBLAS", "librocblas", &["librocblas-dev"]),
+    ("hipBLAS", "libhipblas", &["libhipblas-dev", "libhipblas-common-dev"]),
+    ("hipBLASLt", "libhipblaslt", &["libhipblaslt-dev"]),
+    ("MIOpen", "libmiopen", &["libmiopen-dev"]),
+    ("rocFFT", "librocfft", &["librocfft-dev"]),
+    ("hipFFT", "libhipfft", &["libhipfft-dev"]),
+    ("RCCL", "librccl", &["librccl-dev"]),
+];
+/// Programs of the compiler that get a script in `bin`.
+const COMPILER: [&str; 4] = ["clang", "lld", "ld.lld", "clang-offload-bundler"];
+
+/// Folders that were made before: those that the variable ROCM names, with colons between, or all in `target/rocm`.
+pub(crate) fn folders(target: &Path) -> Vec<PathBuf> {
+    let given = std::env::var_os("ROCM").map(|list| std::env::split_paths(&list).collect());
+    let all: Vec<PathBuf> = given.unwrap_or_else(|| files(&target.join("rocm")));
+    all.into_iter().filter(|folder| folder.join("versions.txt").exists()).collect()
+}
+
+/// A name of a suite is letters and dashes.
+pub(crate) fn is_suite(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('-') && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+}
+
+/// Makes the folder, anew.
+pub(crate) fn run(suite: &str, folder: &Path) -> Result<(), String> {
+    let versions = folder.join("versions.txt");
+    // `apt` is there if a run did not come to its end.
+    let ours = versions.exists() || folder.join("apt").exists();
+    if !ours && fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some()) {
+        return Err(format!("{}: is not empty, and no folder of this task", folder.display()));
+    }
+    fs::create_dir_all(folder).map_err(|e| said(folder, &e))?;
+    let folder = folder.canonicalize().map_err(|e| said(folder, &e))?;
+    if versions.exists() {
+        fs::remove_file(&versions).map_err(|e| said(&versions, &e))?;
+    }
+    for old in ["root", "amd", "bin", "apt"] {
+        remove(&folder.join(old))?;
+    }
+    let apt = Apt::new(&folder.join("apt"), suite)?;
+    let (chosen, mut skipped) = apt.choose()?;
+    let packages: Vec<&str> = chosen.iter().map(|(_, package, _)| package.as_str()).collect();
+    apt.install(&["--download-only"], &packages)?;
+    skipped.extend(apt.extras(&chosen));
+    unpack(&apt.archives(), &folder)?;
+    let mut text = format!("# {suite} of Debian, by cargo xtask rocm\n");
+    for (name, package, _) in &chosen {
+        let _ = writeln!(text, "{name} {package} {}", apt.version(package)?);
+    }
+    let _ = writeln!(text, "libc libc6 {}", apt.version("libc6")?);
+    for (name, why) in &skipped {
+        let _ = writeln!(text, "skipped {name}: {why}");
+    }
+    compiler(&folder)?;
+    remove(&folder.join("apt"))?;
+    fs::write(&versions, &text).map_err(|e| said(&versions, &e))?;
+    print!("{}:\n{text}", folder.display());
+    Ok(())
+}
+
+fn said(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn remove(folder: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(said(folder, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Name, package, packages of headers.
+type Chosen = Vec<(&'static str, String, &'static [&'static str])>;
+/// Name, and why it is not there.
+type Skipped = Vec<(String, String)>;
+
+/// apt with lists, cache and settings of its own, for one suite.
+struct Apt {
+    folder: PathBuf,
+    suite: String,
+}
+
+impl Apt {
+    fn new(folder: &Path, suite: &str) -> Result<Apt, String> {
+        for needed in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(folder.join(needed)).map_err(|e| said(folder, &e))?;
+        }
+        let write = |name: &str, text: &str| fs::write(folder.join(name), text).map_err(|e| said(folder, &e));
+        // What experimental does not have itself, it takes from sid.
+        let suites = if suite == "experimental" { vec!["sid", suite] } else { vec![suite] };
+        let sources: String =
+            suites.iter().map(|suite| format!("deb [signed-by={KEYS}] {MIRROR} {suite} main\n")).collect();
+        let at = folder.display();
+        let settings = format!(
+            "Dir::State \"{at}/state\";\nDir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\n\
+             Dir::Etc::sourcelist \"{at}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::Etc::preferences \"/dev/null\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
+             APT::Architecture \"amd64\";\nAPT::Architectures \"amd64\";\nAPT::Install-Recommends \"false\";\n\
+             APT::Sandbox::User \"root\";\nAPT::Keep-Downloaded-Packages \"true\";\nAcquire::Languages \"none\";\n"
+        );
+        write("sources.list", &sources)?;
+        write("status", "")?;
+        write("settings", &settings)?;
+        let apt = Apt { folder: folder.to_path_buf(), suite: suite.to_string() };
+        apt.ask("apt-get", &["update", "-qq"])?;
+        Ok(apt)
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.folder.join("cache/archives")
+    }
+
+    fn output(&self, program: &str, args: &[&str]) -> Result<Output, String> {
+        let mut command = Command::new(program);
+        command.args(args).env("APT_CONFIG", self.folder.join("settings")).current_dir(self.archives());
+        command.output().map_err(|e| format!("{program}: {e}; the packages are Debian's, and need its apt"))
+    }
+
+    fn ask(&self, program: &str, args: &[&str]) -> Result<String, String> {
+        let output = self.output(program, args)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        // Unmet dependencies are told on stdout, in a table whose entries are the only ones with "but".
+        let line = out.lines().find(|line| line.contains(" but ")).or(errors.lines().find(|l| l.starts_with("E:")));
+        Err(line.unwrap_or("apt failed").split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    fn install(&self, options: &[&str], packages: &[&str]) -> Result<String, String> {
+        let always = ["install", "-y", "-q", "-t", self.suite.as_str()];
+        self.ask("apt-get", &[&always, options, packages].concat())
+    }
+
+    /// Which package each name is, of those that can be installed together.
+    fn choose(&self) -> Result<(Chosen, Skipped), String> {
+        let names = self.ask("apt-cache", &["pkgnames", "lib"])?;
+        let (mut chosen, mut skipped) = (Chosen::new(), Skipped::new());
+        for (name, prefix, headers) in WANTED {
+            let numbered = names.lines().filter_map(|line| line.strip_prefix(prefix)?.parse::<u32>().ok());
+            let Some(number) = numbered.max() else {
+                skipped.push((name.into(), format!("no package {prefix}N in {}", self.suite)));
+                continue;
+            };
+            let package = format!("{prefix}{number}");
+            let so_far = chosen.iter().map(|(_, package, _): &(_, String, _)| package.as_str());
+            match self.install(&["-s"], &so_far.chain([package.as_str()]).collect::<Vec<_>>()) {
+                Ok(_) => chosen.push((name, package, headers)),
+                Err(why) => skipped.push((name.into(), format!("{package}: {why}"))),
+            }
+        }
+        if chosen.is_empty() {
+            Err(format!("{}: none of AMD's libraries is in it", self.suite))
+        } else {
+            Ok((chosen, skipped))
+        }
+    }
+
+    /// Downloads what is wanted without what it needs: headers, and the compiler of the release that MIOpen is made for.
+    fn extras(&self, chosen: &Chosen) -> Skipped {
+        let headers = chosen.iter().flat_map(|(_, _, headers)| headers.iter().map(ToString::to_string));
+        let release = files(&self.archives()).into_iter().find_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_prefix("libclang-common-")?.to_string();
+            Some(name.split('-').next()?.to_string())
+        });
+        let compiler = release.into_iter().flat_map(|n| {
+            ["clang-", "libclang-cpp", "lld-", "rocm-device-libs-", "clang-tools-"]
+                .map(|package| format!("{package}{n}"))
+        });
+        let download = |package: String| match self.ask("apt-get", &["download", "-q", "-t", &self.suite, &package]) {
+            Ok(_) => None,
+            Err(why) => Some((package, why)),
+        };
+        headers.chain(compiler).filter_map(download).collect()
+    }
+
+    /// Of a package that was downloaded.
+    fn version(&self, package: &str) -> Result<String, String> {
+        let start = format!("{package}_");
+        let of = |path: PathBuf| {
+            Some(path.file_name()?.to_str()?.strip_prefix(&start)?.split('_').next()?.replace("%3a", ":"))
+        };
+        files(&self.archives()).into_iter().find_map(of).ok_or(format!("{package}: not downloaded"))
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    all.sort();
+    all
+}
+
+/// Unpacks all packages, and takes AMD's runtime out.
+fn unpack(archives: &Path, folder: &Path) -> Result<(), String> {
+    let (root, amd) = (folder.join("root"), folder.join("amd"));
+    for made in [&root, &amd] {
+        fs::create_dir_all(made).map_err(|e| said(made, &e))?;
+    }
+    for package in files(archives).iter().filter(|path| path.extension().is_some_and(|e| e == "deb")) {
+        let status = Command::new("dpkg-deb").arg("-x").arg(package).arg(&root).status();
+        if !status.map_err(|e| format!("dpkg-deb: {e}"))?.success() {
+            return Err(format!("{}: cannot be unpacked", package.display()));
+        }
+        // Its name, which has the version, is all that is asked for later.
+        fs::write(package, "").map_err(|e| said(package, &e))?;
+    }
+    for unused in ["doc", "man", "locale", "bug", "lintian"] {
+        remove(&root.join("usr/share").join(unused))?;
+    }
+    let libraries = root.join(LIBRARIES);
+    if !libraries.join(LOADER).exists() {
+        return Err(format!("{}: no {LOADER}; the suite is too old", libraries.display()));
+    }
+    for path in files(&libraries) {
+        let name = path.file_name().unwrap_or_default().to_os_string();
+        if name.to_string_lossy().starts_with("libamdhip64.so") {
+            fs::rename(&path, amd.join(&name)).map_err(|e| said(&path, &e))?;
+        }
+    }
+    // Some of the libraries look for others in `$ORIGIN/../lib`.
+    let link = root.join("usr/lib/lib");
+    std::os::unix::fs::symlink("x86_64-linux-gnu", &link).map_err(|e| said(&link, &e))
+}
+
+/// Scripts that start the packaged compiler with the packaged loader: its files are not where they were made for.
+fn compiler(folder: &Path) -> Result<(), String> {
+    let Some(llvm) = files(&folder.join("root/usr/lib")).into_iter().find(|path| path.join("bin/clang").exists())
+    else {
+        return Ok(());
+    };
+    let (bin, name) = (folder.join("bin"), llvm.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    fs::create_dir_all(&bin).map_err(|e| said(&bin, &e))?;
+    let release = name.rsplit('-').next().unwrap_or_default();
+    for program in COMPILER {
+        let options = if program == "clang" { clang_options(release) } else { String::new() };
+        let text = format!(
+            "#!/bin/sh\nbin=$(cd \"$(dirname \"$0\")\" && pwd)\nroot=${{bin%/*}}/root\nlibraries=$root/{LIBRARIES}\n\
+             llvm=$root/usr/lib/{name}\n{options}exec \"$libraries/{LOADER}\" --library-path \"$libraries\" \
+             --argv0 \"$bin/{program}\" \"$llvm/bin/{program}\" \"$@\"\n"
+        );
+        let path = bin.join(program);
+        fs::write(&path, text).map_err(|e| said(&path, &e))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(|e| said(&path, &e))?;
+    }
+    Ok(())
+}
+
+/// Where everything is that would be in `/usr`; `-isystem /usr/include`, which MIOpen gives, would hide the C library's
+/// headers from those of C++. Not for what it calls itself by (`-cc1`).
+fn clang_options(release: &str) -> String {
+    format!(
+        "if [ \"$1\" != -cc1 ]; then\n    count=$#\n    while [ $count -gt 0 ]; do\n        count=$((count - 1))\n        \
+         if [ \"$1 $2\" = '-isystem /usr/include' ]; then\n            count=$((count - 1))\n            shift\n        \
+         else\n            set -- \"$@\" \"$1\"\n        fi\n        shift\n    done\n    \
+         set -- -no-canonical-prefixes -B\"$bin\" -resource-dir \"$llvm/lib/clang/{release}\" --rocm-path=\"$root/usr\" \
+         --rocm-device-lib-path=\"$llvm/lib/clang/{release}/amdgcn/bitcode\" -idirafter \"$root/usr/include\" \"$@\"\nfi\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_have_plain_names() {
+        assert!(is_suite("sid") && is_suite("experimental") && is_suite("trixie-backports"));
+        assert!(!is_suite("") && !is_suite("--suite") && !is_suite("a b") && !is_suite("../x"));
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_alone() {
+        let folder = std::env::temp_dir().join(format!("xtask-rocm-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("mine"), "").unwrap();
+        let error = run("sid", &folder).unwrap_err();
+        assert!(error.contains("not empty") && folder.join("mine").exists(), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
