@@ -441,8 +441,9 @@ impl Server {
         if kind == kind::WAKE {
             return self.wakes.push(conn.user, id);
         }
-        // What was sent before a hang-up is still taken; an answer has nobody to go to.
-        let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && conn.answering().0;
+        // What was sent before a hang-up is still done; an answer has nowhere to go.
+        let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
+        let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
         conn.gone |= kind == kind::DEATH || hung_up;
         self.work.push(conn.user, Work::Serve(id));
     }
@@ -702,6 +703,8 @@ impl Server {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.answering().0);
         flags.set(EventFlags::OUT, !conn.out.is_empty());
+        // A hang-up is always told: once is enough while nothing can be done about it.
+        flags.set(EventFlags::ET, matches!(conn.role, Role::Unlisted(_)));
         if std::mem::replace(&mut conn.flags, flags) == flags {
             return;
         }

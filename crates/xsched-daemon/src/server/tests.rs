@@ -245,3 +245,16 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
         "a quarter of all"
     );
 }
+
+#[test]
+fn what_is_told_before_a_hang_up_is_done() {
+    let mut world = World::new();
+    let (socket, id) = world.connect(rustix::process::geteuid().as_raw());
+    let announcement = Request::Announce { job: "j".into(), program: "sh train.sh".into() };
+    assert!(ask(&socket, announcement));
+    drop(socket);
+    while world.server.conns.contains_key(&id) {
+        world.turn();
+    }
+    assert_eq!(world.server.expected.len(), 1, "it was announced");
+}
