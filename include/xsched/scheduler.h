@@ -29,6 +29,27 @@ extern "C" {
 
 #define XSCHED_SCHEDULER_VERSION 1
 
+/* How a device is, as its driver tells it (NVML, amdgpu). A look is at most some seconds old. New members come at the end;
+ * `size` tells which there are. */
+typedef struct XSchedDeviceState {
+    size_t size;
+    uint64_t age_ms;                                /* how long ago the driver was asked */
+    uint64_t memory_used_bytes, memory_total_bytes; /* total 0 = not known */
+    int32_t active_percent;                         /* part of the last second in which some kernel ran; these: -1 = not known */
+    int32_t memory_active_percent;                  /* the same of device memory */
+    int32_t temperature_c, temperature_limit_c;     /* the limit: where it slows itself down */
+    int32_t power_w, power_limit_w;
+    int32_t sm_clock_mhz;
+    int32_t throttle;                               /* XSCHED_THROTTLE_...; 0 = not slowed down */
+    int32_t outside;                                /* processes that use it without being attached */
+} XSchedDeviceState;
+
+#define XSCHED_THROTTLE_POWER_CAP 1    /* its power limit */
+#define XSCHED_THROTTLE_SW_THERMAL 2   /* heat, as the driver sees it */
+#define XSCHED_THROTTLE_HW_THERMAL 4   /* heat, as the hardware sees it */
+#define XSCHED_THROTTLE_POWER_BRAKE 8  /* the power supply asked for it */
+#define XSCHED_THROTTLE_HW_SLOWDOWN 16 /* the hardware, for one of the last two reasons or another */
+
 /* A suspension unit: all queues of a process on a device with the same priority. New members come at the end; `size`
  * tells which there are. Valid during the callback. */
 typedef struct XSchedGroup {
@@ -41,6 +62,7 @@ typedef struct XSchedGroup {
     uint64_t timeslice_us;
     uint64_t ready_since_us;   /* CLOCK_MONOTONIC */
     uint64_t used_us;          /* device time charged so far */
+    const XSchedDeviceState *state; /* of its device; NULL = not known. Look at `size`: earlier versions end before it */
 } XSchedGroup;
 
 typedef struct XSchedScheduler {
@@ -76,6 +98,7 @@ typedef struct XSchedStream {
     uint64_t ready_since_us;   /* CLOCK_MONOTONIC */
     uint64_t used_us;          /* device time charged so far */
     const struct XSchedStreams *beside; /* all streams of the device, this one among them */
+    const XSchedDeviceState *state;     /* of its device; NULL = not known. Look at `size`: earlier versions end before it */
 } XSchedStream;
 
 typedef struct XSchedStreams {

@@ -1,6 +1,6 @@
 //! What commands ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -73,11 +73,14 @@ impl Server {
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
         let next = match answer {
-            Answer::Programs(clients) => {
-                // One that has ended meanwhile is not told.
-                let next = clients.pop_front().map(|client| self.conns.get(&client).and_then(Conn::client));
-                next.map(|client| client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
-            }
+            Answer::Ps { devices, clients } => match devices.pop_front() {
+                Some(device) => Some(self.device_info(id, &device)),
+                None => {
+                    // One that has ended meanwhile is not told.
+                    let next = clients.pop_front().map(|client| self.conns.get(&client).and_then(Conn::client));
+                    next.map(|client| client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
+                }
+            },
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
             Answer::OfClient | Answer::OfPool => return,
         };
@@ -442,7 +445,17 @@ impl Server {
         let mut clients: Vec<_> =
             self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(user, c))?))).collect();
         clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
-        Answer::Programs(clients.into_iter().map(|(id, _)| id).collect())
+        let clients = clients.into_iter().map(|(id, _)| id).collect();
+        self.look_at_devices();
+        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients }
+    }
+
+    /// What the user of a command is told of a device. Its driver names processes to everybody, but not which are attached.
+    fn device_info(&self, command: u64, device: &str) -> Option<DaemonMsg> {
+        let user = self.conns.get(&command)?.user;
+        let hidden: BTreeSet<u32> = self.clients().filter(|c| !may(user, c)).map(|c| c.peer.pid).collect();
+        let info = self.devices.info(device, self.now_ns, |pid| !hidden.contains(&pid))?;
+        Some(DaemonMsg::Device(Box::new(info)))
     }
 
     fn program_info(&self, client: &Client) -> ProgramInfo {

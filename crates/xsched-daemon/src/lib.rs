@@ -8,6 +8,7 @@
 //!   programs of a user; `places`: who is in one; `unsuitable`: programs that do not suit others of a pool.
 //! - `gates`: what `xsched-gatekeeper` leaves to its host when gates change; `memory`: segments and the heartbeat page.
 //! - `scheduler`: an operator's own, in a process beside, `host`.
+//! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
 //! - `bursts`: a file of when programs wanted their devices, for measurements.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
@@ -17,7 +18,7 @@
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod bursts;
@@ -29,6 +30,7 @@ mod closer;
 mod config;
 mod container;
 mod control;
+mod devices;
 mod events;
 mod expected;
 mod fair;
@@ -54,12 +56,14 @@ mod signals;
 mod socket;
 mod sources;
 mod standing;
+mod state;
 mod timeslices;
 mod tuning;
 mod unsuitable;
 mod writer;
 
 pub use check::check_config;
+pub use devices::sources as device_state_sources;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 

@@ -58,7 +58,7 @@ impl Server {
             stream: streams.get(&g.id).copied(),
         };
         let groups = question.groups.into_iter().map(group).collect();
-        host::Question { device, number: question.number, groups }
+        host::Question { device, number: question.number, groups, state: question.state }
     }
 
     /// The streams of the groups in question. Where streams share a group it is the oldest one, with the launches of all.

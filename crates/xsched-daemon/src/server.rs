@@ -25,6 +25,7 @@ use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
+use crate::devices::Devices;
 use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
@@ -94,6 +95,7 @@ pub(crate) struct Server {
     /// The operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
+    pub(crate) devices: Devices,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -173,8 +175,8 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these clients.
-    Programs(VecDeque<u64>),
+    /// A message for each of these devices, then for each of these clients.
+    Ps { devices: VecDeque<String>, clients: VecDeque<u64> },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// What a client says.
@@ -279,6 +281,7 @@ impl Server {
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
             pools: Pools::new(options.library.clone()),
+            devices: Devices::new(),
             bursts,
             questions: Vec::new(),
             last_id: 0,

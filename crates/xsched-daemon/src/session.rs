@@ -304,6 +304,8 @@ impl Server {
         if pooled {
             self.gatekeeper.set_budget(id, self.config.pool_budget_us());
         }
+        self.watch_devices();
+        self.observe(&device);
         self.act();
         // It may have become ready while it had no name.
         self.scan(conn);
@@ -315,6 +317,7 @@ impl Server {
         if let Some(text) = self.overlooked(conn, &device) {
             self.send(conn, &DaemonMsg::Note { text }, &[]);
         }
+        self.warn_of_full_memory(conn, &device);
     }
 
     /// What a client said for a policy that does not look at it, in one line, unless it was told before.
@@ -340,6 +343,7 @@ impl Server {
     fn group_remove(&mut self, id: GroupId) {
         if let Some(group) = self.take_group(id) {
             self.gatekeeper.remove(self.now_us(), id);
+            self.watch_devices();
             self.act();
             self.assign_timeslices(&group.device);
         }
@@ -367,6 +371,7 @@ impl Server {
         if client.held {
             self.gatekeeper.event(now_us, Event::Release(client.program));
         }
+        self.watch_devices();
         self.may_come_back(&client);
         // One decision for all of them.
         self.act();

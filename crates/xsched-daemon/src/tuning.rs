@@ -21,6 +21,19 @@ pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub(crate) const LONG_US: u64 = 2_000;
 
+// ---- State of devices ----------------------------------------------------------------------------------------------------
+
+/// Drivers are asked this often, in ns, while programs are attached: a driver averages over up to a second itself.
+pub(crate) const DEVICE_LOOK_NS: u64 = 1_000_000_000;
+/// What is older, in ns, is not known any more: several looks were missed.
+pub(crate) const DEVICE_STALE_NS: u64 = 5_000_000_000;
+/// Looks kept of each device: two minutes.
+pub(crate) const DEVICE_HISTORY: usize = 120;
+/// A driver stays open for so long after the last program, in ms: opening it may take longer than a short program runs.
+pub(crate) const DEVICE_LINGER_MS: u64 = 2_000;
+/// That heat slows a device down is told again after so long without, in ns.
+pub(crate) const DEVICE_HOT_NS: u64 = 60_000_000_000;
+
 // ---- Connections ---------------------------------------------------------------------------------------------------------
 
 /// Events taken from the kernel at a time: enough that what one user's connections have to say does not hide, for several calls, that

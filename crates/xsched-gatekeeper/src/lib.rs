@@ -15,6 +15,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, Progress, Question};
+use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
 
@@ -166,6 +167,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.arbiter.set_evenness(evenness);
         self.arbiter.set_classes(now, classes, &mut self.actions);
         self.budget_us = budget_us;
+    }
+
+    /// See [`Arbiter::observe`].
+    pub fn observe(&mut self, now: Micros, device: &str, state: Option<&DeviceState>) {
+        self.arbiter.observe(now, device, state);
     }
 
     /// See [`Arbiter::questions`].

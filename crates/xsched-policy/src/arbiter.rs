@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 #[cfg(doc)]
 use xsched_proto::class::PRIORITY_NEVER;
+use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 
 use self::device::{Device, Member};
@@ -326,6 +327,13 @@ impl Arbiter {
                 let due = |d: &Device| d.next.is_some_and(|t| t <= now);
                 self.dirty.extend((0..self.devices.len()).filter(|&d| due(&self.devices[d])));
             }
+        }
+    }
+
+    /// The state of a device, for its policy: see [`crate::Policy::observe`]. Not kept for a device without groups.
+    pub fn observe(&mut self, now: Micros, device: &str, state: Option<&DeviceState>) {
+        if let Some(device) = self.devices.iter_mut().find(|d| d.name == device) {
+            device.observe(now, state);
         }
     }
 

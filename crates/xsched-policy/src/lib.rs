@@ -21,6 +21,7 @@ mod tuning;
 
 use std::sync::Arc;
 
+use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 
 pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
@@ -156,6 +157,8 @@ pub struct Question {
     pub number: u64,
     /// All groups on the device.
     pub groups: Vec<Group>,
+    /// The device's state as [`Policy::observe`] was told last, with its age now; none = not known.
+    pub state: Option<DeviceState>,
 }
 
 /// What it is told.
@@ -175,6 +178,10 @@ pub trait Policy: Send {
     /// Called after each change and when the time returned earlier has come. Returns when it wants to be asked again
     /// though nothing happens.
     fn decide(&mut self, now: Micros, groups: &[Group], verdicts: &mut [Verdict]) -> Option<Micros>;
+
+    /// The device's state, as its driver tells it; none = it is not known, or not any more. Told about once a second; no decision
+    /// follows by itself. What is told counts until the next time.
+    fn observe(&mut self, _now: Micros, _state: Option<&DeviceState>) {}
 
     /// What it wants to know from outside since the last decision. Most know all themselves.
     fn question(&mut self) -> Option<Question> {

@@ -3,8 +3,9 @@
 mod world;
 
 use world::{World, spec};
-use xsched_policy::{Event, GUARD_US, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_policy::{Choice, Event, GUARD_US, GroupId, GroupSpec, PoolId, ProgramId};
 use xsched_proto::class::PRIORITY_NEVER;
+use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 
 fn g(id: u64, priority: i32) -> GroupSpec {
@@ -338,4 +339,21 @@ fn fair_turns_of_a_job_on_several_devices_come_together() {
         let used: Vec<_> = (1..=7).map(|id| w.used(id) - start[id as usize - 1]).collect();
         assert!(used.iter().all(|&u| u > 500_000.0), "{policy}: {used:?}");
     }
+}
+
+#[test]
+fn a_devices_state_is_told_to_its_policy_and_to_one_that_follows() {
+    let mut w = World::new("external");
+    w.add(g(1, 0), 0);
+    let state = |age_ms| DeviceState { age_ms, active_percent: Some(97), ..DeviceState::default() };
+    let told = |w: &mut World| w.arbiter.questions().pop().map(|(device, question)| (device, question.state));
+    assert_eq!(told(&mut w), Some(("d0".into(), None)));
+    w.arbiter.observe(w.now, "d0", Some(&state(5)));
+    w.arbiter.observe(w.now, "d1", Some(&state(7)));
+    w.ready(1);
+    assert_eq!(told(&mut w), Some(("d0".into(), Some(state(5)))));
+    for policy in ["hpf", "external"] {
+        w.arbiter.set_policy(w.now, None, Choice::named(policy).unwrap(), &mut Vec::new());
+    }
+    assert_eq!(told(&mut w), Some(("d0".into(), Some(state(5)))));
 }

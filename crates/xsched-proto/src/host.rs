@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceState;
+
 /// From the daemon: who shall have a device?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -12,6 +14,8 @@ pub struct Question {
     pub number: u64,
     /// All groups on the device.
     pub groups: Vec<Group>,
+    /// The device's state; none = not known.
+    pub state: Option<DeviceState>,
 }
 
 /// One suspension unit.

@@ -8,6 +8,7 @@
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`class`]: five classes over the priorities -255..=255.
+//! - [`device`]: the state of a device.
 //! - [`domains`]: what becomes of launches of vendors' libraries.
 //! - [`error`]: what an operator is told.
 //! - [`hint`]: what a program may say about itself to the policy.
@@ -20,6 +21,7 @@
 
 pub mod ask;
 pub mod class;
+pub mod device;
 pub mod domains;
 pub mod error;
 pub mod files;

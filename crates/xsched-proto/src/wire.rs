@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
 
@@ -264,7 +265,7 @@ pub enum Described {
 /// A command's wish.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Program`] each.
+    /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Device`] and one [`DaemonMsg::Program`] each.
     Ps,
     /// Answered by one [`DaemonMsg::Policy`] each.
     PolicyList,
@@ -457,6 +458,8 @@ pub enum DaemonMsg {
     },
     /// The answer is complete and was yes.
     End,
+    /// Part of the answer to [`Request::Ps`].
+    Device(Box<DeviceInfo>),
 }
 
 /// The daemon about itself.

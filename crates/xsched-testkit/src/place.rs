@@ -135,8 +135,13 @@ impl Place {
 
     /// Starts a daemon and waits until it answers.
     pub fn daemon(&self, args: &[&str]) -> Process {
+        self.daemon_with(args, &[])
+    }
+
+    /// The same, with such variables.
+    pub fn daemon_with(&self, args: &[&str], variables: &[(&str, &OsStr)]) -> Process {
         let mut command = self.xsched(&["daemon"]);
-        command.args(args);
+        command.args(args).envs(variables.iter().copied());
         self.answering(command)
     }
 

@@ -1,10 +1,12 @@
 //! `xsched ps`: programs, their groups and queues.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use xsched_proto::device::DeviceInfo;
 use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonInfo, DaemonMsg, GroupInfo, ProgramInfo, QueueDomain, Request, Share};
 
@@ -35,13 +37,17 @@ STATE     idle, ready (waits for the device), running, suspended (by `xsched sus
           its own gate)
 UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
           after an internal error
-GPU TIME  device time charged; WAITED: time its threads stood at the closed gate";
+GPU TIME  device time charged; WAITED: time its threads stood at the closed gate
+
+Below, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes that use it
+without being attached";
 
 /// The answer, as `--json` prints it.
 #[derive(Serialize)]
 struct Answer {
     version: u32,
     daemon: Option<DaemonInfo>,
+    devices: Vec<DeviceInfo>,
     programs: Vec<ProgramInfo>,
 }
 
@@ -61,10 +67,11 @@ pub(crate) fn picture(socket: Option<&Path>) -> Result<String> {
 }
 
 fn ask(socket: Option<&Path>) -> Result<Answer> {
-    let mut answer = Answer { version: 2, daemon: None, programs: Vec::new() };
+    let mut answer = Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new() };
     for part in client::ask(socket, Request::Ps)? {
         match part {
             DaemonMsg::Daemon(info) => answer.daemon = Some(info),
+            DaemonMsg::Device(info) => answer.devices.push(*info),
             DaemonMsg::Program(info) => answer.programs.push(*info),
             _ => {}
         }
@@ -125,7 +132,47 @@ fn table(answer: &Answer) -> String {
         }
     }
     answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
+    answer.devices.iter().for_each(|device| out.push_str(&device_lines(device)));
     out.push_str(&hidden);
+    out
+}
+
+/// How a device is, in one line, and in another which processes use it without being attached.
+fn device_lines(device: &DeviceInfo) -> String {
+    let state = &device.latest;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let memory = state.memory_used_bytes.zip(state.memory_total_bytes);
+    let with_limit = |value: Option<i64>, limit: Option<i64>, unit: &str| {
+        let limit = limit.map_or_else(String::new, |limit| format!(" of {limit} {unit}"));
+        value.map(|value| format!("{value} {unit}{limit}"))
+    };
+    let reasons = state.throttle.iter().flatten().map(|reason| reason.text()).collect::<BTreeSet<_>>();
+    let slowed = (!reasons.is_empty()).then(|| reasons.into_iter().collect::<Vec<_>>().join(", "));
+    let parts = [
+        device.stale.then(|| format!("as of {} s ago, its driver does not answer", state.age_ms / 1_000)),
+        memory.map(|(used, total)| format!("memory {:.1} of {:.1} GiB", gib(used), gib(total))),
+        state.active_percent.map(|percent| format!("active {percent} %")),
+        with_limit(state.temperature_c.map(i64::from), state.temperature_limit_c.map(i64::from), "°C"),
+        with_limit(state.power_w.map(i64::from), state.power_limit_w.map(i64::from), "W"),
+        state.sm_clock_mhz.map(|mhz| format!("{mhz} MHz")),
+        slowed.map(|reasons| format!("slowed down ({reasons})")),
+    ];
+    let mut out =
+        format!("{}: {}\n", escaped(&device.device), parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    let outside = device.processes.iter().flatten().filter(|p| p.outside).map(|p| {
+        let memory = p.memory_bytes.map_or_else(String::new, |bytes| format!(", {:.1} GiB", gib(bytes)));
+        format!("{} ({}{memory})", name(p.name.as_deref().unwrap_or_default()), p.pid)
+    });
+    let outside: Vec<String> = outside.collect();
+    if !outside.is_empty() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{}: used by processes that are not attached: {}",
+            escaped(&device.device),
+            outside.join(", ")
+        );
+    }
     out
 }
 
@@ -230,6 +277,7 @@ mod tests {
 
     use super::*;
     use xsched_proto::class::Class;
+    use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
     use xsched_proto::wire::{GroupState, Platform, QueueInfo, Unscheduled};
 
     fn answer() -> Answer {
@@ -273,7 +321,46 @@ mod tests {
             domains: Default::default(),
             groups: vec![group],
         };
-        Answer { version: 2, daemon: None, programs: vec![program] }
+        Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program] }
+    }
+
+    #[test]
+    fn a_device_has_a_line_and_what_uses_it_unattached_another() {
+        let process = |pid, name: &str, outside| DeviceProcess {
+            pid,
+            name: Some(name.into()),
+            memory_bytes: Some(3 << 29),
+            outside,
+        };
+        let device = DeviceInfo {
+            device: "pci:0000:41:00.0".into(),
+            name: None,
+            source: Source::Nvml,
+            stale: false,
+            latest: DeviceState {
+                memory_used_bytes: Some(61 << 30),
+                memory_total_bytes: Some(80 << 30),
+                active_percent: Some(97),
+                temperature_c: Some(64),
+                temperature_limit_c: Some(93),
+                power_w: Some(310),
+                throttle: Some(vec![Throttle::SwThermal, Throttle::HwThermal, Throttle::PowerCap]),
+                ..DeviceState::default()
+            },
+            processes: Some(vec![process(42, "app", false), process(43, "b\x1b[31m", true)]),
+            history: Vec::new(),
+        };
+        let lines = "pci:0000:41:00.0: memory 61.0 of 80.0 GiB, active 97 %, 64 °C of 93 °C, 310 W, slowed down (heat, power limit)\n\
+                     pci:0000:41:00.0: used by processes that are not attached: b\\u{1b}[31m (43, 1.5 GiB)\n";
+        let shown = Answer { devices: vec![device.clone()], ..answer() };
+        assert!(table(&shown).ends_with(lines), "{}", table(&shown));
+        let old = DeviceInfo {
+            stale: true,
+            latest: DeviceState { age_ms: 12_345, ..DeviceState::default() },
+            processes: None,
+            ..device
+        };
+        assert_eq!(device_lines(&old), "pci:0000:41:00.0: as of 12 s ago, its driver does not answer\n");
     }
 
     #[test]

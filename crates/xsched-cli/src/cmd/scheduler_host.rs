@@ -14,6 +14,7 @@ use crate::failure::{Error, Result};
 use crate::preload;
 
 mod callbacks;
+mod device_state;
 
 use callbacks::{Scheduler, Table};
 

@@ -6,7 +6,7 @@ use xsched_policy::Event;
 use super::{Role, Server, UNREAD};
 use crate::Error;
 use crate::host::Host;
-use crate::tuning::{BEAT_NS, LOOK_NS, NICE_NS, SILENT_NS, UNREAD_NS};
+use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, NICE_NS, SILENT_NS, UNREAD_NS};
 
 impl Server {
     /// Does what is due.
@@ -15,7 +15,7 @@ impl Server {
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
         let (tend, nice, unread) = (due(self.tend_at), due(self.nice_at), due(self.unread_at));
         let (pools, silent, lines) = (due(self.pools.look_at), due(self.silent_at), due(self.events.deadline_ns()));
-        let kept = due(self.remember_at);
+        let (kept, devices) = (due(self.remember_at), due(self.devices.look_at));
         if policy {
             self.event(Event::Timer);
         }
@@ -41,6 +41,9 @@ impl Server {
         }
         if kept {
             self.write_kept();
+        }
+        if devices {
+            self.look_at_devices();
         }
         if pools {
             self.look_at_pools();
@@ -73,6 +76,7 @@ impl Server {
         self.beat_at = keep(self.beat_at, arbiter.any_closed(), BEAT_NS);
         self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
         self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
+        self.devices.look_at = keep(self.devices.look_at, self.devices.is_wanted(), DEVICE_LOOK_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
         self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
         let pools = self.next_look_at_pools();
@@ -80,6 +84,7 @@ impl Server {
         let overdue = self.scheduler.as_ref().and_then(Host::deadline_ns);
         let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
         let others = [
+            self.devices.look_at,
             self.clerk.tend(),
             self.silent_at,
             self.remember_at,

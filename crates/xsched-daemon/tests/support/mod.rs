@@ -77,8 +77,9 @@ impl Daemon {
     pub fn ps(&self) -> (DaemonInfo, Vec<ProgramInfo>) {
         let mut answer = self.ask(Request::Ps).unwrap().into_iter();
         let Some(DaemonMsg::Daemon(daemon)) = answer.next() else { panic!("no word about the daemon") };
-        let programs = answer.map(|m| match m {
-            DaemonMsg::Program(p) => *p,
+        let programs = answer.filter_map(|m| match m {
+            DaemonMsg::Program(p) => Some(*p),
+            DaemonMsg::Device(_) => None,
             other => panic!("{other:?}"),
         });
         (daemon, programs.collect())

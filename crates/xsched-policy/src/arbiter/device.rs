@@ -1,6 +1,7 @@
 //! The groups of one device: accounting, the question to the policy, and what follows from its answer.
 
 use xsched_proto::class::PRIORITY_NEVER;
+use xsched_proto::device::DeviceState;
 
 use super::classes::{Claims, Fairness};
 use super::shares::Shares;
@@ -138,6 +139,8 @@ pub(super) struct Device {
     pub(super) next: Option<Micros>,
     /// See [`super::Arbiter::set_guard`].
     pub(super) guard_us: Option<Micros>,
+    /// As it was told last, and when.
+    state: Option<(Micros, DeviceState)>,
     /// The group that has a turn because it waited for so long, and until when.
     rescued: Option<(GroupId, Micros)>,
     view: Vec<Group>,
@@ -167,6 +170,7 @@ impl Device {
             verdicts: Vec::new(),
             next: None,
             guard_us: None,
+            state: None,
             rescued: None,
             view: Vec::new(),
             charged_at: now,
@@ -179,6 +183,18 @@ impl Device {
         self.policy = choice.make(salted(seed, &self.name));
         self.choice = choice;
         self.filler = None;
+        if let Some((told, state)) = &self.state {
+            self.policy.observe(*told, Some(state));
+        }
+    }
+
+    /// Tells the policy how the device is.
+    pub(super) fn observe(&mut self, now: Micros, state: Option<&DeviceState>) {
+        self.state = state.map(|state| (now, state.clone()));
+        self.policy.observe(now, state);
+        if let Some(filler) = &mut self.filler {
+            filler.observe(now, state);
+        }
     }
 
     fn at(&self, id: GroupId) -> Result<usize, usize> {
@@ -256,7 +272,13 @@ impl Device {
     /// choice had its turn or went idle: it would lose its place each time it has to wait for another device.
     pub(super) fn decide_without_refused(&mut self, now: Micros, seed: u64) {
         self.look();
-        let filler = self.filler.get_or_insert_with(|| self.choice.make(seed));
+        let filler = self.filler.get_or_insert_with(|| {
+            let mut filler = self.choice.make(seed);
+            if let Some((told, state)) = &self.state {
+                filler.observe(*told, Some(state));
+            }
+            filler
+        });
         let asked = filler.decide(now, &self.view, &mut self.verdicts);
         let claimed = self.fairness.apply_meanwhile(now, &self.members, &mut self.verdicts);
         let shared = self.shares.apply_meanwhile(now, &self.members, &mut self.verdicts);

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use xsched_proto::device::DeviceState;
 use xsched_proto::hint::{Hint, Hints};
 
 use crate::entry::Entry;
@@ -28,9 +29,11 @@ type Key = (GroupId, i32, Hints, bool);
 struct External {
     number: u64,
     asked: Vec<Key>,
-    question: Option<Vec<Group>>,
+    question: Option<(Micros, Vec<Group>)>,
     answered: HashMap<GroupId, bool>,
     again_at: Option<Micros>,
+    /// The device's state, and when it was told.
+    state: Option<(Micros, DeviceState)>,
 }
 
 fn make(_: &Params) -> Box<dyn Policy> {
@@ -45,7 +48,7 @@ impl Policy for External {
             self.asked = groups.iter().map(key).collect();
             self.again_at = None;
             self.number += 1;
-            self.question = Some(groups.to_vec());
+            self.question = Some((now, groups.to_vec()));
         }
         let top_ready = groups.iter().filter(|g| g.ready).map(|g| g.priority).max().unwrap_or(i32::MIN);
         for (group, verdict) in groups.iter().zip(verdicts) {
@@ -55,8 +58,18 @@ impl Policy for External {
         self.again_at
     }
 
+    /// A new state is no question by itself: it comes with the next one.
+    fn observe(&mut self, now: Micros, state: Option<&DeviceState>) {
+        self.state = state.map(|state| (now, state.clone()));
+    }
+
     fn question(&mut self) -> Option<Question> {
-        self.question.take().map(|groups| Question { number: self.number, groups })
+        let (now, groups) = self.question.take()?;
+        let state = self.state.as_ref().map(|(told, state)| DeviceState {
+            age_ms: state.age_ms + now.saturating_sub(*told) / 1_000,
+            ..state.clone()
+        });
+        Some(Question { number: self.number, groups, state })
     }
 
     fn answer(&mut self, now: Micros, answer: &Answer) {
@@ -101,5 +114,24 @@ mod tests {
         assert_eq!(p.question().expect("the newest").number, 3);
         p.answer(108, &Answer { number: 3, run: vec![GroupId(2)], again_in_us: None });
         assert_eq!(run(&mut p, 108, &groups), [false, true]);
+    }
+
+    #[test]
+    fn a_state_comes_with_the_next_question_and_asks_none() {
+        let mut p = External::default();
+        let mut groups = [Group { ready: true, ..group(1) }];
+        run(&mut p, 0, &groups);
+        assert_eq!(p.question().expect("a question").state, None);
+        let state = DeviceState { age_ms: 300, active_percent: Some(97), ..DeviceState::default() };
+        p.observe(1_000, Some(&state));
+        run(&mut p, 2_000, &groups);
+        assert_eq!(p.question(), None);
+        groups[0].ready = false;
+        run(&mut p, 501_000, &groups);
+        assert_eq!(p.question().expect("a question").state, Some(DeviceState { age_ms: 800, ..state }));
+        p.observe(600_000, None);
+        groups[0].ready = true;
+        run(&mut p, 700_000, &groups);
+        assert_eq!(p.question().expect("a question").state, None);
     }
 }

@@ -71,6 +71,7 @@ pub(super) fn examine(socket: Option<&Path>) -> Machine {
     let mut checks =
         vec![preload_check(), libc_check(), daemon_check(socket), environment_check(), configuration_check()];
     checks.extend(other_daemons(socket));
+    checks.push(state_check());
     checks.push(if platforms.iter().any(|p| p.present && p.platform != "sim") {
         Check::ok("device", "there is a device that this version can schedule")
     } else {
@@ -132,6 +133,22 @@ fn libc_check() -> Check {
         Check::ok("glibc", version)
     } else {
         Check::fail("glibc", version, "2.34 or later is needed")
+    }
+}
+
+/// What tells how devices are? All else works without it.
+fn state_check() -> Check {
+    let name = "state";
+    let advice = "nothing to do without such a GPU; else install the part of NVIDIA's driver that has libnvidia-ml.so.1 (in a container: \
+                  NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
+    match probe::run(What::State, &[]) {
+        Ok(found) if found.names.is_empty() => Check::note(
+            name,
+            "no memory, activity or heat of devices in `xsched ps`: neither NVML nor amdgpu is here",
+            advice,
+        ),
+        Ok(found) => Check::ok(name, format!("of devices from {}", found.names.join(", "))),
+        Err(why) => Check::note(name, format!("no memory, activity or heat of devices in `xsched ps`: {why}"), advice),
     }
 }
 

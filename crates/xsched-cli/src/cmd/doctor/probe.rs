@@ -29,6 +29,8 @@ pub(crate) enum What {
     Sim,
     /// Whether libxsched.so is loaded.
     Preload,
+    /// What tells how devices are: memory, activity, heat.
+    State,
 }
 
 impl What {
@@ -39,6 +41,7 @@ impl What {
             What::Opencl => "opencl",
             What::Sim => "sim",
             What::Preload => "preload",
+            What::State => "state",
         }
     }
 }
@@ -93,6 +96,7 @@ pub(crate) fn main(args: Args) -> Result {
         },
         What::Opencl => names(opencl()),
         What::Sim => names(Library::open(simdev_path()).map(|_| vec!["simulated device".to_owned()])),
+        What::State => names(Ok(xsched_daemon::device_state_sources())),
         What::Preload => names(mapped(std::process::id()).map(|path| path.into_iter().collect())),
     };
     print(&format!("{}\n", serde_json::json!(found)))?;

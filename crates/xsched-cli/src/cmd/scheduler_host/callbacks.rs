@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use xsched_proto::host::{self, FromHost, Question};
 
+use super::device_state::{CDeviceState, c_device_state};
+
 /// XSchedGroup of include/xsched/scheduler.h.
 #[repr(C)]
 struct Group {
@@ -20,6 +22,7 @@ struct Group {
     timeslice_us: u64,
     ready_since_us: u64,
     used_us: u64,
+    state: *const CDeviceState,
 }
 
 /// XSchedStream of the same.
@@ -40,6 +43,7 @@ struct Stream {
     ready_since_us: u64,
     used_us: u64,
     beside: *const Streams,
+    state: *const CDeviceState,
 }
 
 /// XSchedStreams of the same.
@@ -47,6 +51,12 @@ struct Stream {
 struct Streams {
     count: usize,
     streams: *const *const Stream,
+}
+
+/// The device in question: its key and, unless that is not known, how it is.
+struct Device<'a> {
+    key: &'a CStr,
+    state: *const CDeviceState,
 }
 
 type ToldGroup = unsafe extern "C" fn(*mut c_void, *const Group);
@@ -99,6 +109,8 @@ impl Scheduler {
         // Groups of other devices stay as they are.
         self.ready.retain(|id| !question.groups.iter().any(|g| g.id == *id));
         self.ready.extend(question.groups.iter().filter(|g| g.ready).map(|g| g.id));
+        let state = question.state.as_ref().map(c_device_state);
+        let device = Device { key: &device, state: state.as_ref().map_or(std::ptr::null(), std::ptr::from_ref) };
         let (mut run, refused) = match self.table.version {
             Table::PER_STREAM => self.streams(&question.groups, &fresh, &device),
             _ => self.groups(&question.groups, &fresh, &device),
@@ -113,7 +125,7 @@ impl Scheduler {
     }
 
     /// Version 1: which groups may run, and whether one was refused that nothing preempts.
-    fn groups(&self, groups: &[host::Group], fresh: &[bool], device: &CStr) -> (Vec<u64>, bool) {
+    fn groups(&self, groups: &[host::Group], fresh: &[bool], device: &Device<'_>) -> (Vec<u64>, bool) {
         let groups: Vec<Group> = groups.iter().map(|g| group(g, device)).collect();
         // SAFETY: what the header has in these places for this version.
         let (submit, preempt, resume) = unsafe {
@@ -146,7 +158,7 @@ impl Scheduler {
     }
 
     /// Version 2: which groups may run by what is said of their streams, and whether one that wants to was refused.
-    fn streams(&self, groups: &[host::Group], fresh: &[bool], device: &CStr) -> (Vec<u64>, bool) {
+    fn streams(&self, groups: &[host::Group], fresh: &[bool], device: &Device<'_>) -> (Vec<u64>, bool) {
         // One without a stream has nothing to launch.
         let mut run: Vec<u64> = groups.iter().filter(|g| g.stream.is_none()).map(|g| g.id).collect();
         let known: Vec<(&host::Group, bool)> =
@@ -186,12 +198,12 @@ impl Scheduler {
     }
 }
 
-fn group(g: &host::Group, device: &CStr) -> Group {
+fn group(g: &host::Group, device: &Device<'_>) -> Group {
     Group {
         size: size_of::<Group>(),
         id: g.id,
         program: g.program,
-        device: device.as_ptr(),
+        device: device.key.as_ptr(),
         pid: g.pid,
         weight: g.weight,
         priority: g.priority,
@@ -200,16 +212,17 @@ fn group(g: &host::Group, device: &CStr) -> Group {
         timeslice_us: g.timeslice_us,
         ready_since_us: g.ready_since_us,
         used_us: g.used_us,
+        state: device.state,
     }
 }
 
-fn stream(g: &host::Group, device: &CStr, beside: *const Streams) -> Stream {
+fn stream(g: &host::Group, device: &Device<'_>, beside: *const Streams) -> Stream {
     let of_group = g.stream.unwrap_or_default();
     Stream {
         size: size_of::<Stream>(),
         id: of_group.id,
         program: g.program,
-        device: device.as_ptr(),
+        device: device.key.as_ptr(),
         pid: g.pid,
         weight: g.weight,
         priority: g.priority,
@@ -221,6 +234,7 @@ fn stream(g: &host::Group, device: &CStr, beside: *const Streams) -> Stream {
         ready_since_us: g.ready_since_us,
         used_us: g.used_us,
         beside,
+        state: device.state,
     }
 }
 
@@ -247,7 +261,7 @@ mod tests {
     };
 
     fn ask(scheduler: &mut Scheduler, groups: Vec<host::Group>) -> (Vec<u64>, Option<u64>) {
-        match scheduler.answer(Question { device: "sim:0".into(), number: 3, groups }) {
+        match scheduler.answer(Question { device: "sim:0".into(), number: 3, groups, state: None }) {
             FromHost::Answer { number: 3, run, again_in_us, .. } => (run, again_in_us),
             other => panic!("{other:?}"),
         }

@@ -1,0 +1,262 @@
+//! The state of devices, as their drivers tell it: memory, activity, heat, processes.
+//!
+//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] and [`amdgpu`], about once a second and only while programs are
+//! attached. A call that hangs therefore delays no decision: what is known grows old, and after some seconds counts as not known.
+
+mod amdgpu;
+mod nvml;
+mod sampler;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
+
+use self::sampler::{Look, Sampler};
+use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
+
+/// What is known of devices, on the side of the loop.
+pub(crate) struct Devices {
+    samplers: [Sampler; 2],
+    wanted: BTreeSet<String>,
+    known: BTreeMap<String, Device>,
+    /// When to take what was found, ns.
+    pub(crate) look_at: Option<u64>,
+}
+
+struct Device {
+    source: Source,
+    name: Option<String>,
+    processes: Option<Vec<DeviceProcess>>,
+    /// Of the last looks: when, and what was seen. Not empty.
+    looks: VecDeque<(u64, DeviceState)>,
+    /// When it was slowed down by heat last, ns.
+    hot_ns: Option<u64>,
+}
+
+impl Devices {
+    pub(crate) fn new() -> Devices {
+        Devices {
+            samplers: [Sampler::new("xsched-nvml", nvml::open), Sampler::new("xsched-amdgpu", amdgpu::open)],
+            wanted: BTreeSet::new(),
+            known: BTreeMap::new(),
+            look_at: None,
+        }
+    }
+
+    /// The devices that programs use. Keys are what programs say: only those that a driver knows are asked about.
+    pub(crate) fn want<'a>(&mut self, keys: impl Iterator<Item = &'a str>) {
+        let real = |key: &&str| key.starts_with("pci:") || key.starts_with("mig:");
+        let wanted: BTreeSet<&str> = keys.filter(real).collect();
+        if !wanted.iter().eq(self.wanted.iter()) {
+            self.wanted = wanted.into_iter().map(str::to_owned).collect();
+            self.samplers.iter().for_each(|sampler| sampler.want(&self.wanted));
+        }
+    }
+
+    /// Whether some device is to be looked at.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// The devices that programs use, and whose state is or was known.
+    pub(crate) fn in_use(&self) -> Vec<String> {
+        self.wanted.iter().filter(|key| self.known.contains_key(*key)).cloned().collect()
+    }
+
+    /// All devices of which something is known.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.known.keys()
+    }
+
+    /// Takes what was found since the last time. Says, in one line each, which devices heat has begun to slow down.
+    pub(crate) fn take(&mut self, now_ns: u64, is_attached: impl Fn(u32) -> bool) -> Vec<String> {
+        let mut hot = Vec::new();
+        let looks: Vec<Look> = self.samplers.iter().flat_map(Sampler::take).collect();
+        for look in looks {
+            hot.extend(self.note(look, &is_attached));
+        }
+        let until = |device: &Device| device.at_ns().saturating_add(DEVICE_HISTORY as u64 * 1_000_000_000);
+        self.known.retain(|key, device| self.wanted.contains(key) || now_ns < until(device));
+        hot
+    }
+
+    fn note(&mut self, look: Look, is_attached: impl Fn(u32) -> bool) -> Option<String> {
+        let Look { at_ns, device: key, source, name, mut state, processes } = look;
+        let processes = processes.map(|processes| {
+            let with = |p: DeviceProcess| DeviceProcess { outside: is_outside(&p) && !is_attached(p.pid), ..p };
+            processes.into_iter().map(with).collect::<Vec<_>>()
+        });
+        state.outside = processes.as_ref().map(|all| all.iter().filter(|p| p.outside).count() as u32);
+        let line = format!(
+            "{key} is slowed down by heat: {} °C (its limit is {} °C), {} MHz",
+            told(state.temperature_c),
+            told(state.temperature_limit_c),
+            told(state.sm_clock_mhz)
+        );
+        let hot = state.is_hot();
+        let device = self.known.entry(key).or_insert_with(|| Device {
+            source,
+            name: None,
+            processes: None,
+            looks: VecDeque::with_capacity(DEVICE_HISTORY),
+            hot_ns: None,
+        });
+        if device.looks.len() == DEVICE_HISTORY {
+            device.looks.pop_front();
+        }
+        device.looks.push_back((at_ns, state));
+        (device.source, device.name, device.processes) = (source, name, processes);
+        let before_ns = if hot { device.hot_ns.replace(at_ns) } else { device.hot_ns };
+        // Again only after a time without.
+        (hot && before_ns.is_none_or(|before| at_ns.saturating_sub(before) >= DEVICE_HOT_NS)).then_some(line)
+    }
+
+    /// How a device is now; none = that is not known, or not any more.
+    pub(crate) fn state(&self, key: &str, now_ns: u64) -> Option<DeviceState> {
+        self.known.get(key).filter(|device| !device.is_stale(now_ns)).and_then(|device| device.latest(now_ns))
+    }
+
+    /// The memory that processes others than this one use on a device and what there is, in bytes; none = it is not known.
+    pub(crate) fn memory_of_others(&self, key: &str, pid: u32, now_ns: u64) -> Option<(u64, u64)> {
+        let state = self.state(key, now_ns)?;
+        let processes = self.known.get(key)?.processes.as_ref()?;
+        let own = processes.iter().filter(|p| p.pid == pid).filter_map(|p| p.memory_bytes).sum();
+        Some((state.memory_used_bytes?.saturating_sub(own), state.memory_total_bytes?))
+    }
+
+    /// All that is known of a device. `may_see` says whether a process is told of.
+    pub(crate) fn info(&self, key: &str, now_ns: u64, may_see: impl Fn(u32) -> bool) -> Option<DeviceInfo> {
+        let device = self.known.get(key)?;
+        let processes = device.processes.as_ref();
+        Some(DeviceInfo {
+            device: key.to_owned(),
+            name: device.name.clone(),
+            source: device.source,
+            stale: device.is_stale(now_ns),
+            latest: device.latest(now_ns)?,
+            processes: processes.map(|all| all.iter().filter(|p| may_see(p.pid)).cloned().collect()),
+            history: device.looks.iter().map(|look| aged(look, now_ns)).collect(),
+        })
+    }
+}
+
+impl Device {
+    fn at_ns(&self) -> u64 {
+        self.looks.back().map_or(0, |(at_ns, _)| *at_ns)
+    }
+
+    fn is_stale(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.at_ns()) >= DEVICE_STALE_NS
+    }
+
+    fn latest(&self, now_ns: u64) -> Option<DeviceState> {
+        self.looks.back().map(|look| aged(look, now_ns))
+    }
+}
+
+fn aged((at_ns, state): &(u64, DeviceState), now_ns: u64) -> DeviceState {
+    DeviceState { age_ms: now_ns.saturating_sub(*at_ns) / 1_000_000, ..state.clone() }
+}
+
+/// Whether a process is a program that could be attached. One that is not seen from here may be known by another number, and an
+/// MPS server stands for its clients.
+fn is_outside(process: &DeviceProcess) -> bool {
+    process.name.as_ref().is_some_and(|name| !name.starts_with("nvidia-cuda-mps"))
+}
+
+fn told(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "?".to_owned(), |value| value.to_string())
+}
+
+/// Where the state of this machine's devices comes from, a line each; none where it is told by none. Loads NVIDIA's library, which
+/// may hang: to be called in a process that can be ended.
+pub fn sources() -> Vec<String> {
+    let amd = amdgpu::addresses();
+    let amd = (!amd.is_empty()).then(|| format!("amdgpu's files in /sys ({})", amd.join(", ")));
+    nvml::version().into_iter().map(|version| format!("NVML, driver {version}")).chain(amd).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xsched_proto::device::Throttle;
+
+    const S: u64 = 1_000_000_000;
+
+    fn look(at_ns: u64, throttle: &[Throttle]) -> Look {
+        let process = |pid, name: Option<&str>, bytes| DeviceProcess {
+            pid,
+            name: name.map(str::to_owned),
+            memory_bytes: Some(bytes),
+            outside: false,
+        };
+        Look {
+            at_ns,
+            device: "pci:0000:41:00.0".into(),
+            source: Source::Nvml,
+            name: None,
+            state: DeviceState {
+                memory_used_bytes: Some(90),
+                memory_total_bytes: Some(100),
+                throttle: Some(throttle.to_vec()),
+                ..DeviceState::default()
+            },
+            processes: Some(vec![
+                process(1, Some("python3"), 50),
+                process(2, Some("python3"), 30),
+                process(3, None, 5),
+                process(4, Some("nvidia-cuda-mps"), 5),
+            ]),
+        }
+    }
+
+    #[test]
+    fn processes_that_are_not_attached_are_outside_where_they_are_seen_and_stand_for_themselves() {
+        let mut devices = Devices::new();
+        devices.note(look(S, &[]), |pid| pid == 1);
+        let info = devices.info("pci:0000:41:00.0", S, |pid| pid != 1).unwrap();
+        assert_eq!(info.latest.outside, Some(1));
+        let outside = |p: &DeviceProcess| (p.pid, p.outside);
+        assert_eq!(
+            info.processes.unwrap().iter().map(outside).collect::<Vec<_>>(),
+            [(2, true), (3, false), (4, false)]
+        );
+        assert_eq!(devices.memory_of_others("pci:0000:41:00.0", 1, S), Some((40, 100)));
+        assert_eq!(devices.memory_of_others("pci:0000:41:00.0", 9, S), Some((90, 100)));
+        assert_eq!(devices.memory_of_others("pci:0000:42:00.0", 1, S), None);
+    }
+
+    #[test]
+    fn the_history_is_bounded_and_what_is_old_is_no_state() {
+        let mut devices = Devices::new();
+        for n in 1..=DEVICE_HISTORY as u64 + 30 {
+            devices.note(look(n * S, &[]), |_| true);
+        }
+        let now = (DEVICE_HISTORY as u64 + 30) * S;
+        let info = devices.info("pci:0000:41:00.0", now + S, |_| true).unwrap();
+        let ages: Vec<u64> = info.history.iter().map(|state| state.age_ms).collect();
+        assert_eq!(
+            (ages.len(), ages[0], *ages.last().unwrap()),
+            (DEVICE_HISTORY, DEVICE_HISTORY as u64 * 1_000, 1_000)
+        );
+        assert!(!info.stale && devices.state("pci:0000:41:00.0", now + 4 * S).is_some());
+        let info = devices.info("pci:0000:41:00.0", now + 6 * S, |_| true).unwrap();
+        assert!(info.stale && info.latest.age_ms == 6_000);
+        assert_eq!(devices.state("pci:0000:41:00.0", now + 6 * S), None);
+        // Not wanted, it is forgotten when all of it is old.
+        devices.take(now + (DEVICE_HISTORY as u64 - 1) * S, |_| true);
+        assert_eq!(devices.keys().count(), 1);
+        devices.take(now + (DEVICE_HISTORY as u64 + 1) * S, |_| true);
+        assert_eq!(devices.keys().count(), 0);
+    }
+
+    #[test]
+    fn heat_is_told_when_it_begins_and_not_each_second() {
+        let mut devices = Devices::new();
+        let mut told = |at_ns, throttle: &[Throttle]| devices.note(look(at_ns, throttle), |_| true).is_some();
+        assert!(!told(S, &[Throttle::PowerCap]));
+        assert!(told(2 * S, &[Throttle::HwThermal]));
+        assert!(!told(3 * S, &[Throttle::HwThermal]) && !told(4 * S, &[]) && !told(5 * S, &[Throttle::SwThermal]));
+        assert!(told(5 * S + DEVICE_HOT_NS, &[Throttle::SwThermal]));
+    }
+}

@@ -1,0 +1,233 @@
+/* A stand-in for NVIDIA's management library, for tests on machines without a GPU: libnvidia-ml.so.1 with one device, or with
+ * one that is split in two MIG devices. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
+ * file that is not there is a value that is not supported. While the file `hang` is there, reading the memory in use does not
+ * return; it makes the file `hangs`. `open` is there between nvmlInit and nvmlShutdown.
+ *
+ * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT = 7 };
+
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; } pci_t;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory2_t;
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned gpu, memory; } utilization_t;
+typedef struct { unsigned pid; unsigned long long memory; unsigned gi, ci; } process_t;
+
+/* Handles: the board, and its parts. */
+static int board, parts[2];
+
+static const char *path(const char *name)
+{
+    static _Thread_local char text[4096];
+    snprintf(text, sizeof text, "%s/%s", getenv("FAKENVML"), name);
+    return text;
+}
+
+static int read_number(const char *name, unsigned long long *out)
+{
+    FILE *file = fopen(path(name), "r");
+    int found = file && fscanf(file, "%llu", out) == 1;
+    if (file)
+        fclose(file);
+    return found ? SUCCESS : NOT_SUPPORTED;
+}
+
+static int read_unsigned(const char *name, unsigned *out)
+{
+    unsigned long long value;
+    int code = read_number(name, &value);
+    if (!code)
+        *out = (unsigned)value;
+    return code;
+}
+
+static void touch(const char *name)
+{
+    FILE *file = fopen(path(name), "w");
+    if (file)
+        fclose(file);
+}
+
+int nvmlInit_v2(void)
+{
+    if (!getenv("FAKENVML"))
+        return NOT_SUPPORTED;
+    touch("open");
+    return SUCCESS;
+}
+
+int nvmlShutdown(void)
+{
+    unlink(path("open"));
+    return SUCCESS;
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned room)
+{
+    snprintf(text, room, "580.00 (stand-in)");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 1;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+    *device = &board;
+    return index == 0 ? SUCCESS : INVALID;
+}
+
+/* The address of the first device of the software CUDA driver. */
+int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci)
+{
+    if (device != &board)
+        return INVALID;
+    memset(pci, 0, sizeof *pci);
+    pci->bus = 0x0a;
+    snprintf(pci->address, sizeof pci->address, "00000000:0A:00.0");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetName(void *device, char *text, unsigned room)
+{
+    (void)device;
+    snprintf(text, room, "Stand-in");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending)
+{
+    if (device != &board)
+        return INVALID;
+    int code = read_unsigned("mig", current);
+    *pending = *current;
+    return code;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count)
+{
+    *count = 7;
+    return device == &board ? SUCCESS : INVALID;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part)
+{
+    if (device != &board || index >= 2)
+        return INVALID;
+    *part = &parts[index];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *device, char *text, unsigned room)
+{
+    if (device == &board)
+        snprintf(text, room, "GPU-00000000-0000-0000-0000-000000000000");
+    else
+        snprintf(text, room, "MIG-73696D75-6c61-7465-6420-63756461200%d", (int)((int *)device - parts));
+    return SUCCESS;
+}
+
+static int memory_used(unsigned long long *used)
+{
+    while (!access(path("hang"), F_OK)) {
+        touch("hangs");
+        usleep(1000);
+    }
+    return read_number("memory_used", used);
+}
+
+#ifndef OLD
+int nvmlDeviceGetMemoryInfo_v2(void *device, memory2_t *memory)
+{
+    if (memory->version != (sizeof *memory | 2u << 24))
+        return INVALID;
+    unsigned long long share = device == &board ? 1 : 2;
+    int code = memory_used(&memory->used) | read_number("memory_total", &memory->total);
+    memory->total /= share;
+    return code;
+}
+#else
+int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory)
+{
+    (void)device;
+    return memory_used(&memory->used) | read_number("memory_total", &memory->total);
+}
+#endif
+
+int nvmlDeviceGetUtilizationRates(void *device, utilization_t *rates)
+{
+    if (device != &board)
+        return NOT_SUPPORTED;
+    return read_unsigned("active", &rates->gpu) | read_unsigned("memory_active", &rates->memory);
+}
+
+/* Of MIG devices the sensors are the board's. */
+static int of_board(void *device, const char *name, unsigned *out)
+{
+    return device == &board ? read_unsigned(name, out) : INVALID;
+}
+
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *out)
+{
+    return sensor == 0 ? of_board(device, "temperature", out) : INVALID;
+}
+
+int nvmlDeviceGetTemperatureThreshold(void *device, int kind, unsigned *out)
+{
+    return kind == 1 ? of_board(device, "temperature_limit", out) : INVALID;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned *out)
+{
+    return of_board(device, "power_mw", out);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *out)
+{
+    return of_board(device, "power_limit_mw", out);
+}
+
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *out)
+{
+    return kind == 1 ? of_board(device, "clock", out) : INVALID;
+}
+
+#ifndef OLD
+int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *out)
+#else
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out)
+#endif
+{
+    return device == &board ? read_number("reasons", out) : INVALID;
+}
+
+/* Lines of `processes`: PID BYTES. */
+#ifndef OLD
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_t *out)
+#else
+int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, process_t *out)
+#endif
+{
+    (void)device;
+    unsigned room = *count, found = 0;
+    FILE *file = fopen(path("processes"), "r");
+    if (!file)
+        return NOT_SUPPORTED;
+    process_t process = {0};
+    while (fscanf(file, "%u %llu", &process.pid, &process.memory) == 2) {
+        if (found < room)
+            out[found] = process;
+        found++;
+    }
+    fclose(file);
+    *count = found;
+    return found <= room ? SUCCESS : INSUFFICIENT;
+}
