@@ -18,8 +18,8 @@ side, and the OpenCL and HIP ladders, each once; that of AMD's newer libraries w
 At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
-policies, 100 trials side by side, the long programs of the OpenCL ladder, both ladders under other orders of suspension, and
-the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
+policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of the OpenCL
+ladder, both ladders under other orders of suspension, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
 
 A target of tests that fails is tried once more, if few do; the summary names one that passes then as unsteady.
 
@@ -174,6 +174,8 @@ impl Run {
             });
         }
         self.step("side by side, seed 2", |s| s.side_by_side("release", &["--trials", "100", "--seed", "2"]));
+        self.step("thread sanitizer", |s| s.sanitized("thread", &["core", "proto", "agent"]));
+        self.step("address sanitizer", |s| s.sanitized("address", &["core", "proto", "agent", "daemon", "gatekeeper"]));
         self.step("OpenCL ladder, full", |s| s.ladder(&["--full"]));
         for seed in MORE_SEEDS {
             self.step(&format!("OpenCL ladder, seed {seed}"), |s| s.ladder(&["--rungs", "chaos", "--seed", seed]));
@@ -310,6 +312,22 @@ impl Step<'_> {
             _ if name == "deny" => Verdict::Skipped("no cargo deny; cargo install cargo-deny --locked".into()),
             _ => Verdict::Skipped(format!("no cargo {name}; rustup component add {name}")),
         }
+    }
+
+    /// The unit tests of some crates, built to find races or misuse of memory. The compiler's own switch for that is not stable: a
+    /// variable lets this one take it.
+    fn sanitized(&self, kind: &str, crates: &[&str]) -> Verdict {
+        let mut command = self.cargo_command();
+        command.args(["test", "--lib", "--no-fail-fast", "--target", "x86_64-unknown-linux-gnu", "--target-dir"]);
+        command.arg(self.target.join(format!("sanitizer-{kind}")));
+        command.args(crates.iter().flat_map(|name| ["-p".to_owned(), format!("xsched-{name}")]));
+        let flags = format!("-Zsanitizer={kind} -Cunsafe-allow-abi-mismatch=sanitizer");
+        command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
+        let suppressions = self.root.join("testing/sanitizers/thread.supp");
+        command.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
+        // Tests keep what a process keeps until its end.
+        command.env("ASAN_OPTIONS", "detect_leaks=0");
+        self.verdict(&mut command, &[])
     }
 
     /// Runs the few targets of tests that failed once more, one at a time: some compare times, and a machine that others load at
