@@ -1,5 +1,6 @@
 //! What was really done, for tests to compare with what they were told.
 
+use crate::edge::FAILURES;
 use crate::result::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -112,6 +113,10 @@ pub(crate) fn report(major: c_int, calls: Map, commands: Map) {
     line.insert("commands_of".into(), commands.into());
     let unsupported = UNSUPPORTED.lock().unwrap_or_else(|e| e.into_inner()).clone();
     line.insert("unsupported_calls".into(), unsupported.into_iter().map(|(k, v)| (k, Value::from(v))).collect());
+    if let Some((counted, failed)) = FAILURES.told() {
+        line.insert("counted".into(), counted.into());
+        line.insert("failed".into(), failed.into());
+    }
     line.insert("misused".into(), MISUSE.lock().unwrap_or_else(|e| e.into_inner()).clone().into());
     let unknown = COUNTERS.unknown_kernels.load(Relaxed);
     if unknown != 0 {

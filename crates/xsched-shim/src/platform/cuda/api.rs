@@ -378,8 +378,8 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn is_recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> bool {
-        capture::is_recording(self, stream)
+    fn recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> Option<bool> {
+        capture::recording(self, stream)
     }
 
     #[inline(always)]
