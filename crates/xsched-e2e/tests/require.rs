@@ -118,7 +118,10 @@ fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
             let mut buffer = [0u8; 64 << 10];
             while let Ok(peer) = net::accept(&socket) {
                 let got = net::recv(&peer, &mut buffer[..], RecvFlags::empty());
-                assert!(got.is_err() || buffer[..2] == [0, xsched_proto::PROTOCOL_VERSION as u8], "the version's place");
+                assert!(
+                    got.is_err() || buffer[..2] == [0, xsched_proto::PROTOCOL_VERSION as u8],
+                    "the version's place"
+                );
                 let _ = net::send(&peer, &answer, SendFlags::NOSIGNAL);
             }
         });
