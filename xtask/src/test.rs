@@ -177,6 +177,12 @@ impl Run {
                 s.hip_ladder(&["--modes", "chaos-1,chaos-2", "--seed", seed])
             });
         }
+        self.step("every call fails", |s| {
+            s.cargo(&["test", "-p", "xsched-e2e", "--test", "faults", "--", "--ignored", "--nocapture"])
+        });
+        self.step("random kills", |s| {
+            s.cargo(&["run", "-p", "xsched-e2e", "--example", "kills", "--", "2", "300", "hpf", "cfs"])
+        });
         for time in 1..=REPETITIONS {
             self.step(&format!("end to end, quiet, {time}"), |s| s.end_to_end(&HOLD_WHEN_QUIET));
             self.step(&format!("end to end, busy, {time}"), |s| {
