@@ -34,9 +34,10 @@ enum Step {
     GroupHeld,
     GroupRuns,
     GroupInterrupted,
+    GroupGrantedButInterrupted,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step::Listens,
     Step::HelloRead,
     Step::WelcomeSent,
@@ -44,6 +45,7 @@ const STEPS: [Step; 7] = [
     Step::GroupHeld,
     Step::GroupRuns,
     Step::GroupInterrupted,
+    Step::GroupGrantedButInterrupted,
 ];
 
 /// A daemon at a step.
@@ -63,6 +65,13 @@ impl Daemon {
         rustix::net::bind(&listener, &address).expect("an address of its own");
         rustix::net::listen(&listener, 8).expect("a socket that listens");
         Daemon { listener, connection: None, kept: Vec::new(), page: heartbeat() }
+    }
+
+    /// Waits for a window without a batch: all that the program had given, and may run, is done.
+    fn until_held(&self, program: &mut Process) {
+        while program.line_within(Duration::from_millis(100)).is_some() {
+            self.beat();
+        }
     }
 
     /// It lives.
@@ -105,13 +114,20 @@ impl Daemon {
                 program.expect("ready");
                 program.progress_after(0);
                 words.gate.close();
-                // A window without a batch: all that it had given is done.
-                while program.line_within(Duration::from_millis(100)).is_some() {
+                self.until_held(program);
+            }
+            if step >= Step::GroupInterrupted {
+                say(&connection, &DaemonMsg::Interrupt { slot, on: true }, &[]);
+                // What comes after it is answered when it was done.
+                say(&connection, &DaemonMsg::Describe { token: 1 }, &[]);
+                while !matches!(hear(&connection).0, ClientMsg::Description { more: false, .. }) {
                     self.beat();
                 }
             }
-            if step == Step::GroupInterrupted {
-                say(&connection, &DaemonMsg::Interrupt { slot, on: true }, &[]);
+            if step == Step::GroupGrantedButInterrupted {
+                // The word that it is not interrupted any more does not come.
+                words.gate.grant();
+                self.until_held(program);
             }
         }
         self.connection = Some(connection);
