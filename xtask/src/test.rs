@@ -17,8 +17,9 @@ Without an option: format, build, lint, generated files, all Rust and Python tes
 HIP ladders, each once. At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
-policies, 100 trials side by side, the long programs of the OpenCL ladder, both ladders under other orders of suspension, and
-the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
+policies, 100 trials side by side, the long programs of the OpenCL ladder, both ladders under other orders of suspension, each
+call of the library's own failing in each way, random kills, and the end-to-end tests that depend on time, over and over, also
+beside programs that keep every processor busy.
 
 A target of tests that fails is tried once more, if few do; the summary names one that passes then as unsteady.
 

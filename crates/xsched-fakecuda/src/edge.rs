@@ -1,6 +1,6 @@
 //! Where the C API begins: arguments as C gives them, and what every entry point does first.
 
-use crate::fail::Failures;
+use crate::fail::FAILURES;
 use crate::result::{Error, Result};
 use crate::{process, stats};
 use std::ffi::{CStr, c_char, c_int};
@@ -159,8 +159,6 @@ pub(crate) enum Need {
     /// `cuInit` in this very process, and not to be called by a host function.
     Driver,
 }
-
-pub(crate) static FAILURES: Failures = Failures::new("FAKECUDA");
 
 /// Runs the body of an entry point. A panic here is a defect of ours, but must not cross into C.
 pub(crate) fn edge(need: Need, count: &AtomicU64, name: &str, body: impl FnOnce() -> Result<()>) -> c_int {

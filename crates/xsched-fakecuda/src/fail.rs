@@ -10,6 +10,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// This library's own.
+pub(crate) static FAILURES: Failures = Failures::new("FAKECUDA");
+
 /// The calls of one library.
 #[derive(Debug)]
 pub struct Failures {

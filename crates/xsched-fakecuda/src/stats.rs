@@ -1,7 +1,7 @@
 //! What was really done, for tests to compare with what they were told.
 
 use crate::counts;
-use crate::edge::FAILURES;
+use crate::fail::FAILURES;
 use serde_json::Value;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;

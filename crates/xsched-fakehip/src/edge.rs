@@ -2,7 +2,6 @@
 
 use crate::result::{Error, Result};
 use crate::{runtime, stats};
-use fakecuda::Failures;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,8 +62,6 @@ fn keeps_errors() -> bool {
     crate::lookup::major() >= 7
 }
 
-pub(crate) static FAILURES: Failures = Failures::new("FAKEHIP");
-
 /// Runs the body of an entry point. A panic here is a defect of ours, but must not cross into C.
 pub(crate) fn edge(need: Need, counts: &Counts, name: &str, body: impl FnOnce() -> Result<()>) -> c_int {
     counts.calls.fetch_add(1, Relaxed);
@@ -76,7 +73,7 @@ pub(crate) fn edge(need: Need, counts: &Counts, name: &str, body: impl FnOnce() 
     let checked = || {
         // Calls from within are part of the one that made them.
         if depth == 0
-            && let Some(code) = FAILURES.of(name)
+            && let Some(code) = stats::FAILURES.of(name)
         {
             return Err(Error(code));
         }

@@ -1,7 +1,7 @@
 //! What was really done, for tests to compare with what they were told.
 
-use crate::edge::FAILURES;
 use crate::result::{Error, Result};
+use fakecuda::Failures;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -62,6 +62,8 @@ pub(crate) fn add(counter: &AtomicU64) {
 pub(crate) fn add_all(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Relaxed);
 }
+
+pub(crate) static FAILURES: Failures = Failures::new("FAKEHIP");
 
 /// As many texts of misuse are kept.
 const KEPT: usize = 32;

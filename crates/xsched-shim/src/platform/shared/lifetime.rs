@@ -6,8 +6,7 @@ use xsched_core::{Runtime, XQueue, thread};
 
 use super::waits::on_device;
 use super::{DefaultStreamMode, Driver, SUCCESS, Stream, late};
-use crate::enabled::platform_enabled;
-use crate::platform::PLATFORMS;
+use crate::enabled::{NUMBERED, platform_enabled};
 use crate::process;
 
 /// Where a context is that ends.
@@ -29,7 +28,7 @@ impl At {
         match self {
             At::Device(key) => on_device(rt, key),
             At::Somewhere(platform) => {
-                let kind = PLATFORMS[usize::from(*platform)].kind();
+                let kind = NUMBERED[usize::from(*platform)];
                 rt.queues().filter(|q| q.platform(rt).kind() == kind).collect()
             }
         }
