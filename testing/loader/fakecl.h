@@ -10,6 +10,7 @@ typedef unsigned long cl_ulong;
 
 enum {
     CL_INVALID_VALUE = -30,
+    CL_DEVICE_TYPE = 0x1000,
     CL_DEVICE_NAME = 0x102B,
     CL_QUEUE_DEVICE = 0x1091,
     CL_QUEUE_REFERENCE_COUNT = 0x1092,

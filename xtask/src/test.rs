@@ -18,8 +18,9 @@ side, and the OpenCL and HIP ladders, each once; that of AMD's newer libraries w
 At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
-policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of the OpenCL
-ladder, both ladders under other orders of suspension, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
+policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of the OpenCL ladder,
+both ladders under other orders of suspension, each call of the library's own failing in each way, random kills, and the end-to-end
+tests that depend on time, over and over, also beside programs that keep every processor busy.
 
 A target of tests that fails is tried once more, if few do; the summary names one that passes then as unsteady.
 
@@ -183,6 +184,12 @@ impl Run {
                 s.hip_ladder(&["--modes", "chaos-1,chaos-2", "--seed", seed])
             });
         }
+        self.step("every call fails", |s| {
+            s.cargo(&["test", "-p", "xsched-e2e", "--test", "faults", "--", "--ignored", "--nocapture"])
+        });
+        self.step("random kills", |s| {
+            s.cargo(&["run", "-p", "xsched-e2e", "--example", "kills", "--", "2", "300", "hpf", "cfs"])
+        });
         for time in 1..=REPETITIONS {
             self.step(&format!("end to end, quiet, {time}"), |s| s.end_to_end(&HOLD_WHEN_QUIET));
             self.step(&format!("end to end, busy, {time}"), |s| {

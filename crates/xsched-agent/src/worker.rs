@@ -594,9 +594,11 @@ impl Worker {
         due
     }
 
-    /// Opens the gates when the daemon that closed them is silent.
+    /// Opens the gates when the daemon that closed them is silent. One that has opened a gate and not yet said that the group is to
+    /// go on on the device holds it all the same.
     fn check_lease(&mut self) -> Option<u64> {
-        if !matches!(self.master, Master::Daemon { .. }) || !self.rt.some_gate_is_closed() {
+        let held = self.rt.some_gate_is_closed() || !self.interrupted.is_empty();
+        if !matches!(self.master, Master::Daemon { .. }) || !held {
             self.closed_since = 0;
             return None;
         }

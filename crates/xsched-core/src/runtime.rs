@@ -52,6 +52,8 @@ pub struct Runtime {
     pub(crate) at_gate_ns: AtomicU64,
     pub(crate) at_bound_ns: AtomicU64,
     pub(crate) idles: AtomicU64,
+    /// Commands of unknown queues, before there was a group.
+    unplaced: AtomicU64,
     /// Threads in a wait for unspecified queues: see [`Runtime::wait_for_some`].
     waits_for_some: AtomicU32,
     /// Calls in which the driver may load code, and when queues were last seen to wait for each other on the device, in ns (0 =
@@ -112,6 +114,7 @@ impl Runtime {
             at_gate_ns: AtomicU64::new(0),
             at_bound_ns: AtomicU64::new(0),
             idles: AtomicU64::new(0),
+            unplaced: AtomicU64::new(0),
             waits_for_some: AtomicU32::new(0),
             loading: AtomicU32::new(0),
             cross_stream_at: AtomicU64::new(0),
@@ -132,6 +135,11 @@ impl Runtime {
     pub fn without_queues(mut self) -> Runtime {
         self.makes_queues = false;
         self
+    }
+
+    /// Whether streams get an XQueue of their own accord.
+    pub fn makes_queues(&self) -> bool {
+        self.makes_queues
     }
 
     /// The memory shared with the daemon.

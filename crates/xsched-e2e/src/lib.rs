@@ -2,4 +2,6 @@
 //! the simulated device or an OpenCL platform, all real. The tests are in `tests/`; what they share is the testkit.
 #![forbid(unsafe_code)]
 
+pub mod kills;
+
 pub use xsched_testkit::*;

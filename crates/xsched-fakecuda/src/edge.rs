@@ -1,5 +1,6 @@
 //! Where the C API begins: arguments as C gives them, and what every entry point does first.
 
+use crate::fail::FAILURES;
 use crate::result::{Error, Result};
 use crate::{process, stats};
 use std::ffi::{CStr, c_char, c_int};
@@ -163,6 +164,9 @@ pub(crate) enum Need {
 pub(crate) fn edge(need: Need, count: &AtomicU64, name: &str, body: impl FnOnce() -> Result<()>) -> c_int {
     count.fetch_add(1, Relaxed);
     let checked = || {
+        if let Some(code) = FAILURES.of(name) {
+            return Err(Error(code));
+        }
         if need == Need::Driver {
             process::usable(name)?;
         }

@@ -23,6 +23,9 @@
 //! `fakeGetCounters` stores what was given to the device (the fields of [`stats::Counters`], in order). With
 //! `FAKECUDA_STATS=FILE` a line of JSON is appended to that file at the end of the process: these counts, the calls of
 //! each function, and calls that no correct program makes (handles that do not exist, memory that is not known).
+//!
+//! # Failures
+//! `FAKECUDA_FAIL` lets calls fail, see [`fail`].
 
 mod books;
 mod calls;
@@ -34,6 +37,7 @@ mod device;
 mod edge;
 mod event;
 mod exec;
+mod fail;
 mod given;
 mod graph;
 mod ipc;
@@ -59,6 +63,7 @@ mod teardown;
 mod visible;
 
 pub use edge::{In, Out, Text};
+pub use fail::Failures;
 pub use mps::control;
 pub use result::{Error, Result};
 

@@ -1,6 +1,7 @@
 //! What was really done, for tests to compare with what they were told.
 
 use crate::counts;
+use crate::fail::FAILURES;
 use serde_json::Value;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -94,6 +95,10 @@ pub(crate) extern "C" fn report() {
     line.extend(values().into_iter().map(|(name, value)| (name.into(), value.into())));
     let calls = counts::ALL.iter().map(|(name, count)| (name, count.load(Relaxed))).filter(|&(_, count)| count != 0);
     line.insert("calls".into(), calls.map(|(name, count)| (name.to_string(), Value::from(count))).collect());
+    if let Some((counted, failed)) = FAILURES.told() {
+        line.insert("counted".into(), counted.into());
+        line.insert("failed".into(), failed.into());
+    }
     line.insert("illegal_calls".into(), ILLEGAL.lock().map(|texts| texts.clone()).unwrap_or_default().into());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let text = format!("{}\n", Value::Object(line));

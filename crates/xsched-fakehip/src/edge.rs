@@ -71,6 +71,12 @@ pub(crate) fn edge(need: Need, counts: &Counts, name: &str, body: impl FnOnce() 
     }
     DEPTH.set(depth + 1);
     let checked = || {
+        // Calls from within are part of the one that made them.
+        if depth == 0
+            && let Some(code) = stats::FAILURES.of(name)
+        {
+            return Err(Error(code));
+        }
         if need == Need::Device {
             runtime::enter()?;
         }

@@ -24,6 +24,7 @@
 //! - `FAKEHIP_REENTER=1`: some functions call others of this library through its own exported symbols.
 //! - `FAKEHIP_NAME=TEXT`: the devices' name, for what depends on whose device it is.
 //! - `FAKEHIP_ARCH=gfx…`: the devices' architecture (`gfx906:sramecc+:xnack-`), by which libraries choose code.
+//! - `FAKEHIP_FAIL`, `FAKEHIP_FAIL_SPARED`: calls that fail, see [`fakecuda::Failures`].
 //! - `FAKEHIP_STATS=FILE`: at the end of the process a line of JSON with all counts is appended to the file.
 
 mod arguments;

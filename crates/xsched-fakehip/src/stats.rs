@@ -1,6 +1,7 @@
 //! What was really done, for tests to compare with what they were told.
 
 use crate::result::{Error, Result};
+use fakecuda::Failures;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -62,6 +63,8 @@ pub(crate) fn add_all(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Relaxed);
 }
 
+pub(crate) static FAILURES: Failures = Failures::new("FAKEHIP");
+
 /// As many texts of misuse are kept.
 const KEPT: usize = 32;
 
@@ -112,6 +115,10 @@ pub(crate) fn report(major: c_int, calls: Map, commands: Map) {
     line.insert("commands_of".into(), commands.into());
     let unsupported = UNSUPPORTED.lock().unwrap_or_else(|e| e.into_inner()).clone();
     line.insert("unsupported_calls".into(), unsupported.into_iter().map(|(k, v)| (k, Value::from(v))).collect());
+    if let Some((counted, failed)) = FAILURES.told() {
+        line.insert("counted".into(), counted.into());
+        line.insert("failed".into(), failed.into());
+    }
     line.insert("misused".into(), MISUSE.lock().unwrap_or_else(|e| e.into_inner()).clone().into());
     let unknown = COUNTERS.unknown_kernels.load(Relaxed);
     if unknown != 0 {

@@ -69,8 +69,8 @@ impl Runtime {
 
     /// Launches of the whole process, and those that went by without a gate decision: attach, passthrough, error.
     pub fn totals(&self) -> (u64, [u64; 3]) {
-        let mut launches = 0u64;
-        let mut unscheduled = [0; 3];
+        let mut launches = self.unplaced.load(Relaxed);
+        let mut unscheduled = [0, 0, launches];
         for group in self.groups() {
             let slot = group.slot(self);
             launches = launches.wrapping_add(slot.launches_retired.load(Relaxed));
@@ -86,6 +86,18 @@ impl Runtime {
             }
         }
         (launches, unscheduled)
+    }
+
+    /// A command entered the driver of which no queue is known. It counts as one of the first group, for `ps`.
+    pub fn note_unscheduled(&self) {
+        match self.groups().next() {
+            Some(group) => {
+                let slot = group.slot(self);
+                slot.launches_retired.fetch_add(1, Relaxed);
+                slot.unscheduled_error.fetch_add(1, Relaxed);
+            }
+            None => _ = self.unplaced.fetch_add(1, Relaxed),
+        }
     }
 
     /// Launches of the system domain, as far as they were looked at.

@@ -149,6 +149,11 @@ pub fn send(socket: &OwnedFd, message: &ClientMsg, fds: &[BorrowedFd<'_>]) {
 
 /// The next message; none = hung up.
 pub fn receive(socket: &OwnedFd) -> Option<(DaemonMsg, Vec<OwnedFd>)> {
+    receive_packet(socket).map(|(packet, passed)| (decode(&packet).unwrap(), passed))
+}
+
+/// The next packet of either side, with the descriptors that came with it; none = hung up.
+pub fn receive_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     assert_ne!(poll(&mut fds, Some(&timeout)).unwrap(), 0, "no answer");
@@ -169,7 +174,8 @@ pub fn receive(socket: &OwnedFd) -> Option<(DaemonMsg, Vec<OwnedFd>)> {
             passed.extend(rights);
         }
     }
-    (bytes > 0).then(|| (decode(&buffer[..bytes]).unwrap(), passed))
+    buffer.truncate(bytes);
+    (bytes > 0).then_some((buffer, passed))
 }
 
 /// Whatever is said, the connection ends.

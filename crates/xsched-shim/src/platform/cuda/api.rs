@@ -217,11 +217,12 @@ impl Api {
         }
     }
 
-    /// Whether a device's primary context is in use.
-    pub(super) fn has_primary(&self, device: CUdevice) -> bool {
+    /// Whether a device's primary context is not in use, or may not be: it counts as gone where the driver does not tell, since its
+    /// streams must not be used then.
+    pub(super) fn has_no_primary(&self, device: CUdevice) -> bool {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: pointers to locals.
-        unsafe { (self.primary_state)(device, &mut flags, &mut active) == SUCCESS && active != 0 }
+        unsafe { (self.primary_state)(device, &mut flags, &mut active) != SUCCESS || active == 0 }
     }
 
     /// Whether commands of this process were seen in no more than one context.
@@ -378,8 +379,8 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn is_recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> bool {
-        capture::is_recording(self, stream)
+    fn recording(&self, stream: CUstream, _flavour: DefaultStreamMode) -> Option<bool> {
+        capture::recording(self, stream)
     }
 
     #[inline(always)]

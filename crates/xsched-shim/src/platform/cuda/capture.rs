@@ -7,20 +7,20 @@ use super::{real, sig};
 use crate::interpose::hooks;
 use crate::platform::shared::{Driver, late};
 
-/// Whether what enters this stream now is only recorded.
+/// Whether what enters this stream now is only recorded. `None`: the driver does not tell.
 #[inline(always)]
-pub(super) fn is_recording(api: &Api, stream: CUstream) -> bool {
-    hot().captures.is_active() && asks(api, stream)
+pub(super) fn recording(api: &Api, stream: CUstream) -> Option<bool> {
+    if hot().captures.is_active() { asks(api, stream) } else { Some(false) }
 }
 
 #[cold]
 #[inline(never)]
-fn asks(api: &Api, stream: CUstream) -> bool {
+fn asks(api: &Api, stream: CUstream) -> Option<bool> {
     let mut status = CAPTURE_NONE;
     // SAFETY: the caller's own stream; pointer to a local. On the legacy stream the question is an error while a stream
     // that synchronises with it captures; so would be any command there.
     let rc = unsafe { (api.stream_capturing)(stream, &mut status) };
-    rc != SUCCESS || status != CAPTURE_NONE
+    (rc == SUCCESS).then_some(status != CAPTURE_NONE)
 }
 
 fn began(rc: CUresult, stream: CUstream) -> CUresult {
@@ -32,7 +32,7 @@ fn began(rc: CUresult, stream: CUstream) -> CUresult {
 
 /// An attempt to end a capture may be refused (from the wrong thread) and leave it going.
 fn ended(real: *mut c_void, rc: CUresult, stream: CUstream) -> CUresult {
-    if Api::beside(real).is_none_or(|api| !asks(api, stream)) {
+    if Api::beside(real).is_none_or(|api| asks(api, stream) == Some(false)) {
         hot().captures.forget(stream);
     }
     rc

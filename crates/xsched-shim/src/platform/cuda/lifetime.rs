@@ -10,7 +10,7 @@ use super::{real, sig, timeslice};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
 use crate::platform::shared::Driver;
-use crate::platform::shared::lifetime::{self, stream_made};
+use crate::platform::shared::lifetime::{self, At, stream_made};
 use crate::platform::start::runtime;
 use crate::process;
 
@@ -64,14 +64,14 @@ fn makes(
 /// Runs a call that ends a context, and with it all it knew; the others are asked again. `context` where its handle is
 /// known.
 fn ends(
-    key: Option<String>,
+    at: Option<At>,
     context: Option<usize>,
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce() -> bool,
 ) -> CUresult {
     hot::changes();
     lifetime::ends(
-        key,
+        at,
         |queue| api::lies_in(queue, context),
         call,
         || {
@@ -115,12 +115,12 @@ macro_rules! contexts_destroyed {
         $(
             unsafe extern "C" fn $name(context: CUcontext) -> CUresult {
                 let (real, function) = real!($name);
-                let key = process::guarded("before the end of a context", || {
+                let at = process::guarded("before the end of a context", || {
                     process::running()?;
-                    Api::beside(real)?.key_of_context(context)
+                    Some(At::told(CUDA, Api::beside(real)?.key_of_context(context)))
                 });
                 // SAFETY: the caller's own argument.
-                ends(key.flatten(), Some(context as usize), || unsafe { function(context) }, || true)
+                ends(at.flatten(), Some(context as usize), || unsafe { function(context) }, || true)
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }
@@ -129,11 +129,11 @@ macro_rules! contexts_destroyed {
 
 contexts_destroyed! { CONTEXTS_DESTROYED: Destroy; cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach }
 
-/// A device's key, unless nothing runs here.
-fn key_of(real: *mut c_void, device: CUdevice) -> Option<String> {
+/// A device, unless nothing runs here.
+fn on(real: *mut c_void, device: CUdevice) -> Option<At> {
     process::guarded("before the end of a context", || {
         process::running()?;
-        Api::beside(real)?.device_key(device)
+        Some(At::told(CUDA, Api::beside(real)?.device_key(device)))
     })
     .flatten()
 }
@@ -144,7 +144,7 @@ macro_rules! primary_reset {
             unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                ends(key_of(real, device), api::primary(device), || unsafe { function(device) }, || true)
+                ends(on(real, device), api::primary(device), || unsafe { function(device) }, || true)
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }
@@ -158,9 +158,9 @@ macro_rules! primary_released {
         $(
             unsafe extern "C" fn $name(device: CUdevice) -> CUresult {
                 let (real, function) = real!($name);
-                let ended = || Api::beside(real).is_some_and(|api| !api.has_primary(device));
+                let ended = || Api::beside(real).is_some_and(|api| api.has_no_primary(device));
                 // SAFETY: the caller's own argument.
-                ends(key_of(real, device), api::primary(device), || unsafe { function(device) }, ended)
+                ends(on(real, device), api::primary(device), || unsafe { function(device) }, ended)
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }

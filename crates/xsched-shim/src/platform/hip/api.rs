@@ -382,8 +382,8 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn is_recording(&self, stream: hipStream_t, mode: DefaultStreamMode) -> bool {
-        capture::is_recording(self, stream, mode)
+    fn recording(&self, stream: hipStream_t, mode: DefaultStreamMode) -> Option<bool> {
+        capture::recording(self, stream, mode)
     }
 
     #[inline(always)]

@@ -10,25 +10,24 @@ use crate::platform::shared::{DefaultStreamMode, StreamKind, late};
 
 pub(super) static CAPTURES: Captures = Captures::new();
 
-/// Whether what enters this stream now is only recorded.
+/// Whether what enters this stream now is only recorded. `None`: the runtime does not tell.
 #[inline(always)]
-pub(super) fn is_recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> bool {
-    near!(CAPTURES).is_active() && asks(api, named(stream, mode))
+pub(super) fn recording(api: &Api, stream: hipStream_t, mode: DefaultStreamMode) -> Option<bool> {
+    if near!(CAPTURES).is_active() { asks(api, named(stream, mode)) } else { Some(false) }
 }
 
 #[cold]
 #[inline(never)]
-fn asks(api: &Api, stream: hipStream_t) -> bool {
-    let Some(is_capturing) = api.stream_capturing else { return false };
+fn asks(api: &Api, stream: hipStream_t) -> Option<bool> {
+    let Some(is_capturing) = api.stream_capturing else { return Some(false) };
     let mut status = CAPTURE_NONE;
     // SAFETY: the caller's own stream; pointer to a local. On the null stream the question is an error while a stream
     // that synchronises with it captures; so would be any command there.
     let answered = api.quietly(|| unsafe { is_capturing(stream, &mut status) });
     if answered && status == CAPTURE_NONE {
         CAPTURES.found_none(stream);
-        return false;
     }
-    true
+    answered.then_some(status != CAPTURE_NONE)
 }
 
 fn began(rc: hipError_t, stream: hipStream_t, mode: DefaultStreamMode) -> hipError_t {

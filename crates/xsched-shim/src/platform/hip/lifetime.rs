@@ -5,7 +5,7 @@ use super::types::*;
 use super::{capture, real, sig, stream};
 use crate::enabled::{HIP, platform_enabled};
 use crate::interpose::hooks;
-use crate::platform::shared::lifetime::{self, stream_made};
+use crate::platform::shared::lifetime::{self, At, stream_made};
 use crate::platform::shared::{Driver, StreamKind};
 use crate::platform::start::runtime;
 use crate::process;
@@ -38,11 +38,12 @@ fn tell(real: *mut c_void) {
     });
 }
 
-/// Key of the calling thread's device, unless nothing runs here.
-fn key(real: *mut c_void) -> Option<String> {
+/// The calling thread's device, unless nothing runs here.
+fn device(real: *mut c_void) -> Option<At> {
     process::guarded("before the end of a context", || {
         process::running()?;
-        Api::beside(real).filter(|api| !api.is_called_by_itself())?.current_device_key()
+        let api = Api::beside(real).filter(|api| !api.is_called_by_itself())?;
+        Some(At::told(HIP, api.current_device_key()))
     })
     .flatten()
 }
@@ -54,7 +55,7 @@ macro_rules! ends {
             unsafe extern "C" fn $name($($arg: $ty)?) -> hipError_t {
                 let (real, function) = real!($name);
                 // SAFETY: the caller's own argument.
-                lifetime::ends(key(real), |_| true, || unsafe { function($($arg)?) }, || {
+                lifetime::ends(device(real), |_| true, || unsafe { function($($arg)?) }, || {
                     api::forget_registrations();
                     true
                 })

@@ -191,7 +191,8 @@ impl Api {
         let (retain, release) = (self.retain_queue?, self.release_queue?);
         // SAFETY: the caller knows that the queue is alive.
         let rc = unsafe { retain(handle) };
-        (rc == CL_SUCCESS).then_some(Pinned { flush: self.flush, release, queue: handle })
+        // Made only then: its end releases the reference.
+        (rc == CL_SUCCESS).then(|| Pinned { flush: self.flush, release, queue: handle })
     }
 }
 

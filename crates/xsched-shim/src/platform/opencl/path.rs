@@ -12,7 +12,7 @@ use super::queue::{self, info};
 use super::types::*;
 use crate::enabled::OPENCL;
 use crate::lock::Lock;
-use crate::platform::shared::pipeline::{self, Pipeline};
+use crate::platform::shared::pipeline::{self, Missing, Pipeline};
 use crate::{process, stats};
 
 /// User events that the application made and has not completed yet.
@@ -70,8 +70,8 @@ impl Pipeline for Queues {
     }
 
     #[inline(always)]
-    fn target((): (), queue: cl_command_queue) -> Option<cl_command_queue> {
-        Some(queue)
+    fn target((): (), queue: cl_command_queue) -> Result<cl_command_queue, Missing> {
+        Ok(queue)
     }
 
     #[inline(always)]

@@ -27,7 +27,7 @@ pub(super) fn describe(handle: cl_command_queue, api: &'static Api) -> Option<Qu
     Some(QueueSpec {
         handle: handle.cast(),
         platform: OPENCL,
-        device: device_key(device, api.for_object(device)),
+        device: device_key(device, api.for_object(device))?,
         priority_steps: priority_steps(handle, queue_info),
         // Only a wait for the whole queue, or its silence, tells of completions that are not reported: in both cases all
         // that was given is complete, in whatever order it ran.
@@ -55,22 +55,23 @@ fn priority_steps(handle: cl_command_queue, queue_info: sig::clGetCommandQueueIn
     }
 }
 
-/// `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` for a device that tells no address.
-fn device_key(device: cl_device_id, api: &Api) -> String {
-    let Some(device_info) = api.device_info else { return "opencl:unknown".into() };
+/// `cpu:host`, `pci:<domain>:<bus>:<device>.<function>`, or `opencl:<name>` for a device that tells no address. `None` where the
+/// driver fails to say even what kind of device it is: under a wrong key it would be another one than its rivals'.
+fn device_key(device: cl_device_id, api: &Api) -> Option<String> {
+    let Some(device_info) = api.device_info else { return Some("opencl:unknown".into()) };
     let ask = |what: cl_device_info, size: usize, at: *mut c_void, got: *mut usize| {
         // SAFETY: size and pointers are those of a local variable.
         unsafe { device_info(device, what, size, at, got) }
     };
-    let kind: cl_device_type = info(|s, a, g| ask(CL_DEVICE_TYPE, s, a, g)).unwrap_or(0);
+    let kind: cl_device_type = info(|s, a, g| ask(CL_DEVICE_TYPE, s, a, g))?;
     if kind & CL_DEVICE_TYPE_CPU != 0 {
-        return "cpu:host".into();
+        return Some("cpu:host".into());
     }
     // Extension cl_khr_pci_bus_info: domain, bus, device, function.
     if let Some([domain, bus, slot, function]) =
         info::<[cl_uint; 4]>(|s, a, g| ask(CL_DEVICE_PCI_BUS_INFO_KHR, s, a, g))
     {
-        return pci(domain, bus, slot, function);
+        return Some(pci(domain, bus, slot, function));
     }
     // NVIDIA's own: the slot holds device and function.
     if let (Some(bus), Some(slot)) = (
@@ -78,16 +79,16 @@ fn device_key(device: cl_device_id, api: &Api) -> String {
         info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_SLOT_ID_NV, s, a, g)),
     ) {
         let domain = info::<cl_uint>(|s, a, g| ask(CL_DEVICE_PCI_DOMAIN_ID_NV, s, a, g)).unwrap_or(0);
-        return pci(domain, bus, slot >> 3, slot & 7);
+        return Some(pci(domain, bus, slot >> 3, slot & 7));
     }
     // AMD's own (cl_amd_device_attribute_query): type, 17 unused bytes, bus, device, function.
     if let Some(raw) = info::<[u8; 24]>(|s, a, g| ask(CL_DEVICE_TOPOLOGY_AMD, s, a, g)) {
-        return pci(0, raw[21].into(), raw[22].into(), raw[23].into());
+        return Some(pci(0, raw[21].into(), raw[22].into(), raw[23].into()));
     }
     let mut name = [0u8; 256];
     ask(CL_DEVICE_NAME, name.len() - 1, name.as_mut_ptr().cast(), std::ptr::null_mut());
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
-    format!("opencl:{}", name.trim())
+    Some(format!("opencl:{}", name.trim()))
 }
 
 fn pci(domain: cl_uint, bus: cl_uint, device: cl_uint, function: cl_uint) -> String {

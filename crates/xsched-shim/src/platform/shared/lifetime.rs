@@ -2,41 +2,67 @@
 
 use std::ffi::{c_int, c_void};
 
-use xsched_core::thread;
+use xsched_core::{Runtime, XQueue, thread};
 
 use super::waits::on_device;
 use super::{DefaultStreamMode, Driver, SUCCESS, Stream, late};
-use crate::enabled::platform_enabled;
+use crate::enabled::{NUMBERED, platform_enabled};
 use crate::process;
 
-/// A context of the device with this key is gone: so are the streams that were in it, `mine` by the keys of their queues.
-fn gone(key: &str, mine: impl Fn(usize) -> bool) {
+/// Where a context is that ends.
+pub(crate) enum At {
+    /// On the device with this key.
+    Device(String),
+    /// On one that the platform of this number does not tell. Rather too many queues are forgotten then than one kept whose
+    /// stream is gone: the others are met again at their next command.
+    Somewhere(u8),
+}
+
+impl At {
+    /// From what the platform of this number told.
+    pub(crate) fn told(platform: u8, key: Option<String>) -> At {
+        key.map_or(At::Somewhere(platform), At::Device)
+    }
+
+    fn queues(&self, rt: &'static Runtime) -> Vec<&'static XQueue> {
+        match self {
+            At::Device(key) => on_device(rt, key),
+            At::Somewhere(platform) => {
+                let kind = NUMBERED[usize::from(*platform)];
+                rt.queues().filter(|q| q.platform(rt).kind() == kind).collect()
+            }
+        }
+    }
+}
+
+/// A context is gone: so are the streams that were in it, `mine` by the keys of their queues.
+fn gone(at: &At, mine: impl Fn(usize) -> bool) {
     process::guarded("at the end of a context", || {
         let rt = process::running()?;
-        for xqueue in on_device(rt, key).into_iter().filter(|q| mine(q.key())) {
+        for xqueue in at.queues(rt).into_iter().filter(|q| mine(q.key())) {
             rt.remove_queue(xqueue.key());
         }
         Some(())
     });
 }
 
-/// Runs a call that ends a context on the device with this key. What is still queued may have to run first. `ended`
+/// Runs a call that ends a context; `at` where something runs here. What is still queued may have to run first. `ended`
 /// tells afterwards whether the context is gone, and is asked if the call succeeded; `mine` which queues were in it.
 pub(crate) fn ends(
-    key: Option<String>,
+    at: Option<At>,
     mine: impl Fn(usize) -> bool,
     call: impl FnOnce() -> c_int,
     ended: impl FnOnce() -> bool,
 ) -> c_int {
-    let awaited = super::waits::begin(|rt| key.as_deref().map_or_else(Vec::new, |key| on_device(rt, key)));
+    let awaited = super::waits::begin(|rt| at.as_ref().map_or_else(Vec::new, |at| at.queues(rt)));
     late::without(|| {
         let rc = call();
         super::waits::end(awaited, false);
         if rc == SUCCESS
             && ended()
-            && let Some(key) = key
+            && let Some(at) = at
         {
-            gone(&key, mine);
+            gone(&at, mine);
         }
         rc
     })

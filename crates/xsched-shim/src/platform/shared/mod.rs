@@ -86,8 +86,8 @@ pub(super) trait Driver: Sized + 'static {
     /// Whether something is being captured.
     fn some_capture(&self) -> bool;
 
-    /// Whether what enters this stream now is only recorded.
-    fn is_recording(&self, stream: Stream, mode: DefaultStreamMode) -> bool;
+    /// Whether what enters this stream now is only recorded. `None`: the library does not tell.
+    fn recording(&self, stream: Stream, mode: DefaultStreamMode) -> Option<bool>;
 
     /// Resolves a handle. `None`: there is no such stream; the library will say so.
     fn handle(&self, stream: Stream, mode: DefaultStreamMode) -> Option<Handle>;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use xsched_core::thread::{self, Inside, Place};
 use xsched_core::{CompletionFence, Runtime, Work, XQueue};
 
-use super::pipeline::{self, Pipeline};
+use super::pipeline::{self, Missing, Pipeline};
 use super::{DefaultStreamMode, Driver, Handle, Stream, late, loads};
 use crate::interpose::resolve;
 use crate::process;
@@ -74,11 +74,12 @@ impl<D: Driver> Pipeline for Streams<D> {
     }
 
     #[inline(always)]
-    fn target(api: &'static D, (_, stream, mode): Self::Call) -> Option<Self::Target> {
-        if api.is_recording(stream, mode) {
-            return None;
+    fn target(api: &'static D, (_, stream, mode): Self::Call) -> Result<Self::Target, Missing> {
+        match api.recording(stream, mode) {
+            Some(false) => Ok((api, api.handle(stream, mode).ok_or(Missing::Untold)?)),
+            Some(true) => Err(Missing::Recorded),
+            None => Err(Missing::Untold),
         }
-        Some((api, api.handle(stream, mode)?))
     }
 
     #[inline(always)]
@@ -172,7 +173,7 @@ pub(super) fn place_tail<D: Driver>(rt: &'static Runtime, api: &D, xqueue: &'sta
 fn fence_suffix<D: Driver>(rt: &'static Runtime, real: *mut c_void, stream: Stream, mode: DefaultStreamMode) {
     process::guarded("before an event", || {
         let api = D::beside(real)?;
-        if api.is_inner(thread::current().caller.get()) || api.is_recording(stream, mode) {
+        if api.is_inner(thread::current().caller.get()) || api.recording(stream, mode) != Some(false) {
             return None;
         }
         let xqueue = rt.find(api.handle(stream, mode)?.key)?;

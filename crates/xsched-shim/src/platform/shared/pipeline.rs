@@ -6,18 +6,29 @@
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
+use xsched_agent::say_once;
 use xsched_core::fast_path::{self, Entered, Held};
 use xsched_core::thread::{Inside, Place};
 use xsched_core::{Admission, CompletionFence, Runtime, Work, XQueue};
 use xsched_proto::segment::Counter;
+use xsched_proto::settings::Log;
 
 use super::SUCCESS;
 use crate::enabled::platform_enabled;
 use crate::interpose::resolve;
 use crate::platform::start::runtime;
 use crate::process;
+
+/// Why no queue is known that a command enters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The command is only recorded.
+    Recorded,
+    /// There is no such queue, or the vendor's library does not tell.
+    Untold,
+}
 
 /// A platform's part in the way of a command.
 pub(crate) trait Pipeline: 'static {
@@ -42,8 +53,8 @@ pub(crate) trait Pipeline: 'static {
     /// The library. `None`: the call is its own business.
     fn library(call: Self::Call) -> Option<Self::Library>;
 
-    /// The queue that the call means. `None`: nothing enters a queue now, or there is no such queue.
-    fn target(library: Self::Library, call: Self::Call) -> Option<Self::Target>;
+    /// The queue that the call means.
+    fn target(library: Self::Library, call: Self::Call) -> Result<Self::Target, Missing>;
 
     /// Key of the queue's XQueue.
     fn key(target: Self::Target) -> usize;
@@ -117,8 +128,9 @@ pub(crate) fn enqueue<P: Pipeline>(
         return enter(receipt);
     };
     let rc = match P::target(library, call) {
-        None => enter(receipt),
-        Some(target) => match fast_path::pass(P::key(target)) {
+        Err(Missing::Recorded) => enter(receipt),
+        Err(Missing::Untold) => untold(P::PLATFORM, enter(receipt)),
+        Ok(target) => match fast_path::pass(P::key(target)) {
             Ok(counted) => {
                 let rc = enter(receipt);
                 counted.done(rc == SUCCESS);
@@ -171,7 +183,11 @@ fn slow_path<P: Pipeline>(
 ) -> c_int {
     let Some((rt, xqueue, counter)) = (match entered {
         Entered::Slow(xqueue, counter) => process::running().map(|rt| (rt, xqueue, counter)),
-        _ => process::guarded("before a queue's first command", || first_use::<P>(target, command)).flatten(),
+        _ => match process::guarded("before a queue's first command", || first_use::<P>(target, command)) {
+            Some(Ok(met)) => Some(met),
+            Some(Err(NotMet::Unknown)) => return untold(P::PLATFORM, enter(receipt)),
+            Some(Err(NotMet::NotOurs)) | None => None,
+        },
     }) else {
         return enter(receipt);
     };
@@ -208,20 +224,47 @@ fn slow_path<P: Pipeline>(
     rc
 }
 
+/// Why a queue was not met.
+enum NotMet {
+    /// It is not to be scheduled.
+    NotOurs,
+    /// There is no such queue, the vendor's library does not tell of it, or there is no room for it.
+    Unknown,
+}
+
 /// The queue of a thread that has not used it lately, counted.
 fn first_use<P: Pipeline>(
     target: P::Target,
     command: &P::Command,
-) -> Option<(&'static Runtime, &'static XQueue, &'static Counter)> {
+) -> Result<(&'static Runtime, &'static XQueue, &'static Counter), NotMet> {
     if !platform_enabled(P::PLATFORM) || !P::is_scheduled(target) {
-        return None;
+        return Err(NotMet::NotOurs);
     }
-    let rt = runtime()?;
+    let rt = runtime().ok_or(NotMet::NotOurs)?;
     process::watch_thread();
-    let xqueue = P::first_use(rt, target, command)?;
+    let unmet = || if rt.makes_queues() { NotMet::Unknown } else { NotMet::NotOurs };
+    let xqueue = P::first_use(rt, target, command).ok_or_else(unmet)?;
     let counter = rt.counter(xqueue);
     counter.launches.store(counter.launches.load(Relaxed).wrapping_add(1), SeqCst);
-    Some((rt, xqueue, counter))
+    Ok((rt, xqueue, counter))
+}
+
+/// A command entered the driver though no queue is known that it went to. If the driver refused it, that was the reason; else
+/// it went by unscheduled.
+#[cold]
+#[inline(never)]
+fn untold(platform: u8, rc: c_int) -> c_int {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if rc == SUCCESS && platform_enabled(platform) {
+        process::guarded("after a command of an unknown queue", || {
+            let Some(rt) = process::running().filter(|rt| rt.makes_queues()) else { return };
+            rt.note_unscheduled();
+            let text = "runs partly unscheduled: the driver does not tell what queue a command is for, or there are too many queues; \
+                        such commands are counted as `error`";
+            say_once(&SAID, Log::Error, Log::Error, text);
+        });
+    }
+    rc
 }
 
 /// Puts a fence after all that a queue was given, if there is none yet. `place` answers false where it is refused.

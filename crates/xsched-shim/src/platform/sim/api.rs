@@ -115,8 +115,8 @@ impl Driver for Api {
     }
 
     #[inline(always)]
-    fn is_recording(&self, _: Stream, _: DefaultStreamMode) -> bool {
-        false
+    fn recording(&self, _: Stream, _: DefaultStreamMode) -> Option<bool> {
+        Some(false)
     }
 
     /// The key is the handle, or tells the device for the default stream: no handle is so small.

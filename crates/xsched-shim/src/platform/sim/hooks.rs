@@ -212,7 +212,7 @@ unsafe extern "C" fn simDeviceReset() -> c_int {
     let key = device.map(api::key_of);
     // SAFETY: no arguments.
     lifetime::ends(
-        key,
+        key.map(lifetime::At::Device),
         |_| true,
         || unsafe { function() },
         || {
