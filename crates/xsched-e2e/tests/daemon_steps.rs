@@ -93,8 +93,13 @@ impl Daemon {
         if step >= Step::WelcomeSent {
             self.beat();
             let domains = xsched_proto::domains::DomainMode::Off;
-            let welcome =
-                DaemonMsg::Welcome { version: PROTOCOL_VERSION, session: 1, priority: 0, domains, streams_apart: false };
+            let welcome = DaemonMsg::Welcome {
+                version: PROTOCOL_VERSION,
+                session: 1,
+                priority: 0,
+                domains,
+                streams_apart: false,
+            };
             say(&connection, &welcome, &[self.page.0.as_fd()]);
         }
         if step >= Step::GroupRead {
