@@ -322,19 +322,19 @@ fn a_call_of_opencl_fails() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: `cargo test -p xsched-e2e --test faults -- --ignored`, as `cargo xtask test --long` does"]
 fn every_call_of_cuda_fails_in_every_way() {
     ["1", "2"].into_iter().for_each(|level| cuda(level, true));
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: `cargo test -p xsched-e2e --test faults -- --ignored`, as `cargo xtask test --long` does"]
 fn every_call_of_hip_fails_in_every_way() {
     ["1", "2"].into_iter().for_each(|level| hip(level, true));
 }
 
 #[test]
-#[ignore = "a minute"]
+#[ignore = "a minute: `cargo test -p xsched-e2e --test faults -- --ignored`, as `cargo xtask test --long` does"]
 fn every_call_of_opencl_fails_in_every_way() {
     every_call_fails(&Vendor::opencl(), "OpenCL", "1", true);
 }
