@@ -99,13 +99,13 @@ fn a_daemon_ends_when_it_has_been_idle() {
 fn a_daemon_stays_while_a_program_that_was_started_has_not_attached_yet() {
     let place = Place::new();
     place.stand_in("stand-in.so");
-    let mut daemon = place.xsched(&["daemon", "--idle-exit", "3"]).spawn().unwrap();
+    let mut daemon = place.xsched(&["daemon", "--idle-exit", "1"]).spawn().unwrap();
     until("it answers", || place.daemon_pid().is_some());
     // It never calls a device, like one that still loads its model.
     let mut command = place.xsched(&["run", "--require", "sh", "-c", "read -r end"]);
     command.env("XSCHED_PRELOAD", place.join("stand-in.so"));
     let mut program = command.stdin(Stdio::piped()).spawn().unwrap();
-    let end = Instant::now() + Duration::from_millis(4500);
+    let end = Instant::now() + Duration::from_millis(2500);
     until("the idle time is well over", || {
         assert!(alive(daemon.id()), "the daemon left a program behind");
         Instant::now() > end
