@@ -64,8 +64,8 @@ impl Private {
         daemon.arg("daemon").arg("--socket").arg(&socket).args(args);
         // What it does is of no interest on the user's terminal.
         daemon.arg("--log").arg(self.join(&format!("{name}.log")));
-        // Its own configuration: none. The user's might name another policy.
-        daemon.env("XDG_CONFIG_HOME", self.folder()).env("XDG_STATE_HOME", self.folder());
+        // Its own configuration: none. The machine's or the user's might name another policy, or have a mistake.
+        daemon.arg("--no-usual-config").env("XDG_STATE_HOME", self.folder());
         let process = Guarded::spawn(daemon, "a daemon of its own")?;
         process.answers_at(&socket)?;
         Ok(Daemon { socket, _process: process })

@@ -164,3 +164,17 @@ fn a_stopped_daemon_is_told_from_none() {
     signal("-TERM");
     daemon.wait().unwrap();
 }
+
+/// As those of `demo`, `check` and `compare`.
+#[test]
+fn a_daemon_that_is_to_read_no_usual_configuration_starts_beside_a_wrong_one() {
+    let place = Place::new();
+    let folder = place.join("xsched");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.toml"), "plicy = 1\n").unwrap();
+    said(place.xsched(&["daemon"])).one_line(2, "config.toml:1: unknown field `plicy`");
+    let mut daemon = place.xsched(&["daemon", "--no-usual-config", "--idle-exit", "1"]).spawn().unwrap();
+    until("it answers", || place.daemon_pid().is_some());
+    until("it ends", || !alive(daemon.id()));
+    assert!(daemon.wait().unwrap().success());
+}

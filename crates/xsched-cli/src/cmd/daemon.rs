@@ -53,6 +53,10 @@ pub(crate) struct Args {
     /// A file that gets a line for each burst of a program
     #[arg(long, value_name = "FILE", hide = true)]
     bursts: Option<PathBuf>,
+
+    /// Read no configuration but that of --config: for daemons whose figures must not depend on the machine's
+    #[arg(long, hide = true)]
+    no_usual_config: bool,
 }
 
 /// Runs until told to stop.
@@ -65,7 +69,7 @@ pub(crate) fn main(args: Args) -> Result {
         socket: std::path::absolute(&socket).unwrap_or(socket),
         policy: args.policy,
         scheduler: args.scheduler,
-        usual_config: folders::configuration(),
+        usual_config: if args.no_usual_config { Vec::new() } else { folders::configuration() },
         config: given(args.config)?,
         log: args.log,
         library: library(),
