@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""torch_xsched on a GPU, beside a best-effort process: xsched run --share time --priority low -- python3 torch_gpu.py [SECONDS]
+"""torch_xsched on a GPU: P99 of a request outside, inside and after a block, which must move and move back; then streams of three
+priorities.
 
-Needs PyTorch, a GPU, the packages on PYTHONPATH, and a program of class normal that keeps the same GPU busy. Prints P99 of
-a request outside, inside and after a block, and fails unless it moves and moves back; then streams of three priorities.
+  xsched run --share time -- python3 torch_gpu.py rival
+  xsched run --share time --priority low -- python3 torch_gpu.py [SECONDS]
+
+Needs PyTorch, a GPU and the packages on PYTHONPATH. The rival, of class normal, prints READY and works half of the time until it is
+killed: all of the time would leave a low program next to nothing.
 """
 
 import sys
@@ -28,7 +32,22 @@ def p99_ms(seconds, request):
     return times[min(len(times) - 1, int(len(times) * 0.99))]
 
 
+def rival():
+    """Matrix products of about 1 ms: 10 ms of work, 10 ms of rest."""
+    a = torch.randn(7168, 7168, device="cuda", dtype=torch.bfloat16)
+    torch.cuda.synchronize()
+    print("READY", flush=True)
+    while True:
+        begin = time.monotonic()
+        while time.monotonic() - begin < 0.01:
+            a @ a
+            torch.cuda.synchronize()
+        time.sleep(0.01)
+
+
 def main():
+    if sys.argv[1:] == ["rival"]:
+        rival()
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
     x = torch.randn(64, 1024, device="cuda")

@@ -85,7 +85,11 @@ impl Machine {
 
     /// What MPS is to one, 1 or 0, and what it was told.
     fn mps(&self, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
-        let mut command = self.gpu.place.run_command(options, &self.gpu.program("pooled"), &[]);
+        self.mps_of("pooled", options, variables)
+    }
+
+    fn mps_of(&self, program: &str, options: &[&str], variables: &[(&str, &str)]) -> (String, String) {
+        let mut command = self.gpu.place.run_command(options, &self.gpu.program(program), &[]);
         // As `xsched run` finds it on a machine with NVIDIA's driver.
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.gpu.place.join("none")).envs(variables.iter().copied());
         let mut program = self.gpu.with_driver(command);
@@ -268,6 +272,9 @@ fn what_a_pool_does_not_suit_shares_by_time() {
     let (enabled, errors) = machine.mps(LOW, &[("CUDA_INJECTION64_PATH", "/none")]);
     assert_eq!(enabled, "0");
     assert!(errors.contains("time sharing: a profiler needs a context of its own"), "{errors}");
+    let (enabled, errors) = machine.mps_of("device_runtime", LOW, &[]);
+    assert_eq!(enabled, "0");
+    assert!(errors.contains("device_runtime launch others, which MPS does not run"), "{errors}");
     for (options, variables) in
         [(&["--share", "time"][..], &[][..]), (URGENT, &[]), (LOW, &[("XSCHED_PLATFORMS", "hip")])]
     {

@@ -74,8 +74,10 @@ pub const GATED_BUDGETS: u64 = 8;
 /// Between two gates inside a graph lies so much device time where no budget is in force when it is made ready, in ns: the default
 /// budget. A graph is made ready once, and a rival may come later.
 pub const INSIDE_NS: u64 = 500_000;
-/// The same in a program that is in a pool, in ns, at most: a slice of the pool.
-pub const POOLED_INSIDE_NS: u64 = 100_000;
+/// The same in a program that is in a pool, in ns, at most. On an H200 a language model that decodes batches in graphs yields
+/// 19.2 k tokens/s at 100 µs, 22.0 k at 300 µs, 24.3 k without gates; a served model's tokens beside it and a training job have gaps of
+/// 1.48, 1.44 and 1.88 ms (P99).
+pub const POOLED_INSIDE_NS: u64 = 300_000;
 /// So many commands are pre-queued behind a closed gate at most: the driver's own queues must not fill up (CUDA's take 1,024 a
 /// stream, fences and gates included).
 pub const PREQUEUED_COMMANDS: u64 = 512;

@@ -18,6 +18,7 @@
 mod api;
 #[allow(non_snake_case)] // vendor names
 mod capture;
+mod device_runtime;
 #[allow(non_snake_case)] // vendor names
 mod enqueue;
 mod gate_nodes;

@@ -13,7 +13,7 @@ use xsched_proto::variables;
 use xsched_proto::wire::{DaemonMsg, ProgramOptions, Request};
 
 use super::types::*;
-use super::{real, sig};
+use super::{device_runtime, real, sig};
 use crate::enabled::{CUDA, platform_enabled};
 use crate::interpose::hooks;
 use crate::lock::Lock;
@@ -142,7 +142,8 @@ fn place(socket: &Path, options: ProgramOptions, insists: bool) -> Option<CStrin
     }
 }
 
-/// Why this process must not be in a pool, as far as it can tell: tools that watch a program on its device do not work in one.
+/// Why this process must not be in a pool, as far as it can tell: tools that watch a program on its device do not work in one, nor do
+/// kernels that launch others.
 fn obstacle() -> Option<String> {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let preloads = var("LD_PRELOAD");
@@ -157,7 +158,10 @@ fn obstacle() -> Option<String> {
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map_or("0", str::trim);
-    (tracer != "0").then(|| "a debugger needs a context of its own".into())
+    if tracer != "0" {
+        return Some("a debugger needs a context of its own".into());
+    }
+    device_runtime::linked_into().map(|file| format!("kernels of {file} launch others, which MPS does not run"))
 }
 
 /// Replaces the value of a variable that is there: then no table of the C library's moves, which other threads may be reading.
