@@ -4,8 +4,8 @@
   readme.py [--mps FILE] [--svg FILE] [FILE]
 
 FILE is what coloc.py wrote [docs/benchmarks/h200/coloc.jsonl]. Prints Markdown: for each mix the P99 of all requests of
-all rounds together (pooled) and the median of the rounds' ratios to alone, the worst mix first. MPS comes from the same
-file where it was measured there, else from the files that --mps names (the later one wins), with the commit beside it.
+all rounds together (pooled) and the median of the rounds' ratios to alone, the worst mix first. Where tokens are streamed, it is the
+P99 of the gaps between them. MPS comes from the same file where it was measured there, else from the files that --mps names (the later one wins), with the commit beside it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ NAMES = {
     "bert-lc": "BERT",
     "bert-be": "BERT",
     "gemm": "100 ms GEMMs",
-    "llm": "LLM",
+    "llm": "LLM (gap between tokens)",
     "llm-be": "batch decoding",
     "llm-low": "LLM of class normal",
     "train": "training",
@@ -61,15 +61,28 @@ def built(path, mix):
     return commits(path).get(windows[-1]["build"], "unknown")
 
 
+def promised(row):
+    """What a user waits for: requests, or tokens where they are streamed."""
+    if "gap" not in row["metrics"]:
+        return row
+    gap = row["metrics"]["gap"]
+    shown = dict(row, p99=gap["p99"][0])
+    if "to_alone" in row:
+        shown["p99_to_alone"] = row["to_alone"]["gap"]["p99"][0]
+        shown["p99_to_alone_by_round"] = gap["p99_to_alone_by_round"]
+    return shown
+
+
 def figures(file, mps_files):
     """Mix -> what the table says of it, the worst first."""
     found, others = {}, {other: coloc.summaries(other) for other in mps_files}
     for mix, whole in coloc.summaries(file).items():
-        systems = {name: dict(row, commit=built(file, mix)) for name, row in whole["systems"].items() if "p99" in row}
+        rows = {name: promised(row) for name, row in whole["systems"].items() if "p99" in row}
+        systems = {name: dict(row, commit=built(file, mix)) for name, row in rows.items()}
         for other, summaries in others.items():
             row = summaries.get(mix, {"systems": {}})["systems"].get("mps-prio")
             if row and "mps-prio" not in whole["systems"]:
-                systems["mps-prio"] = dict(row, commit=built(other, mix))
+                systems["mps-prio"] = dict(promised(row), commit=built(other, mix))
         if "p99_to_alone" in systems.get("xsched", {}):
             found[mix] = systems
     return dict(sorted(found.items(), key=lambda item: -item[1]["xsched"]["p99_to_alone"]))
@@ -114,7 +127,7 @@ def table(found):
 
 def picture(found, path):
     """Bars of the pooled P99 to alone; a line across each is the rounds' median. What is longer has its figure."""
-    wide, left, top, bar, gap, most = 760, 250, 34, 13, 20, 2.0
+    wide, left, top, bar, gap, most = 880, 370, 34, 13, 20, 2.0
     unit = (wide - left - 60) / most
     parts, y = [], top
     for mix, systems in found.items():
