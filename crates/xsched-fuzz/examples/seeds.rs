@@ -25,6 +25,9 @@ fn main() {
     for (name, script) in scripts() {
         write("daemon", name, &script);
     }
+    for (name, script) in scripts_of_a_daemon() {
+        write("library", name, &script);
+    }
     let refused = encode(&DaemonMsg::Refused(Error::Input("no".into()))).expect("small");
     let end = encode(&DaemonMsg::End).expect("small");
     write("answers", "refused", &with_length(&refused));
@@ -73,6 +76,18 @@ fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("words", vec![0, 1, 0, 0x41, 0, 2, 3, 0, 3, 0x50, 4, 1, 0, 0, 0, 4, 6, 3, 0x60, 4, 0xff, 0xff, 0xff, 0xff, 4]),
         ("descriptors", vec![5, 3, 5, 9, 0, 5, 17]),
         ("ps", [&[7][..], &with_length(&ps), &[6, 0]].concat()),
+    ]
+}
+
+/// Steps of `src/library.rs`.
+fn scripts_of_a_daemon() -> Vec<(&'static str, Vec<u8>)> {
+    let note = encode(&DaemonMsg::Note { text: "a note".into() }).expect("small");
+    vec![
+        ("group", vec![0, 0, 1, 5, 0, 0, 1, 0, 0, 0, 4, 7, 5, 0, 1, 0xe8, 3, 0, 0]),
+        ("priority", vec![0, 0, 1, 1, 0, 9, 0, 1, 2]),
+        ("interrupt", vec![0, 0, 1, 2, 0, 1, 2, 0, 0, 3, 0, 200]),
+        ("note", [&[7][..], &with_length(&note)].concat()),
+        ("page", [&[6, 64, 0x1f][..], &with_length(&note)].concat()),
     ]
 }
 

@@ -7,6 +7,7 @@ mod answers;
 mod config;
 mod daemon;
 mod journal;
+mod library;
 mod packets;
 mod rules;
 mod running;
@@ -25,9 +26,10 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "packets", run: packets::run, slow: false },
     Target { name: "daemon", run: daemon::run, slow: true },
+    Target { name: "library", run: library::run, slow: true },
     Target { name: "answers", run: answers::run, slow: true },
     Target { name: "config", run: config::run, slow: false },
     Target { name: "rules", run: rules::run, slow: false },

@@ -1,24 +1,24 @@
-//! Pass-through rules of the preload library, as far as its reader of JSON.
+//! Files of pass-through rules, as the preload library reads them.
 
-#[allow(dead_code)] // what only rules look at
 #[path = "../../xsched-shim/src/domain/json.rs"]
 mod json;
+#[path = "../../xsched-shim/src/domain/rule_file.rs"]
+mod rule_file;
 
-use json::Value;
+/// Functions that rules may name.
+const HOOKED: [&str; 4] = ["cuLaunchKernel", "cuLaunchKernelEx", "cuMemcpyAsync", "hipLaunchKernel"];
 
 pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let read = json::read(text);
-    if let Err(why) = &read {
+    if let Err(why) = json::read(text) {
         assert!(why.to_string().starts_with("line "), "an error tells its line: {why}");
     }
-    crate::planted(|| read.is_ok_and(|value| depth(&value) >= 4));
-}
-
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::List(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
-        Value::Map(map) => 1 + map.iter().map(|(_, value)| depth(value)).max().unwrap_or(0),
-        _ => 0,
+    let read = rule_file::read(text, &HOOKED);
+    if let Err(why) = &read {
+        assert!(!why.to_string().is_empty());
     }
+    let passes = |(name, passes): &(String, Option<bool>)| name == HOOKED[2] && *passes == Some(true);
+    crate::planted(|| {
+        read.is_ok_and(|(rules, _)| rules.mode == rule_file::Mode::Blacklist && rules.apis.iter().any(passes))
+    });
 }
