@@ -16,7 +16,7 @@ use xsched_proto::wire::{
 
 use crate::Error;
 use crate::clerk;
-use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
+use crate::client::{Changes, Client, Group, Question, Queue, check_hint, check_name};
 use crate::clock::now_ns;
 use crate::host;
 use crate::identity::User;
@@ -26,7 +26,7 @@ use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
 use crate::timeslices::is_short;
-use crate::tuning::ANSWER_NS;
+use crate::tuning::{ANSWER_NS, PS_QUEUES};
 
 /// The number of each queue and its launches, by the slot of its group.
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
@@ -73,14 +73,16 @@ impl Server {
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
         let next = match answer {
-            Answer::Ps { devices, clients } => match devices.pop_front() {
-                Some(device) => Some(self.device_info(id, &device)),
-                None => {
+            Answer::Ps { devices, clients, more } => {
+                let (device, queues) = (devices.pop_front(), more.take());
+                let conn = if device.is_none() && queues.is_none() { clients.pop_front() } else { None };
+                match (device, queues) {
+                    (Some(device), _) => Some(self.device_info(id, &device)),
+                    (None, Some((conn, from))) => Some(self.more_queues(id, conn, from)),
                     // One that has ended meanwhile is not told.
-                    let next = clients.pop_front().map(|client| self.conns.get(&client).and_then(Conn::client));
-                    next.map(|client| client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
+                    (None, None) => conn.map(|conn| self.first_of(id, conn)),
                 }
-            },
+            }
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
             Answer::OfClient | Answer::OfPool => return,
         };
@@ -447,7 +449,7 @@ impl Server {
         clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
         let clients = clients.into_iter().map(|(id, _)| id).collect();
         self.look_at_devices();
-        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients }
+        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients, more: None }
     }
 
     /// What the user of a command is told of a device. Its driver names processes to everybody, but not which are attached.
@@ -458,6 +460,45 @@ impl Server {
         Some(DaemonMsg::Device(Box::new(info)))
     }
 
+    /// What is told of a program, with as many of its queues as a message has room for.
+    fn first_of(&mut self, command: u64, conn: u64) -> Option<DaemonMsg> {
+        let client = self.conns.get(&conn)?.client()?;
+        let mut info = self.program_info(client);
+        let all = client.queues.len();
+        let rest = client.queues.keys().nth(PS_QUEUES).copied();
+        if all > PS_QUEUES {
+            let told: BTreeSet<u64> = client.queues.values().take(PS_QUEUES).map(|queue| queue.id).collect();
+            for group in &mut info.groups {
+                group.queues.retain(|q| q.id.strip_prefix('q').and_then(|n| n.parse().ok()).is_some_and(|n| told.contains(&n)));
+            }
+        }
+        self.go_on_with(command, conn, rest);
+        Some(DaemonMsg::Program(Box::new(info)))
+    }
+
+    /// Further queues of a program, from a slot on.
+    fn more_queues(&mut self, command: u64, conn: u64, from: u16) -> Option<DaemonMsg> {
+        let client = self.conns.get(&conn)?.client()?;
+        let launches = client.segment.queue_launches();
+        let group = |slot: u16| {
+            let id = client.groups.iter().find(|id| self.groups.get(id).is_some_and(|group| group.slot == slot));
+            id.map(|id| format!("g{}", id.0))
+        };
+        let told = client.queues.range(from..).take(PS_QUEUES);
+        let queues = told.filter_map(|(slot, queue)| Some((group(queue.group)?, queue_info(queue, &launches, *slot))));
+        let queues = queues.collect();
+        let rest = client.queues.range(from..).nth(PS_QUEUES).map(|(slot, _)| *slot);
+        self.go_on_with(command, conn, rest);
+        Some(DaemonMsg::MoreQueues(queues))
+    }
+
+    /// What a command is to be told next: further queues of a program, if it has any.
+    fn go_on_with(&mut self, command: u64, conn: u64, rest: Option<u16>) {
+        if let Some(Conn { role: Role::Command(Some(Answer::Ps { more, .. })), .. }) = self.conns.get_mut(&command) {
+            *more = rest.map(|from| (conn, from));
+        }
+    }
+
     fn program_info(&self, client: &Client) -> ProgramInfo {
         let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
         // By group; the counters of all queues are added up once.
@@ -465,7 +506,7 @@ impl Server {
         if !client.queues.is_empty() {
             let launches = client.segment.queue_launches();
             for (slot, queue) in &client.queues {
-                queues.entry(queue.group).or_default().push((queue.id, launches[usize::from(*slot)]));
+                queues.entry(queue.group).or_default().push((queue.id, of_queue(&launches, *slot)));
             }
         }
         ProgramInfo {
@@ -580,6 +621,15 @@ impl Server {
             self.finish(q.asker, &DaemonMsg::Refused(why));
         }
     }
+}
+
+/// What was launched on a queue: nothing, if the program has not said that its place is used.
+fn of_queue(launches: &[Launches], slot: u16) -> Launches {
+    launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
+}
+
+fn queue_info(queue: &Queue, launches: &[Launches], slot: u16) -> QueueInfo {
+    QueueInfo { id: format!("q{}", queue.id), launches: of_queue(launches, slot).all }
 }
 
 /// Whether a user sees and controls a program.

@@ -81,6 +81,8 @@ pub(crate) struct Server {
     /// Whose they are, of those that it was just found out of.
     found: HashMap<u64, Result<Who, Error>>,
     pub(crate) groups: HashMap<GroupId, Group>,
+    /// How many queues the programs of a user have.
+    pub(crate) queues_of: HashMap<User, usize>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
     wakes: FairQueue<User, u64>,
@@ -175,8 +177,13 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these devices, then for each of these clients.
-    Ps { devices: VecDeque<String>, clients: VecDeque<u64> },
+    /// A message for each of these devices, then for each of these clients and what more queues that has.
+    Ps {
+        devices: VecDeque<String>,
+        clients: VecDeque<u64>,
+        /// A client, and the slot from which on its queues are still to be told.
+        more: Option<(u64, u16)>,
+    },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// What a client says.
@@ -273,6 +280,7 @@ impl Server {
             conns: HashMap::new(),
             found: HashMap::new(),
             groups: HashMap::new(),
+            queues_of: HashMap::new(),
             heartbeat,
             wakes: FairQueue::new(),
             work: FairQueue::new(),

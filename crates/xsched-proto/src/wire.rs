@@ -460,6 +460,9 @@ pub enum DaemonMsg {
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
+    /// Part of the answer to [`Request::Ps`]: further queues of the program before it, each with the group that it belongs to.
+    /// [`crate::ask::ask`] adds them to that.
+    MoreQueues(Vec<(String, QueueInfo)>),
 }
 
 /// The daemon about itself.
