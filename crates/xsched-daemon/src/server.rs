@@ -4,7 +4,7 @@
 mod tests;
 mod timers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -111,6 +111,8 @@ pub(crate) struct Server {
     pub(crate) now_ns: u64,
     pub(crate) beat_at: Option<u64>,
     look_at: Option<u64>,
+    /// Programs whose progress was of interest at the last look.
+    pub(crate) looked_at: BTreeSet<u64>,
     /// When to look for connections that do not read; perhaps too early.
     unread_at: Option<u64>,
     idle_exit_ns: Option<u64>,
@@ -299,6 +301,7 @@ impl Server {
             now_ns,
             beat_at: None,
             look_at: None,
+            looked_at: BTreeSet::new(),
             unread_at: None,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),
