@@ -3,6 +3,7 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
+//! [`whom`] (the programs that are meant), [`users`] (their names),
 //! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
 //! names of XSched 1.2.0.
 
@@ -25,7 +26,9 @@ mod private;
 mod sigpipe;
 mod start;
 mod target;
+mod users;
 mod values;
+mod whom;
 
 use cli::Command;
 use failure::Result;

@@ -26,6 +26,7 @@ use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
 use crate::devices::Devices;
+use crate::ended::{Ended, EndedProgram};
 use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
@@ -33,6 +34,7 @@ use crate::identity::User;
 use crate::kept::Kept;
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::pool::Pools;
+use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
@@ -96,6 +98,8 @@ pub(crate) struct Server {
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
     pub(crate) devices: Devices,
+    pub(crate) recent: Recent,
+    pub(crate) ended: Ended,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -175,8 +179,8 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these devices, then for each of these clients.
-    Ps { devices: VecDeque<String>, clients: VecDeque<u64> },
+    /// A message for each of these devices, then for each of these clients, then for each of these programs.
+    Ps { devices: VecDeque<String>, clients: VecDeque<u64>, ended: VecDeque<Rc<EndedProgram>> },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// What a client says.
@@ -282,6 +286,8 @@ impl Server {
             scheduler: host,
             pools: Pools::new(options.library.clone()),
             devices: Devices::new(),
+            recent: Recent::default(),
+            ended: Ended::default(),
             bursts,
             questions: Vec::new(),
             last_id: 0,
