@@ -14,11 +14,12 @@
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
+//! - `trace`: what commands are told of what was decided lately.
 //! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod bursts;
@@ -58,6 +59,7 @@ mod sources;
 mod standing;
 mod state;
 mod timeslices;
+mod trace;
 mod tuning;
 mod unsuitable;
 mod writer;

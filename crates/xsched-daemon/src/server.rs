@@ -37,9 +37,10 @@ use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
+use crate::trace::{Ended, Telling};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
-    SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
@@ -81,6 +82,8 @@ pub(crate) struct Server {
     /// Whose they are, of those that it was just found out of.
     found: HashMap<u64, Result<Who, Error>>,
     pub(crate) groups: HashMap<GroupId, Group>,
+    /// Groups that are gone, of which there may be records.
+    pub(crate) ended: VecDeque<Ended>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
     wakes: FairQueue<User, u64>,
@@ -179,6 +182,8 @@ pub(crate) enum Answer {
     Ps { devices: VecDeque<String>, clients: VecDeque<u64> },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
+    /// Groups, then records of what happened to them.
+    Trace(Box<Telling>),
     /// What a client says.
     OfClient,
     /// Whether there is a pool.
@@ -261,7 +266,7 @@ impl Server {
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let mut server = Server {
-            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()),
+            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()).recording(TRACE_BYTES),
             config,
             sources,
             default_policy: policy,
@@ -273,6 +278,7 @@ impl Server {
             conns: HashMap::new(),
             found: HashMap::new(),
             groups: HashMap::new(),
+            ended: VecDeque::new(),
             heartbeat,
             wakes: FairQueue::new(),
             work: FairQueue::new(),

@@ -16,6 +16,7 @@
 //! - [`paths`]: where the socket lies.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`text`]: strings of others, as they are shown.
+//! - [`trace`]: what the daemon remembers of its decisions.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
@@ -33,6 +34,7 @@ pub mod paths;
 pub mod segment;
 pub mod settings;
 pub mod text;
+pub mod trace;
 pub mod trust;
 pub mod variables;
 pub mod wakeup;
@@ -41,4 +43,4 @@ pub mod wire;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;

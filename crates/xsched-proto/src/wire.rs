@@ -13,6 +13,7 @@ use crate::Error;
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
+use crate::trace::{Head, Record, TracedGroup};
 
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -347,6 +348,13 @@ pub enum Request {
     },
     /// End the daemon; programs go on unscheduled.
     Stop,
+    /// What was decided lately: [`DaemonMsg::TraceHead`], groups, records.
+    Trace {
+        /// [`Head::next`] of the last answer; 0 = from the oldest that is remembered.
+        from: u64,
+        /// Nothing before this, CLOCK_MONOTONIC in µs.
+        since_us: u64,
+    },
 }
 
 /// How the contexts of a program share a device with those of others.
@@ -460,6 +468,12 @@ pub enum DaemonMsg {
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
+    /// First part of the answer to [`Request::Trace`].
+    TraceHead(Head),
+    /// Part of the answer to [`Request::Trace`]: groups that the records speak of.
+    TraceGroups(Vec<TracedGroup>),
+    /// Part of the answer to [`Request::Trace`]: what happened, in order.
+    TraceRecords(Vec<Record>),
 }
 
 /// The daemon about itself.
