@@ -14,7 +14,7 @@
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `trace`: what commands are told of what was decided lately.
+//! - `trace`: what commands are told of what was decided lately, of groups in `traced`.
 //! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
 //!   container a cgroup is; `glob`: patterns.
 //!
@@ -60,6 +60,7 @@ mod standing;
 mod state;
 mod timeslices;
 mod trace;
+mod traced;
 mod tuning;
 mod unsuitable;
 mod writer;

@@ -37,7 +37,7 @@ use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
-use crate::trace::{Ended, Telling};
+use crate::traced::{Ended, Telling};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
     SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,

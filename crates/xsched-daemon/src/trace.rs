@@ -1,46 +1,18 @@
 //! What commands are told of what was decided lately: of their user's own programs, and of rivals without a name.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
 use xsched_proto::class::Class;
-use xsched_proto::trace::{Head, Record, TracedGroup, TracedProgram, Why};
-use xsched_proto::wire::DaemonMsg;
+use xsched_proto::trace::{Record, Why};
+use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::client::Client;
 use crate::identity::User;
 use crate::server::{Answer, Conn, Server};
-use crate::tuning::{TRACED_BYTES, TRACED_ENDED_MAX, TRACED_RECORDS};
-
-/// A group that is gone, of which there may be records.
-pub(crate) struct Ended {
-    at_us: u64,
-    user: User,
-    group: TracedGroup,
-}
-
-/// What is still to be told.
-pub(crate) struct Telling {
-    groups: VecDeque<TracedGroup>,
-    /// Groups whose records are told, and whether they are of the user's own programs.
-    known: HashMap<u64, bool>,
-    /// The numbers of the records.
-    next: u64,
-    end: u64,
-}
-
-impl Telling {
-    fn more_groups(&mut self) -> Vec<TracedGroup> {
-        let (mut part, mut bytes) = (Vec::new(), 0);
-        while bytes < TRACED_BYTES
-            && let Some(group) = self.groups.pop_front()
-        {
-            bytes += 64 + group.device.len() + group.program.as_ref().map_or(0, |program| program.exe.len());
-            part.push(group);
-        }
-        part
-    }
-}
+use crate::traced::{Ended, Telling};
+use crate::tuning::{TRACED_ENDED_MAX, TRACED_RECORDS};
 
 /// The same of a program of another user: that it has the device or waits is seen by those who share it, and no more.
 fn nameless(record: &Record) -> Record {
@@ -58,14 +30,26 @@ impl Server {
             class: Class::of(client.priority),
             platform: group.platform,
         };
-        let group = TracedGroup { id: id.0, device: group.device.clone(), program: Some(program), ended: false };
+        let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;
+        let (why, policy) = self.gatekeeper.arbiter().why(id);
+        let group = TracedGroup {
+            id: id.0,
+            device: group.device.clone(),
+            program: Some(program),
+            ended: false,
+            ready: status.ready,
+            granted: status.granted,
+            why,
+            policy,
+            level: group.words.level.load(Relaxed) as u8,
+        };
         Some(Ended { at_us: self.now_us(), user: client.peer.user, group })
     }
 
     /// Keeps in mind whose a group was that is about to go, for as long as there are records of it.
     pub(crate) fn remember_traced(&mut self, ended: Option<Ended>) {
         let Some(mut ended) = ended else { return };
-        ended.group.ended = true;
+        (ended.group.ended, ended.group.ready, ended.group.granted) = (true, false, false);
         let ring = self.gatekeeper.ring();
         let oldest_us = ring.and_then(|ring| ring.get(ring.oldest())).map_or(0, |record| record.at_us);
         while self.ended.len() >= TRACED_ENDED_MAX || self.ended.front().is_some_and(|e| e.at_us < oldest_us) {
@@ -100,7 +84,8 @@ impl Server {
         let is_own = |e: &Ended| user.is_root() || e.user == user;
         let own: BTreeSet<String> = all.iter().filter(|e| is_own(e)).map(|e| e.group.device.clone()).collect();
         let told = all.into_iter().filter(|e| own.contains(&e.group.device));
-        told.map(|e| if is_own(&e) { e.group } else { TracedGroup { program: None, ..e.group } }).collect()
+        let nameless = |group| TracedGroup { program: None, why: Why::Unsaid, policy: 0, level: 0, ..group };
+        told.map(|e| if is_own(&e) { e.group } else { nameless(e.group) }).collect()
     }
 
     /// The next part of what is told: of bounded size, and so the work for it.

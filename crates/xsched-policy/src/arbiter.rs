@@ -426,7 +426,7 @@ impl Arbiter {
     pub fn why(&self, id: GroupId) -> (Why, u8) {
         let Some(device) = self.device_of.get(&id).map(|&at| &self.devices[at]) else { return (Why::Unsaid, 0) };
         let is_it = |entry: &&crate::registry::Entry| std::ptr::eq(*entry, device.choice.entry);
-        let policy = crate::registry::POLICIES.iter().position(|entry| is_it(entry)).unwrap_or(0);
+        let policy = crate::registry::POLICIES.iter().position(is_it).unwrap_or(0);
         (device.why(id), policy as u8)
     }
 

@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::class::Class;
-use crate::wire::Platform;
-
 /// Something that happened to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -110,43 +107,4 @@ impl What {
             What::Recovered => "recovered",
         }
     }
-}
-
-/// What an answer about the past begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
-    /// CLOCK_MONOTONIC of the daemon now, in µs.
-    pub now_us: u64,
-    /// The number to ask for what comes after this answer.
-    pub next: u64,
-    /// From here on nothing was forgotten that was asked for, CLOCK_MONOTONIC in µs.
-    pub whole_since_us: u64,
-}
-
-/// A group that records may speak of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TracedGroup {
-    /// `g<N>`.
-    pub id: u64,
-    /// Device key.
-    pub device: String,
-    /// Whose it is; none = another user's, of whom nothing is told.
-    pub program: Option<TracedProgram>,
-    /// It is gone.
-    pub ended: bool,
-}
-
-/// The program of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TracedProgram {
-    /// Process id.
-    pub pid: u32,
-    /// User id.
-    pub uid: u32,
-    /// Path of the executable.
-    pub exe: String,
-    /// Class when the group came to be.
-    pub class: Class,
-    /// Vendor interface.
-    pub platform: Platform,
 }
