@@ -15,11 +15,11 @@
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
 //! - `control`: what commands ask for, `targets`: whom they mean, `listing`: what `ps` is told, of which `recent` has shares and `ended`
-//!   programs that are gone; `config`: files, rules and limits, which `check` only reads; `container`: which
-//!   container a cgroup is; `glob`: patterns.
+//!   programs that are gone; `trace`: what commands are told of what was decided lately, of groups in `traced`; `config`: files, rules
+//!   and limits, which `check` only reads; `container`: which container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `listing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `control`, `expected`, `gates`, `listing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod bursts;
@@ -63,6 +63,8 @@ mod standing;
 mod state;
 mod targets;
 mod timeslices;
+mod trace;
+mod traced;
 mod tuning;
 mod unsuitable;
 mod writer;

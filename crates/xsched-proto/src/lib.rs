@@ -17,6 +17,7 @@
 //! - [`paths`]: where the socket lies.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`text`]: strings of others, as they are shown.
+//! - [`trace`]: what the daemon remembers of its decisions.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
@@ -36,6 +37,7 @@ pub mod program;
 pub mod segment;
 pub mod settings;
 pub mod text;
+pub mod trace;
 pub mod trust;
 pub mod variables;
 pub mod wakeup;
