@@ -70,6 +70,7 @@ fn dispatch(command: Command) -> Result {
         Command::Completions(args) => cmd::completions::main(args, cli::command()),
         Command::Man => cmd::man::main(cli::command()),
         Command::SimDevice(args) => cmd::sim_device::main(args),
+        Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
         Command::CheckSteps(args) => cmd::check::steps::main(args),

@@ -71,6 +71,7 @@ mod writer;
 
 pub use check::check_config;
 pub use devices::sources as device_state_sources;
+pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 
@@ -95,6 +96,9 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
+    /// A socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts
+    /// them, as `pool-keeper` of its own program.
+    pub pool_keeper: Option<PathBuf>,
     /// Folder for what outlives the daemon; none = nothing does.
     pub state: Option<PathBuf>,
     /// End after this long without clients; none = never, unless the configuration says so.

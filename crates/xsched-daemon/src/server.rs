@@ -290,7 +290,7 @@ impl Server {
             expected: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
-            pools: Pools::new(options.library.clone()),
+            pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             devices: Devices::new(),
             recent: Recent::default(),
             ended: Ended::default(),
