@@ -35,7 +35,8 @@ fn main() {
     }
     let number = |text: &String| text.parse::<usize>().expect("a number");
     let samples = args.first().map_or(500, number);
-    let programs: Vec<usize> = if args.len() > 1 { args[1..].iter().map(number).collect() } else { vec![10, 100, 316, 1_000] };
+    let programs: Vec<usize> =
+        if args.len() > 1 { args[1..].iter().map(number).collect() } else { vec![10, 100, 316, 1_000] };
     // A program by hand has four descriptors.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("its own limit");
@@ -112,8 +113,7 @@ fn measure(samples: usize, programs: usize) {
     let (own_kib, all_kib) = memory_kib(pid);
     drop((idle, busy, urgent));
     times.sort_unstable();
-    let [p50, p99, most] =
-        [0.5, 0.99, 1.0].map(|q| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1e3);
+    let [p50, p99, most] = [0.5, 0.99, 1.0].map(|q| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1e3);
     println!(
         "{{\"programs\": {programs}, \"idle\": {}, \"queues\": {}, \"decision_us\": {{\"p50\": {p50:.1}, \"p99\": {p99:.1}, \"max\": {most:.1}}}, \
          \"cpu_us_each\": {cpu:.1}, \"own_kib\": {}, \"with_shared_kib\": {all_kib}, \"cpu_share_looking\": {looking:.4}, \"samples\": {samples}}}",

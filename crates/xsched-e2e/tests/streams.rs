@@ -122,7 +122,12 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
 
 /// Many queues are introduced at once, to the first daemon while they are made and to the second all together. Neither takes that for
 /// an attack, and every launch is scheduled.
-fn attaches_and_stays(place: &Place, threads: &str, streams: &str, start: impl Fn(&[&str]) -> Process) -> (u32, Vec<String>) {
+fn attaches_and_stays(
+    place: &Place,
+    threads: &str,
+    streams: &str,
+    start: impl Fn(&[&str]) -> Process,
+) -> (u32, Vec<String>) {
     let all = threads.parse::<usize>().unwrap() * streams.parse::<usize>().unwrap();
     let first = place.daemon(&["--policy", "hpf"]);
     let mut process = start(&[threads, streams, "4"]);

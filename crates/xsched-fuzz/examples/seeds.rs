@@ -32,7 +32,11 @@ fn main() {
     let end = encode(&DaemonMsg::End).expect("small");
     write("answers", "refused", &with_length(&refused));
     write("answers", "nothing", &with_length(&end));
-    write("answers", "two", &[with_length(&encode(&DaemonMsg::ByTime { why: None }).expect("small")), with_length(&end)].concat());
+    write(
+        "answers",
+        "two",
+        &[with_length(&encode(&DaemonMsg::ByTime { why: None }).expect("small")), with_length(&end)].concat(),
+    );
     for (name, beginning) in journals() {
         write("journal", &name, &beginning);
     }

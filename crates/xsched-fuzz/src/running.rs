@@ -29,12 +29,14 @@ impl Running {
             config: Vec::new(),
             log: Some(crate::scratch::place("log")),
             library: None,
+            pool_keeper: None,
             state: state.map(Path::to_owned),
             idle_exit: None,
             seed: 1,
             bursts: None,
         };
-        let running = Running { socket: socket.to_owned(), thread: std::thread::spawn(move || xsched_daemon::run(options)) };
+        let running =
+            Running { socket: socket.to_owned(), thread: std::thread::spawn(move || xsched_daemon::run(options)) };
         let end = Instant::now() + PATIENCE;
         while connect(socket).is_none() {
             assert!(!running.thread.is_finished() && Instant::now() < end, "the daemon does not listen");

@@ -9,8 +9,7 @@ use xsched_proto::hint::Hints;
 use super::{ClassName, Config, Count, Quantum, User, Weight};
 use crate::tuning::{
     USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_FDS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, USER_MAPPED_MAX_MIB,
-    USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX,
-    of_user,
+    USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
 };
 
 /// What is said for all users stands beside the table of those with limits of their own.

@@ -43,6 +43,7 @@ pub fn options(folder: &Path) -> Options {
         config: Vec::new(),
         log: None,
         library: None,
+        pool_keeper: None,
         state: None,
         idle_exit: None,
         seed: 1,
@@ -197,6 +198,7 @@ pub fn ask(path: &Path, request: Request) -> Result<Vec<DaemonMsg>, Error> {
         match receive(&socket).expect("an answer has an end").0 {
             DaemonMsg::End => return Ok(answer),
             DaemonMsg::Refused(error) => return Err(error),
+            DaemonMsg::MoreQueues(queues) => xsched_proto::ask::add_queues(answer.last_mut(), queues),
             message => answer.push(message),
         }
     }

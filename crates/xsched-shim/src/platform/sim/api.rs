@@ -96,7 +96,9 @@ impl Api {
     /// Lets the calling thread's device reach the part of the segment with this address.
     fn reaches(&self, rt: &Runtime, address: usize) -> bool {
         let segment = std::ptr::from_ref(rt.segment()) as usize;
-        let (Some(device), Some((begin, bytes))) = (self.device(), device_part(address - segment)) else { return false };
+        let (Some(device), Some((begin, bytes))) = (self.device(), device_part(address - segment)) else {
+            return false;
+        };
         let mut registered = REGISTERED.lock();
         // SAFETY: a part of the segment, mapped until the process ends.
         let known = registered.contains(&(device, begin))
