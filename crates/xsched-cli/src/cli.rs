@@ -101,9 +101,12 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
         }
         ErrorKind::MissingRequiredArgument => {
             if let Some(missing) = context(ContextKind::InvalidArg) {
-                // A group of which one is needed comes as `<--a <A>|--b <B>>`.
-                let missing = match missing.strip_prefix("<-").and_then(|m| m.strip_suffix('>')) {
-                    Some(group) => format!("one of -{} is needed", group.replace("|-", ", -")),
+                // A group of which one is needed comes as `<A|--b <B>>`.
+                let group = missing.strip_prefix('<').and_then(|m| m.strip_suffix('>')).filter(|m| m.contains("|-"));
+                let missing = match group
+                    .or_else(|| missing.strip_prefix('<')?.strip_suffix('>').filter(|m| m.starts_with('-')))
+                {
+                    Some(group) => format!("one of {} is needed", group.replace("|-", ", -")),
                     None => format!("{missing} is missing"),
                 };
                 return format!("{missing}; see --help");
@@ -167,8 +170,9 @@ mod tests {
             (vec!["run"], "<COMMAND>... is missing"),
             (vec!["frobnicate"], "there is no command 'frobnicate': use run, ps, "),
             (vec!["policy", "put"], "there is no command 'put': use list, get, set"),
-            (vec!["hint", "--pid", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
-            (vec!["ps", "all"], "unexpected argument 'all' found; see --help"),
+            (vec!["hint", "--weight", "1"], "one of PID, --pid <PID>, --tree <PID>"),
+            (vec!["hint", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
+            (vec!["ps", "all"], "[PID]...: 'all' is no process id: use a number from 1"),
             (vec!["ps", "--jsn"], "unexpected argument '--jsn' found; a similar argument exists: '--json'"),
         ] {
             let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();

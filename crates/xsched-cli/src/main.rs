@@ -4,7 +4,7 @@
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
 //! [`whom`] (the programs that are meant), [`users`] (their names),
-//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
+//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal). [`original`] has the
 //! names of XSched 1.2.0.
 
 mod children;
@@ -29,6 +29,7 @@ mod target;
 mod users;
 mod values;
 mod whom;
+mod width;
 
 use cli::Command;
 use failure::Result;

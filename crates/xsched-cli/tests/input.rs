@@ -36,7 +36,7 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["policy", "set", "hpf", "k=1"], "'k' is no parameter of hpf"),
         (&["policy", "set"], "<NAME> is missing"),
         (&["policy", "put"], "use list, get, set"),
-        (&["hint", "--priority", "high"], "one of --pid <PID>, --queue <QUEUE> is needed"),
+        (&["hint", "--priority", "high"], "one of PID, --pid <PID>, --tree <PID>, "),
         (&["hint", "--pid", "1"], "one of --priority"),
         (&["hint", "--pid", "1", "--queue", "q1", "--weight", "2"], "cannot be used with"),
         (&["hint", "--pid", "0", "--weight", "2"], "'0' is no process id"),
