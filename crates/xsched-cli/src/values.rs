@@ -137,7 +137,10 @@ impl clap::builder::TypedValueParser for ClassParser {
 
 fn class_named(text: &str) -> Result<class::Class, Error> {
     let named = text.parse::<i32>().is_err().then(|| class::parse_priority(text).ok()).flatten();
-    named.map(class::Class::of).ok_or_else(|| Error::value(text, "class", "low, normal, high, realtime or system"))
+    named.map(class::Class::of).ok_or_else(|| {
+        let names = class::Class::ALL.map(class::Class::name);
+        Error::word(text, "class", "low, normal, high, realtime or system", names)
+    })
 }
 
 /// A policy's parameter, `NAME=VALUE`. The daemon checks it against the policy.

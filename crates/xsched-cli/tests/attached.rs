@@ -289,3 +289,35 @@ fn ps_tells_of_a_program_that_ended_and_obeys_its_schema() {
     assert!(ended["ended_s"].is_u64() && ended["groups"][0]["launches"].as_u64().unwrap() >= 64, "{ended}");
     assert!(said(place.xsched(&["ps", "-a"])).out.contains(" ended "));
 }
+
+#[test]
+fn completions_know_programs_jobs_devices_and_queues() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &["--job", "night"]);
+    let offered = |words: &[&str]| -> Vec<String> {
+        let mut ask = place.xsched(&["--", "xsched"]);
+        ask.args(words).env("XSCHED_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        said(ask).out.lines().map(str::to_owned).collect()
+    };
+    assert!(offered(&["hint", ""]).contains(&busy.pid()), "{:?}", offered(&["hint", ""]));
+    assert_eq!(offered(&["suspend", "--job", ""]), ["night"]);
+    assert_eq!(offered(&["ps", "--device", "s"]), ["sim:0"]);
+    assert!(offered(&["hint", "--queue", "q"]).iter().all(|queue| queue.starts_with('q')));
+}
+
+#[test]
+fn a_launcher_with_all_that_it_started_is_suspended_by_its_process_id() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &["--job", "night"]);
+    // This process has started the program, and is not attached itself.
+    let launcher = std::process::id().to_string();
+    let done = said(place.xsched(&["suspend", &launcher]));
+    assert_eq!((done.code, done.out), (Some(0), format!("{} xsched: suspended\n", busy.pid())));
+    let done = said(place.xsched(&["suspend", "--job", "night"]));
+    assert_eq!(done.out, format!("{} xsched: is suspended already\n", busy.pid()));
+    let done = said(place.xsched(&["resume", "--all"]));
+    assert_eq!(done.out, format!("{} xsched: resumed\n", busy.pid()));
+    let done = said(place.xsched(&["hint", &busy.pid(), "--priority", "high"]));
+    assert_eq!(done.out, format!("{} xsched: normal → high\n", busy.pid()));
+    said(place.xsched(&["resume", "--job", "weekend"])).one_line(3, "has the job 'weekend': see xsched ps");
+}

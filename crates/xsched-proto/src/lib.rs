@@ -16,6 +16,7 @@
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
+//! - [`similar`]: what was probably meant.
 //! - [`text`]: strings of others, as they are shown.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
@@ -35,6 +36,7 @@ pub mod paths;
 pub mod program;
 pub mod segment;
 pub mod settings;
+pub mod similar;
 pub mod text;
 pub mod trust;
 pub mod variables;

@@ -15,14 +15,14 @@ use xsched_proto::wire::{DaemonInfo, DaemonMsg, ProgramInfo, QueueDomain, Reques
 
 use crate::failure::{Result, print, print_json};
 use crate::width::{self, Width};
-use crate::{client, users, values};
+use crate::{candidates, client, users, values};
 
 /// List the programs under the scheduler, one line for each device they use
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Only these processes
-    #[arg(value_name = "PID", value_parser = values::pid)]
+    #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pids: Vec<u32>,
 
     /// Also programs that ended within the last hour
@@ -38,11 +38,11 @@ pub(crate) struct Args {
     sort: Sort,
 
     /// Only programs of this user, by name or number
-    #[arg(long, value_name = "USER", value_parser = users::user)]
+    #[arg(long, value_name = "USER", value_parser = users::user, add = candidates::users())]
     user: Option<u32>,
 
     /// Only programs of this job
-    #[arg(long, value_name = "NAME", value_parser = values::job)]
+    #[arg(long, value_name = "NAME", value_parser = values::job, add = candidates::jobs())]
     job: Option<String>,
 
     /// Only programs of this class
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     class: Option<Class>,
 
     /// Only what is on this device, by its key or the end of that
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", add = candidates::devices())]
     device: Option<String>,
 
     /// Everything there is to know, as JSON
