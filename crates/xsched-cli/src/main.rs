@@ -3,10 +3,11 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`whom`] (the programs that are meant), [`users`] (their names), [`history`] (what groups did),
-//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
+//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers),
+//! [`history`] (what groups did), [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal). [`original`] has the
 //! names of XSched 1.2.0.
 
+mod candidates;
 mod children;
 mod cli;
 mod client;
@@ -33,11 +34,13 @@ mod target;
 mod users;
 mod values;
 mod whom;
+mod width;
 
 use cli::Command;
 use failure::Result;
 
 fn main() -> std::process::ExitCode {
+    candidates::answer(cli::command);
     let words: Vec<_> = std::env::args_os().collect();
     let done = match original::asked(words.clone()) {
         None => cli::command_of(words).and_then(dispatch),
@@ -67,8 +70,8 @@ fn dispatch(command: Command) -> Result {
         Command::Check(args) => cmd::check::main(args),
         Command::Demo(args) => cmd::demo::main(args),
         Command::Compare(args) => cmd::compare::main(args),
-        Command::Completions(args) => cmd::completions::main(args, cli::command()),
-        Command::Man => cmd::man::main(cli::command()),
+        Command::Completions(args) => cmd::completions::main(args),
+        Command::Man(args) => cmd::man::main(args),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),

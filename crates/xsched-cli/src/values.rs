@@ -120,6 +120,36 @@ impl clap::builder::TypedValueParser for PolicyParser {
     }
 }
 
+/// `--class`: a class by its name, or by another name that stands for it.
+#[derive(Clone)]
+pub(crate) struct ClassParser;
+
+impl clap::builder::TypedValueParser for ClassParser {
+    type Value = class::Class;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<class::Class, clap::Error> {
+        let parser: fn(&str) -> Result<class::Class, Error> = class_named;
+        parser.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        Some(Box::new(class::Class::ALL.into_iter().rev().map(|class| clap::builder::PossibleValue::new(class.name()))))
+    }
+}
+
+fn class_named(text: &str) -> Result<class::Class, Error> {
+    let named = text.parse::<i32>().is_err().then(|| class::parse_priority(text).ok()).flatten();
+    named.map(class::Class::of).ok_or_else(|| {
+        let names = class::Class::ALL.map(class::Class::name);
+        Error::word(text, "class", "low, normal, high, realtime or system", names)
+    })
+}
+
 /// A policy's parameter, `NAME=VALUE`. The daemon checks it against the policy.
 pub(crate) fn parameter(text: &str) -> Result<(String, String), Error> {
     match text.split_once('=') {
