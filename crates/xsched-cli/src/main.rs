@@ -3,7 +3,7 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers),
+//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers), [`history`] (what groups did),
 //! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal). [`original`] has the
 //! names of XSched 1.2.0.
 
@@ -18,7 +18,11 @@ mod failure;
 mod folders;
 mod hints;
 mod hip;
+mod history;
 mod libm;
+#[cfg(test)]
+#[path = "../tests/common/markdown.rs"]
+mod markdown;
 mod opencl;
 mod original;
 mod picture;
@@ -56,6 +60,7 @@ fn dispatch(command: Command) -> Result {
         Command::Run(args) => cmd::run::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
+        Command::Trace(args) => cmd::trace::main(args),
         Command::Policy(args) => cmd::policy::main(args),
         Command::Hint(args) => cmd::hint::main(args),
         Command::Suspend(args) => cmd::suspend::suspend(args),
@@ -68,6 +73,7 @@ fn dispatch(command: Command) -> Result {
         Command::Completions(args) => cmd::completions::main(args),
         Command::Man(args) => cmd::man::main(args),
         Command::SimDevice(args) => cmd::sim_device::main(args),
+        Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
         Command::CheckSteps(args) => cmd::check::steps::main(args),

@@ -79,6 +79,7 @@ impl Server {
                 },
             },
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
+            Answer::Trace(_) => return self.go_on_with_trace(id),
             Answer::OfClient | Answer::OfPool => return,
         };
         match next {
@@ -86,6 +87,20 @@ impl Server {
             Some(None) => (),
             None => self.finish(id, &DaemonMsg::End),
         }
+    }
+
+    fn go_on_with_trace(&mut self, id: u64) {
+        // Taken out meanwhile: the next part of it is made of what else the server has.
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Role::Command(Some(Answer::Trace(mut telling))) = std::mem::replace(&mut conn.role, Role::Command(None))
+        else {
+            return;
+        };
+        let Some(part) = self.trace_part(&mut telling) else { return self.finish(id, &DaemonMsg::End) };
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Command(Some(Answer::Trace(telling)));
+        }
+        self.send(id, &part, &[]);
     }
 
     /// What is still to be said; none = the answer is complete.
@@ -138,6 +153,7 @@ impl Server {
             }
             Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
+            Request::Trace { from, since_us } => return Ok(self.trace(id, user, from, since_us)),
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");

@@ -39,9 +39,10 @@ use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
+use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
-    SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
@@ -83,6 +84,8 @@ pub(crate) struct Server {
     /// Whose they are, of those that it was just found out of.
     found: HashMap<u64, Result<Who, Error>>,
     pub(crate) groups: HashMap<GroupId, Group>,
+    /// Groups that are gone, of which there may be records.
+    pub(crate) left: VecDeque<LeftGroup>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
     wakes: FairQueue<User, u64>,
@@ -183,6 +186,8 @@ pub(crate) enum Answer {
     Ps { devices: VecDeque<String>, clients: VecDeque<u64>, ended: VecDeque<Rc<EndedProgram>> },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
+    /// Groups, then records of what happened to them.
+    Trace(Box<Telling>),
     /// What a client says.
     OfClient,
     /// Whether there is a pool.
@@ -265,7 +270,7 @@ impl Server {
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let mut server = Server {
-            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()),
+            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()).recording(TRACE_BYTES),
             config,
             sources,
             default_policy: policy,
@@ -277,6 +282,7 @@ impl Server {
             conns: HashMap::new(),
             found: HashMap::new(),
             groups: HashMap::new(),
+            left: VecDeque::new(),
             heartbeat,
             wakes: FairQueue::new(),
             work: FairQueue::new(),
@@ -284,7 +290,7 @@ impl Server {
             expected: HashMap::new(),
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
-            pools: Pools::new(options.library.clone()),
+            pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             devices: Devices::new(),
             recent: Recent::default(),
             ended: Ended::default(),

@@ -21,6 +21,18 @@ pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub(crate) const LONG_US: u64 = 2_000;
 
+// ---- Trace ---------------------------------------------------------------------------------------------------------------
+
+/// Bytes of what is remembered of decisions, 24 for each step: some 175,000. Two programs that take turns by requests leave some 2,000 a
+/// second, so that it is more than a minute.
+pub(crate) const TRACE_BYTES: usize = 4 << 20;
+/// Groups that are gone of which it is remembered whose they were.
+pub(crate) const TRACED_ENDED_MAX: usize = 1_024;
+/// Records looked at for one message, and so within one piece of work: some 20 µs.
+pub(crate) const TRACED_RECORDS: u64 = 1_024;
+/// Names of groups in one message, in bytes.
+pub(crate) const TRACED_BYTES: usize = 16 << 10;
+
 // ---- State of devices ----------------------------------------------------------------------------------------------------
 
 /// Drivers are asked this often, in ns, while programs are attached: a driver averages over up to a second itself.

@@ -18,6 +18,7 @@
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`similar`]: what was probably meant.
 //! - [`text`]: strings of others, as they are shown.
+//! - [`trace`]: what the daemon remembers of its decisions.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
@@ -38,6 +39,7 @@ pub mod segment;
 pub mod settings;
 pub mod similar;
 pub mod text;
+pub mod trace;
 pub mod trust;
 pub mod variables;
 pub mod wakeup;

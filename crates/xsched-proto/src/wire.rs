@@ -13,6 +13,7 @@ use crate::Error;
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
+use crate::trace::{Record, Why};
 
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -351,6 +352,13 @@ pub enum Request {
     },
     /// End the daemon; programs go on unscheduled.
     Stop,
+    /// What was decided lately: [`DaemonMsg::TraceHead`], groups, records.
+    Trace {
+        /// [`Head::next`] of the last answer; 0 = from the oldest that is remembered.
+        from: u64,
+        /// Nothing before this, CLOCK_MONOTONIC in µs.
+        since_us: u64,
+    },
 }
 
 /// How the contexts of a program share a device with those of others.
@@ -474,6 +482,12 @@ pub enum DaemonMsg {
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
+    /// First part of the answer to [`Request::Trace`].
+    TraceHead(Head),
+    /// Part of the answer to [`Request::Trace`]: groups that the records speak of.
+    TraceGroups(Vec<TracedGroup>),
+    /// Part of the answer to [`Request::Trace`]: what happened, in order.
+    TraceRecords(Vec<Record>),
 }
 
 /// What has become of a program.
@@ -745,6 +759,55 @@ pub struct Unscheduled {
     pub passthrough: u64,
     /// After an internal error.
     pub error: u64,
+}
+
+/// What an answer about the past begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// CLOCK_MONOTONIC of the daemon now, in µs.
+    pub now_us: u64,
+    /// The number to ask for what comes after this answer.
+    pub next: u64,
+    /// From here on nothing was forgotten that was asked for, CLOCK_MONOTONIC in µs.
+    pub whole_since_us: u64,
+}
+
+/// A group that records may speak of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedGroup {
+    /// `g<N>`.
+    pub id: u64,
+    /// Device key.
+    pub device: String,
+    /// Whose it is; none = another user's, of whom nothing is told.
+    pub program: Option<TracedProgram>,
+    /// It is gone.
+    pub ended: bool,
+    /// It wants the device now.
+    pub ready: bool,
+    /// Its gate is open now.
+    pub granted: bool,
+    /// Why it is as it is.
+    pub why: Why,
+    /// As in [`Record`].
+    pub policy: u8,
+    /// As in [`Record`].
+    pub level: u8,
+}
+
+/// The program of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedProgram {
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Path of the executable.
+    pub exe: String,
+    /// Class when the group came to be.
+    pub class: crate::class::Class,
+    /// Vendor interface.
+    pub platform: Platform,
 }
 
 /// Encodes a message into one packet.
