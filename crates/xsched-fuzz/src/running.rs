@@ -29,6 +29,7 @@ impl Running {
             config: Vec::new(),
             log: Some(crate::scratch::place("log")),
             library: None,
+            pool_keeper: None,
             state: state.map(Path::to_owned),
             idle_exit: None,
             seed: 1,
