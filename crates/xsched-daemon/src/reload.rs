@@ -72,7 +72,10 @@ impl Server {
     fn reconsider(&mut self, conn: u64) {
         let Some(client) = self.conns.get(&conn).and_then(Conn::client) else { return };
         let ceilings = self.ceilings(client.peer.user);
-        let given = self.config.given(&client.peer.exe, &client.peer.names, client.peer.uid, &client.peer.cgroup);
+        let given = {
+            let Client { peer, command, .. } = client;
+            self.config.given(&peer.exe, &peer.names, command, peer.uid, &peer.cgroup)
+        };
         let Server { conns, config, .. } = self;
         let Some(client) = conns.get_mut(&conn).and_then(Conn::client_mut) else { return };
         let before = client.priority;

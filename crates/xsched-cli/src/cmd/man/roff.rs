@@ -1,6 +1,8 @@
 //! Pages of the reference, which are Markdown, as manual pages: headings, paragraphs, lists, tables and blocks, as far as the
 //! reference uses them.
 
+use crate::reference::{cells, without_links};
+
 /// A page's body: sections from its headings of the second level; what stands before the first is a section of this name.
 pub(super) fn body(markdown: &str, first: &str) -> String {
     let mut out = format!(".SH {}\n", heading(first));
@@ -42,13 +44,6 @@ pub(super) fn body(markdown: &str, first: &str) -> String {
     out
 }
 
-/// The rows of the table below a heading, each as its cells, without the head.
-pub(super) fn rows(markdown: &str, heading: &str) -> Vec<Vec<String>> {
-    let below = markdown.lines().skip_while(|line| line.trim_start_matches('#').trim() != heading).skip(1);
-    let section = below.take_while(|line| !line.starts_with('#'));
-    section.filter(|line| line.starts_with('|')).map(cells).skip(2).collect()
-}
-
 /// Rows as tagged paragraphs: the first cell, and below it the others.
 pub(super) fn tagged(rows: &[Vec<String>]) -> String {
     let mut out = String::new();
@@ -74,12 +69,6 @@ fn table(rows: &[Vec<String>]) -> String {
     };
     // The line of dashes is no row.
     tagged(&rows.iter().skip(1).map(named).collect::<Vec<_>>())
-}
-
-fn cells(line: &str) -> Vec<String> {
-    let line = line.trim().trim_start_matches('|').trim_end_matches('|');
-    // A bar within a cell is written `\|`.
-    line.replace("\\|", "\u{0}").split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
 }
 
 fn item(line: &str) -> Option<&str> {
@@ -109,25 +98,6 @@ pub(super) fn text(markdown: &str) -> String {
     if out.starts_with(['.', '\'']) { format!("\\&{out}") } else { out }
 }
 
-fn without_links(markdown: &str) -> String {
-    let mut out = String::new();
-    let mut rest = markdown;
-    while let Some((before, after)) = rest.split_once('[') {
-        out.push_str(before);
-        match after.split_once("](").and_then(|(name, target)| Some((name, target.split_once(')')?.1))) {
-            Some((name, end)) if !name.contains('[') => {
-                out.push_str(name);
-                rest = end;
-            }
-            _ => {
-                out.push('[');
-                rest = after;
-            }
-        }
-    }
-    out + rest
-}
-
 /// What the formatter would take for its own is escaped.
 pub(super) fn plain(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti").replace('^', "\\(ha")
@@ -144,6 +114,6 @@ mod tests {
         let expected = ".SH \"DESCRIPTION\"\n.PP\nSee a \\fBb\\fR.\n\\&.hidden\n.SH \"[K.X]\"\n.TP\n\\fBa\\-b\\fR\nan | other\n\
                         .br\nvalues: 1..2\n.IP \\(bu 2\none\n.PP\n.RS 4\n.nf\n\\&x = 1\n.fi\n.RE\n";
         assert_eq!(body(page, "Description"), expected);
-        assert_eq!(rows(page, "`[k.x]`"), [["`a-b`", "1..2", "an | other"]]);
+        assert_eq!(crate::reference::rows(page, "`[k.x]`"), [["`a-b`", "1..2", "an | other"]]);
     }
 }
