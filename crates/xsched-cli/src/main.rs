@@ -25,6 +25,7 @@ mod private;
 mod sigpipe;
 mod start;
 mod target;
+mod users;
 mod values;
 
 use cli::Command;
@@ -50,6 +51,7 @@ fn dispatch(command: Command) -> Result {
         Command::Run(args) => cmd::run::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
+        Command::Usage(args) => cmd::usage::main(args),
         Command::Policy(args) => cmd::policy::main(args),
         Command::Hint(args) => cmd::hint::main(args),
         Command::Suspend(args) => cmd::suspend::suspend(args),

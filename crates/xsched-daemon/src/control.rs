@@ -82,7 +82,8 @@ impl Server {
                 }
             },
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
-            Answer::OfClient | Answer::OfPool => return,
+            Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
+            Answer::OfClient | Answer::OfPool | Answer::OfUsage => return,
         };
         match next {
             Some(Some(message)) => self.send(id, &message, &[]),
@@ -140,6 +141,7 @@ impl Server {
             }
             Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
+            Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");

@@ -10,6 +10,7 @@
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
 //! - `bursts`: a file of when programs wanted their devices, for measurements.
+//! - `accounting`: who had a device for how long; `usage`: the records of it, beyond the end of programs.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
@@ -18,9 +19,10 @@
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `accounting`, `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod accounting;
 mod bursts;
 mod check;
 mod clerk;
@@ -60,6 +62,7 @@ mod state;
 mod timeslices;
 mod tuning;
 mod unsuitable;
+mod usage;
 mod writer;
 
 pub use check::check_config;

@@ -17,6 +17,7 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
+use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
 use crate::bursts::Bursts;
@@ -42,6 +43,7 @@ use crate::tuning::{
     SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
+use crate::usage::{Accounting, UsageBooks};
 use crate::{Error, Options};
 
 /// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
@@ -57,6 +59,7 @@ const CLERK: u64 = (u64::MAX >> 3) << 2 | kind::OWN;
 const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
 pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
+const USAGE: u64 = (u64::MAX >> 4) << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Why a connection ends that takes nothing.
 const UNREAD: &str = "it does not read its messages";
@@ -96,6 +99,8 @@ pub(crate) struct Server {
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
     pub(crate) devices: Devices,
+    pub(crate) accounting: Accounting,
+    pub(crate) usage: UsageBooks,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -183,6 +188,10 @@ pub(crate) enum Answer {
     OfClient,
     /// Whether there is a pool.
     OfPool,
+    /// What the records of usage say.
+    OfUsage,
+    /// One for each of these rows.
+    Usage(VecDeque<UsageRow>),
 }
 
 /// What a connection has opened with.
@@ -220,7 +229,9 @@ impl Conn {
     fn answering(&self) -> (bool, bool) {
         match &self.role {
             Role::Unlisted(_) => (true, true),
-            Role::Command(Some(answer)) => (true, matches!(answer, Answer::OfClient | Answer::OfPool)),
+            Role::Command(Some(answer)) => {
+                (true, matches!(answer, Answer::OfClient | Answer::OfPool | Answer::OfUsage))
+            }
             _ => (false, false),
         }
     }
@@ -256,6 +267,9 @@ impl Server {
         add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
         let clerk = Clerk::new().map_err(|e| fail("an event descriptor", e))?;
         add(clerk.as_fd(), CLERK, EventFlags::IN)?;
+        let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
+        let usage = usage.map_err(|e| fail("an event descriptor", e))?;
+        add(usage.as_fd(), USAGE, EventFlags::IN)?;
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
@@ -282,6 +296,8 @@ impl Server {
             scheduler: host,
             pools: Pools::new(options.library.clone()),
             devices: Devices::new(),
+            accounting: Accounting::default(),
+            usage,
             bursts,
             questions: Vec::new(),
             last_id: 0,
@@ -331,6 +347,7 @@ impl Server {
             self.write_kept();
         }
         self.let_all_go();
+        self.finish_usage();
         self.closer.end();
         Ok(())
     }
@@ -370,6 +387,7 @@ impl Server {
                 SCHEDULER => self.hear_scheduler(),
                 LOGS => self.hear_logs(),
                 CLERK => self.hear_clerk(),
+                USAGE => self.hear_usage(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }

@@ -304,6 +304,7 @@ impl Server {
         if pooled {
             self.gatekeeper.set_budget(id, self.config.pool_budget_us());
         }
+        self.know_program(conn);
         self.watch_devices();
         self.observe(&device);
         self.act();

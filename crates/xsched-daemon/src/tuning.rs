@@ -163,3 +163,25 @@ pub(crate) const PROGRAMS_MAX: usize = 100;
 pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
 /// Reasons that users were told, before all are forgotten: a line each, so that they are told once.
 pub(crate) const POOL_TOLD_MAX: usize = 1_000;
+
+// ---- Accounting ----------------------------------------------------------------------------------------------------------
+
+/// What was on a device without being followed is measured this often, in ns, where its driver may tell: as often as that is asked.
+pub(crate) const MEASURE_NS: u64 = DEVICE_LOOK_NS;
+/// Records of usage are written this often, in ns, while programs use devices: a daemon that is killed loses no more than that.
+pub(crate) const USAGE_NS: u64 = 30_000_000_000;
+/// What is to be written or asked waits for its thread, so many pieces at most.
+pub(crate) const USAGE_QUEUE: usize = 64;
+/// A file of records that has as many bytes is put aside, with one record for each hour of a program: 15,000 records before that.
+pub(crate) const USAGE_FILE_MAX_BYTES: u64 = 4 << 20;
+/// All that are put aside have so many bytes at most, and are so many; the oldest goes. Ten programs that are always busy leave 5 MB
+/// a year.
+pub(crate) const USAGE_ASIDE_MAX_BYTES: u64 = 32 << 20;
+/// See [`USAGE_ASIDE_MAX_BYTES`].
+pub(crate) const USAGE_ASIDE_MAX: usize = 200;
+/// Longest line of such a file that is read, in bytes.
+pub(crate) const USAGE_LINE_MAX_BYTES: u64 = 4_096;
+/// Longest name of a program, job or container in a record, in bytes.
+pub(crate) const USAGE_NAME_MAX_BYTES: usize = 128;
+/// Rows that are told of usage; the rest is added up.
+pub(crate) const USAGE_ROWS_MAX: usize = 1_000;

@@ -17,6 +17,7 @@
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`text`]: strings of others, as they are shown.
 //! - [`trust`]: whether a daemon is this user's or root's.
+//! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
 pub mod ask;
@@ -34,6 +35,7 @@ pub mod segment;
 pub mod settings;
 pub mod text;
 pub mod trust;
+pub mod usage;
 pub mod variables;
 pub mod wakeup;
 pub mod wire;
@@ -41,4 +43,4 @@ pub mod wire;
 pub use error::Error;
 
 /// Version of the socket protocol and of the segment layout; both sides must agree on it exactly.
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;

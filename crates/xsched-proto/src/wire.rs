@@ -13,6 +13,7 @@ use crate::Error;
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
+use crate::usage::{UsageBy, UsageRow};
 
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -347,6 +348,13 @@ pub enum Request {
     },
     /// End the daemon; programs go on unscheduled.
     Stop,
+    /// Time on devices, of the asking user's programs, or of all where root asks. Answered by one [`DaemonMsg::Usage`] each.
+    Usage {
+        /// From when on, in ms since 1970; what was recorded together with earlier time counts too.
+        since_ms: u64,
+        /// What it is added up by.
+        by: UsageBy,
+    },
 }
 
 /// How the contexts of a program share a device with those of others.
@@ -460,6 +468,8 @@ pub enum DaemonMsg {
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
+    /// Part of the answer to [`Request::Usage`].
+    Usage(UsageRow),
 }
 
 /// The daemon about itself.

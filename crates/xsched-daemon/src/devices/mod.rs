@@ -53,6 +53,11 @@ impl Devices {
         }
     }
 
+    /// Whether a driver is asked about a device, and may tell.
+    pub(crate) fn may_tell(&self, key: &str) -> bool {
+        self.wanted.contains(key)
+    }
+
     /// Whether some device is to be looked at.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wanted.is_empty()
