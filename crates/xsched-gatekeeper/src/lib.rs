@@ -375,21 +375,22 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
         let bursts = self.words.bursts.load(Acquire);
         let burst_ns = self.words.burst_us.load(Relaxed).saturating_mul(1_000);
         let ready_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
-        let on = ledger.is_on(id);
-        // The last burst that has ended, if it is known when it began.
-        let began_ns = match bursts.wrapping_sub(self.entered) {
-            0 => None,
-            _ if word != state::READY => Some(ready_ns),
-            1 if on => Some(self.began_ns),
-            _ => None,
-        };
+        let ended = bursts.wrapping_sub(self.entered);
         self.entered = bursts;
-        if let Some(began_ns) = began_ns {
-            // One that came and went between two looks: through an open gate.
-            if !on && self.granted {
-                ledger.set(began_ns.max(self.opened_ns), id, true);
+        if ended > 0 {
+            let (on, goes_on) = (ledger.is_on(id), word == state::READY);
+            if on && (goes_on || ended > 1) {
+                ledger.set(self.began_ns.saturating_add(burst_ns).min(now_ns), id, false);
             }
-            ledger.set(began_ns.saturating_add(burst_ns).min(now_ns), id, false);
+            // Those that came and went since the last look, through an open gate, are taken to be as long as the last one.
+            let known = u64::from(on) + u64::from(!goes_on);
+            let unseen_ns = ended.saturating_sub(known).saturating_mul(burst_ns);
+            if self.granted {
+                ledger.set(ready_ns.saturating_sub(unseen_ns).max(self.opened_ns), id, true);
+            }
+            if !goes_on {
+                ledger.set(ready_ns.saturating_add(burst_ns).min(now_ns), id, false);
+            }
         }
         match word {
             state::READY => {
