@@ -76,7 +76,7 @@ impl Server {
                 records.push((account.program, account.usage, program.record(account.device, usage, from_ms, to_ms)));
             }
             if account.closed {
-                closed.push((account.program, account.device.to_owned()));
+                closed.push((account.program, account.device.to_owned(), account.usage));
             }
         }
         let told = records.iter().map(|(_, _, record)| record.clone()).collect();
@@ -90,7 +90,8 @@ impl Server {
                 program.kept.insert(record.device, usage);
             }
         }
-        for (id, device) in closed {
+        for (id, device, usage) in closed {
+            self.keep_last_usage(id, &device, usage);
             self.gatekeeper.ledger_mut().close(&device, id);
             if let Some(program) = self.accounting.programs.get_mut(&id) {
                 program.kept.remove(&device);

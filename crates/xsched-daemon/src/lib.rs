@@ -11,6 +11,7 @@
 //! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
 //! - `bursts`: a file of when programs wanted their devices, for measurements.
 //! - `accounting`: who had a device for how long; `usage`: the records of it, beyond the end of programs.
+//! - `metrics`: what monitors read, as OpenMetrics; `observing`: what the loop tells them.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
@@ -19,7 +20,7 @@
 //!   container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `accounting`, `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `accounting`, `control`, `expected`, `gates`, `observing`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod accounting;
@@ -43,7 +44,9 @@ mod host;
 mod identity;
 mod kept;
 mod memory;
+mod metrics;
 pub mod mps;
+mod observing;
 mod peer;
 mod places;
 mod pool;

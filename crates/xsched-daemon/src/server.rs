@@ -33,6 +33,7 @@ use crate::host::Host;
 use crate::identity::User;
 use crate::kept::Kept;
 use crate::memory::{GroupWords, HeartbeatPage};
+use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
@@ -60,6 +61,7 @@ const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
 pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
 const USAGE: u64 = (u64::MAX >> 4) << 2 | kind::OWN;
+const METRICS: u64 = (u64::MAX >> 5) << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Why a connection ends that takes nothing.
 const UNREAD: &str = "it does not read its messages";
@@ -101,6 +103,10 @@ pub(crate) struct Server {
     pub(crate) devices: Devices,
     pub(crate) accounting: Accounting,
     pub(crate) usage: UsageBooks,
+    /// What monitors are told, if there may be any.
+    pub(crate) metrics: Option<Metrics>,
+    /// Times that gates were decided, counted for monitors.
+    pub(crate) decisions: u64,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -298,6 +304,8 @@ impl Server {
             devices: Devices::new(),
             accounting: Accounting::default(),
             usage,
+            metrics: None,
+            decisions: 0,
             bursts,
             questions: Vec::new(),
             last_id: 0,
@@ -331,6 +339,7 @@ impl Server {
         unreadable.iter().for_each(|why| server.say(&why.to_string()));
         server.restore_policies();
         server.watch_scheduler_socket(SCHEDULER)?;
+        server.start_metrics(METRICS)?;
         Ok(server)
     }
 
@@ -357,7 +366,8 @@ impl Server {
         self.arm();
         events.clear();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = (!self.wakes.is_empty() || !self.work.is_empty()).then_some(&at_once);
+        let has_work = !self.wakes.is_empty() || !self.work.is_empty() || self.makes_snapshot();
+        let timeout = has_work.then_some(&at_once);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) => (),
             Err(Errno::INTR) => return Ok(()),
@@ -388,6 +398,7 @@ impl Server {
                 LOGS => self.hear_logs(),
                 CLERK => self.hear_clerk(),
                 USAGE => self.hear_usage(),
+                METRICS => self.hear_metrics(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }
@@ -406,6 +417,10 @@ impl Server {
             }
             true
         });
+        if self.makes_snapshot() {
+            self.go_on_with_snapshot();
+            self.piece_done("metrics");
+        }
         self.timers();
         self.bury();
         self.ask_scheduler();
@@ -580,6 +595,15 @@ impl Server {
 
     pub(crate) fn watch(&self, fd: &OwnedFd, conn: u64, kind: u64, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(conn << 2 | kind), flags)
+    }
+
+    /// Watches a descriptor of the daemon's own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn watch_own(&self, fd: &impl AsFd, token: u64) -> Result<(), Error> {
+        let fail = |e| Error::environment(format!("cannot make an epoll entry: {e}"));
+        epoll::add(&self.epoll, fd.as_fd(), EventData::new_u64(token), EventFlags::IN).map_err(fail)
     }
 
     pub(crate) fn unwatch(&self, fd: &OwnedFd) {

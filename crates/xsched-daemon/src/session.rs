@@ -359,6 +359,7 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        self.keep_last_figures(&client);
         let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
         if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {
             self.pools.cut_off(client.peer.uid, self.now_ns);

@@ -185,3 +185,28 @@ pub(crate) const USAGE_LINE_MAX_BYTES: u64 = 4_096;
 pub(crate) const USAGE_NAME_MAX_BYTES: usize = 128;
 /// Rows that are told of usage; the rest is added up.
 pub(crate) const USAGE_ROWS_MAX: usize = 1_000;
+
+// ---- Metrics -------------------------------------------------------------------------------------------------------------
+
+/// Series of programs at most unless configured: each has some fifteen samples.
+pub(crate) const METRICS_PROGRAMS_MAX: usize = 1_000;
+/// Histograms of one kind at most, by class and device: five classes on sixteen devices, and some that programs make up.
+pub(crate) const METRICS_HISTOGRAMS_MAX: usize = 100;
+/// A series of which no program is left is told for so long, in ns: as long as Prometheus takes a sample for current.
+pub(crate) const METRICS_KEPT_NS: u64 = 300_000_000_000;
+/// Programs that are gone and that no monitor was told of, at most.
+pub(crate) const METRICS_GONE_MAX: usize = 1_000;
+/// Clients that are looked at in one piece of work: some 0.1 ms.
+pub(crate) const METRICS_PIECE: usize = 100;
+/// A decision that a program says to have waited for longer than this, in ns, counts as this.
+pub(crate) const METRICS_DECISION_MAX_NS: u64 = 1_000_000_000;
+/// Threads that answer monitors.
+pub(crate) const METRICS_THREADS: usize = 4;
+/// The head of a request comes within this time, in ms, and has so many bytes at most.
+pub(crate) const METRICS_HEAD_MS: u64 = 1_000;
+/// See [`METRICS_HEAD_MS`].
+pub(crate) const METRICS_HEAD_MAX_BYTES: usize = 8 << 10;
+/// A snapshot that takes longer than this, in ms, is none.
+pub(crate) const METRICS_PATIENCE_MS: u64 = 2_000;
+/// An answer that is not taken for so long, in ms, is given up.
+pub(crate) const METRICS_WRITE_MS: u64 = 5_000;

@@ -15,7 +15,9 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, Progress, Question};
+use xsched_policy::{
+    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId, Progress, Question,
+};
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
@@ -38,6 +40,19 @@ pub enum Change {
     Closed(GroupId),
 }
 
+/// Something to be told to statistics, if they are kept: [`Gatekeeper::observe_times`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// A group wanted its device from this time on, and the host was told only now. In ns.
+    Wanted(GroupId, u64),
+    /// A group has its device so long after it wanted it, or after it was taken off it, in ns. Not while an operator holds it.
+    Waited(GroupId, u64),
+    /// The gate of a group that was on its device is closed.
+    Preempted(GroupId),
+    /// So long after that, in ns, it has told that it is off the device.
+    Left(GroupId, u64),
+}
+
 /// A state word holds what no client stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState;
@@ -58,10 +73,14 @@ pub struct Gatekeeper<W> {
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
     ledger: Ledger,
+    /// Whether times are observed, and those that were.
+    observes: bool,
+    observed: Vec<Observed>,
 }
 
 struct Group<W> {
     words: W,
+    program: ProgramId,
     /// The state and the lent priority as last read.
     state: u32,
     lent: i32,
@@ -78,6 +97,10 @@ struct Group<W> {
     began_ns: u64,
     /// When the gate was opened last, in ns.
     opened_ns: u64,
+    /// Since when it wants the device and does not have it, in ns.
+    waits_since_ns: Option<u64>,
+    /// When it was taken off the device without having told that it is, in ns.
+    leaves_since_ns: Option<u64>,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -93,7 +116,19 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             counts: Vec::new(),
             off_device: Vec::new(),
             ledger: Ledger::default(),
+            observes: false,
+            observed: Vec::new(),
         }
+    }
+
+    /// Whether times are observed from now on, which [`Gatekeeper::observed`] then takes.
+    pub fn observe_times(&mut self, on: bool) {
+        self.observes = on;
+    }
+
+    /// What was observed since the last call.
+    pub fn observed(&mut self) -> std::vec::Drain<'_, Observed> {
+        self.observed.drain(..)
     }
 
     /// Who had which device for how long.
@@ -126,6 +161,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             entered: words.bursts.load(Relaxed),
             began_ns: 0,
             opened_ns: 0,
+            waits_since_ns: None,
+            leaves_since_ns: None,
+            program: spec.program,
             words,
         };
         self.groups.insert(spec.id, group);
@@ -152,6 +190,14 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Tells the arbiter anything else than that a group comes or goes.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
+        if let Event::Hold(program) | Event::Release(program) = event {
+            // Until it is released it waits for its operator.
+            let ends = matches!(event, Event::Release(_));
+            for group in self.groups.values_mut().filter(|group| group.program == program) {
+                let waits = ends && !group.granted && group.state != state::IDLE;
+                group.waits_since_ns = waits.then_some(now * 1_000);
+            }
+        }
         self.arbiter.take(now, event);
     }
 
@@ -246,6 +292,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if std::mem::replace(&mut group.bursts, bursts) != bursts {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
+        }
+        if self.observes {
+            group.observe(now * 1_000, id, &mut self.observed);
         }
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
@@ -351,6 +400,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if group.state == state::READY {
             self.ledger.set(now * 1_000, id, true);
         }
+        group.leaves_since_ns = None;
+        if let Some(since_ns) = group.waits_since_ns.take()
+            && self.observes
+            && group.state == state::READY
+        {
+            self.observed.push(Observed::Waited(id, (now * 1_000).saturating_sub(since_ns)));
+        }
         Some(Change::Opened(id))
     }
 
@@ -359,6 +415,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
+        if group.state != state::IDLE {
+            group.waits_since_ns = Some(now * 1_000);
+        }
+        if self.observes && self.ledger.is_on(id) {
+            group.leaves_since_ns = Some(now * 1_000);
+            self.observed.push(Observed::Preempted(id));
+        }
         // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
         // and must not be charged for what others do.
         if group.words.state.load(SeqCst) == state::DRAINED {
@@ -370,6 +433,24 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 }
 
 impl<W: Deref<Target = GroupSlot>> Group<W> {
+    /// Tells what the state that was just read means for who waits and who leaves.
+    fn observe(&mut self, now_ns: u64, id: GroupId, observed: &mut Vec<Observed>) {
+        if self.state == state::READY {
+            let wanted_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
+            observed.push(Observed::Wanted(id, wanted_ns));
+            if self.granted {
+                observed.push(Observed::Waited(id, 0));
+            } else {
+                self.waits_since_ns.get_or_insert(wanted_ns);
+            }
+        } else if let Some(since_ns) = self.leaves_since_ns.take() {
+            observed.push(Observed::Left(id, now_ns.saturating_sub(since_ns)));
+        }
+        if self.state != state::READY && self.state != state::DRAINED {
+            self.waits_since_ns = None;
+        }
+    }
+
     /// Tells the ledger what the words say: when the group came on the device and when it left. `word` is its state.
     fn enter(&mut self, now_ns: u64, id: GroupId, word: u32, ledger: &mut Ledger) {
         let bursts = self.words.bursts.load(Acquire);

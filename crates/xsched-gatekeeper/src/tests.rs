@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
-use xsched_policy::{LOOK_US, ProgramId};
+use xsched_policy::LOOK_US;
 use xsched_proto::hint::Hints;
 use xsched_testkit::{is_asleep, until};
 
@@ -451,4 +451,34 @@ fn bursts_that_the_host_has_not_seen_are_charged_as_the_last_one() {
     world.now = 400_000;
     world.scan(HIGH);
     assert_eq!(charged_us(&mut world, HIGH), 300 + 3_000 + 3_000);
+}
+
+#[test]
+fn waits_and_preemptions_are_observed_where_that_is_asked() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    assert_eq!(world.keeper.observed().count(), 0);
+    world.keeper.observe_times(true);
+    world.now = 2_000;
+    world.words[&HIGH].ready_at_ns.store(1_990_000, SeqCst);
+    world.state(HIGH, state::READY);
+    let observed: Vec<Observed> = world.keeper.observed().collect();
+    assert_eq!(
+        observed,
+        [Observed::Wanted(HIGH, 1_990_000), Observed::Waited(HIGH, 0), Observed::Preempted(LOW)]
+    );
+    world.now = 2_300;
+    world.state(LOW, state::DRAINED);
+    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Left(LOW, 300_000)]);
+    world.now = 3_000;
+    world.state(HIGH, state::IDLE);
+    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Waited(LOW, 1_000_000)]);
+    // While an operator holds it, it waits for none.
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
+    world.now = 9_000;
+    world.keeper.event(world.now, Event::Release(ProgramId(LOW.0)));
+    world.carry_out();
+    let waited = world.keeper.observed().filter(|o| matches!(o, Observed::Waited(LOW, ns) if *ns > 0)).count();
+    assert_eq!(waited, 0);
 }

@@ -50,6 +50,11 @@ impl Accounting {
         self.queries.front().map(|(at, _)| *at)
     }
 
+    /// Whose a program is, once it has had a group.
+    pub(crate) fn identity(&self, program: ProgramId) -> Option<Arc<Identity>> {
+        self.programs.get(&program).map(|program| program.identity.clone())
+    }
+
     /// Whether there is something to hand over, now or later.
     pub(crate) fn is_needed(&self) -> bool {
         !self.programs.is_empty()
@@ -82,6 +87,7 @@ fn identity(client: &Client) -> Identity {
         job: named_job(client).map(cut),
         program: cut(called(client)),
         container: container::innermost(&peer.cgroup).as_deref().map(cut),
+        pod: container::pod(&peer.cgroup),
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Identity {
     pub(crate) program: String,
     /// The innermost container.
     pub(crate) container: Option<String>,
+    /// Uid of its Kubernetes pod.
+    pub(crate) pod: Option<String>,
 }
 
 /// What is kept. Times are in ms since 1970.

@@ -85,6 +85,7 @@ mod tests {
             job: job.map(str::to_owned),
             program: program.into(),
             container: None,
+            pod: None,
         };
         Record {
             from_ms: 10,
