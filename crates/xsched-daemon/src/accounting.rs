@@ -98,8 +98,7 @@ impl Server {
             }
         }
         let Server { accounting, gatekeeper, conns, .. } = self;
-        let has_books: HashSet<ProgramId> =
-            gatekeeper.ledger().accounts().map(|a| a.program).collect();
+        let has_books: HashSet<ProgramId> = gatekeeper.ledger().accounts().map(|a| a.program).collect();
         let attached = |id: &ProgramId| conns.get(&id.0).is_some_and(|conn| conn.client().is_some());
         accounting.programs.retain(|id, _| has_books.contains(id) || attached(id));
     }

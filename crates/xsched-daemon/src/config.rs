@@ -22,8 +22,8 @@ use crate::{Error, container};
 
 pub(crate) use limits::Ceilings;
 use limits::{Limits, UserLimits};
-pub(crate) use metrics::{Listen, MetricsConfig};
 use metrics::MetricsTable;
+pub(crate) use metrics::{Listen, MetricsConfig};
 
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]

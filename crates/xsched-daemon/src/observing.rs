@@ -91,9 +91,11 @@ impl Server {
                 row.counters.usage = *usage;
             }
         }
-        metrics.gone.extend(rows.iter().filter(|row| usage.contains_key(&(ProgramId(row.program), row.device.clone()))).cloned());
+        metrics.gone.extend(
+            rows.iter().filter(|row| usage.contains_key(&(ProgramId(row.program), row.device.clone()))).cloned(),
+        );
         for row in &mut rows {
-            row.gone = !metrics.gone.iter().any(|kept| kept.program == row.program && kept.device == row.device);
+            row.last = !metrics.gone.iter().any(|kept| kept.program == row.program && kept.device == row.device);
         }
         let observations = metrics.observations.clone();
         metrics.making = Some((Snapshot { rows, devices, observations, daemon, usage }, clients));
@@ -146,6 +148,7 @@ impl Server {
                     share: 0.0,
                     memory_bytes: memory.iter().find(|(pid, _)| *pid == client.peer.pid).map(|(_, bytes)| *bytes),
                     gone: false,
+                    last: false,
                 });
                 rows.len() - 1
             });
@@ -177,7 +180,7 @@ impl Server {
         let mut rows = self.rows_of(client, |device| usage.get(&**device).copied());
         for row in &mut rows {
             row.launched = Launched::Known(row.launched.count());
-            (row.weight, row.memory_bytes) = (0, None);
+            (row.gone, row.weight, row.memory_bytes) = (true, 0, None);
         }
         let Some(metrics) = &mut self.metrics else { return };
         metrics.gone.extend(rows);

@@ -286,7 +286,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
         }
-        group.state = word;
+        let before = std::mem::replace(&mut group.state, word);
         group.progress.forget();
         let bursts = group.words.bursts.load(Acquire);
         if std::mem::replace(&mut group.bursts, bursts) != bursts {
@@ -294,7 +294,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
         if self.observes {
-            group.observe(now * 1_000, id, &mut self.observed);
+            group.observe(now * 1_000, id, before, &mut self.observed);
         }
         let (event, known) = match word {
             state::READY => (Event::Ready(id), Ok(())),
@@ -434,8 +434,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
 impl<W: Deref<Target = GroupSlot>> Group<W> {
     /// Tells what the state that was just read means for who waits and who leaves.
-    fn observe(&mut self, now_ns: u64, id: GroupId, observed: &mut Vec<Observed>) {
-        if self.state == state::READY {
+    fn observe(&mut self, now_ns: u64, id: GroupId, before: u32, observed: &mut Vec<Observed>) {
+        let wants = self.state == state::READY || self.state == state::DRAINED;
+        if wants && before == state::IDLE {
             let wanted_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
             observed.push(Observed::Wanted(id, wanted_ns));
             if self.granted {
@@ -443,10 +444,13 @@ impl<W: Deref<Target = GroupSlot>> Group<W> {
             } else {
                 self.waits_since_ns.get_or_insert(wanted_ns);
             }
-        } else if let Some(since_ns) = self.leaves_since_ns.take() {
+        }
+        if self.state != state::READY
+            && let Some(since_ns) = self.leaves_since_ns.take()
+        {
             observed.push(Observed::Left(id, now_ns.saturating_sub(since_ns)));
         }
-        if self.state != state::READY && self.state != state::DRAINED {
+        if !wants {
             self.waits_since_ns = None;
         }
     }

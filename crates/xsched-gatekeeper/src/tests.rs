@@ -463,10 +463,7 @@ fn waits_and_preemptions_are_observed_where_that_is_asked() {
     world.words[&HIGH].ready_at_ns.store(1_990_000, SeqCst);
     world.state(HIGH, state::READY);
     let observed: Vec<Observed> = world.keeper.observed().collect();
-    assert_eq!(
-        observed,
-        [Observed::Wanted(HIGH, 1_990_000), Observed::Waited(HIGH, 0), Observed::Preempted(LOW)]
-    );
+    assert_eq!(observed, [Observed::Wanted(HIGH, 1_990_000), Observed::Waited(HIGH, 0), Observed::Preempted(LOW)]);
     world.now = 2_300;
     world.state(LOW, state::DRAINED);
     assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Left(LOW, 300_000)]);

@@ -72,7 +72,9 @@ impl<'de> Deserialize<'de> for Listen {
         scalar(d, LISTEN_HELP, |text| {
             if let Some(path) = text.strip_prefix("unix:") {
                 let fits = path.starts_with('/') && path.len() < 108 && !path.contains('\0');
-                return fits.then(|| Listen::Unix(path.into())).ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP));
+                return fits
+                    .then(|| Listen::Unix(path.into()))
+                    .ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP));
             }
             let address = text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
             address.map(Listen::Tcp).ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP))

@@ -272,7 +272,10 @@ impl Nvml {
                 text(|buffer, room| unsafe { get(board, buffer, room) })
             }),
             // SAFETY: a live handle and a pointer to a local.
-            instance: api.mig_instance.filter(|_| handle != board).and_then(|get| value(|out| unsafe { get(handle, out) })),
+            instance: api
+                .mig_instance
+                .filter(|_| handle != board)
+                .and_then(|get| value(|out| unsafe { get(handle, out) })),
         };
         let processes = self.processes(handle);
         Some(Look { at_ns, device: device.key.clone(), source: Source::Nvml, name, label, state, processes })

@@ -77,12 +77,9 @@ impl Collector for Page {
                     Value::Count(count) => ConstCounter::new(*count).encode(sample)?,
                     Value::Seconds(seconds) => ConstCounter::new(*seconds).encode(sample)?,
                     Value::Gauge(value) => ConstGauge::new(*value).encode(sample)?,
-                    Value::Times(times) => sample.encode_histogram::<NoLabelSet>(
-                        times.sum_s(),
-                        times.count(),
-                        &times.classes(),
-                        None,
-                    )?,
+                    Value::Times(times) => {
+                        sample.encode_histogram::<NoLabelSet>(times.sum_s(), times.count(), &times.classes(), None)?
+                    }
                 }
             }
         }
@@ -137,7 +134,12 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
             Some(Unit::Seconds),
             of_programs(|one| Some(seconds(one.total.wait_ns))),
         ),
-        ("xsched_launches", "Commands given to devices", None, of_programs(|one| Some(Value::Count(one.total.launches)))),
+        (
+            "xsched_launches",
+            "Commands given to devices",
+            None,
+            of_programs(|one| Some(Value::Count(one.total.launches))),
+        ),
         ("xsched_unscheduled_launches", "Launches without a decision, by reason", None, unscheduled.collect()),
         (
             "xsched_suspensions",
@@ -145,7 +147,12 @@ fn families(snapshot: &Snapshot, series: &Series, left_out: u64) -> Vec<Family> 
             None,
             of_programs(|one| Some(Value::Count(one.total.suspensions))),
         ),
-        ("xsched_programs", "Programs attached that use a device", None, living(|one| Value::Gauge(one.programs as f64))),
+        (
+            "xsched_programs",
+            "Programs attached that use a device",
+            None,
+            living(|one| Value::Gauge(one.programs as f64)),
+        ),
         ("xsched_weight", "Weight of programs, added up", None, living(|one| Value::Gauge(one.weight as f64))),
         (
             "xsched_share",
@@ -177,7 +184,8 @@ fn of_devices(snapshot: &Snapshot) -> Vec<Family> {
         Labels::new(labels)
     };
     let observed = &snapshot.observations;
-    let waits = observed.waits.iter().map(|((class, device), times)| (kind(*class, device), Value::Times(times.clone())));
+    let waits =
+        observed.waits.iter().map(|((class, device), times)| (kind(*class, device), Value::Times(times.clone())));
     let left = observed.preemptions.iter();
     let left = left.map(|((class, device), (_, times))| (kind(*class, device), Value::Times(times.clone())));
     let preempted = observed.preemptions.iter();
@@ -192,12 +200,7 @@ fn of_devices(snapshot: &Snapshot) -> Vec<Family> {
             busy.collect(),
         ),
         ("xsched_device_policy", "The policy in force on a device", None, policy.collect()),
-        (
-            "xsched_wait",
-            "From wanting a device to having it, each time",
-            Some(Unit::Seconds),
-            waits.collect(),
-        ),
+        ("xsched_wait", "From wanting a device to having it, each time", Some(Unit::Seconds), waits.collect()),
         (
             "xsched_preemption",
             "From closing the gate of a group that was on its device to hearing that it is off",

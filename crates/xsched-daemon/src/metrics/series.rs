@@ -67,16 +67,19 @@ impl Series {
             let one = self.all.entry(labels).or_default();
             one.at_ns = now_ns;
             one.total.add(counters.since(before));
+            if row.last {
+                continue;
+            }
+            self.seen.insert(key.clone(), counters);
+            there.insert(key);
             if row.gone {
-                self.seen.remove(&key);
                 continue;
             }
             one.programs += 1;
             one.weight += u64::from(row.weight);
             one.share += row.share;
-            one.memory_bytes = row.memory_bytes.map_or(one.memory_bytes, |bytes| Some(bytes + one.memory_bytes.unwrap_or(0)));
-            self.seen.insert(key.clone(), counters);
-            there.insert(key);
+            one.memory_bytes =
+                row.memory_bytes.map_or(one.memory_bytes, |bytes| Some(bytes + one.memory_bytes.unwrap_or(0)));
         }
         self.seen.retain(|key, _| there.contains(key));
         left_out
@@ -168,6 +171,7 @@ pub(super) mod tests {
             share: 0.5,
             memory_bytes: None,
             gone: false,
+            last: false,
         }
     }
 
@@ -186,7 +190,7 @@ pub(super) mod tests {
         let mut series = Series::new(SHOWN);
         series.take(1, &snapshot(vec![row(1, "a", 100), row(2, "b", 50)]));
         assert_eq!(told(&series), [(2, 150, 15)]);
-        series.take(2, &snapshot(vec![Row { gone: true, ..row(1, "a", 130) }, row(2, "b", 50)]));
+        series.take(2, &snapshot(vec![Row { gone: true, last: true, ..row(1, "a", 130) }, row(2, "b", 50)]));
         assert_eq!(told(&series), [(1, 180, 18)]);
         series.take(3, &snapshot(vec![row(2, "b", 60), row(3, "c", 7)]));
         assert_eq!(told(&series), [(2, 197, 19)]);

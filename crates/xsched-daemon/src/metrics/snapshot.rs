@@ -40,6 +40,8 @@ pub(crate) struct Row {
     pub(crate) memory_bytes: Option<u64>,
     /// The program is gone.
     pub(crate) gone: bool,
+    /// It is gone, and no more comes of it.
+    pub(crate) last: bool,
 }
 
 /// What only grows.
