@@ -236,3 +236,28 @@ fn of_daemon(snapshot: &Snapshot, left_out: u64) -> Vec<Family> {
         ("xsched_build_info", "The daemon's version", None, vec![(version, Value::Gauge(1.0))]),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::series::Shown;
+    use super::super::series::tests::row;
+    use super::*;
+
+    /// Of 13 samples each. A debug build takes about ten times as long as is promised.
+    #[test]
+    fn a_thousand_series_are_written_in_time() {
+        let within = Duration::from_millis(if cfg!(debug_assertions) { 1_000 } else { 50 });
+        let rows = (0..1_000).map(|n| row(n, &format!("program-{n}"), n)).collect();
+        let snapshot = Snapshot { rows, ..Snapshot::default() };
+        let mut series = Series::new(Shown { names: true, pids: false, most: 1_000 });
+        let left_out = series.take(1, &snapshot);
+        xsched_testkit::least_of(5, within, "a thousand series", || {
+            let begin = std::time::Instant::now();
+            let text = text(&snapshot, &series, left_out).unwrap();
+            assert_eq!(text.matches("program=\"program-").count(), 13_000);
+            begin.elapsed()
+        });
+    }
+}

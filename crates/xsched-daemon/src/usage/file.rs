@@ -192,7 +192,7 @@ mod tests {
 
     fn record(n: u64) -> Record {
         let identity =
-            Identity { pid: 7, start: 1, user: "1000".into(), job: None, program: "train.py".into(), container: None };
+            Identity { pid: 7, start: 1, user: "1000".into(), job: None, program: "train.py".into(), container: None, pod: None };
         Record {
             from_ms: n,
             to_ms: n + 1,
