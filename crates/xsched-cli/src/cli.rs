@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Run(cmd::run::Args),
     Ps(cmd::ps::Args),
     Usage(cmd::usage::Args),
+    Trace(cmd::trace::Args),
     Policy(cmd::policy::Args),
     Hint(cmd::hint::Args),
     Suspend(cmd::suspend::Args),
@@ -53,6 +54,9 @@ pub(crate) enum Command {
     SimDevice(cmd::sim_device::Args),
     #[command(hide = true)]
     SchedulerHost(cmd::scheduler_host::Args),
+    /// Start and keep the MPS daemon of a pool, for the daemon at standard input
+    #[command(hide = true)]
+    PoolKeeper,
     #[command(hide = true)]
     DemoWorker(cmd::demo::worker::Args),
     #[command(hide = true)]
@@ -136,14 +140,11 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
 }
 
 #[cfg(test)]
-#[path = "../tests/common/markdown.rs"]
-mod markdown;
-
-#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::markdown;
 
     #[test]
     fn the_declaration_is_sound() {

@@ -1,7 +1,20 @@
 //! Names of users, as the machine's name service has them.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+
+use crate::failure::Error;
+
+/// A user's name or number, as it is typed; gives the number.
+pub(crate) fn user(text: &str) -> Result<u32, Error> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let name = CString::new(text).ok();
+    // SAFETY: the name is a C string. What is returned is valid until the next call; no other thread makes one.
+    let found = name.and_then(|name| unsafe { libc::getpwnam(name.as_ptr()).as_ref() }.map(|entry| entry.pw_uid));
+    found.ok_or_else(|| Error::input(format!("there is no user '{text}': use a user's name or number")))
+}
 
 /// Looks up names of users, each once.
 #[derive(Debug, Default)]
@@ -28,6 +41,9 @@ mod tests {
 
     #[test]
     fn root_is_number_0() {
+        assert_eq!((user("root"), user("4711")), (Ok(0), Ok(4711)));
+        assert!(user("nobody-of-this-name").unwrap_err().line().contains("there is no user"));
+        assert!(user("a\0b").is_err());
         let mut names = Names::default();
         assert_eq!((names.of(0).to_owned(), names.of(3_999_999_999).to_owned()), ("root".into(), "3999999999".into()));
     }

@@ -64,6 +64,13 @@ pub(crate) fn level(text: &str) -> Result<Level, Error> {
     }
 }
 
+/// A time, such as 10s.
+pub(crate) fn time(text: &str) -> Result<Duration, Error> {
+    let accepted = Duration::from_millis(1)..=Duration::from_secs(86_400);
+    let time = humantime::parse_duration(text).ok().filter(|time| accepted.contains(time));
+    time.ok_or_else(|| Error::value(text, "time", "a number and a unit up to one day, such as 500ms, 10s or 2m"))
+}
+
 /// How long a daemon stays without clients; none = for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleExit(pub(crate) Option<Duration>);
@@ -187,6 +194,10 @@ mod tests {
         assert_eq!(time_ago("90m"), Ok(Duration::from_secs(5_400)));
         for bad in ["", "d", "5", "0s", "+5s", "-1d", "4000d", "1w", "5é"] {
             assert!(time_ago(bad).is_err(), "{bad}");
+        }
+        assert_eq!(time("1500ms"), Ok(Duration::from_millis(1_500)));
+        for bad in ["10", "0s", "-1s", "2d", "s", ""] {
+            assert!(time(bad).is_err(), "{bad}");
         }
     }
 }

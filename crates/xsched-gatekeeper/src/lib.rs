@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ledger;
+mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,9 @@ use xsched_policy::{
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
+use xsched_proto::trace::{Record, What, Why};
+
+pub use ring::Ring;
 
 use ledger::Ledger;
 
@@ -76,6 +80,10 @@ pub struct Gatekeeper<W> {
     /// Whether times are observed, and those that were.
     observes: bool,
     observed: Vec<Observed>,
+    /// What happened lately, where that is wanted.
+    ring: Option<Ring>,
+    /// Groups that became ready since the last decision: whether they wait is still to be recorded.
+    asking: Vec<GroupId>,
 }
 
 struct Group<W> {
@@ -118,6 +126,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             ledger: Ledger::default(),
             observes: false,
             observed: Vec::new(),
+            ring: None,
+            asking: Vec::new(),
         }
     }
 
@@ -139,6 +149,17 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// The same, to settle and close it.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
+    }
+
+    /// Keeps a record of what happens to groups from now on, of so many bytes.
+    #[must_use]
+    pub fn recording(self, bytes: usize) -> Gatekeeper<W> {
+        Gatekeeper { ring: Some(Ring::new(bytes)), ..self }
+    }
+
+    /// What happened lately, if that is kept.
+    pub fn ring(&self) -> Option<&Ring> {
+        self.ring.as_ref()
     }
 
     /// The arbiter, to ask it.
@@ -168,6 +189,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         };
         self.groups.insert(spec.id, group);
         self.ledger.add(now * 1_000, spec.id, spec.program, &spec.device);
+        self.record(now, spec.id, What::Added, 0);
         self.event(now, Event::Add(spec));
     }
 
@@ -181,6 +203,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Gives a group up: its gate is left open.
     pub fn remove(&mut self, now: Micros, id: GroupId) {
+        self.record(now, id, What::Removed, 0);
         let Some(group) = self.groups.remove(&id) else { return };
         group.words.gate.give_up();
         self.ledger.remove(now * 1_000, id);
@@ -281,7 +304,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.stalled = false;
             group.progress.forget();
             self.arbiter.take(now, Event::Progress(id));
+            self.record(now, id, What::Recovered, 0);
         }
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
@@ -296,12 +321,21 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if self.observes {
             group.observe(now * 1_000, id, before, &mut self.observed);
         }
-        let (event, known) = match word {
-            state::READY => (Event::Ready(id), Ok(())),
-            state::DRAINED => (Event::Drained(id), Ok(())),
-            state::IDLE => (Event::Idle(id), Ok(())),
-            _ => (Event::Idle(id), Err(UnknownState)),
+        let ready_us = group.words.ready_at_ns.load(Relaxed) / 1_000;
+        let (event, what, known) = match word {
+            state::READY => (Event::Ready(id), What::Ready, Ok(())),
+            state::DRAINED => (Event::Drained(id), What::Drained, Ok(())),
+            state::IDLE => (Event::Idle(id), What::Idle, Ok(())),
+            _ => (Event::Idle(id), What::Idle, Err(UnknownState)),
         };
+        if self.ring.is_some() {
+            // The client says so: a time of long ago, or one to come, is none.
+            let ago_us = now.checked_sub(ready_us).filter(|us| *us < 1_000_000 && what == What::Ready);
+            self.record(now, id, what, ago_us.unwrap_or(0) as u32);
+            if what == What::Ready {
+                self.asking.push(id);
+            }
+        }
         self.event(now, event);
         known
     }
@@ -339,12 +373,20 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             }
             self.actions.clear();
             self.done = 0;
+            while let Some(id) = self.asking.pop() {
+                if !self.is_granted(id) && !self.is_idle(id) {
+                    self.record(now, id, What::Waits, 0);
+                }
+            }
             if self.off_device.is_empty() {
                 return None;
             }
-            for id in self.off_device.drain(..) {
+            for at in 0..self.off_device.len() {
+                let id = self.off_device[at];
+                self.record(now, id, What::Drained, 0);
                 self.arbiter.take(now, Event::Drained(id));
             }
+            self.off_device.clear();
         }
     }
 
@@ -355,6 +397,15 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if !self.is_idle(id) && !self.off_device.contains(&id) {
             self.off_device.push(id);
         }
+    }
+
+    /// Keeps in mind what happens to a group.
+    fn record(&mut self, now: Micros, id: GroupId, what: What, value: u32) {
+        let (Some(ring), Some(group)) = (&mut self.ring, self.groups.get(&id)) else { return };
+        let decided = matches!(what, What::Opened | What::Closed | What::Waits);
+        let (why, policy) = if decided { self.arbiter.why(id) } else { (Why::Unsaid, 0) };
+        let level = group.words.level.load(Relaxed) as u8;
+        ring.push(Record { at_us: now, group: id.0, what, why, policy, level, value });
     }
 
     fn store(&mut self, now: Micros, action: Action) -> Option<Change> {
@@ -375,6 +426,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             Action::Stalled(id, on) => {
                 self.groups.get_mut(&id)?.stalled = on;
                 self.mark(id, Gate::STALLED, on);
+                if on {
+                    self.record(now, id, What::Stalled, 0);
+                }
             }
         }
         None
@@ -395,6 +449,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.state = state::READY;
         }
         group.words.grants.fetch_add(1, SeqCst);
+        // Before they are woken up.
+        let waiting = group.words.waiting.load(Relaxed);
         group.words.gate.grant();
         group.opened_ns = now * 1_000;
         if group.state == state::READY {
@@ -407,6 +463,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         {
             self.observed.push(Observed::Waited(id, (now * 1_000).saturating_sub(since_ns)));
         }
+        self.record(now, id, What::Opened, waiting);
         Some(Change::Opened(id))
     }
 
@@ -422,10 +479,14 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.leaves_since_ns = Some(now * 1_000);
             self.observed.push(Observed::Preempted(id));
         }
+        let drained = group.words.state.load(SeqCst) == state::DRAINED;
+        if drained {
+            group.state = state::DRAINED;
+        }
+        self.record(now, id, What::Closed, 0);
         // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
         // and must not be charged for what others do.
-        if group.words.state.load(SeqCst) == state::DRAINED {
-            group.state = state::DRAINED;
+        if drained {
             self.off_device(now, id);
         }
         Some(Change::Closed(id))

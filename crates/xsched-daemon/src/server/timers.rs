@@ -56,6 +56,9 @@ impl Server {
         if due(self.accounting.query_at()) {
             self.answer_usage();
         }
+        if self.recent.is_due(self.now_ns) && !self.groups.is_empty() {
+            self.look_at_shares();
+        }
         if pools {
             self.look_at_pools();
         }

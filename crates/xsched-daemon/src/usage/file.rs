@@ -191,8 +191,15 @@ mod tests {
     use super::*;
 
     fn record(n: u64) -> Record {
-        let identity =
-            Identity { pid: 7, start: 1, user: "1000".into(), job: None, program: "train.py".into(), container: None, pod: None };
+        let identity = Identity {
+            pid: 7,
+            start: 1,
+            user: "1000".into(),
+            job: None,
+            program: "train.py".into(),
+            container: None,
+            pod: None,
+        };
         Record {
             from_ms: n,
             to_ms: n + 1,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
+use xsched_proto::program;
 
 use super::{Identity, Query, Record};
 use crate::client::Client;
@@ -91,12 +92,9 @@ fn identity(client: &Client) -> Identity {
     }
 }
 
-/// What a program is called: the script that Python runs, as `run` has announced it, else the file name of its executable.
+/// What a program is called: the script that an interpreter runs, else the file name of its executable.
 pub(crate) fn called(client: &Client) -> &str {
-    let file = client.peer.exe.rsplit('/').next().unwrap_or_default();
-    // The first name is that of its process, the second one what was announced.
-    let announced = client.peer.names.get(1).filter(|_| file.starts_with("python"));
-    announced.map_or(file, String::as_str)
+    program::script(&client.command).unwrap_or_else(|| program::file_name(&client.peer.exe))
 }
 
 /// The job that it was given, unless `xsched run` has made it up.
