@@ -63,6 +63,7 @@ fn dispatch(command: Command) -> Result {
         Command::Config(args) => cmd::config::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
+        Command::Usage(args) => cmd::usage::main(args),
         Command::Trace(args) => cmd::trace::main(args),
         Command::Policy(args) => cmd::policy::main(args),
         Command::Hint(args) => cmd::hint::main(args),

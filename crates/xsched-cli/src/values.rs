@@ -86,6 +86,23 @@ pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, Error> {
     }
 }
 
+/// `--since`: a number with a unit, s, m, h or d.
+pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
+    let wrong = || Error::value(text, "time", "a number and s, m, h or d, such as 90s or 7d, up to 3650d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number = &text[..text.len() - 1];
+    let count = number.parse::<u64>().ok().filter(|_| number.bytes().all(|b| b.is_ascii_digit()));
+    let time = count.and_then(|n| n.checked_mul(seconds)).filter(|s| (1..=3_650 * 86_400).contains(s));
+    time.map(Duration::from_secs).ok_or_else(wrong)
+}
+
 /// `--scheduler`: a file that is there.
 pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
     let path = std::path::absolute(text).map_err(|e| Error::input(format!("'{text}': {e}")))?;
@@ -204,6 +221,10 @@ mod tests {
         assert!(socket(&"x".repeat(200)).unwrap_err().line().contains("107"));
         assert_eq!(policy("Priority").as_deref(), Ok("hpf"));
         assert!(pid("0").is_err());
+        assert_eq!(time_ago("90m"), Ok(Duration::from_secs(5_400)));
+        for bad in ["", "d", "5", "0s", "+5s", "-1d", "4000d", "1w", "5é"] {
+            assert!(time_ago(bad).is_err(), "{bad}");
+        }
         assert_eq!(time("1500ms"), Ok(Duration::from_millis(1_500)));
         for bad in ["10", "0s", "-1s", "2d", "s", ""] {
             assert!(time(bad).is_err(), "{bad}");

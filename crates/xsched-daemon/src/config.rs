@@ -2,6 +2,7 @@
 
 mod limits;
 mod rules;
+mod metrics;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,8 @@ use crate::{Error, container};
 
 pub(crate) use limits::Ceilings;
 use limits::{Limits, UserLimits};
+use metrics::MetricsTable;
+pub(crate) use metrics::{Listen, MetricsConfig};
 
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
     pool: PoolTable,
+    metrics: MetricsTable,
     /// What the reader of the log should know about the files, a line each.
     pub(crate) notices: Vec<String>,
 }
@@ -143,6 +147,8 @@ struct File {
     classes: BTreeMap<ClassName, ClassTable>,
     #[serde(default)]
     pool: PoolTable,
+    #[serde(default)]
+    metrics: MetricsTable,
     /// Of earlier versions.
     mps: Option<toml::Table>,
 }
@@ -491,7 +497,13 @@ impl Config {
             evenness: file.pool.evenness.or(self.pool.evenness),
             budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
+        self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         Ok(remarks)
+    }
+
+    /// Where monitors read; none = nowhere.
+    pub(crate) fn metrics(&self) -> Option<MetricsConfig> {
+        self.metrics.config()
     }
 
     /// In-flight budget of a device, µs.

@@ -32,6 +32,9 @@ impl Server {
     fn reconfigure(&mut self, config: Config, policy: Choice) {
         let now_us = self.now_us();
         let before = std::mem::replace(&mut self.config, config);
+        if before.metrics() != self.config.metrics() {
+            self.say("[metrics] counts from the daemon's next start on");
+        }
         let policy_before = std::mem::replace(&mut self.default_policy, policy);
         // A policy that a command has set stays, unless the configuration says something else than before.
         let mut news: Vec<(Option<String>, Choice)> = Vec::new();

@@ -20,6 +20,7 @@
 //! - [`text`]: strings of others, as they are shown.
 //! - [`trace`]: what the daemon remembers of its decisions.
 //! - [`trust`]: whether a daemon is this user's or root's.
+//! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
 pub mod ask;
@@ -41,6 +42,7 @@ pub mod similar;
 pub mod text;
 pub mod trace;
 pub mod trust;
+pub mod usage;
 pub mod variables;
 pub mod wakeup;
 pub mod wire;

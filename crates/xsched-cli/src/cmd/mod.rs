@@ -17,3 +17,4 @@ pub(crate) mod scheduler_host;
 pub(crate) mod sim_device;
 pub(crate) mod suspend;
 pub(crate) mod trace;
+pub(crate) mod usage;
