@@ -34,6 +34,7 @@ Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its
 pub(crate) enum Command {
     Run(cmd::run::Args),
     Ps(cmd::ps::Args),
+    Top(cmd::top::Args),
     Trace(cmd::trace::Args),
     Policy(cmd::policy::Args),
     Hint(cmd::hint::Args),

@@ -150,6 +150,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Tells the arbiter anything else than that a group comes or goes.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
+        if self.ring.is_some()
+            && let Event::Hold(program) | Event::Release(program) = event
+        {
+            // Those that wait do so for another reason from now on.
+            let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
+            self.asking.extend(waiting.map(|(_, g)| g.id));
+        }
         self.arbiter.take(now, event);
     }
 

@@ -61,11 +61,6 @@ pub(crate) fn main(args: Args) -> Result {
     }
 }
 
-/// The programs, as a table.
-pub(crate) fn picture(socket: Option<&Path>) -> Result<String> {
-    ask(socket).map(|answer| table(&answer))
-}
-
 fn ask(socket: Option<&Path>) -> Result<Answer> {
     let mut answer = Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new() };
     for part in client::ask(socket, Request::Ps)? {
