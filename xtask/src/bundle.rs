@@ -17,7 +17,7 @@ const LIMIT_BYTES: u64 = 40 << 20;
 const GLIBC: (u32, u32) = (2, 36);
 
 /// The names of XSched 1.2.0 for the command and the library: links to these. docs/guide/coming-from-xsched.md has them.
-const ORIGINAL: [(&str, &str); 5] = [
+pub(crate) const ORIGINAL: [(&str, &str); 5] = [
     ("xserver", "xsched"),
     ("xcli", "xsched"),
     ("libshimcuda.so", "libxsched.so"),
@@ -247,7 +247,8 @@ pub(crate) fn build(root: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]);
-    command.args(["-p", "xsched-preempt", "-p", "xsched-halcuda", "-p", "xsched-halhip", "-p", "xsched-halopencl"]);
+    command.args(["-p", "xsched-simdev", "-p", "xsched-preempt"]);
+    command.args(["-p", "xsched-halcuda", "-p", "xsched-halhip", "-p", "xsched-halopencl"]);
     command.current_dir(root);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -333,7 +334,7 @@ pub(crate) fn target_folder(root: &Path) -> PathBuf {
 }
 
 /// Runs a command and tells its output only if it fails.
-fn quietly(command: &mut Command, cure: &str) -> Result<(), String> {
+pub(crate) fn quietly(command: &mut Command, cure: &str) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.output() {
         Ok(output) if output.status.success() => Ok(()),
@@ -354,19 +355,26 @@ fn c_files(place: &Path) -> Vec<PathBuf> {
 }
 
 /// Files directly in a folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     Ok(entries.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect())
 }
 
-fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
     create(to)?;
     for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if entry.file_name() == "__pycache__" {
             continue;
         }
-        if source.is_dir() { copy_tree(&source, &target)? } else { copy(&source, &target)? }
+        if source.is_symlink() {
+            let link = fs::read_link(&source).and_then(|to| std::os::unix::fs::symlink(to, &target));
+            link.map_err(|e| format!("{}: {e}", target.display()))?;
+        } else if source.is_dir() {
+            copy_tree(&source, &target)?;
+        } else {
+            copy(&source, &target)?;
+        }
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use rustix::net::{
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use xsched_core::{Descriptor, now_ns};
 use xsched_proto::Error;
+use xsched_proto::program::own_command;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, trust};
 
@@ -48,7 +49,8 @@ impl Connection {
         connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
         trust::check_daemon(socket.as_fd(), path)?;
         let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;
-        let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options: options.clone() })?;
+        let options = ProgramOptions { command: own_command(), ..options.clone() };
+        let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options })?;
         let fds = [segment, event, me.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -54,6 +54,9 @@ pub(crate) enum Command {
     SimDevice(cmd::sim_device::Args),
     #[command(hide = true)]
     SchedulerHost(cmd::scheduler_host::Args),
+    /// Start and keep the MPS daemon of a pool, for the daemon at standard input
+    #[command(hide = true)]
+    PoolKeeper,
     #[command(hide = true)]
     DemoWorker(cmd::demo::worker::Args),
     #[command(hide = true)]

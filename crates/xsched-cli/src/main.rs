@@ -3,7 +3,8 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`history`] (what groups did). [`original`] has the
+//! [`whom`] (the programs that are meant), [`users`] (their names), [`history`] (what groups did),
+//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
 //! names of XSched 1.2.0.
 
 mod children;
@@ -29,7 +30,9 @@ mod private;
 mod sigpipe;
 mod start;
 mod target;
+mod users;
 mod values;
+mod whom;
 
 use cli::Command;
 use failure::Result;
@@ -65,6 +68,7 @@ fn dispatch(command: Command) -> Result {
         Command::Completions(args) => cmd::completions::main(args, cli::command()),
         Command::Man => cmd::man::main(cli::command()),
         Command::SimDevice(args) => cmd::sim_device::main(args),
+        Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
         Command::CheckSteps(args) => cmd::check::steps::main(args),

@@ -14,12 +14,12 @@
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `trace`: what commands are told of what was decided lately, of groups in `traced`.
-//! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
-//!   container a cgroup is; `glob`: patterns.
+//! - `control`: what commands ask for, `targets`: whom they mean, `listing`: what `ps` is told, of which `recent` has shares and `ended`
+//!   programs that are gone; `trace`: what commands are told of what was decided lately, of groups in `traced`; `config`: files, rules
+//!   and limits, which `check` only reads; `container`: which container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
+//! `control`, `expected`, `gates`, `listing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod bursts;
@@ -32,6 +32,7 @@ mod config;
 mod container;
 mod control;
 mod devices;
+mod ended;
 mod events;
 mod expected;
 mod fair;
@@ -41,12 +42,14 @@ mod glob;
 mod host;
 mod identity;
 mod kept;
+mod listing;
 mod memory;
 pub mod mps;
 mod peer;
 mod places;
 mod pool;
 mod process;
+mod recent;
 mod reload;
 mod restart;
 mod scheduler;
@@ -58,6 +61,7 @@ mod socket;
 mod sources;
 mod standing;
 mod state;
+mod targets;
 mod timeslices;
 mod trace;
 mod traced;
@@ -67,6 +71,7 @@ mod writer;
 
 pub use check::check_config;
 pub use devices::sources as device_state_sources;
+pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
 
@@ -91,6 +96,9 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
+    /// A socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts
+    /// them, as `pool-keeper` of its own program.
+    pub pool_keeper: Option<PathBuf>,
     /// Folder for what outlives the daemon; none = nothing does.
     pub state: Option<PathBuf>,
     /// End after this long without clients; none = never, unless the configuration says so.

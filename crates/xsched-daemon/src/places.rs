@@ -12,7 +12,8 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
 use crate::client::check_name;
-use crate::pool::process::{self, Owner, Process, Surroundings};
+use crate::pool::keeper::{Order, Owner};
+use crate::pool::process::{self, Process};
 use crate::pool::{Pool, Stage, log, machine};
 use crate::server::{LOGS, Server};
 use crate::tuning::{POOL_BLAME_NS, POOL_LINGER_NS, POOL_LOOK_NS, POOL_MEMBERS_MAX, POOL_RETRY_NS, POOL_START_NS};
@@ -135,15 +136,12 @@ impl Server {
         let id = self.next_id();
         let library = self.pools.library.clone().unwrap_or_default();
         let socket = self.listener.path().to_owned();
-        if !std::mem::replace(&mut self.pools.cleared, true) {
-            process::clear(&socket);
-        }
-        let gpus = machine::gpus();
         let timeslice_us = self.config.pool_timeslice_us();
-        let around = Surroundings { library: &library, socket: &socket, pool: id, timeslice_us, gpus: &gpus };
         let uid = owner.uid;
-        let process = Process::start(owner, &around)?;
-        self.watch_pool(&process);
+        let process =
+            Process::start(Order { owner, library, socket, pool: id, timeslice_us }, self.pools.keeper.as_deref())?;
+        // Until it has answered.
+        let _ = epoll::add(&self.epoll, &process.keeper, EventData::new_u64(LOGS), EventFlags::IN);
         self.pools.list.push(Pool {
             id,
             uid,
@@ -151,7 +149,7 @@ impl Server {
             stage: Stage::Starting,
             waiting: Vec::new(),
             reports: 0,
-            devices: gpus.len().max(1),
+            devices: 1,
             started_ns: self.now_ns,
             server: None,
             unused_ns: None,
@@ -162,17 +160,21 @@ impl Server {
         Ok(self.pools.list.len() - 1)
     }
 
-    /// Has news in a pool's log told, and its end.
-    fn watch_pool(&mut self, process: &Process) {
-        let _ = epoll::add(&self.epoll, &process.pidfd, EventData::new_u64(LOGS), EventFlags::IN);
+    /// Has news in the log of a pool told, and its end.
+    fn watch_pool(&mut self, id: u64) {
         if self.pools.watch.is_none() {
             let Ok(watch) = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) else { return };
             let added = epoll::add(&self.epoll, &watch, EventData::new_u64(LOGS), EventFlags::IN);
             self.pools.watch = added.is_ok().then_some(watch);
         }
-        if let Some(watch) = &self.pools.watch {
+        let Some(pool) = self.pools.list.iter().find(|pool| pool.id == id) else { return };
+        let _ = epoll::delete(&self.epoll, &pool.process.keeper);
+        if let Some(pidfd) = pool.process.pidfd() {
+            let _ = epoll::add(&self.epoll, pidfd, EventData::new_u64(LOGS), EventFlags::IN);
+        }
+        if let (Some(watch), Some(path)) = (&self.pools.watch, pool.process.log_path()) {
             // Without it a fault is noticed when the next program comes.
-            let _ = inotify::add_watch(watch, process.log_path(), WatchFlags::MODIFY);
+            let _ = inotify::add_watch(watch, path, WatchFlags::MODIFY);
         }
     }
 
@@ -215,8 +217,19 @@ impl Server {
     /// Looks at what pools have written, and at those that start or end.
     pub(crate) fn look_at_pools(&mut self) {
         let now_ns = self.now_ns;
-        let (mut over, mut faults, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut over, mut faults, mut lost, mut begun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for pool in &mut self.pools.list {
+            match pool.process.hear() {
+                Ok(None) => {}
+                Ok(Some(gpus)) => {
+                    pool.devices = gpus.max(1);
+                    begun.push(pool.id);
+                }
+                Err(why) => {
+                    over.push((pool.id, format!("no pool: {}", why.line())));
+                    continue;
+                }
+            }
             if let Some(server) = pool.server.take_if(|server| server.is_ending()) {
                 let _ = epoll::delete(&self.epoll, &server.pidfd);
                 lost.push(pool.id);
@@ -240,6 +253,7 @@ impl Server {
                 over.push((pool.id, "no pool: the MPS server does not start".to_owned()));
             }
         }
+        begun.into_iter().for_each(|id| self.watch_pool(id));
         for (id, why) in over {
             self.give_up_pool(id, &why);
         }
@@ -249,7 +263,9 @@ impl Server {
         lost.into_iter().for_each(|id| self.end_pool(id));
         let ended: Vec<Pool> = self.pools.list.extract_if(.., |pool| !pool.process.is_alive()).collect();
         for pool in ended {
-            let _ = epoll::delete(&self.epoll, &pool.process.pidfd);
+            if let Some(pidfd) = pool.process.pidfd() {
+                let _ = epoll::delete(&self.epoll, pidfd);
+            }
             if let Some(server) = &pool.server {
                 let _ = epoll::delete(&self.epoll, &server.pidfd);
             }

@@ -360,6 +360,9 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        if !client.groups.is_empty() {
+            self.ended.push(client.peer.user, self.now_ns, self.program_info(&client));
+        }
         let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
         if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {
             self.pools.cut_off(client.peer.uid, self.now_ns);

@@ -10,8 +10,9 @@ use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::client::Client;
 use crate::identity::User;
+use crate::listing::called;
 use crate::server::{Answer, Conn, Server};
-use crate::traced::{Ended, Telling};
+use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{TRACED_ENDED_MAX, TRACED_RECORDS};
 
 /// The same of a program of another user: that it has the device or waits is seen by those who share it, and no more.
@@ -21,12 +22,13 @@ fn nameless(record: &Record) -> Record {
 
 impl Server {
     /// A group as it is told of.
-    pub(crate) fn traced(&self, id: GroupId, client: &Client) -> Option<Ended> {
+    pub(crate) fn traced(&self, id: GroupId, client: &Client) -> Option<LeftGroup> {
         let group = self.groups.get(&id)?;
         let program = TracedProgram {
             pid: client.peer.pid,
             uid: client.peer.uid,
             exe: client.peer.exe.clone(),
+            name: called(client).to_owned(),
             class: Class::of(client.priority),
             platform: group.platform,
         };
@@ -43,19 +45,19 @@ impl Server {
             policy,
             level: group.words.level.load(Relaxed) as u8,
         };
-        Some(Ended { at_us: self.now_us(), user: client.peer.user, group })
+        Some(LeftGroup { at_us: self.now_us(), user: client.peer.user, group })
     }
 
     /// Keeps in mind whose a group was that is about to go, for as long as there are records of it.
-    pub(crate) fn remember_traced(&mut self, ended: Option<Ended>) {
+    pub(crate) fn remember_traced(&mut self, ended: Option<LeftGroup>) {
         let Some(mut ended) = ended else { return };
         (ended.group.ended, ended.group.ready, ended.group.granted) = (true, false, false);
         let ring = self.gatekeeper.ring();
         let oldest_us = ring.and_then(|ring| ring.get(ring.oldest())).map_or(0, |record| record.at_us);
-        while self.ended.len() >= TRACED_ENDED_MAX || self.ended.front().is_some_and(|e| e.at_us < oldest_us) {
-            self.ended.pop_front();
+        while self.left.len() >= TRACED_ENDED_MAX || self.left.front().is_some_and(|e| e.at_us < oldest_us) {
+            self.left.pop_front();
         }
-        self.ended.push_back(ended);
+        self.left.push_back(ended);
     }
 
     /// Begins to tell what happened since a record or a time, whichever is later.
@@ -77,11 +79,11 @@ impl Server {
     fn traced_for(&self, user: User, since_us: u64) -> Vec<TracedGroup> {
         let clients = self.conns.values().filter_map(Conn::client);
         let living = clients.flat_map(|client| client.groups.iter().filter_map(|id| self.traced(*id, client)));
-        let of_ended = |e: &Ended| Ended { group: e.group.clone(), ..*e };
-        let ended = self.ended.iter().filter(|e| e.at_us >= since_us).map(of_ended);
-        let mut all: Vec<Ended> = living.chain(ended).collect();
+        let of_ended = |e: &LeftGroup| LeftGroup { group: e.group.clone(), ..*e };
+        let ended = self.left.iter().filter(|e| e.at_us >= since_us).map(of_ended);
+        let mut all: Vec<LeftGroup> = living.chain(ended).collect();
         all.sort_unstable_by_key(|e| e.group.id);
-        let is_own = |e: &Ended| user.is_root() || e.user == user;
+        let is_own = |e: &LeftGroup| user.is_root() || e.user == user;
         let own: BTreeSet<String> = all.iter().filter(|e| is_own(e)).map(|e| e.group.device.clone()).collect();
         let told = all.into_iter().filter(|e| own.contains(&e.group.device));
         let nameless = |group| TracedGroup { program: None, why: Why::Unsaid, policy: 0, level: 0, ..group };

@@ -8,7 +8,7 @@ use crate::identity::User;
 use crate::tuning::TRACED_BYTES;
 
 /// A group that is gone, of which there may be records.
-pub(crate) struct Ended {
+pub(crate) struct LeftGroup {
     pub(crate) at_us: u64,
     pub(crate) user: User,
     pub(crate) group: TracedGroup,
@@ -31,7 +31,9 @@ impl Telling {
         while bytes < TRACED_BYTES
             && let Some(group) = self.groups.pop_front()
         {
-            bytes += 64 + group.device.len() + group.program.as_ref().map_or(0, |program| program.exe.len());
+            bytes += 64
+                + group.device.len()
+                + group.program.as_ref().map_or(0, |program| program.exe.len() + program.name.len());
             part.push(group);
         }
         part

@@ -46,6 +46,17 @@ pub(crate) const DEVICE_LINGER_MS: u64 = 2_000;
 /// That heat slows a device down is told again after so long without, in ns.
 pub(crate) const DEVICE_HOT_NS: u64 = 60_000_000_000;
 
+/// A group's share is told of the last ten seconds, in ns.
+pub(crate) const SHARE_WINDOW_NS: u64 = 10_000_000_000;
+/// What is charged to each group is noted no more often than this, in ns.
+pub(crate) const SHARE_NS: u64 = 1_000_000_000;
+/// Programs that have ended and are told of, of all users and of one; see [`of_user`].
+pub(crate) const ENDED_MAX: usize = 1_024;
+/// As above.
+pub(crate) const USER_ENDED_MAX: (usize, usize) = (64, 256);
+/// They are told of for so long, in ns: an hour.
+pub(crate) const ENDED_NS: u64 = 3_600_000_000_000;
+
 // ---- Connections ---------------------------------------------------------------------------------------------------------
 
 /// Events taken from the kernel at a time: enough that what one user's connections have to say does not hide, for several calls, that

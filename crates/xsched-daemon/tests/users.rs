@@ -45,12 +45,13 @@ fn as_another_user() {
     sees_rivals_without_names(&ask(Request::Trace { from: 0, since_us: 0 }).unwrap(), own.pid);
     let more = Hints { weight: Some(5_000), ..Hints::default() };
     let target = Target::Pid(own.pid);
-    let hint = Request::Hint { target, priority: None, hints: more, level: None, threshold: None, batch: None };
+    let hint =
+        Request::Hint { targets: vec![target], priority: None, hints: more, level: None, threshold: None, batch: None };
     let notes = ask(hint).unwrap();
     let says = |text: &str| notes.iter().any(|note| matches!(note, DaemonMsg::Note { text: it } if it == text));
     assert!(says("weight 5000 is over your limit: 1000 counts"), "{notes:?}");
     let hint = |pid, priority| Request::Hint {
-        target: Target::Pid(pid),
+        targets: vec![Target::Pid(pid)],
         priority: Some(priority),
         hints: Hints::default(),
         level: None,
@@ -61,7 +62,7 @@ fn as_another_user() {
     for (request, says) in [
         (hint(own.pid, 192), "your limit is class high (priority 191)"),
         (hint(other, 0), "is attached"),
-        (Request::Suspend { pid: other }, "is attached"),
+        (Request::Suspend { targets: vec![Target::Pid(other)] }, "is attached"),
         (Request::Describe { pid: other }, "is attached"),
         (set_policy("up"), "only root and the daemon's own user"),
         (Request::Stop, "only root and the daemon's own user"),
@@ -106,7 +107,7 @@ fn as_root_of_a_container() {
     let answer = ask(Request::Ps).unwrap();
     assert!(matches!(answer.as_slice(), [DaemonMsg::Daemon(_)]), "it sees none of the machine's: {answer:?}");
     for (request, says) in [
-        (Request::Suspend { pid: other }, "is attached"),
+        (Request::Suspend { targets: vec![Target::Pid(other)] }, "is attached"),
         (Request::Describe { pid: other }, "is attached"),
         (set_policy("up"), "only root and the daemon's own user"),
         (Request::Stop, "only root and the daemon's own user"),

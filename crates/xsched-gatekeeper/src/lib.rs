@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ledger;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::trace::{Record, What, Why};
 
 pub use ring::Ring;
+
+use ledger::Ledger;
 
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
@@ -58,6 +61,7 @@ pub struct Gatekeeper<W> {
     counts: Vec<Event>,
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
+    ledger: Ledger,
     /// What happened lately, where that is wanted.
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
@@ -77,6 +81,11 @@ struct Group<W> {
     progress: Progress,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
+    /// Bursts that the ledger knows of, and when the one after those began, in ns.
+    entered: u64,
+    began_ns: u64,
+    /// When the gate was opened last, in ns.
+    opened_ns: u64,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -91,9 +100,20 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             done: 0,
             counts: Vec::new(),
             off_device: Vec::new(),
+            ledger: Ledger::default(),
             ring: None,
             asking: Vec::new(),
         }
+    }
+
+    /// Who had which device for how long.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The same, to settle and close it.
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
     }
 
     /// Keeps a record of what happens to groups from now on, of so many bytes.
@@ -124,9 +144,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
             own_budget_us: None,
+            entered: words.bursts.load(Relaxed),
+            began_ns: 0,
+            opened_ns: 0,
             words,
         };
         self.groups.insert(spec.id, group);
+        self.ledger.add(now * 1_000, spec.id, spec.program, &spec.device);
         self.record(now, spec.id, What::Added, 0);
         self.event(now, Event::Add(spec));
     }
@@ -144,6 +168,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.record(now, id, What::Removed, 0);
         let Some(group) = self.groups.remove(&id) else { return };
         group.words.gate.give_up();
+        self.ledger.remove(now * 1_000, id);
         self.event(now, Event::Remove(id));
     }
 
@@ -227,6 +252,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.count(now);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
+        group.enter(now * 1_000, id, word, &mut self.ledger);
         // First, so that what follows is decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
@@ -324,7 +350,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// A group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
     /// are not complete: its time is charged no more. Not one that is idle, which would count as wanting the device.
-    pub fn off_device(&mut self, id: GroupId) {
+    pub fn off_device(&mut self, now: Micros, id: GroupId) {
+        self.ledger.set(now * 1_000, id, false);
         if !self.is_idle(id) && !self.off_device.contains(&id) {
             self.off_device.push(id);
         }
@@ -349,7 +376,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 let budget_us = group.own_budget_us.map_or(part_us, |own| own.min(part_us));
                 group.words.budget_us.store(budget_us, Release);
             }
-            Action::Contended(id, on) => self.mark(id, Gate::CONTENDED, on),
+            Action::Contended(id, on) => {
+                self.mark(id, Gate::CONTENDED, on);
+                self.ledger.follow(now * 1_000, id, on);
+            }
             Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),
             Action::Stalled(id, on) => {
                 self.groups.get_mut(&id)?.stalled = on;
@@ -380,6 +410,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         // Before they are woken up.
         let waiting = group.words.waiting.load(Relaxed);
         group.words.gate.grant();
+        group.opened_ns = now * 1_000;
+        if group.state == state::READY {
+            self.ledger.set(now * 1_000, id, true);
+        }
         self.record(now, id, What::Opened, waiting);
         Some(Change::Opened(id))
     }
@@ -397,9 +431,44 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
         // and must not be charged for what others do.
         if drained {
-            self.off_device(id);
+            self.off_device(now, id);
         }
         Some(Change::Closed(id))
+    }
+}
+
+impl<W: Deref<Target = GroupSlot>> Group<W> {
+    /// Tells the ledger what the words say: when the group came on the device and when it left. `word` is its state.
+    fn enter(&mut self, now_ns: u64, id: GroupId, word: u32, ledger: &mut Ledger) {
+        let bursts = self.words.bursts.load(Acquire);
+        let burst_ns = self.words.burst_us.load(Relaxed).saturating_mul(1_000);
+        let ready_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
+        let on = ledger.is_on(id);
+        // The last burst that has ended, if it is known when it began.
+        let began_ns = match bursts.wrapping_sub(self.entered) {
+            0 => None,
+            _ if word != state::READY => Some(ready_ns),
+            1 if on => Some(self.began_ns),
+            _ => None,
+        };
+        self.entered = bursts;
+        if let Some(began_ns) = began_ns {
+            // One that came and went between two looks: through an open gate.
+            if !on && self.granted {
+                ledger.set(began_ns.max(self.opened_ns), id, true);
+            }
+            ledger.set(began_ns.saturating_add(burst_ns).min(now_ns), id, false);
+        }
+        match word {
+            state::READY => {
+                self.began_ns = ready_ns;
+                if self.granted {
+                    ledger.set(ready_ns.max(self.opened_ns), id, true);
+                }
+            }
+            state::DRAINED if self.granted => {}
+            _ => ledger.set(now_ns, id, false),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ impl World {
             if let Change::Closed(id) = change
                 && self.interrupts.contains(&id)
             {
-                self.keeper.off_device(id);
+                self.keeper.off_device(self.now, id);
             }
             self.changes.push(change);
         }

@@ -12,6 +12,7 @@
 //! - [`domains`]: what becomes of launches of vendors' libraries.
 //! - [`error`]: what an operator is told.
 //! - [`hint`]: what a program may say about itself to the policy.
+//! - [`histogram`]: durations in buckets; [`program`]: what a program is called.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
@@ -28,9 +29,11 @@ pub mod error;
 pub mod files;
 pub mod gate;
 pub mod hint;
+pub mod histogram;
 pub mod host;
 pub mod memory;
 pub mod paths;
+pub mod program;
 pub mod segment;
 pub mod settings;
 pub mod text;

@@ -38,6 +38,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// A socket where each connection gets a process that starts the MPS daemon of a pool (dist/xsched-pool.socket) [default: the
+    /// daemon starts it]
+    #[arg(long, value_name = "SOCKET", value_parser = values::socket)]
+    pool_keeper: Option<PathBuf>,
+
     /// Write the event log to a file instead of stderr; it is kept under 2 MiB, in FILE and FILE.1
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -73,6 +78,7 @@ pub(crate) fn main(args: Args) -> Result {
         config: given(args.config)?,
         log: args.log,
         library: library(),
+        pool_keeper: args.pool_keeper,
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
         seed: args.seed,

@@ -4,8 +4,9 @@
 //! `libxsched.so` in that server, so that the urgent programs outside the pool wait no longer for it than for any other
 //! context. Gates work in a pool as they do outside.
 //!
-//! Here is what a pool is, and its processes; `places` says who is in one, and when one begins and ends.
+//! Here is what a pool is; its processes (`process`), which a `keeper` starts; what this `machine` allows, and what the `log` says. `places` says who is in one, and when one begins and ends.
 
+pub(crate) mod keeper;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod process;
@@ -31,8 +32,8 @@ pub(crate) struct Pools {
     pub(crate) watch: Option<OwnedFd>,
     /// `libxsched.so`.
     pub(crate) library: Option<PathBuf>,
-    /// What earlier daemons left has been cleared up.
-    pub(crate) cleared: bool,
+    /// The socket of keepers that others start; none = this daemon starts them.
+    pub(crate) keeper: Option<PathBuf>,
     /// When to look at those that start or may end.
     pub(crate) look_at: Option<u64>,
 }
@@ -62,7 +63,7 @@ pub(crate) struct Pool {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Stage {
-    /// The control daemon does not answer yet.
+    /// There is no control daemon yet, or it does not answer.
     Starting,
     /// It was told to start the server.
     Asked,
@@ -79,8 +80,8 @@ pub fn obstacle() -> Option<String> {
 }
 
 impl Pools {
-    pub(crate) fn new(library: Option<PathBuf>) -> Pools {
-        Pools { library, ..Pools::default() }
+    pub(crate) fn new(library: Option<PathBuf>, keeper: Option<PathBuf>) -> Pools {
+        Pools { library, keeper, ..Pools::default() }
     }
 
     /// Whether some pool starts, or may end soon.

@@ -29,6 +29,7 @@ impl World {
             config: Vec::new(),
             log: None,
             library: None,
+            pool_keeper: None,
             state: None,
             idle_exit: None,
             seed: 1,

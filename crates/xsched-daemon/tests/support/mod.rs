@@ -43,6 +43,7 @@ pub fn options(folder: &Path) -> Options {
         config: Vec::new(),
         log: None,
         library: None,
+        pool_keeper: None,
         state: None,
         idle_exit: None,
         seed: 1,

@@ -57,15 +57,15 @@ impl Change {
     pub(super) fn request(&self) -> Request {
         match self {
             Change::Class { pid, class, .. } => Request::Hint {
-                target: Target::Pid(*pid),
+                targets: vec![Target::Pid(*pid)],
                 priority: Some(class.nominal()),
                 hints: Hints::default(),
                 level: None,
                 threshold: None,
                 batch: None,
             },
-            Change::Suspend { pid, .. } => Request::Suspend { pid: *pid },
-            Change::Resume { pid, .. } => Request::Resume { pid: *pid },
+            Change::Suspend { pid, .. } => Request::Suspend { targets: vec![Target::Pid(*pid)] },
+            Change::Resume { pid, .. } => Request::Resume { targets: vec![Target::Pid(*pid)] },
             Change::Policy { name } => {
                 Request::PolicySet { name: (*name).to_owned(), params: Vec::new(), device: None }
             }

@@ -433,8 +433,9 @@ fn wait(us: Option<u64>) -> String {
     match us {
         None => "-".into(),
         Some(us @ 0..1_000) => format!("{us} us"),
-        Some(us @ 1_000..1_000_000) => format!("{:.1} ms", us as f64 / 1e3),
-        Some(us @ 1_000_000..1_000_000_000) => format!("{:.1} s", us as f64 / 1e6),
+        Some(us @ 1_000..99_950) => format!("{:.1} ms", us as f64 / 1e3),
+        Some(us @ 99_950..999_500) => format!("{:.0} ms", us as f64 / 1e3),
+        Some(us @ 999_500..1_000_000_000) => format!("{:.1} s", us as f64 / 1e6),
         Some(us) => format!("{} s", us / 1_000_000),
     }
 }

@@ -188,7 +188,7 @@ impl Model {
             group: None,
             pid: program.pid,
             uid: program.uid,
-            name: program_name(&program.exe),
+            name: escaped(&program.name).into_owned(),
             class: program.class,
             priority: program.priority,
             weight: program.weight,
@@ -263,13 +263,8 @@ fn number(group: &GroupInfo) -> Option<u64> {
     group.id.strip_prefix('g')?.parse().ok()
 }
 
-/// The file name of a path, which the program chooses.
-fn program_name(exe: &str) -> String {
-    escaped(exe.rsplit('/').next().unwrap_or(exe)).into_owned()
-}
-
 fn name_of(group: &TracedGroup) -> String {
-    group.program.as_ref().map_or_else(|| "another program".into(), |program| program_name(&program.exe))
+    group.program.as_ref().map_or_else(|| "another program".into(), |program| escaped(&program.name).into_owned())
 }
 
 /// By what rows are sorted.

@@ -43,6 +43,9 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
         signal_overrides: 0,
         suspensions: 0,
         device_us,
+        share_asked_percent: None,
+        share_got_percent: None,
+        waits: Default::default(),
         wait_us: 0,
         longest_us: 0,
         short: None,
@@ -57,6 +60,12 @@ fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> Program
         pid,
         uid: 1_000,
         exe: exe.into(),
+        name: exe.rsplit('/').next().unwrap_or_default().into(),
+        command: Vec::new(),
+        job: None,
+        container: None,
+        attached_s: 1,
+        ended_s: None,
         class,
         class_from: ClassFrom::Option,
         limited: false,
@@ -70,8 +79,14 @@ fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> Program
 }
 
 fn traced(id: u64, device: &str, exe: Option<&str>, ready: bool, granted: bool) -> TracedGroup {
-    let of =
-        |exe: &str| TracedProgram { pid: 1, uid: 1_000, exe: exe.into(), class: Class::High, platform: Platform::Sim };
+    let of = |exe: &str| TracedProgram {
+        pid: 1,
+        uid: 1_000,
+        exe: exe.into(),
+        name: exe.rsplit('/').next().unwrap_or_default().into(),
+        class: Class::High,
+        platform: Platform::Sim,
+    };
     let program = exe.map(of);
     TracedGroup {
         id,
@@ -255,19 +270,18 @@ fn a_change_is_done_after_a_yes_only() {
     assert_eq!((&app.mode, app.message.as_deref()), (&Mode::Table, Some("nothing was changed")));
     key(&mut app, 'x');
     let Then::Do(change) = key(&mut app, 'y') else { panic!("it was confirmed") };
-    assert_eq!(change.request(), Request::Suspend { pid: 41 });
+    assert_eq!(change.request(), Request::Suspend { targets: vec![Target::Pid(41)] });
     key(&mut app, 'r');
     let Then::Do(change) = key(&mut app, 'y') else { panic!("it was confirmed") };
-    assert_eq!(change.request(), Request::Resume { pid: 41 });
+    assert_eq!(change.request(), Request::Resume { targets: vec![Target::Pid(41)] });
 
     key(&mut app, 'c');
     key(&mut app, 'h');
     let question = "41 t\\u{1b}[31mn: class high?";
     assert!(matches!(&app.mode, Mode::Confirm(change) if change.question() == question), "{:?}", app.mode);
     let Then::Do(change) = key(&mut app, 'y') else { panic!("it was confirmed") };
-    let Request::Hint { target: Target::Pid(41), priority: Some(128), .. } = change.request() else {
-        panic!("{change:?}")
-    };
+    let Request::Hint { targets, priority: Some(128), .. } = change.request() else { panic!("{change:?}") };
+    assert_eq!(targets, [Target::Pid(41)]);
     key(&mut app, 'c');
     press(&mut app, KeyCode::Esc);
     assert_eq!(app.mode, Mode::Table);

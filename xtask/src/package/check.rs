@@ -1,0 +1,112 @@
+//! `cargo xtask package --check`: whether both files hold what they should, are the same when they are made again, and leave nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::bundle::{create, remove, target_folder};
+use crate::package::tree::{binaries, read, walk};
+use crate::package::{Release, deb, write};
+
+/// What must be in the package besides the binaries.
+const CONTENTS: [&str; 14] = [
+    "usr/bin/xsched",
+    "usr/lib/xsched/xcli",
+    "usr/lib/xsched/libshimcuda.so",
+    "usr/include/xsched/xsched.h",
+    "usr/include/xsched/cuda/hal.h",
+    "usr/lib/systemd/system/xsched.service",
+    "usr/lib/systemd/user/xsched.service",
+    "usr/lib/systemd/system-preset/50-xsched.preset",
+    "usr/lib/systemd/user-preset/50-xsched.preset",
+    "usr/share/man/man1/xsched.1.gz",
+    "usr/share/bash-completion/completions/xsched",
+    "usr/share/zsh/vendor-completions/_xsched",
+    "usr/share/doc/xsched/sbom.cdx.json",
+    "usr/share/doc/xsched/examples/config.toml",
+];
+
+/// Makes both twice, and tries them.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let (built, work) = (super::build(root)?, target_folder(root).join("package-check"));
+    let release = Release::of(root);
+    remove(&work)?;
+    let made = |name: &str| write(root, &built, &work.join(name), &work.join(name).join("out"), &release);
+    let (one, other) = (made("one")?, made("other")?);
+    for (one, other) in [(&one.deb, &other.deb), (&one.archive, &other.archive)] {
+        if read(one)? != read(other)? {
+            return Err(format!("{} differs when it is made again: {}", one.display(), other.display()));
+        }
+    }
+    println!("both files are the same when they are made again");
+    let listed = listing(&one.deb)?;
+    let wanted = CONTENTS.into_iter().map(str::to_owned).chain(binaries().map(|name| format!("usr/lib/xsched/{name}")));
+    let missing: Vec<String> = wanted.filter(|name| !listed.contains(name)).collect();
+    if !missing.is_empty() {
+        return Err(format!("{} lacks {}", one.deb.display(), missing.join(", ")));
+    }
+    match deb::lintian(&one.deb) {
+        Some(verdict) => {
+            verdict?;
+            println!("lintian has nothing to say");
+        }
+        None => println!("SKIPPED: lintian is not installed; apt-get install lintian"),
+    }
+    installs(&work, &one.archive)
+}
+
+fn listing(package: &Path) -> Result<BTreeSet<String>, String> {
+    let fields =
+        Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package).stdout(std::process::Stdio::piped()).spawn();
+    let fields = fields.map_err(|e| format!("dpkg-deb: {e}"))?.stdout.ok_or("dpkg-deb tells nothing")?;
+    let output = Command::new("tar").arg("-t").stdin(fields).output().map_err(|e| format!("tar: {e}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_start_matches("./").to_owned()).collect())
+}
+
+/// The archive's scripts: in a fresh folder, over itself, and off again.
+fn installs(work: &Path, archive: &Path) -> Result<(), String> {
+    done(Command::new("tar").arg("-C").arg(work).arg("-xzf").arg(archive))?;
+    let name = archive.file_name().unwrap_or_default().to_string_lossy();
+    let folder = work.join(name.trim_end_matches(".tar.gz"));
+    // With a folder in it that others use, too.
+    let prefix = work.join("prefix");
+    create(&prefix.join("share/man/man1"))?;
+    let before = walk(&prefix)?;
+    let install = || done(Command::new(folder.join("install.sh")).arg(&prefix));
+    install()?;
+    let library = prefix.join("lib/xsched/libxsched.so");
+    let inode = || fs::metadata(&library).map(|meta| meta.ino()).map_err(|e| format!("{}: {e}", library.display()));
+    // Open, as a program has it that runs: its inode is not used again then.
+    let held = fs::File::open(&library).map_err(|e| format!("{}: {e}", library.display()))?;
+    let (first, links) = (inode()?, |file: &fs::File| file.metadata().map_or(1, |meta| meta.nlink()));
+    install()?;
+    if inode()? == first || links(&held) != 0 {
+        return Err("install.sh writes into a library that programs have mapped".into());
+    }
+    let says = Command::new(prefix.join("bin/xsched")).arg("--version").output().map_err(|e| format!("xsched: {e}"))?;
+    if !says.status.success() {
+        return Err("what install.sh has installed does not start".into());
+    }
+    let unit = prefix.join("lib/systemd/system/xsched.service");
+    let unit = fs::read_to_string(&unit).map_err(|e| format!("{}: {e}", unit.display()))?;
+    if !unit.contains(&format!("ExecStart={}/bin/xsched daemon", prefix.display())) {
+        return Err("install.sh leaves another prefix in the unit".into());
+    }
+    done(Command::new(prefix.join("lib/xsched/uninstall.sh")).arg(&prefix))?;
+    let after = walk(&prefix)?;
+    if after != before {
+        return Err(format!("uninstall.sh leaves {after:?}, where there was {before:?}"));
+    }
+    println!("install.sh installs, replaces by renaming, and uninstall.sh leaves nothing");
+    Ok(())
+}
+
+fn done(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?}: {}{}", output.status, String::from_utf8_lossy(&output.stderr))),
+    }
+}

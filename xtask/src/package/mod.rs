@@ -1,0 +1,108 @@
+//! `cargo xtask package DIR`: a Debian package and an archive; `cargo xtask install PREFIX`: the same without either. What is in them,
+//! and where it lies, is in [`tree`].
+
+mod archive;
+pub(crate) mod check;
+mod deb;
+mod sbom;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::bundle::{self, create, remove, target_folder};
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+usage: cargo xtask package DIR | package --check | install PREFIX
+
+package: builds xsched and writes into DIR a Debian package, and an archive with install.sh and uninstall.sh: the command, its
+libraries, C headers, systemd's units, manual pages, completions, an example of the configuration, the bill of materials. The same
+checkout, compiler and SOURCE_DATE_EPOCH (default: the time of the commit) give the same bytes. --check makes both twice from what is built, and
+looks whether they are right: contents, equal bytes, lintian where it is installed, the scripts in a folder of its own.
+
+install: installs the same below PREFIX, such as /usr/local, also while programs run under an earlier version;
+PREFIX/lib/xsched/uninstall.sh PREFIX removes it.";
+
+/// What is told of a release besides its files.
+pub(crate) struct Release {
+    pub(crate) version: String,
+    /// The time that all files get, in seconds since 1970.
+    pub(crate) epoch: u64,
+}
+
+impl Release {
+    fn of(root: &Path) -> Release {
+        Release { version: env!("CARGO_PKG_VERSION").to_owned(), epoch: epoch(root) }
+    }
+}
+
+/// SOURCE_DATE_EPOCH, else the time of the commit.
+fn epoch(root: &Path) -> u64 {
+    let set = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|value| value.parse().ok());
+    let commit = || {
+        let output = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    };
+    // An archive without git: no earlier than what the oldest archive formats can hold.
+    set.or_else(commit).unwrap_or(315_532_800)
+}
+
+/// Both files.
+pub(crate) struct Written {
+    pub(crate) deb: PathBuf,
+    pub(crate) archive: PathBuf,
+}
+
+/// Builds and writes both.
+pub(crate) fn run(root: &Path, out: &Path) -> Result<(), String> {
+    let built = build(root)?;
+    let written = write(root, &built, &target_folder(root).join("package"), out, &Release::of(root))?;
+    if let Some(verdict) = deb::lintian(&written.deb) {
+        verdict?;
+    }
+    println!("{}\n{}", written.deb.display(), written.archive.display());
+    Ok(())
+}
+
+/// Installs below a folder, by the archive's own script.
+pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
+    let built = build(root)?;
+    let work = target_folder(root).join("package");
+    let (tree, folder) = (work.join("tree"), work.join("install"));
+    remove(&tree)?;
+    tree::lay_out(root, &built, &tree, &Release::of(root))?;
+    archive::lay_out(root, &tree, &folder)?;
+    let prefix = std::path::absolute(prefix).map_err(|e| format!("{}: {e}", prefix.display()))?;
+    match Command::new(folder.join("install.sh")).arg(&prefix).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("install.sh: {status}")),
+        Err(error) => Err(format!("install.sh: {error}")),
+    }
+}
+
+fn build(root: &Path) -> Result<PathBuf, String> {
+    bundle::build(root)?;
+    Ok(target_folder(root).join("release"))
+}
+
+/// Writes both into a folder, with what lies built in another; `work` is for what is laid out.
+pub(crate) fn write(root: &Path, built: &Path, work: &Path, out: &Path, release: &Release) -> Result<Written, String> {
+    create(out)?;
+    let tree = work.join("tree");
+    remove(&tree)?;
+    tree::lay_out(root, built, &tree, release)?;
+    Ok(Written {
+        deb: deb::write(root, &tree, work, out, release)?,
+        archive: archive::write(root, &tree, work, out, release)?,
+    })
+}
+
+/// A script of `dist/`, with what scripts share put in.
+fn script(root: &Path, name: &str) -> Result<Vec<u8>, String> {
+    let text = |name: &str| {
+        let path = root.join("dist").join(name);
+        std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    Ok(text(name)?.replace("#FORGET\n", &text("forget.sh")?).into_bytes())
+}

@@ -1,0 +1,158 @@
+//! What is installed, below a folder that stands for the prefix: the same for package, archive and `cargo xtask install`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::bundle::{self, LIBRARIES, ORIGINAL, copy, create};
+use crate::package::{Release, sbom};
+
+/// The newest glibc that its files may ask for; the dependency of the package says the same.
+pub(crate) const GLIBC: (u32, u32) = (2, 34);
+
+/// The packages of the workspace whose products are in it.
+const PACKAGES: [&str; 7] = [
+    "xsched-cli",
+    "xsched-shim",
+    "xsched-simdev",
+    "xsched-preempt",
+    "xsched-halcuda",
+    "xsched-halhip",
+    "xsched-halopencl",
+];
+
+/// What is carried as it is: where it is in the repository, and where it comes to lie.
+const CARRIED: [(&str, &str); 10] = [
+    ("dist/xsched.service", "lib/systemd/system/xsched.service"),
+    ("dist/user/xsched.service", "lib/systemd/user/xsched.service"),
+    ("dist/xsched.preset", "lib/systemd/system-preset/50-xsched.preset"),
+    ("dist/xsched.preset", "lib/systemd/user-preset/50-xsched.preset"),
+    ("dist/config.toml", "share/doc/xsched/examples/config.toml"),
+    ("README.md", "share/doc/xsched/README.md"),
+    ("SECURITY.md", "share/doc/xsched/SECURITY.md"),
+    ("CHANGELOG.md", "share/doc/xsched/CHANGELOG.md"),
+    ("dist/debian/copyright", "share/doc/xsched/copyright"),
+    ("crates/xsched-simdev/include/simdev.h", "include/xsched/simdev.h"),
+];
+
+/// Where completions come to lie, by shell.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/xsched"),
+    ("zsh", "share/zsh/site-functions/_xsched"),
+    ("fish", "share/fish/vendor_completions.d/xsched.fish"),
+];
+
+/// The names of files in `lib/xsched` that can be started or loaded.
+pub(crate) fn binaries() -> impl Iterator<Item = &'static str> {
+    ["xsched", "libsimdev.so"].into_iter().chain(LIBRARIES)
+}
+
+/// Lays all of it out below `prefix`, with what lies built in a folder.
+pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Release) -> Result<(), String> {
+    let library = prefix.join("lib/xsched");
+    create(&library)?;
+    for name in binaries() {
+        let to = library.join(name);
+        copy(&built.join(name), &to)?;
+        bundle::strip(&to)?;
+        bundle::glibc_is_old_enough(&to, GLIBC)?;
+    }
+    for (name, target) in ORIGINAL {
+        link(target, &library.join(name))?;
+    }
+    create(&prefix.join("bin"))?;
+    link("../lib/xsched/xsched", &prefix.join("bin/xsched"))?;
+    bundle::copy_tree(&root.join("include"), &prefix.join("include"))?;
+    for (from, to) in CARRIED {
+        put(prefix, to, &read(&root.join(from))?)?;
+    }
+    let bill = sbom::of(root, &PACKAGES, &release.version, release.epoch)?;
+    put(prefix, "share/doc/xsched/sbom.cdx.json", bill.as_bytes())?;
+    let command = library.join("xsched");
+    for (shell, to) in COMPLETIONS {
+        put(prefix, to, &said(&command, &["completions", shell])?)?;
+    }
+    pages(&command, prefix)?;
+    modes(prefix)
+}
+
+/// The manual pages, as the command writes them.
+fn pages(command: &Path, prefix: &Path) -> Result<(), String> {
+    let fresh = prefix.join("share/man/fresh");
+    create(&fresh)?;
+    if said(command, &["man", "--dir", &fresh.to_string_lossy()]).is_err() {
+        let page = said(command, &["man"])?;
+        put(&fresh, "xsched.1", &page)?;
+    }
+    for page in bundle::files(&fresh)? {
+        let section = page.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
+        let folder = prefix.join(format!("share/man/man{section}"));
+        create(&folder)?;
+        compress(&page)?;
+        let name = format!("{}.gz", page.file_name().unwrap_or_default().to_string_lossy());
+        fs::rename(fresh.join(&name), folder.join(&name)).map_err(|e| format!("{name}: {e}"))?;
+    }
+    bundle::remove(&fresh)
+}
+
+/// Replaces a file by a compressed one that does not tell when it was made.
+pub(crate) fn compress(file: &Path) -> Result<(), String> {
+    bundle::quietly(Command::new("gzip").arg("-9nf").arg(file), "apt-get install gzip")
+}
+
+/// What the command prints, with nothing of the environment that it looks at.
+fn said(command: &Path, args: &[&str]) -> Result<Vec<u8>, String> {
+    let output = Command::new(command).args(args).env_clear().output();
+    let output = output.map_err(|e| format!("{}: {e}", command.display()))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(format!("{} {}: {}", command.display(), args.join(" "), String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Writes a file and makes the folders above it.
+pub(crate) fn put(prefix: &Path, name: &str, bytes: &[u8]) -> Result<(), String> {
+    let path = prefix.join(name);
+    create(path.parent().unwrap_or(prefix))?;
+    fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn link(target: &str, link: &Path) -> Result<(), String> {
+    symlink(target, link).map_err(|e| format!("{}: {e}", link.display()))
+}
+
+/// Modes that do not depend on who builds.
+fn modes(folder: &Path) -> Result<(), String> {
+    for path in walk(folder)? {
+        let is_program =
+            path.is_dir() || path.file_name().is_some_and(|name| name == "xsched" || name == "uninstall.sh");
+        if !path.is_symlink() {
+            chmod(&path, if is_program && !path.ends_with("completions/xsched") { 0o755 } else { 0o644 })?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn chmod(path: &Path, mode: u32) -> Result<(), String> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// A folder and all that is below it, in order.
+pub(crate) fn walk(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut all = vec![folder.to_owned()];
+    let mut at = 0;
+    while let Some(path) = all.get(at).cloned() {
+        at += 1;
+        if path.is_dir() && !path.is_symlink() {
+            let entries = fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            all.extend(entries.flatten().map(|entry| entry.path()));
+        }
+    }
+    all.sort();
+    Ok(all)
+}
