@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Run(cmd::run::Args),
     Ps(cmd::ps::Args),
     Usage(cmd::usage::Args),
+    Top(cmd::top::Args),
     Trace(cmd::trace::Args),
     Policy(cmd::policy::Args),
     Hint(cmd::hint::Args),

@@ -46,10 +46,7 @@ fn main() -> std::process::ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let done = match original::asked(words.clone()) {
         None => cli::command_of(words).and_then(dispatch),
-        Some(asked) => asked.and_then(|asked| match asked {
-            original::Asked::Command(command) => dispatch(*command),
-            original::Asked::Top => original::top(),
-        }),
+        Some(command) => command.and_then(dispatch),
     };
     match done {
         Ok(code) => code,
@@ -64,6 +61,7 @@ fn dispatch(command: Command) -> Result {
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
         Command::Usage(args) => cmd::usage::main(args),
+        Command::Top(args) => cmd::top::main(args),
         Command::Trace(args) => cmd::trace::main(args),
         Command::Policy(args) => cmd::policy::main(args),
         Command::Hint(args) => cmd::hint::main(args),

@@ -1,8 +1,8 @@
 //! Configuration files: what is accepted, and how later files go over earlier ones.
 
 mod limits;
-mod rules;
 mod metrics;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -221,6 +221,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 group.waits_since_ns = waits.then_some(now * 1_000);
             }
         }
+        if self.ring.is_some()
+            && let Event::Hold(program) | Event::Release(program) = event
+        {
+            // Those that wait do so for another reason from now on.
+            let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
+            self.asking.extend(waiting.map(|(_, g)| g.id));
+        }
         self.arbiter.take(now, event);
     }
 

@@ -501,6 +501,8 @@ fn what_happens_is_recorded_with_its_reason() {
     world.state(HIGH, state::IDLE);
     world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
     world.carry_out();
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
     world.keeper.remove(world.now, HIGH);
     let ring = world.keeper.ring().expect("it records");
     let all: Vec<_> = (0..ring.next()).filter_map(|n| ring.get(n)).collect();
@@ -518,6 +520,7 @@ fn what_happens_is_recorded_with_its_reason() {
         (1_300, low, What::Opened, Why::Policy),
         (1_300, low, What::Closed, Why::Suspended),
         (1_300, low, What::Drained, Why::Unsaid),
+        (1_300, low, What::Waits, Why::Suspended),
         (1_300, high, What::Removed, Why::Unsaid),
     ];
     // Before these both come to be, and their gates open for whichever is ready first.

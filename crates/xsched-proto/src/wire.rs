@@ -814,6 +814,8 @@ pub struct TracedProgram {
     pub uid: u32,
     /// Path of the executable.
     pub exe: String,
+    /// As in [`ProgramInfo::name`].
+    pub name: String,
     /// Class when the group came to be.
     pub class: crate::class::Class,
     /// Vendor interface.

@@ -16,5 +16,6 @@ pub(crate) mod run;
 pub(crate) mod scheduler_host;
 pub(crate) mod sim_device;
 pub(crate) mod suspend;
+pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod usage;

@@ -153,11 +153,6 @@ impl Args {
     }
 }
 
-/// The programs, as a table.
-pub(crate) fn picture(socket: Option<&Path>) -> Result<String> {
-    ask(socket, false).map(|answer| table(&answer, false, Sort::Pid, width::of_output(), 0))
-}
-
 fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
     let mut answer = Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new() };
     let request = if all { Request::PsAll } else { Request::Ps };
