@@ -113,7 +113,7 @@ class Scripts(unittest.TestCase):
             return [r for r in records.load(out) if r["bench"] != "machine"]
 
     def test_programs_without_a_driver_say_so(self):
-        for command in (["flat", "calibrate"], ["preempt", "run"], ["launch", "hold"], ["held", "gate"]):
+        for command in (["flat", "calibrate"], ["preempt", "run"], ["launch", "hold"], ["held", "gate"], ["stamp", "idle"]):
             done = subprocess.run([self.bin / command[0], *command[1:]], env={}, capture_output=True, text=True)
             if "libcuda.so.1" not in done.stderr:
                 self.skipTest("there is a real driver here")
@@ -128,6 +128,8 @@ class Scripts(unittest.TestCase):
             ["launch", "run", "--own"],
             ["flat", "walk"],
             ["held", "breath"],
+            ["stamp", "run"],
+            ["stamp", "--secs", "1"],
         ):
             done = subprocess.run([self.bin / command[0], *command[1:]], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (2, "", 1), command)
@@ -149,6 +151,17 @@ class Scripts(unittest.TestCase):
             done = subprocess.run(command, env={"LD_LIBRARY_PATH": work}, capture_output=True, text=True)
             self.assertEqual(done.returncode, 1)
             self.assertGreater(json.loads(done.stdout.splitlines()[-1])["wrong"], 0)
+
+    def test_accounting_of_programs_alone_and_beside_another(self):
+        found = {r["case"]: r for r in self.measured("accounting.py", "--quick", "--secs", "1", "--only", "followed 20")}
+        found |= {r["case"]: r for r in self.measured("accounting.py", "--quick", "--only", "alone 50")}
+        self.assertEqual(sorted(found), ["alone 50 %", "followed 20 %"])
+        # The stand-in has no driver that tells how active it was.
+        self.assertEqual(found["followed 20 %"]["at_most_s"], 0)
+        self.assertEqual(found["alone 50 %"]["at_most_s"], found["alone 50 %"]["charged_s"])
+        for one in found.values():
+            self.assertGreaterEqual(one["charged_s"], 0.98 * one["busy_s"])
+            self.assertEqual(one["by_driver_s"], 0)
 
     def test_launch_cost_of_all_cases(self):
         found = self.measured("micro.py", "--quick", "launch")

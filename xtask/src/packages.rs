@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Debian packages and what each is for, as it is told when one is missing.
-const PACKAGES: [(&str, &str); 22] = [
+const PACKAGES: [(&str, &str); 25] = [
     ("gcc", "C test programs"),
     ("g++", "the ViennaCL program"),
     ("libc6-dev", "C test programs"),
@@ -22,6 +22,9 @@ const PACKAGES: [(&str, &str); 22] = [
     ("valgrind", "instruction counts"),
     ("xvfb", "a display for the active window"),
     ("libhsa-runtime-dev", "AMD's own runtime, on a pretended kernel"),
+    ("man-db", "manual pages"),
+    ("zsh", "completions"),
+    ("fish", "completions"),
     ("hipcc", "AMD's own compiler and HIP, likewise"),
     ("librocrand-dev", "the HIP ladder's real libraries"),
     ("librocsparse-dev", "the HIP ladder's real libraries"),

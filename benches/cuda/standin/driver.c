@@ -14,11 +14,12 @@ enum { STEPS_PER_US = 50, SMS = 4, THREADS_PER_SM = 2048, QUEUE = 4096 };
 enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS = 39, ATTRIBUTE_WAIT_VALUE = 123 };
 
 struct op {
-    enum { SPIN, MARK, WRITE, WAIT, JOIN } kind;
+    enum { SPIN, STAMP, MARK, WRITE, WAIT, JOIN } kind;
     double issued;
     volatile uint32_t *word;
     uint32_t value;
     unsigned blocks;
+    uint64_t *record;     /* of STAMP: the complement of its begin, and its end, in ns */
     struct stream *after; /* waits until that one has done so many */
     unsigned long count;
 };
@@ -56,11 +57,15 @@ static double perform(const struct op *op, double free_since) {
     double begin = op->issued > free_since ? op->issued : free_since;
     uint32_t x = 1;
     switch (op->kind) {
+    case STAMP:
+        op->record[0] = ~(uint64_t)(begin * 1e9);
+        __attribute__((fallthrough));
     case SPIN:
         for (uint32_t i = 0; i < op->value; i++) x = x * 1664525u + 1013904223u;
         for (unsigned b = 0; b < op->blocks; b++) op->word[b] += x;
         begin += (1 + (double)op->value / STEPS_PER_US) / 1e6;
         if (begin > now()) sleep_until(begin);
+        if (op->kind == STAMP) op->record[1] = (uint64_t)(begin * 1e9);
         return begin;
     case WAIT:
         while (!(*op->word & op->value)) sleep_until(now() + 20e-6);
@@ -161,8 +166,11 @@ API cuLaunchKernel(const char *function, unsigned grid, unsigned y, unsigned z, 
                    unsigned shared, struct stream *stream, void **parameters, void **extra) {
     (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
     if (!strcmp(function, "nothing")) return 0;
-    struct op op = {SPIN, 0, *(uint32_t **)parameters[0], *(uint32_t *)parameters[1], grid, NULL, 0};
-    if (strcmp(function, "spin")) op.kind = MARK;
+    int stamps = !strcmp(function, "stamp"); /* has its record before what spin has */
+    struct op op = {.kind = stamps ? STAMP : strcmp(function, "spin") ? MARK : SPIN, .blocks = grid};
+    if (stamps) op.record = *(uint64_t **)parameters[0];
+    op.word = *(uint32_t **)parameters[stamps];
+    op.value = *(uint32_t *)parameters[stamps + 1];
     struct graph *graph = real(stream)->graph;
     if (!graph) return issue(stream, op);
     *graph = (struct graph){op, graph->kernels + 1};

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
+use xsched_proto::similar::nearest;
+
 use crate::cmd;
 use crate::failure::Error;
 
@@ -34,6 +36,8 @@ Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its
 pub(crate) enum Command {
     Run(cmd::run::Args),
     Ps(cmd::ps::Args),
+    Usage(cmd::usage::Args),
+    Top(cmd::top::Args),
     Trace(cmd::trace::Args),
     Policy(cmd::policy::Args),
     Hint(cmd::hint::Args),
@@ -45,10 +49,10 @@ pub(crate) enum Command {
     Check(cmd::check::Args),
     Demo(cmd::demo::Args),
     Compare(cmd::compare::Args),
+    Config(cmd::config::Args),
     Daemon(cmd::daemon::Args),
     Completions(cmd::completions::Args),
-    /// Print the manual page (roff); view it with `xsched man | man -l -`
-    Man,
+    Man(cmd::man::Args),
     #[command(hide = true)]
     SimDevice(cmd::sim_device::Args),
     #[command(hide = true)]
@@ -105,9 +109,12 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
         }
         ErrorKind::MissingRequiredArgument => {
             if let Some(missing) = context(ContextKind::InvalidArg) {
-                // A group of which one is needed comes as `<--a <A>|--b <B>>`.
-                let missing = match missing.strip_prefix("<-").and_then(|m| m.strip_suffix('>')) {
-                    Some(group) => format!("one of -{} is needed", group.replace("|-", ", -")),
+                // A group of which one is needed comes as `<A|--b <B>>`.
+                let group = missing.strip_prefix('<').and_then(|m| m.strip_suffix('>')).filter(|m| m.contains("|-"));
+                let missing = match group
+                    .or_else(|| missing.strip_prefix('<')?.strip_suffix('>').filter(|m| m.starts_with('-')))
+                {
+                    Some(group) => format!("one of {} is needed", group.replace("|-", ", -")),
                     None => format!("{missing} is missing"),
                 };
                 return format!("{missing}; see --help");
@@ -121,7 +128,11 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
                 }
                 let names: Vec<_> =
                     within.get_subcommands().filter(|s| !s.is_hide_set()).map(|s| s.get_name()).collect();
-                return format!("there is no command '{typed}': use {}", names.join(", "));
+                let meant = match nearest(&typed, names.iter().copied()) {
+                    Some(name) => format!("; did you mean {name}?"),
+                    None => String::new(),
+                };
+                return format!("there is no command '{typed}': use {}{meant}", names.join(", "));
             }
         }
         _ => {}
@@ -167,9 +178,15 @@ mod tests {
             (vec!["run", "--weight", "0", "true"], "--weight: '0' is no weight: use a number from 1 to 10000"),
             (vec!["run"], "<COMMAND>... is missing"),
             (vec!["frobnicate"], "there is no command 'frobnicate': use run, ps, "),
+            (vec!["hnit"], "there is no command 'hnit': use run, ps, "),
+            (
+                vec!["run", "-p", "hihg", "true"],
+                "--priority: 'hihg' is no priority: use low (or batch), normal, high, realtime, system, or a number from -255 to 255 (-256 = never runs); did you mean high?",
+            ),
             (vec!["policy", "put"], "there is no command 'put': use list, get, set"),
-            (vec!["hint", "--pid", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
-            (vec!["ps", "all"], "unexpected argument 'all' found; see --help"),
+            (vec!["hint", "--weight", "1"], "one of PID, --pid <PID>, --tree <PID>"),
+            (vec!["hint", "1"], "one of --priority <N|CLASS>, --level <1|2|3>"),
+            (vec!["ps", "all"], "[PID]...: 'all' is no process id: use a number from 1"),
             (vec!["ps", "--jsn"], "unexpected argument '--jsn' found; a similar argument exists: '--json'"),
         ] {
             let e = Cli::try_parse_from([&["xsched"], words.as_slice()].concat()).unwrap_err();
@@ -215,7 +232,11 @@ mod tests {
             assert!(sections.remove(name), "`xsched {name}` has no section");
             let (_, named) = rows.iter().find(|(h, _)| h.strip_prefix("xsched ") == Some(name)).unwrap();
             let named: BTreeSet<String> = named.iter().cloned().collect();
-            let options: Vec<_> = sub.get_arguments().filter(|a| !a.is_hide_set() && a.get_id() != "help").collect();
+            let shown = |a: &&clap::Arg| !a.is_hide_set() && a.get_id() != "help";
+            let mut options: Vec<_> = sub.get_arguments().filter(shown).collect();
+            if options.is_empty() {
+                options = sub.get_subcommands().flat_map(clap::Command::get_arguments).filter(shown).collect();
+            }
             let long = options.iter().filter_map(|a| Some(format!("--{}", a.get_long()?)));
             let short = options.iter().filter_map(|a| Some(format!("-{}", a.get_short()?)));
             assert_eq!(named, long.chain(short).collect(), "`xsched {name}`");

@@ -1,6 +1,6 @@
 //! What groups did, from the daemon's records of it: pure, without a clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use xsched_proto::trace::{Record, What, Why};
@@ -110,8 +110,28 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// A group as it is at a time from which on its records are known.
-    pub(crate) fn add(&mut self, at_us: u64, group: &TracedGroup, ready: bool, granted: bool) {
+    /// Of groups that are so after all these records, which begin at a time.
+    pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64) -> Tracker {
+        let mut tracker = Tracker::default();
+        let beginnings = beginnings(records);
+        for group in groups {
+            let beginning = beginnings.get(&group.id).copied().unwrap_or_default();
+            let (ready, granted) = beginning.of(group);
+            tracker.add(from_us, group, ready, granted);
+        }
+        tracker
+    }
+
+    /// Groups that came to be since: what they do is in records that are still to be taken. Those that are not among these are gone.
+    pub(crate) fn update(&mut self, at_us: u64, groups: &[TracedGroup]) {
+        let known: BTreeSet<u64> = groups.iter().map(|group| group.id).collect();
+        self.groups.retain(|id, _| known.contains(id));
+        for group in groups.iter().filter(|group| !group.ended) {
+            self.add(at_us, group, false, false);
+        }
+    }
+
+    fn add(&mut self, at_us: u64, group: &TracedGroup, ready: bool, granted: bool) {
         if self.groups.contains_key(&group.id) {
             return;
         }
@@ -123,19 +143,21 @@ impl Tracker {
         };
         let mut state = State { device: group.device.clone(), ready, granted, why, ..State::default() };
         state.span = state.doing().map(|doing| new_span(doing, at_us, &state.why));
-        state.waits_since = (ready && !granted).then_some(at_us);
+        state.waits_since = (ready && !granted && state.why.why != Why::Suspended).then_some(at_us);
         self.groups.insert(group.id, state);
         self.began.push(group.id);
     }
 
-    /// Groups that are not among these are gone.
-    pub(crate) fn keep(&mut self, groups: &[TracedGroup]) {
-        self.groups.retain(|id, _| groups.iter().any(|group| group.id == *id));
+    /// Since when a group waits for the device, in µs; none = it does not, or is suspended.
+    pub(crate) fn waits_since(&self, group: u64) -> Option<u64> {
+        self.groups.get(&group)?.waits_since
     }
 
-    /// What a group does now, and since when, in µs.
-    pub(crate) fn now(&self, group: u64) -> Option<&Span> {
-        self.groups.get(&group)?.span.as_ref()
+    /// The groups that have the device that a group is on, and use it.
+    pub(crate) fn holders(&self, group: u64) -> Vec<u64> {
+        let Some(s) = self.groups.get(&group) else { return Vec::new() };
+        let others = self.groups.iter().filter(|(id, o)| **id != group && o.device == s.device);
+        others.filter(|(_, o)| o.doing() == Some(Doing::Runs)).map(|(id, _)| *id).collect()
     }
 
     /// Takes the next record.
@@ -175,7 +197,14 @@ impl Tracker {
                 s.leaving = false;
                 s.left(id, at, told);
             }
-            What::Waits => s.why = Reason { preempted: false, ..reason(record) },
+            What::Waits => {
+                s.why = Reason { preempted: s.why.preempted && s.span.is_some(), ..reason(record) };
+                s.waits_since = match record.why {
+                    // Told of as such, not as a wait.
+                    Why::Suspended => None,
+                    _ => s.waits_since.or(Some(at)),
+                };
+            }
             What::Opened => {
                 s.why = reason(record);
                 (s.granted, s.leaving) = (true, false);
@@ -188,9 +217,10 @@ impl Tracker {
                 let preempted = s.ready && s.granted;
                 s.why = Reason { preempted, ..reason(record) };
                 (s.granted, s.leaving, s.stalled) = (false, s.ready, false);
-                if preempted {
+                s.closed_at = preempted.then_some(at);
+                if preempted && record.why != Why::Suspended {
                     told.push(Told::Preempted(id));
-                    (s.waits_since, s.closed_at) = (Some(at), Some(at));
+                    s.waits_since = Some(at);
                 }
             }
             What::Stalled => s.stalled = true,
@@ -220,13 +250,13 @@ impl Tracker {
         self.see_holders();
         let spans = self.groups.iter_mut().filter_map(|(id, s)| Some((*id, s.span.take()?)));
         told.extend(spans.map(|(id, span)| Told::Span(id, Span { to_us: at_us.max(span.from_us), ..span })));
-        let waits = self.groups.iter_mut().filter(|(_, s)| s.why.why != Why::Suspended);
-        let waits = waits.filter_map(|(id, s)| Some(Told::Wait(*id, at_us.saturating_sub(s.waits_since.take()?))));
+        let wait = |since: u64| at_us.saturating_sub(since);
+        let waits = self.groups.iter_mut().filter_map(|(id, s)| Some(Told::Wait(*id, wait(s.waits_since.take()?))));
         told.extend(waits);
     }
 
     /// Says what has the device of those that have begun to wait.
-    pub(crate) fn see_holders(&mut self) {
+    fn see_holders(&mut self) {
         while let Some(id) = self.began.pop() {
             self.see_holders_of(id, true);
         }
@@ -301,11 +331,7 @@ pub(crate) struct History {
 impl History {
     /// From all records of some groups within a time, the groups being as they are at its end.
     pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
-        let mut tracker = Tracker::default();
-        for group in groups {
-            let (ready, granted) = at_the_beginning(group, records);
-            tracker.add(from_us, group, ready, granted);
-        }
+        let mut tracker = Tracker::new(groups, records, from_us);
         let mut told = Vec::new();
         records.iter().for_each(|record| tracker.take(record, &mut told));
         tracker.finish(to_us, &mut told);
@@ -354,28 +380,47 @@ impl History {
     }
 }
 
-/// Whether a group wanted the device and had its gate open before the first record of it: what that one and those after it tell, else
-/// nothing has changed since.
-fn at_the_beginning(group: &TracedGroup, records: &[Record]) -> (bool, bool) {
-    let own = || records.iter().filter(|record| record.group == group.id);
-    let ready = own().find_map(|record| match record.what {
-        What::Added | What::Ready => Some(false),
-        What::Idle | What::Drained | What::Stalled | What::Recovered => Some(true),
-        What::Waits | What::Opened | What::Closed | What::Removed => None,
-    });
-    let granted = own().find_map(|record| match record.what {
-        What::Added | What::Waits | What::Opened | What::Drained => Some(false),
-        What::Closed | What::Stalled => Some(true),
-        What::Ready | What::Idle | What::Recovered | What::Removed => None,
-    });
-    (ready.unwrap_or(group.ready), granted.unwrap_or(group.granted))
+/// What the records of a group tell of the time before the first of them.
+#[derive(Clone, Copy, Default)]
+struct Beginning {
+    /// It wanted the device.
+    ready: Option<bool>,
+    /// Its gate was open.
+    granted: Option<bool>,
+}
+
+impl Beginning {
+    /// Where they tell nothing, nothing has changed since.
+    fn of(self, group: &TracedGroup) -> (bool, bool) {
+        (self.ready.unwrap_or(group.ready), self.granted.unwrap_or(group.granted))
+    }
+}
+
+fn beginnings(records: &[Record]) -> HashMap<u64, Beginning> {
+    let mut all: HashMap<u64, Beginning> = HashMap::new();
+    for record in records {
+        let ready = match record.what {
+            What::Added | What::Ready => Some(false),
+            What::Idle | What::Drained | What::Stalled | What::Recovered => Some(true),
+            What::Waits | What::Opened | What::Closed | What::Removed => None,
+        };
+        let granted = match record.what {
+            What::Added | What::Waits | What::Opened | What::Drained => Some(false),
+            What::Closed | What::Stalled => Some(true),
+            What::Ready | What::Idle | What::Recovered | What::Removed => None,
+        };
+        let of_group = all.entry(record.group).or_default();
+        of_group.ready = of_group.ready.or(ready);
+        of_group.granted = of_group.granted.or(granted);
+    }
+    all
 }
 
 /// The value at a quantile (0 to 1) of some values, which it sorts; none of none.
 pub(crate) fn quantile(values: &mut [u64], q: f64) -> Option<u64> {
     values.sort_unstable();
-    let last = values.len().checked_sub(1)?;
-    Some(values[(last as f64 * q).ceil() as usize])
+    let rank = (values.len() as f64 * q).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied()
 }
 
 #[cfg(test)]
@@ -498,6 +543,21 @@ mod tests {
         ];
         assert_eq!(seen(&history, 1), expected);
         assert!(history.groups[&1].waits_us.is_empty());
+        assert_eq!(history.groups[&1].preemptions, 0);
+    }
+
+    #[test]
+    fn one_that_waits_and_is_suspended_waits_no_more_until_it_is_resumed() {
+        let records = [
+            record(200, 1, What::Waits, Why::Suspended, 0),
+            record(500, 1, What::Waits, Why::Policy, 0),
+            record(600, 1, What::Opened, Why::Policy, 1),
+        ];
+        let history = History::new(&[group(1)], &records, 100, 900);
+        let expected =
+            [(Doing::Waits, 100, 200), (Doing::Suspended, 200, 500), (Doing::Waits, 500, 600), (Doing::Runs, 600, 900)];
+        assert_eq!(seen(&history, 1), expected);
+        assert_eq!(history.groups[&1].waits_us, [100]);
     }
 
     #[test]
@@ -506,5 +566,6 @@ mod tests {
         assert_eq!(quantile(&mut [3, 1, 2], 0.5), Some(2));
         assert_eq!(quantile(&mut [1; 100], 0.99), Some(1));
         assert_eq!(quantile(&mut [5, 9], 0.99), Some(9));
+        assert_eq!(quantile(&mut [5, 9], 0.5), Some(5));
     }
 }

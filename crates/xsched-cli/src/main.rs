@@ -3,10 +3,12 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
-//! [`whom`] (the programs that are meant), [`users`] (their names), [`history`] (what groups did),
-//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
+//! [`whom`] (the programs that are meant), [`users`] (their names), [`candidates`] (what a shell offers), [`history`] (what groups did),
+//! [`children`] (what measures with a daemon of its own), [`picture`] (distributions), [`width`] (of a terminal), [`reference`]
+//! (pages of the reference). [`original`] has the
 //! names of XSched 1.2.0.
 
+mod candidates;
 mod children;
 mod cli;
 mod client;
@@ -27,24 +29,24 @@ mod original;
 mod picture;
 mod preload;
 mod private;
+mod reference;
 mod sigpipe;
 mod start;
 mod target;
 mod users;
 mod values;
 mod whom;
+mod width;
 
 use cli::Command;
 use failure::Result;
 
 fn main() -> std::process::ExitCode {
+    candidates::answer(cli::command);
     let words: Vec<_> = std::env::args_os().collect();
     let done = match original::asked(words.clone()) {
         None => cli::command_of(words).and_then(dispatch),
-        Some(asked) => asked.and_then(|asked| match asked {
-            original::Asked::Command(command) => dispatch(*command),
-            original::Asked::Top => original::top(),
-        }),
+        Some(command) => command.and_then(dispatch),
     };
     match done {
         Ok(code) => code,
@@ -55,8 +57,11 @@ fn main() -> std::process::ExitCode {
 fn dispatch(command: Command) -> Result {
     match command {
         Command::Run(args) => cmd::run::main(args),
+        Command::Config(args) => cmd::config::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
+        Command::Usage(args) => cmd::usage::main(args),
+        Command::Top(args) => cmd::top::main(args),
         Command::Trace(args) => cmd::trace::main(args),
         Command::Policy(args) => cmd::policy::main(args),
         Command::Hint(args) => cmd::hint::main(args),
@@ -67,8 +72,8 @@ fn dispatch(command: Command) -> Result {
         Command::Check(args) => cmd::check::main(args),
         Command::Demo(args) => cmd::demo::main(args),
         Command::Compare(args) => cmd::compare::main(args),
-        Command::Completions(args) => cmd::completions::main(args, cli::command()),
-        Command::Man => cmd::man::main(cli::command()),
+        Command::Completions(args) => cmd::completions::main(args),
+        Command::Man(args) => cmd::man::main(args),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),

@@ -2,32 +2,14 @@
 //! subcommand of its own does that each stands for. Which these are: docs/guide/coming-from-xsched.md.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xsched_proto::paths;
 
 use crate::cli::{self, Command};
-use crate::cmd;
 use crate::failure::{Error, Result, say};
 use crate::values;
-
-/// Between two pictures of `xcli top`.
-const PERIOD: Duration = Duration::from_secs(1);
-/// Wipes a terminal and goes to its first line.
-const WIPE: &str = "\x1b[H\x1b[2J";
-
-/// What is asked for under a name of the original.
-#[derive(Debug)]
-pub(crate) enum Asked {
-    /// What one of our own commands does.
-    Command(Box<Command>),
-    /// The programs, again and again.
-    Top,
-}
 
 /// The server of XSched 1.2.0: `xsched daemon` by another name
 #[derive(Parser, Debug)]
@@ -53,7 +35,7 @@ struct Client {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// The programs, once a second (`xsched ps`)
+    /// The programs, live (`xsched top`)
     Top,
     /// The XQueues (`xsched ps --queues`)
     List,
@@ -119,7 +101,7 @@ struct Hint {
 }
 
 /// What is asked for, if this program was called by a name of the original.
-pub(crate) fn asked(words: Vec<OsString>) -> Option<Result<Asked>> {
+pub(crate) fn asked(words: Vec<OsString>) -> Option<Result<Command>> {
     let name = words.first().and_then(|word| Path::new(word).file_name())?;
     match name.to_str()? {
         "xserver" => Some(cli::typed(words).and_then(server)),
@@ -128,22 +110,7 @@ pub(crate) fn asked(words: Vec<OsString>) -> Option<Result<Asked>> {
     }
 }
 
-/// Does it, where none of our own commands does it.
-pub(crate) fn top() -> Result {
-    let mut out = std::io::stdout();
-    let wipe = if out.is_terminal() { WIPE } else { "" };
-    loop {
-        let picture = cmd::ps::picture(None)?;
-        match write!(out, "{wipe}{picture}").and_then(|()| out.flush()) {
-            Ok(()) => std::thread::sleep(PERIOD),
-            // The reader is gone.
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-            Err(e) => return Err(Error::environment(format!("cannot write to standard output: {e}"))),
-        }
-    }
-}
-
-fn server(server: Server) -> Result<Asked> {
+fn server(server: Server) -> Result<Command> {
     if let Some(port) = server.port {
         let (socket, _) = paths::socket_path(None);
         let at = socket.display();
@@ -152,9 +119,9 @@ fn server(server: Server) -> Result<Asked> {
     ours(["daemon"], [("--policy", server.policy)])
 }
 
-fn client(client: Client) -> Result<Asked> {
+fn client(client: Client) -> Result<Command> {
     match client.action {
-        Action::Top => Ok(Asked::Top),
+        Action::Top => ours(["top"], []),
         Action::List => ours(["ps", "--queues"], []),
         Action::Config(Config { queue, level, threshold, batch }) => ours(
             ["hint"],
@@ -176,12 +143,12 @@ fn client(client: Client) -> Result<Asked> {
 }
 
 /// Our own command of these words, with the options that were given.
-fn ours<const N: usize, const M: usize>(words: [&str; N], options: [(&str, Option<String>); M]) -> Result<Asked> {
+fn ours<const N: usize, const M: usize>(words: [&str; N], options: [(&str, Option<String>); M]) -> Result<Command> {
     let mut all: Vec<OsString> = std::iter::once("xsched").chain(words).map(OsString::from).collect();
     for (option, value) in options {
         all.extend(value.into_iter().flat_map(|value| [option.into(), value.into()]));
     }
-    cli::command_of(all).map(|command| Asked::Command(Box::new(command)))
+    cli::command_of(all)
 }
 
 /// An XQueue: as `xcli list` names it, or its number alone.
@@ -214,8 +181,8 @@ mod tests {
         let called = |words: &[&str]| asked(words.iter().map(OsString::from).collect());
         assert!(called(&["/usr/bin/xsched", "ps"]).is_none());
         assert!(called(&[]).is_none());
-        assert!(matches!(called(&["/usr/bin/xcli", "top"]), Some(Ok(Asked::Top))));
-        assert!(matches!(called(&["xserver"]), Some(Ok(Asked::Command(c))) if matches!(*c, Command::Daemon(_))));
+        assert!(matches!(called(&["/usr/bin/xcli", "top"]), Some(Ok(Command::Top(_)))));
+        assert!(matches!(called(&["xserver"]), Some(Ok(Command::Daemon(_)))));
     }
 
     #[test]

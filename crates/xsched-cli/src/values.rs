@@ -86,6 +86,23 @@ pub(crate) fn idle_exit(text: &str) -> Result<IdleExit, Error> {
     }
 }
 
+/// `--since`: a number with a unit, s, m, h or d.
+pub(crate) fn time_ago(text: &str) -> Result<Duration, Error> {
+    let wrong = || Error::value(text, "time", "a number and s, m, h or d, such as 90s or 7d, up to 3650d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number = &text[..text.len() - 1];
+    let count = number.parse::<u64>().ok().filter(|_| number.bytes().all(|b| b.is_ascii_digit()));
+    let time = count.and_then(|n| n.checked_mul(seconds)).filter(|s| (1..=3_650 * 86_400).contains(s));
+    time.map(Duration::from_secs).ok_or_else(wrong)
+}
+
 /// `--scheduler`: a file that is there.
 pub(crate) fn library(text: &str) -> Result<std::path::PathBuf, Error> {
     let path = std::path::absolute(text).map_err(|e| Error::input(format!("'{text}': {e}")))?;
@@ -118,6 +135,36 @@ impl clap::builder::TypedValueParser for PolicyParser {
         let value = |entry: &registry::Entry| clap::builder::PossibleValue::new(entry.name).help(entry.about);
         Some(Box::new(registry::listed().map(value)))
     }
+}
+
+/// `--class`: a class by its name, or by another name that stands for it.
+#[derive(Clone)]
+pub(crate) struct ClassParser;
+
+impl clap::builder::TypedValueParser for ClassParser {
+    type Value = class::Class;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<class::Class, clap::Error> {
+        let parser: fn(&str) -> Result<class::Class, Error> = class_named;
+        parser.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        Some(Box::new(class::Class::ALL.into_iter().rev().map(|class| clap::builder::PossibleValue::new(class.name()))))
+    }
+}
+
+fn class_named(text: &str) -> Result<class::Class, Error> {
+    let named = text.parse::<i32>().is_err().then(|| class::parse_priority(text).ok()).flatten();
+    named.map(class::Class::of).ok_or_else(|| {
+        let names = class::Class::ALL.map(class::Class::name);
+        Error::word(text, "class", "low, normal, high, realtime or system", names)
+    })
 }
 
 /// A policy's parameter, `NAME=VALUE`. The daemon checks it against the policy.
@@ -174,6 +221,10 @@ mod tests {
         assert!(socket(&"x".repeat(200)).unwrap_err().line().contains("107"));
         assert_eq!(policy("Priority").as_deref(), Ok("hpf"));
         assert!(pid("0").is_err());
+        assert_eq!(time_ago("90m"), Ok(Duration::from_secs(5_400)));
+        for bad in ["", "d", "5", "0s", "+5s", "-1d", "4000d", "1w", "5é"] {
+            assert!(time_ago(bad).is_err(), "{bad}");
+        }
         assert_eq!(time("1500ms"), Ok(Duration::from_millis(1_500)));
         for bad in ["10", "0s", "-1s", "2d", "s", ""] {
             assert!(time(bad).is_err(), "{bad}");

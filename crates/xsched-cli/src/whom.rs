@@ -3,6 +3,7 @@
 use xsched_proto::text::escaped;
 use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 
+use crate::candidates;
 use crate::failure::{Result, print, say};
 use crate::users;
 use crate::values;
@@ -11,11 +12,11 @@ use crate::values;
 #[derive(clap::Args, Debug)]
 pub(crate) struct WhomArgs {
     /// Process ids of programs; of a launcher that is not attached itself, all that it started
-    #[arg(value_name = "PID", value_parser = values::pid)]
+    #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pids: Vec<u32>,
 
-    /// The same
-    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    /// As PID
+    #[arg(long, value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pid: Vec<u32>,
 
     /// A process and all that it started
@@ -23,11 +24,11 @@ pub(crate) struct WhomArgs {
     tree: Vec<u32>,
 
     /// The programs of a job (`xsched run --job`)
-    #[arg(long, value_name = "NAME", value_parser = values::job)]
+    #[arg(long, value_name = "NAME", value_parser = values::job, add = candidates::jobs())]
     job: Vec<String>,
 
     /// The programs of a user, by name or number
-    #[arg(long, value_name = "USER", value_parser = users::user)]
+    #[arg(long, value_name = "USER", value_parser = users::user, add = candidates::users())]
     user: Vec<u32>,
 
     /// All your programs; as root, all programs

@@ -250,3 +250,74 @@ fn an_interrupted_demo_ends_its_programs() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(before.into_iter().all(|pid| !common::alive(pid)));
 }
+
+#[test]
+fn ps_tells_of_a_program_that_ended_and_obeys_its_schema() {
+    let place = Place::new();
+    let schema = parse(&said(place.xsched(&["ps", "--schema"])).out);
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let obeys = |answer: &serde_json::Value| {
+        let faults: Vec<String> =
+            validator.iter_errors(answer).map(|e| format!("{} at {}", e, e.instance_path())).collect();
+        assert!(faults.is_empty(), "{faults:?}");
+    };
+    let busy = Busy::start(&place, &["--job", "night", "--priority", "low"]);
+    let pid = busy.pid();
+    let answer = parse(&said(place.xsched(&["ps", "--json"])).out);
+    obeys(&answer);
+    let program = &answer["programs"][0];
+    assert_eq!((&program["name"], &program["job"]), (&"xsched".into(), &"night".into()));
+    let words: Vec<&str> = program["command"].as_array().unwrap().iter().filter_map(|word| word.as_str()).collect();
+    assert_eq!(words[1..], ["demo-worker", "--platform", "sim", "--role", "be"]);
+    let mut broken = answer.clone();
+    broken["programs"][0]["class"] = "urgent".into();
+    assert!(!validator.is_valid(&broken), "the schema refuses what is wrong");
+    // A terminal of 60 columns, by its variable; a pipe is not cut.
+    let mut narrow = place.xsched(&["ps"]);
+    narrow.env("COLUMNS", "60");
+    let narrow = said(narrow).out;
+    assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+    assert!(narrow.contains(&pid) && narrow.contains(" xsched\n"), "{narrow}");
+    let wide = said(place.xsched(&["ps", "--wide", "--sort", "gpu-time", "--class", "low"])).out;
+    assert!(wide.contains("xsched demo-worker --platform sim --role be\n"), "{wide}");
+    assert!(said(place.xsched(&["ps", "--class", "high"])).out.contains("1 program is attached, none as asked for"));
+    drop(busy);
+    until("it has left", || said(place.xsched(&["ps", "--json"])).out.contains("\"programs\": []"));
+    let answer = parse(&said(place.xsched(&["ps", "--all", "--json", &pid])).out);
+    obeys(&answer);
+    let ended = &answer["programs"][0];
+    assert!(ended["ended_s"].is_u64() && ended["groups"][0]["launches"].as_u64().unwrap() >= 64, "{ended}");
+    assert!(said(place.xsched(&["ps", "-a"])).out.contains(" ended "));
+}
+
+#[test]
+fn completions_know_programs_jobs_devices_and_queues() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &["--job", "night"]);
+    let offered = |words: &[&str]| -> Vec<String> {
+        let mut ask = place.xsched(&["--", "xsched"]);
+        ask.args(words).env("XSCHED_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        said(ask).out.lines().map(str::to_owned).collect()
+    };
+    assert!(offered(&["hint", ""]).contains(&busy.pid()), "{:?}", offered(&["hint", ""]));
+    assert_eq!(offered(&["suspend", "--job", ""]), ["night"]);
+    assert_eq!(offered(&["ps", "--device", "s"]), ["sim:0"]);
+    assert!(offered(&["hint", "--queue", "q"]).iter().all(|queue| queue.starts_with('q')));
+}
+
+#[test]
+fn a_launcher_with_all_that_it_started_is_suspended_by_its_process_id() {
+    let place = Place::new();
+    let busy = Busy::start(&place, &["--job", "night"]);
+    // This process has started the program, and is not attached itself.
+    let launcher = std::process::id().to_string();
+    let done = said(place.xsched(&["suspend", &launcher]));
+    assert_eq!((done.code, done.out), (Some(0), format!("{} xsched: suspended\n", busy.pid())));
+    let done = said(place.xsched(&["suspend", "--job", "night"]));
+    assert_eq!(done.out, format!("{} xsched: is suspended already\n", busy.pid()));
+    let done = said(place.xsched(&["resume", "--all"]));
+    assert_eq!(done.out, format!("{} xsched: resumed\n", busy.pid()));
+    let done = said(place.xsched(&["hint", &busy.pid(), "--priority", "high"]));
+    assert_eq!(done.out, format!("{} xsched: normal → high\n", busy.pid()));
+    said(place.xsched(&["resume", "--job", "weekend"])).one_line(3, "has the job 'weekend': see xsched ps");
+}

@@ -165,7 +165,7 @@ fn the_reference_has_every_key_of_the_configuration_and_no_other() {
         same(&heading, rows, accepted(&place, &table));
         tables += 1;
     }
-    assert_eq!(tables, 7, "a table of the configuration has no section, or this test does not know it");
+    assert_eq!(tables, 8, "a table of the configuration has no section, or this test does not know it");
 }
 
 /// The page of the policies, but for its head, as the registry has them.
@@ -299,9 +299,14 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
 /// `docs/guide/checking.md` explains the columns that `ps` prints.
 #[test]
 fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
-    let source = std::fs::read_to_string(root().join("crates/xsched-cli/src/cmd/ps.rs")).unwrap();
+    let source = ["mod", "table"].map(|name| root().join(format!("crates/xsched-cli/src/cmd/ps/{name}.rs")));
+    let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     for page in pages() {
         for block in page.blocks() {
+            // A picture of another command, which has columns of its own.
+            if block.text.starts_with("xsched top ") {
+                continue;
+            }
             // The one name of two words is kept together.
             let heads = block.text.lines().filter(|l| l.trim_start().starts_with("PID "));
             let names = heads.flat_map(|l| {
@@ -316,4 +321,50 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
             }
         }
     }
+}
+
+/// The published schema has the fields of the reference, with their types, and what `ps --json` prints obeys it.
+#[test]
+fn the_schema_of_ps_says_what_the_reference_says() {
+    let place = Place::new();
+    let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&["ps", "--schema"])).out).unwrap();
+    assert!(jsonschema::meta::is_valid(&schema));
+    let text = page("docs/reference/ps-json.md").text;
+    let mut at = String::new();
+    let mut checked = 0;
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("## `") {
+            at = heading.trim_end_matches('`').to_owned();
+        }
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [name, kind, _] = cells[..] else { continue };
+        let Some(name) = name.strip_prefix("| `").and_then(|name| name.strip_suffix('`')) else { continue };
+        // `programs[].groups[]` is properties, items, properties, items.
+        let mut within = &schema;
+        for part in at.split('.').filter(|part| !part.is_empty()) {
+            within = &within["properties"][part.trim_end_matches("[]")];
+            within = if part.ends_with("[]") { &within["items"] } else { within };
+        }
+        if within.get("$ref").is_some() {
+            continue;
+        }
+        let field = &within["properties"][name];
+        assert!(within["required"].as_array().unwrap().contains(&name.into()), "{at}: {name} is required");
+        let types: Vec<&str> = match &field["type"] {
+            serde_json::Value::String(one) => vec![one],
+            several => several.as_array().unwrap().iter().filter_map(|t| t.as_str()).collect(),
+        };
+        let expected = match kind.trim_end_matches(" or null") {
+            "text" => vec!["string"],
+            "number" => vec!["integer", "number"],
+            "boolean" => vec!["boolean"],
+            "list" => vec!["array"],
+            "object" => vec!["object"],
+            other => panic!("{at}: {name}: {other}"),
+        };
+        assert!(expected.contains(&types[0]), "{at}: {name}: {types:?}");
+        assert_eq!(types.contains(&"null"), kind.ends_with(" or null"), "{at}: {name}: {types:?}");
+        checked += 1;
+    }
+    assert!(checked > 80, "only {checked} fields were found");
 }

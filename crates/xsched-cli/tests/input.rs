@@ -36,13 +36,12 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["policy", "set", "hpf", "k=1"], "'k' is no parameter of hpf"),
         (&["policy", "set"], "<NAME> is missing"),
         (&["policy", "put"], "use list, get, set"),
-        (&["hint", "--priority", "high"], "one of --pid <PID>, --queue <QUEUE> is needed"),
+        (&["hint", "--priority", "high"], "one of PID, --pid <PID>, --tree <PID>, "),
         (&["hint", "--pid", "1"], "one of --priority"),
-        (&["hint", "--pid", "1", "--queue", "q1", "--weight", "2"], "cannot be used with"),
         (&["hint", "--pid", "0", "--weight", "2"], "'0' is no process id"),
         (&["hint", "--queue", "1", "--weight", "2"], "'1' is no queue"),
         (&["hint", "--pid", "1", "--level", "auto"], "1, 2 or 3, not auto"),
-        (&["suspend"], "--pid <PID> is missing"),
+        (&["suspend"], "one of PID, --pid <PID>, --tree <PID>"),
         (&["resume", "--pid", "x"], "'x' is no process id"),
         (&["demo", "--device", "abacus"], "possible values: auto, cuda, opencl, sim"),
         (&["demo", "--secs", "0"], "'0' is no number of seconds"),
@@ -127,16 +126,17 @@ fn help_version_completions_and_the_manual_are_there() {
     for line in ["realtime        192          192..254", "XSCHED_DISABLE=1", "xsched run --priority high"] {
         assert!(help.out.contains(line), "{line}: {}", help.out);
     }
-    for shell in ["bash", "zsh", "fish"] {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = said(place.xsched(&["completions", shell]));
         script.quiet(0);
-        assert!(script.out.contains("idle-exit") && script.out.contains("priority"), "{shell}");
+        assert!(script.out.contains("XSCHED_COMPLETE"), "{shell}");
     }
     let man = said(place.xsched(&["man"]));
     man.quiet(0);
     assert!(
-        man.out.contains(".TH xsched 1") && man.out.contains("\\-\\-idle\\-exit") && !man.out.contains("demo\\-worker")
+        man.out.contains(".TH XSCHED 1") && man.out.contains("xsched\\-daemon") && !man.out.contains("demo\\-worker")
     );
+    assert!(said(place.xsched(&["man", "daemon"])).out.contains("\\-\\-idle\\-exit"));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +24,7 @@ use crate::tuning::NAME_MAX_BYTES;
 pub(crate) struct Client {
     pub(crate) peer: Peer,
     pub(crate) program: ProgramId,
-    pub(crate) segment: Rc<ClientSegment>,
+    pub(crate) segment: Arc<ClientSegment>,
     pub(crate) eventfd: OwnedFd,
     pub(crate) pidfd: OwnedFd,
     /// The priority that it asked for when it attached.
@@ -176,14 +175,14 @@ impl Client {
         stands: Stands,
     ) -> Result<Client, Error> {
         check(&options)?;
-        let given = config.given(&peer.exe, &peer.names, peer.uid, &peer.cgroup);
+        let given = config.given(&peer.exe, &peer.names, &options.command, peer.uid, &peer.cgroup);
         let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
         let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
         let lineage = Lineage { user, cgroup: stands.cgroups };
         let mut client = Client {
             program,
-            segment: Rc::new(segment),
+            segment: Arc::new(segment),
             eventfd,
             pidfd,
             asked_priority: options.priority,

@@ -1,6 +1,8 @@
 //! Configuration files: what is accepted, and how later files go over earlier ones.
 
 mod limits;
+mod metrics;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +15,7 @@ use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
+use xsched_proto::program;
 use xsched_proto::wire::COMMANDS_MAX;
 
 use crate::glob::glob;
@@ -21,6 +24,8 @@ use crate::{Error, container};
 
 pub(crate) use limits::Ceilings;
 use limits::{Limits, UserLimits};
+use metrics::MetricsTable;
+pub(crate) use metrics::{Listen, MetricsConfig};
 
 /// All configuration, files merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
     pool: PoolTable,
+    metrics: MetricsTable,
     /// What the reader of the log should know about the files, a line each.
     pub(crate) notices: Vec<String>,
 }
@@ -62,6 +68,10 @@ pub(crate) struct Rule {
     /// Executable's path, or its file name, or that by which it was run; `*` stands for anything.
     exe: Option<String>,
     user: Option<User>,
+    /// File name of a script, or a module, that an interpreter runs; `*` stands for anything.
+    script: Option<String>,
+    /// The command line, its words with a blank between; `*` stands for anything.
+    command: Option<String>,
     /// Path below the cgroup root; `*` stands for anything.
     cgroup: Option<String>,
     /// Id (or its first 12 digits or more) or name of a container, uid of a pod; `*` stands for anything.
@@ -137,6 +147,8 @@ struct File {
     classes: BTreeMap<ClassName, ClassTable>,
     #[serde(default)]
     pool: PoolTable,
+    #[serde(default)]
+    metrics: MetricsTable,
     /// Of earlier versions.
     mps: Option<toml::Table>,
 }
@@ -372,6 +384,8 @@ impl Rule {
     fn gives_nothing(&self) -> bool {
         let conditions = Rule {
             exe: self.exe.clone(),
+            script: self.script.clone(),
+            command: self.command.clone(),
             user: self.user,
             cgroup: self.cgroup.clone(),
             container: self.container.clone(),
@@ -447,12 +461,16 @@ impl Config {
             let known = self.users.entry(user.0).or_default();
             *known = limits.or(*known);
         }
-        if let Some(at) = file.rule.iter().position(Rule::gives_nothing) {
+        let added = file.rule.len();
+        let heading = |at: usize| {
             let headings = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("[[rule]]"));
-            let line = headings.map(|(number, _)| number + 1).nth(at).unwrap_or_else(|| line_of(text, "rule"));
-            remarks.push((line, "this rule gives nothing: it only keeps those after it from matching".into()));
+            headings.map(|(number, _)| number + 1).nth(at).unwrap_or_else(|| line_of(text, "rule"))
+        };
+        if let Some(at) = file.rule.iter().position(Rule::gives_nothing) {
+            remarks.push((heading(at), "this rule gives nothing: it only keeps those after it from matching".into()));
         }
         self.rules.splice(0..0, file.rule);
+        remarks.extend(rules::unmatched(&self.rules, added).map(|(at, why)| (heading(at), why)));
         for (name, table) in file.classes {
             let known = self.classes.entry(name.0).or_default();
             *known = ClassTable {
@@ -479,7 +497,13 @@ impl Config {
             evenness: file.pool.evenness.or(self.pool.evenness),
             budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
+        self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
         Ok(remarks)
+    }
+
+    /// Where monitors read; none = nowhere.
+    pub(crate) fn metrics(&self) -> Option<MetricsConfig> {
+        self.metrics.config()
     }
 
     /// In-flight budget of a device, µs.
@@ -550,9 +574,12 @@ impl Config {
     }
 
     /// What the first matching rule gives.
-    pub(crate) fn given(&self, exe: &str, names: &[String], uid: u32, cgroup: &str) -> Given {
+    pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, cgroup: &str) -> Given {
+        let script = program::script(command);
         let matches = |r: &&Rule| {
             r.exe.as_deref().is_none_or(|p| is_run_by(p, exe, names))
+                && r.script.as_deref().is_none_or(|p| script.is_some_and(|script| glob(p, script)))
+                && r.command.as_deref().is_none_or(|p| !command.is_empty() && glob(p, &command.join(" ")))
                 && r.user.is_none_or(|u| u.0 == uid)
                 && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
                 && r.container.as_deref().is_none_or(|p| container::matches(p, cgroup))
@@ -609,11 +636,11 @@ mod tests {
         assert_eq!(c.budget_us(), 900);
         assert_eq!((c.ceilings(0).priority, c.ceilings(12345).priority), (255, 127));
         assert_eq!(
-            c.given("/bin/a", &[], 1, "/"),
+            c.given("/bin/a", &[], &[], 1, "/"),
             Given { priority: Some(-7), ceiling: Some(191), ..Given::default() }
         );
-        assert_eq!(c.given("/bin/b", &[], 1, "/").hints.weight, Some(5));
-        assert_eq!(c.given("/usr/bin/b", &[], 1, "/"), Given::default());
+        assert_eq!(c.given("/bin/b", &[], &[], 1, "/").hints.weight, Some(5));
+        assert_eq!(c.given("/usr/bin/b", &[], &[], 1, "/"), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
         let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
         assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
@@ -634,11 +661,11 @@ mod tests {
         assert_eq!(c.policy.as_ref().unwrap().to_string(), "kedf k=2");
         assert_eq!(c.devices["sim:0"].to_string(), "mlfq recovery=periodic");
         assert_eq!((c.guard_us(), parse(&[]).unwrap().guard_us()), (None, Some(10_000_000)));
-        let hints = c.given("/bin/a", &[], 1, "/").hints;
+        let hints = c.given("/bin/a", &[], &[], 1, "/").hints;
         assert_eq!(hints.given().count(), 7, "{hints:?}");
         assert_eq!(hints.text(Hint::Laxity).as_deref(), Some("900:-128:128"));
         let rule = "[[rule]]\nexe = \"/bin/a\"\npriority = -256\nlevel = 2\nthreshold = 16\nbatch = 8\n";
-        let given = parse(&[rule]).unwrap().given("/bin/a", &[], 1, "/");
+        let given = parse(&[rule]).unwrap().given("/bin/a", &[], &[], 1, "/");
         assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
         assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
         assert_eq!((c.user_weight(7), c.user_weight(8), c.ceilings(7).priority), (300, 100, 191));
@@ -648,10 +675,10 @@ mod tests {
     fn domains_have_a_default_that_a_rule_replaces() {
         let rules = "[[rule]]\nexe = \"/bin/a\"\ndomains = \"exempt\"\n[[rule]]\nexe = \"/bin/b\"\nweight = 5\n";
         let c = parse(&[&format!("domains = \"report\"\n{rules}")]).unwrap();
-        let domains = |exe| c.given(exe, &[], 1, "/").domains;
+        let domains = |exe| c.given(exe, &[], &[], 1, "/").domains;
         assert_eq!(domains("/bin/a"), Some(DomainMode::Exempt));
         assert_eq!((domains("/bin/b"), domains("/bin/c")), (Some(DomainMode::Report), Some(DomainMode::Report)));
-        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", &[], 1, "/").domains, None);
+        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", &[], &[], 1, "/").domains, None);
     }
 
     #[test]
@@ -692,7 +719,7 @@ mod tests {
         .unwrap();
         let weight = |exe: &str, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            c.given(exe, &names, 1, "/").hints.weight
+            c.given(exe, &names, &[], 1, "/").hints.weight
         };
         assert_eq!(weight("/usr/bin/python3.11", &["python3", "train.py"]), Some(1));
         assert_eq!(weight("/usr/bin/python3.11", &["python3"]), Some(2));
@@ -714,8 +741,44 @@ mod tests {
         let (line, message) = config.merge("budget_us = 1\nbound_us = 2\n").unwrap_err();
         assert!(line == 2 && message.contains("keep 'budget_us'"), "{line}: {message}");
         let remarks = config.merge("[[rule]]\nweight = 7\n[[rule]]\nexe = \"a\"\n").unwrap();
-        assert!(matches!(&remarks[..], [(3, line)] if line.contains("gives nothing")), "{remarks:?}");
+        assert!(matches!(&remarks[..], [(3, line), (3, _)] if line.contains("gives nothing")), "{remarks:?}");
         let remarks = config.merge("\n[mps]\nauto = true\n").unwrap();
         assert!(matches!(&remarks[..], [(2, line)] if line.contains("'[pool]'")), "{remarks:?}");
+    }
+
+    #[test]
+    fn rules_tell_scripts_apart_and_one_that_never_matches_is_told() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let text = "[[rule]]\nscript = \"train*.py\"\nweight = 1\n[[rule]]\ncommand = \"* --night*\"\nweight = 2\n";
+        let c = parse(&[text]).unwrap();
+        let weight = |line: &str| c.given("/usr/bin/python3.11", &[], &words(line), 1, "/").hints.weight;
+        assert_eq!(weight("python3 -u /home/a/train2.py"), Some(1));
+        assert_eq!(weight("python3 serve.py --night"), Some(2));
+        assert_eq!(weight("python3 serve.py"), None);
+        let remarks = |text: &str| Config::default().merge(text).unwrap();
+        let rule = |conditions: &str| format!("[[rule]]\n{conditions}\nweight = 1\n");
+        assert_eq!(remarks(&rule("exe = \"train.py\"")), []);
+        let after = [rule("user = 7"), rule("user = 7\nexe = \"a\"")].concat();
+        assert!(
+            matches!(&remarks(&after)[..], [(4, why)] if why.contains("never matches: the rule before")),
+            "shadowed"
+        );
+        let others = [rule("user = 7"), rule("user = 8\nexe = \"a\"")].concat();
+        assert_eq!(remarks(&others), []);
+        assert!(
+            matches!(&remarks(&rule("cgroup = \"user.slice/*\""))[..], [(1, why)] if why.contains("begins with a slash"))
+        );
+        assert!(matches!(&remarks(&rule("script = \"/a/b.py\""))[..], [(1, why)] if why.contains("file name")));
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::write(folder.join("python3.11"), "").unwrap();
+        std::os::unix::fs::symlink("python3.11", folder.join("python3")).unwrap();
+        let link = rule(&format!("exe = \"{}\"", folder.join("python3").display()));
+        assert!(
+            matches!(&remarks(&link)[..], [(1, why)] if why.contains("is a link to") && why.contains("\"python3\""))
+        );
+        let mut config = Config::default();
+        config.merge(&rule("user = 7")).unwrap();
+        assert_eq!(config.merge(&rule("exe = \"a\"")).unwrap(), [], "a later file's rules come first");
     }
 }

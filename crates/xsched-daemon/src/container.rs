@@ -16,6 +16,11 @@ pub(crate) fn innermost(cgroup: &str) -> Option<String> {
     names(cgroup).last()
 }
 
+/// The uid of the Kubernetes pod that a process is in.
+pub(crate) fn pod(cgroup: &str) -> Option<String> {
+    names(cgroup).find(|name| name.len() == 36 && cgroup.contains("pod") && !is_id(name))
+}
+
 fn name(part: &str) -> Option<String> {
     let scope = part.strip_suffix(".scope").or_else(|| part.strip_suffix(".slice")).unwrap_or(part);
     for prefix in ["docker-", "cri-containerd-", "crio-", "libpod-", "containerd-"] {

@@ -80,8 +80,9 @@ impl Server {
                 }
             }
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
+            Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
+            Answer::OfClient | Answer::OfPool | Answer::OfUsage => return,
             Answer::Trace(_) => return self.go_on_with_trace(id),
-            Answer::OfClient | Answer::OfPool => return,
         };
         match next {
             Some(Some(message)) => self.send(id, &message, &[]),
@@ -154,6 +155,7 @@ impl Server {
             }
             Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
+            Request::Usage { since_ms, by } => return self.ask_usage(id, user, since_ms, by).map(Some),
             Request::Trace { from, since_us } => return Ok(self.trace(id, user, from, since_us)),
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;

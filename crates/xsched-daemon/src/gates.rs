@@ -56,6 +56,7 @@ impl Server {
                 Change::Opened(id) => self.opened(id),
             }
         }
+        self.note_observed();
         // Messages: after all gates.
         while let Some(id) = self.reassert.pop() {
             self.reassert_timeslice(id);

@@ -10,6 +10,8 @@
 //! - `scheduler`: an operator's own, in a process beside, `host`.
 //! - `devices`: what drivers tell of memory, activity and heat; `state`: who is told of it.
 //! - `bursts`: a file of when programs wanted their devices, for measurements.
+//! - `accounting`: who had a device for how long; `usage`: the records of it, beyond the end of programs.
+//! - `metrics`: what monitors read, as OpenMetrics; `observing`: what the loop tells them.
 //! - `timeslices`: what the hardware's own scheduler is told; `tuning`: times and limits.
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
@@ -19,9 +21,10 @@
 //!   and limits, which `check` only reads; `container`: which container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `listing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
+//! `accounting`, `control`, `expected`, `gates`, `listing`, `observing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
+mod accounting;
 mod bursts;
 mod check;
 mod clerk;
@@ -44,7 +47,9 @@ mod identity;
 mod kept;
 mod listing;
 mod memory;
+mod metrics;
 pub mod mps;
+mod observing;
 mod peer;
 mod places;
 mod pool;
@@ -67,6 +72,7 @@ mod trace;
 mod traced;
 mod tuning;
 mod unsuitable;
+mod usage;
 mod writer;
 
 pub use check::check_config;

@@ -19,7 +19,6 @@ use crate::container;
 use crate::identity::User;
 use crate::memory::Launches;
 use crate::server::{Answer, Conn, Role, Server};
-use crate::targets::own_job;
 use crate::timeslices::is_short;
 use crate::tuning::PS_QUEUES;
 
@@ -232,6 +231,11 @@ impl Server {
 /// What was launched on a queue: nothing, if the program has not said that its place is used.
 fn of_queue(launches: &[Launches], slot: u16) -> Launches {
     launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
+}
+
+/// The job of a program as it was given, without its user.
+pub(crate) fn own_job(client: &Client) -> Option<&str> {
+    client.job.as_deref()?.strip_prefix(&format!("{}:", client.peer.user))
 }
 
 /// What a program is called.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -39,6 +39,11 @@ impl<T> Mapping<T> {
         unsafe { self.at.as_ref() }
     }
 }
+
+// SAFETY: it is memory of no thread's own, mapped until it is dropped, on whichever thread; what is in it is `T`, which is shared.
+unsafe impl<T: Sync> Send for Mapping<T> {}
+// SAFETY: all that can be had of it is `&T`.
+unsafe impl<T: Sync> Sync for Mapping<T> {}
 
 impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
@@ -149,13 +154,13 @@ impl ClientSegment {
 /// The words of one group in its client's segment.
 #[derive(Clone)]
 pub(crate) struct GroupWords {
-    segment: Rc<ClientSegment>,
+    segment: Arc<ClientSegment>,
     slot: usize,
 }
 
 impl GroupWords {
     /// Of a slot below [`GROUPS`].
-    pub(crate) fn new(segment: Rc<ClientSegment>, slot: u16) -> GroupWords {
+    pub(crate) fn new(segment: Arc<ClientSegment>, slot: u16) -> GroupWords {
         GroupWords { segment, slot: slot.into() }
     }
 

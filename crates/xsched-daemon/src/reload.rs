@@ -32,6 +32,9 @@ impl Server {
     fn reconfigure(&mut self, config: Config, policy: Choice) {
         let now_us = self.now_us();
         let before = std::mem::replace(&mut self.config, config);
+        if before.metrics() != self.config.metrics() {
+            self.say("[metrics] counts from the daemon's next start on");
+        }
         let policy_before = std::mem::replace(&mut self.default_policy, policy);
         // A policy that a command has set stays, unless the configuration says something else than before.
         let mut news: Vec<(Option<String>, Choice)> = Vec::new();
@@ -72,7 +75,10 @@ impl Server {
     fn reconsider(&mut self, conn: u64) {
         let Some(client) = self.conns.get(&conn).and_then(Conn::client) else { return };
         let ceilings = self.ceilings(client.peer.user);
-        let given = self.config.given(&client.peer.exe, &client.peer.names, client.peer.uid, &client.peer.cgroup);
+        let given = {
+            let Client { peer, command, .. } = client;
+            self.config.given(&peer.exe, &peer.names, command, peer.uid, &peer.cgroup)
+        };
         let Server { conns, config, .. } = self;
         let Some(client) = conns.get_mut(&conn).and_then(Conn::client_mut) else { return };
         let before = client.priority;

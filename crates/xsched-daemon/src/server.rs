@@ -17,6 +17,7 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
+use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
 use crate::bursts::Bursts;
@@ -33,6 +34,7 @@ use crate::host::Host;
 use crate::identity::User;
 use crate::kept::Kept;
 use crate::memory::{GroupWords, HeartbeatPage};
+use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::recent::Recent;
 use crate::service::{self, Service};
@@ -45,6 +47,7 @@ use crate::tuning::{
     SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
+use crate::usage::{Accounting, UsageBooks};
 use crate::{Error, Options};
 
 /// Kinds of descriptors, in the low bits of an epoll token; the connection's number is above.
@@ -60,6 +63,8 @@ const CLERK: u64 = (u64::MAX >> 3) << 2 | kind::OWN;
 const TIMER: u64 = 1 << 2 | kind::OWN;
 const SIGNALS: u64 = 2 << 2 | kind::OWN;
 pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
+const USAGE: u64 = (u64::MAX >> 4) << 2 | kind::OWN;
+const METRICS: u64 = (u64::MAX >> 5) << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Why a connection ends that takes nothing.
 const UNREAD: &str = "it does not read its messages";
@@ -103,6 +108,12 @@ pub(crate) struct Server {
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
     pub(crate) devices: Devices,
+    pub(crate) accounting: Accounting,
+    pub(crate) usage: UsageBooks,
+    /// What monitors are told, if there may be any.
+    pub(crate) metrics: Option<Metrics>,
+    /// Times that gates were decided, counted for monitors.
+    pub(crate) decisions: u64,
     pub(crate) recent: Recent,
     pub(crate) ended: Ended,
     /// Where bursts are written, if they are.
@@ -202,6 +213,10 @@ pub(crate) enum Answer {
     OfClient,
     /// Whether there is a pool.
     OfPool,
+    /// What the records of usage say.
+    OfUsage,
+    /// One for each of these rows.
+    Usage(VecDeque<UsageRow>),
 }
 
 /// What a connection has opened with.
@@ -239,7 +254,9 @@ impl Conn {
     fn answering(&self) -> (bool, bool) {
         match &self.role {
             Role::Unlisted(_) => (true, true),
-            Role::Command(Some(answer)) => (true, matches!(answer, Answer::OfClient | Answer::OfPool)),
+            Role::Command(Some(answer)) => {
+                (true, matches!(answer, Answer::OfClient | Answer::OfPool | Answer::OfUsage))
+            }
             _ => (false, false),
         }
     }
@@ -275,6 +292,9 @@ impl Server {
         add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
         let clerk = Clerk::new().map_err(|e| fail("an event descriptor", e))?;
         add(clerk.as_fd(), CLERK, EventFlags::IN)?;
+        let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
+        let usage = usage.map_err(|e| fail("an event descriptor", e))?;
+        add(usage.as_fd(), USAGE, EventFlags::IN)?;
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
@@ -303,6 +323,10 @@ impl Server {
             scheduler: host,
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             devices: Devices::new(),
+            accounting: Accounting::default(),
+            usage,
+            metrics: None,
+            decisions: 0,
             recent: Recent::default(),
             ended: Ended::default(),
             bursts,
@@ -339,6 +363,7 @@ impl Server {
         unreadable.iter().for_each(|why| server.say(&why.to_string()));
         server.restore_policies();
         server.watch_scheduler_socket(SCHEDULER)?;
+        server.start_metrics(METRICS)?;
         Ok(server)
     }
 
@@ -355,6 +380,7 @@ impl Server {
             self.write_kept();
         }
         self.let_all_go();
+        self.finish_usage();
         self.closer.end();
         Ok(())
     }
@@ -364,7 +390,8 @@ impl Server {
         self.arm();
         events.clear();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = (!self.wakes.is_empty() || !self.work.is_empty()).then_some(&at_once);
+        let has_work = !self.wakes.is_empty() || !self.work.is_empty() || self.makes_snapshot();
+        let timeout = has_work.then_some(&at_once);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) => (),
             Err(Errno::INTR) => return Ok(()),
@@ -394,6 +421,8 @@ impl Server {
                 SCHEDULER => self.hear_scheduler(),
                 LOGS => self.hear_logs(),
                 CLERK => self.hear_clerk(),
+                USAGE => self.hear_usage(),
+                METRICS => self.hear_metrics(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }
@@ -412,6 +441,10 @@ impl Server {
             }
             true
         });
+        if self.makes_snapshot() {
+            self.go_on_with_snapshot();
+            self.piece_done("metrics");
+        }
         self.timers();
         self.bury();
         self.ask_scheduler();
@@ -586,6 +619,15 @@ impl Server {
 
     pub(crate) fn watch(&self, fd: &OwnedFd, conn: u64, kind: u64, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(conn << 2 | kind), flags)
+    }
+
+    /// Watches a descriptor of the daemon's own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn watch_own(&self, fd: &impl AsFd, token: u64) -> Result<(), Error> {
+        let fail = |e| Error::environment(format!("cannot make an epoll entry: {e}"));
+        epoll::add(&self.epoll, fd.as_fd(), EventData::new_u64(token), EventFlags::IN).map_err(fail)
     }
 
     pub(crate) fn unwatch(&self, fd: &OwnedFd) {

@@ -355,6 +355,7 @@ impl Server {
         if pooled {
             self.gatekeeper.set_budget(id, self.config.pool_budget_us());
         }
+        self.know_program(conn);
         self.watch_devices();
         self.observe(&device);
         self.act();
@@ -409,6 +410,7 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        self.keep_last_figures(&client);
         if !client.groups.is_empty() {
             self.ended.push(client.peer.user, self.now_ns, self.program_info(&client));
         }

@@ -10,6 +10,7 @@ use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::client::Client;
 use crate::identity::User;
+use crate::listing::called;
 use crate::server::{Answer, Conn, Server};
 use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{TRACED_ENDED_MAX, TRACED_RECORDS};
@@ -27,6 +28,7 @@ impl Server {
             pid: client.peer.pid,
             uid: client.peer.uid,
             exe: client.peer.exe.clone(),
+            name: called(client).to_owned(),
             class: Class::of(client.priority),
             platform: group.platform,
         };

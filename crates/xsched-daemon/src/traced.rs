@@ -31,7 +31,9 @@ impl Telling {
         while bytes < TRACED_BYTES
             && let Some(group) = self.groups.pop_front()
         {
-            bytes += 64 + group.device.len() + group.program.as_ref().map_or(0, |program| program.exe.len());
+            bytes += 64
+                + group.device.len()
+                + group.program.as_ref().map_or(0, |program| program.exe.len() + program.name.len());
             part.push(group);
         }
         part

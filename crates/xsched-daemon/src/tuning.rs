@@ -195,3 +195,50 @@ pub(crate) const PROGRAMS_MAX: usize = 100;
 pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
 /// Reasons that users were told, before all are forgotten: a line each, so that they are told once.
 pub(crate) const POOL_TOLD_MAX: usize = 1_000;
+
+// ---- Accounting ----------------------------------------------------------------------------------------------------------
+
+/// What was on a device without being followed is measured this often, in ns, where its driver may tell: as often as that is asked.
+pub(crate) const MEASURE_NS: u64 = DEVICE_LOOK_NS;
+/// Records of usage are written this often, in ns, while programs use devices: a daemon that is killed loses no more than that.
+pub(crate) const USAGE_NS: u64 = 30_000_000_000;
+/// What is to be written or asked waits for its thread, so many pieces at most.
+pub(crate) const USAGE_QUEUE: usize = 64;
+/// A file of records that has as many bytes is put aside, with one record for each hour of a program: 15,000 records before that.
+pub(crate) const USAGE_FILE_MAX_BYTES: u64 = 4 << 20;
+/// All that are put aside have so many bytes at most, and are so many; the oldest goes. Ten programs that are always busy leave 5 MB
+/// a year.
+pub(crate) const USAGE_ASIDE_MAX_BYTES: u64 = 32 << 20;
+/// See [`USAGE_ASIDE_MAX_BYTES`].
+pub(crate) const USAGE_ASIDE_MAX: usize = 200;
+/// Longest line of such a file that is read, in bytes.
+pub(crate) const USAGE_LINE_MAX_BYTES: u64 = 4_096;
+/// Longest name of a program, job or container in a record, in bytes.
+pub(crate) const USAGE_NAME_MAX_BYTES: usize = 128;
+/// Rows that are told of usage; the rest is added up.
+pub(crate) const USAGE_ROWS_MAX: usize = 1_000;
+
+// ---- Metrics -------------------------------------------------------------------------------------------------------------
+
+/// Series of programs at most unless configured: each has some fifteen samples.
+pub(crate) const METRICS_PROGRAMS_MAX: usize = 1_000;
+/// Histograms of one kind at most, by class and device: five classes on sixteen devices, and some that programs make up.
+pub(crate) const METRICS_HISTOGRAMS_MAX: usize = 100;
+/// A series of which no program is left is told for so long, in ns: as long as Prometheus takes a sample for current.
+pub(crate) const METRICS_KEPT_NS: u64 = 300_000_000_000;
+/// Programs that are gone and that no monitor was told of, at most.
+pub(crate) const METRICS_GONE_MAX: usize = 1_000;
+/// Clients that are looked at in one piece of work: some 0.1 ms.
+pub(crate) const METRICS_PIECE: usize = 100;
+/// A decision that a program says to have waited for longer than this, in ns, counts as this.
+pub(crate) const METRICS_DECISION_MAX_NS: u64 = 1_000_000_000;
+/// Threads that answer monitors.
+pub(crate) const METRICS_THREADS: usize = 4;
+/// The head of a request comes within this time, in ms, and has so many bytes at most.
+pub(crate) const METRICS_HEAD_MS: u64 = 1_000;
+/// See [`METRICS_HEAD_MS`].
+pub(crate) const METRICS_HEAD_MAX_BYTES: usize = 8 << 10;
+/// A snapshot that takes longer than this, in ms, is none.
+pub(crate) const METRICS_PATIENCE_MS: u64 = 2_000;
+/// An answer that is not taken for so long, in ms, is given up.
+pub(crate) const METRICS_WRITE_MS: u64 = 5_000;

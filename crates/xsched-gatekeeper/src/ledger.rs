@@ -198,7 +198,7 @@ impl Ledger {
     /// The devices with time that was not followed and not measured.
     pub fn unmeasured(&self) -> impl Iterator<Item = &str> {
         let waits = |d: &Device| d.books.values().any(|book| book.unfollowed_ns > 0);
-        let alone = |d: &Device| !d.followed && !(d.on.is_empty() && d.waiting.is_empty());
+        let alone = |d: &Device| !(d.told_followed || d.on.is_empty() && d.waiting.is_empty());
         self.devices.iter().filter(move |(_, d)| waits(d) || alone(d)).map(|(name, _)| name.as_str())
     }
 

@@ -16,7 +16,9 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, Progress, Question};
+use xsched_policy::{
+    Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, ProgramId, Progress, Question,
+};
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
@@ -42,6 +44,19 @@ pub enum Change {
     Closed(GroupId),
 }
 
+/// Something to be told to statistics, if they are kept: [`Gatekeeper::observe_times`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// A group wanted its device from this time on, and the host was told only now. In ns.
+    Wanted(GroupId, u64),
+    /// A group has its device so long after it wanted it, or after it was taken off it, in ns. Not while an operator holds it.
+    Waited(GroupId, u64),
+    /// The gate of a group that was on its device is closed.
+    Preempted(GroupId),
+    /// So long after that, in ns, it has told that it is off the device.
+    Left(GroupId, u64),
+}
+
 /// A state word holds what no client stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState;
@@ -62,6 +77,9 @@ pub struct Gatekeeper<W> {
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
     ledger: Ledger,
+    /// Whether times are observed, and those that were.
+    observes: bool,
+    observed: Vec<Observed>,
     /// What happened lately, where that is wanted.
     ring: Option<Ring>,
     /// Groups that became ready since the last decision: whether they wait is still to be recorded.
@@ -70,6 +88,7 @@ pub struct Gatekeeper<W> {
 
 struct Group<W> {
     words: W,
+    program: ProgramId,
     /// The state and the lent priority as last read.
     state: u32,
     lent: i32,
@@ -86,6 +105,10 @@ struct Group<W> {
     began_ns: u64,
     /// When the gate was opened last, in ns.
     opened_ns: u64,
+    /// Since when it wants the device and does not have it, in ns.
+    waits_since_ns: Option<u64>,
+    /// When it was taken off the device without having told that it is, in ns.
+    leaves_since_ns: Option<u64>,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -101,9 +124,21 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             counts: Vec::new(),
             off_device: Vec::new(),
             ledger: Ledger::default(),
+            observes: false,
+            observed: Vec::new(),
             ring: None,
             asking: Vec::new(),
         }
+    }
+
+    /// Whether times are observed from now on, which [`Gatekeeper::observed`] then takes.
+    pub fn observe_times(&mut self, on: bool) {
+        self.observes = on;
+    }
+
+    /// What was observed since the last call.
+    pub fn observed(&mut self) -> std::vec::Drain<'_, Observed> {
+        self.observed.drain(..)
     }
 
     /// Who had which device for how long.
@@ -147,6 +182,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             entered: words.bursts.load(Relaxed),
             began_ns: 0,
             opened_ns: 0,
+            waits_since_ns: None,
+            leaves_since_ns: None,
+            program: spec.program,
             words,
         };
         self.groups.insert(spec.id, group);
@@ -175,6 +213,21 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Tells the arbiter anything else than that a group comes or goes.
     pub fn event(&mut self, now: Micros, event: Event) {
         self.count(now);
+        if let Event::Hold(program) | Event::Release(program) = event {
+            // Until it is released it waits for its operator.
+            let ends = matches!(event, Event::Release(_));
+            for group in self.groups.values_mut().filter(|group| group.program == program) {
+                let waits = ends && !group.granted && group.state != state::IDLE;
+                group.waits_since_ns = waits.then_some(now * 1_000);
+            }
+        }
+        if self.ring.is_some()
+            && let Event::Hold(program) | Event::Release(program) = event
+        {
+            // Those that wait do so for another reason from now on.
+            let waiting = self.arbiter.groups().filter(|(_, g)| g.program == program && g.ready && !g.granted);
+            self.asking.extend(waiting.map(|(_, g)| g.id));
+        }
         self.arbiter.take(now, event);
     }
 
@@ -265,12 +318,15 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
         }
-        group.state = word;
+        let before = std::mem::replace(&mut group.state, word);
         group.progress.forget();
         let bursts = group.words.bursts.load(Acquire);
         if std::mem::replace(&mut group.bursts, bursts) != bursts {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
+        }
+        if self.observes {
+            group.observe(now * 1_000, id, before, &mut self.observed);
         }
         let ready_us = group.words.ready_at_ns.load(Relaxed) / 1_000;
         let (event, what, known) = match word {
@@ -407,6 +463,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if group.state == state::READY {
             self.ledger.set(now * 1_000, id, true);
         }
+        group.leaves_since_ns = None;
+        if let Some(since_ns) = group.waits_since_ns.take()
+            && self.observes
+            && group.state == state::READY
+        {
+            self.observed.push(Observed::Waited(id, (now * 1_000).saturating_sub(since_ns)));
+        }
         self.record(now, id, What::Opened, waiting);
         Some(Change::Opened(id))
     }
@@ -416,6 +479,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
+        if group.state != state::IDLE {
+            group.waits_since_ns = Some(now * 1_000);
+        }
+        if self.observes && self.ledger.is_on(id) {
+            group.leaves_since_ns = Some(now * 1_000);
+            self.observed.push(Observed::Preempted(id));
+        }
         let drained = group.words.state.load(SeqCst) == state::DRAINED;
         if drained {
             group.state = state::DRAINED;
@@ -431,26 +501,49 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 }
 
 impl<W: Deref<Target = GroupSlot>> Group<W> {
+    /// Tells what the state that was just read means for who waits and who leaves.
+    fn observe(&mut self, now_ns: u64, id: GroupId, before: u32, observed: &mut Vec<Observed>) {
+        let wants = self.state == state::READY || self.state == state::DRAINED;
+        if wants && before == state::IDLE {
+            let wanted_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
+            observed.push(Observed::Wanted(id, wanted_ns));
+            if self.granted {
+                observed.push(Observed::Waited(id, 0));
+            } else {
+                self.waits_since_ns.get_or_insert(wanted_ns);
+            }
+        }
+        if self.state != state::READY
+            && let Some(since_ns) = self.leaves_since_ns.take()
+        {
+            observed.push(Observed::Left(id, now_ns.saturating_sub(since_ns)));
+        }
+        if !wants {
+            self.waits_since_ns = None;
+        }
+    }
+
     /// Tells the ledger what the words say: when the group came on the device and when it left. `word` is its state.
     fn enter(&mut self, now_ns: u64, id: GroupId, word: u32, ledger: &mut Ledger) {
         let bursts = self.words.bursts.load(Acquire);
         let burst_ns = self.words.burst_us.load(Relaxed).saturating_mul(1_000);
         let ready_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
-        let on = ledger.is_on(id);
-        // The last burst that has ended, if it is known when it began.
-        let began_ns = match bursts.wrapping_sub(self.entered) {
-            0 => None,
-            _ if word != state::READY => Some(ready_ns),
-            1 if on => Some(self.began_ns),
-            _ => None,
-        };
+        let ended = bursts.wrapping_sub(self.entered);
         self.entered = bursts;
-        if let Some(began_ns) = began_ns {
-            // One that came and went between two looks: through an open gate.
-            if !on && self.granted {
-                ledger.set(began_ns.max(self.opened_ns), id, true);
+        if ended > 0 {
+            let (on, goes_on) = (ledger.is_on(id), word == state::READY);
+            if on && (goes_on || ended > 1) {
+                ledger.set(self.began_ns.saturating_add(burst_ns).min(now_ns), id, false);
             }
-            ledger.set(began_ns.saturating_add(burst_ns).min(now_ns), id, false);
+            // Those that came and went since the last look, through an open gate, are taken to be as long as the last one.
+            let known = u64::from(on) + u64::from(!goes_on);
+            let unseen_ns = ended.saturating_sub(known).saturating_mul(burst_ns);
+            if self.granted {
+                ledger.set(ready_ns.saturating_sub(unseen_ns).max(self.opened_ns), id, true);
+            }
+            if !goes_on {
+                ledger.set(ready_ns.saturating_add(burst_ns).min(now_ns), id, false);
+            }
         }
         match word {
             state::READY => {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 
-use xsched_policy::{LOOK_US, ProgramId};
+use xsched_policy::LOOK_US;
 use xsched_proto::hint::Hints;
 use xsched_testkit::{is_asleep, until};
 
@@ -407,6 +407,79 @@ fn what_clients_complete_is_counted_and_decides_within_a_pool() {
     assert!((first / second - 1.0_f64).abs() < 0.05, "{first} and {second}");
 }
 
+/// What was charged to a program.
+fn charged_us(world: &mut World, id: GroupId) -> u64 {
+    let now = world.now * 1_000 + ledger::LATE_NS;
+    world.keeper.ledger_mut().settle(now);
+    let account = world.keeper.ledger().accounts().find(|a| a.program == ProgramId(id.0));
+    account.map_or(0, |a| a.usage.gpu_ns / 1_000)
+}
+
+#[test]
+fn bursts_that_the_host_has_not_seen_are_charged_as_the_last_one() {
+    let mut world = World::low_and_high();
+    let burst = |world: &World, at_us: u64, us: u64, goes_on: bool| {
+        let words = &world.words[&HIGH];
+        words.ready_at_ns.store(at_us * 1_000, SeqCst);
+        words.state.store(state::READY, SeqCst);
+        if !goes_on {
+            words.burst_us.store(us, SeqCst);
+            words.bursts.fetch_add(1, SeqCst);
+            words.state.store(state::IDLE, SeqCst);
+        }
+    };
+    // One, told when it is over.
+    burst(&world, 1_100, 300, false);
+    world.now = 1_500;
+    world.scan(HIGH);
+    assert_eq!(charged_us(&mut world, HIGH), 300);
+    // One that was seen, two that were not, and one that goes on.
+    world.now = 200_000;
+    burst(&world, 200_000, 0, true);
+    world.scan(HIGH);
+    for at_us in [200_000, 203_000, 206_000] {
+        burst(&world, at_us, 1_000, false);
+    }
+    burst(&world, 209_000, 0, true);
+    world.now = 210_000;
+    world.scan(HIGH);
+    assert_eq!(charged_us(&mut world, HIGH), 300 + 3_000 + 1_000);
+    // And three more, of which the last is over.
+    for at_us in [209_000, 212_000, 215_000] {
+        burst(&world, at_us, 1_000, false);
+    }
+    world.now = 400_000;
+    world.scan(HIGH);
+    assert_eq!(charged_us(&mut world, HIGH), 300 + 3_000 + 3_000);
+}
+
+#[test]
+fn waits_and_preemptions_are_observed_where_that_is_asked() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    assert_eq!(world.keeper.observed().count(), 0);
+    world.keeper.observe_times(true);
+    world.now = 2_000;
+    world.words[&HIGH].ready_at_ns.store(1_990_000, SeqCst);
+    world.state(HIGH, state::READY);
+    let observed: Vec<Observed> = world.keeper.observed().collect();
+    assert_eq!(observed, [Observed::Wanted(HIGH, 1_990_000), Observed::Waited(HIGH, 0), Observed::Preempted(LOW)]);
+    world.now = 2_300;
+    world.state(LOW, state::DRAINED);
+    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Left(LOW, 300_000)]);
+    world.now = 3_000;
+    world.state(HIGH, state::IDLE);
+    assert_eq!(world.keeper.observed().collect::<Vec<_>>(), [Observed::Waited(LOW, 1_000_000)]);
+    // While an operator holds it, it waits for none.
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
+    world.now = 9_000;
+    world.keeper.event(world.now, Event::Release(ProgramId(LOW.0)));
+    world.carry_out();
+    let waited = world.keeper.observed().filter(|o| matches!(o, Observed::Waited(LOW, ns) if *ns > 0)).count();
+    assert_eq!(waited, 0);
+}
+
 #[test]
 fn what_happens_is_recorded_with_its_reason() {
     let mut world = World::low_and_high();
@@ -428,6 +501,8 @@ fn what_happens_is_recorded_with_its_reason() {
     world.state(HIGH, state::IDLE);
     world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
     world.carry_out();
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
     world.keeper.remove(world.now, HIGH);
     let ring = world.keeper.ring().expect("it records");
     let all: Vec<_> = (0..ring.next()).filter_map(|n| ring.get(n)).collect();
@@ -445,6 +520,7 @@ fn what_happens_is_recorded_with_its_reason() {
         (1_300, low, What::Opened, Why::Policy),
         (1_300, low, What::Closed, Why::Suspended),
         (1_300, low, What::Drained, Why::Unsaid),
+        (1_300, low, What::Waits, Why::Suspended),
         (1_300, high, What::Removed, Why::Unsaid),
     ];
     // Before these both come to be, and their gates open for whichever is ready first.

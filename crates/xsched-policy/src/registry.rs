@@ -20,7 +20,7 @@ pub const DEFAULT: &str = "hpf";
 pub fn find(name: &str) -> Result<&'static Entry, Error> {
     let is = |n: &&str| n.eq_ignore_ascii_case(name);
     let found = POLICIES.iter().copied().find(|e| is(&e.name) || e.aliases.iter().any(is));
-    found.ok_or_else(|| Error::value(name, "policy", format!("one of {}", names())))
+    found.ok_or_else(|| Error::word(name, "policy", format!("one of {}", names()), listed().map(|e| e.name)))
 }
 
 /// The names that users may choose from.

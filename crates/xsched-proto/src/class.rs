@@ -161,7 +161,7 @@ pub fn parse_priority(text: &str) -> Result<i32, Error> {
     }
     match text.parse::<i32>() {
         Ok(n) if is_priority(n) => Ok(n),
-        _ => Err(Error::value(text, "priority", PRIORITY_HELP)),
+        _ => Err(Error::word(text, "priority", PRIORITY_HELP, Class::ALL.map(Class::name))),
     }
 }
 

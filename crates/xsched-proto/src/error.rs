@@ -4,6 +4,8 @@ use core::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
+use crate::similar::nearest;
+
 /// Why something was not done. Displays as one line without control characters.
 ///
 /// The first two variants are also what a daemon answers; the others exist in commands only.
@@ -36,6 +38,17 @@ impl Error {
     /// A value that is not accepted: `'fifo' is no policy: use one of hpf, up`.
     pub fn value(given: impl Display, what: &str, accepted: impl Display) -> Error {
         Error::Input(format!("'{given}' is no {what}: use {accepted}"))
+    }
+
+    /// The same, with the one of the `known` words that was probably meant.
+    pub fn word<'a>(
+        given: &str,
+        what: &str,
+        accepted: impl Display,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Error {
+        let meant = nearest(given, known).map_or_else(String::new, |known| format!("; did you mean {known}?"));
+        Error::Input(format!("'{given}' is no {what}: use {accepted}{meant}"))
     }
 
     /// The same error with `place` and a colon before its line.

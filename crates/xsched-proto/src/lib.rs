@@ -16,9 +16,11 @@
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
+//! - [`similar`]: what was probably meant.
 //! - [`text`]: strings of others, as they are shown.
 //! - [`trace`]: what the daemon remembers of its decisions.
 //! - [`trust`]: whether a daemon is this user's or root's.
+//! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
 pub mod ask;
@@ -36,9 +38,11 @@ pub mod paths;
 pub mod program;
 pub mod segment;
 pub mod settings;
+pub mod similar;
 pub mod text;
 pub mod trace;
 pub mod trust;
+pub mod usage;
 pub mod variables;
 pub mod wakeup;
 pub mod wire;

@@ -270,7 +270,8 @@ const _: () = {
     assert!(
         SEGMENT_BYTES.is_multiple_of(4096) && DEVICE_BYTES.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096)
     );
-    assert!(QUEUES <= u16::MAX as usize && COUNTERS <= u16::MAX as usize);
+    assert!(QUEUES <= u16::MAX as usize);
+    assert!(COUNTERS <= u16::MAX as usize);
     assert!(size_of::<Histogram>() == 256);
 };
 

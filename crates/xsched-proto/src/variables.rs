@@ -5,6 +5,8 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use crate::similar::distance;
+
 /// What all names begin with.
 pub const PREFIX: &str = "XSCHED_";
 
@@ -36,6 +38,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_AUTO_XQUEUE_TIMESLICE", Any),
     ("XSCHED_AUTO_XQUEUE_UTILIZATION", Any),
     ("XSCHED_BIN", Any),
+    ("XSCHED_COMPLETE", Any),
     ("XSCHED_CUDA_LIB", Any),
     ("XSCHED_CUDA_LV3_IMPL", Any),
     ("XSCHED_CUDLA_LIB", Any),
@@ -172,26 +175,6 @@ fn nearest(name: &str) -> Option<&'static str> {
     all().find(|known| known.ends_with(&tail))
 }
 
-/// How many letters to add, leave out, change, or swap with the next, to get from one word to another.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
-    let mut before = Vec::new();
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for i in 1..=one.len() {
-        let mut row = vec![i];
-        for j in 1..=other.len() {
-            let change = last[j - 1] + usize::from(one[i - 1] != other[j - 1]);
-            let mut least = change.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                least = least.min(before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[other.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,14 +202,6 @@ mod tests {
         }
         let two = unknown(["XSCHED_B", "XSCHED_A", "XSCHED_B"].map(str::to_owned));
         assert_eq!(two.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["XSCHED_A", "XSCHED_B"]);
-    }
-
-    #[test]
-    fn letters_are_counted() {
-        for (one, other, expected) in [("", "AB", 2), ("ABC", "ABC", 0), ("ABC", "ACB", 1), ("ABC", "XABC", 1)] {
-            assert_eq!(distance(one, other), expected, "{one} {other}");
-            assert_eq!(distance(other, one), expected, "{other} {one}");
-        }
     }
 
     #[test]

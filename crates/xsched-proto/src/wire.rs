@@ -14,6 +14,7 @@ use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
 use crate::trace::{Record, Why};
+use crate::usage::{UsageBy, UsageRow};
 
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -352,6 +353,13 @@ pub enum Request {
     },
     /// End the daemon; programs go on unscheduled.
     Stop,
+    /// Time on devices, of the asking user's programs, or of all where root asks. Answered by one [`DaemonMsg::Usage`] each.
+    Usage {
+        /// From when on, in ms since 1970; what was recorded together with earlier time counts too.
+        since_ms: u64,
+        /// What it is added up by.
+        by: UsageBy,
+    },
     /// What was decided lately: [`DaemonMsg::TraceHead`], groups, records.
     Trace {
         /// [`Head::next`] of the last answer; 0 = from the oldest that is remembered.
@@ -485,6 +493,8 @@ pub enum DaemonMsg {
     /// Part of the answer to [`Request::Ps`]: further queues of the program before it, each with the group that it belongs to.
     /// [`crate::ask::ask`] adds them to that.
     MoreQueues(Vec<(String, QueueInfo)>),
+    /// Part of the answer to [`Request::Usage`].
+    Usage(UsageRow),
     /// First part of the answer to [`Request::Trace`].
     TraceHead(Head),
     /// Part of the answer to [`Request::Trace`]: groups that the records speak of.
@@ -807,6 +817,8 @@ pub struct TracedProgram {
     pub uid: u32,
     /// Path of the executable.
     pub exe: String,
+    /// As in [`ProgramInfo::name`].
+    pub name: String,
     /// Class when the group came to be.
     pub class: crate::class::Class,
     /// Vendor interface.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use xsched_proto::wire::{Request, Target};
 
-use crate::client;
 use crate::failure::{Error, Result};
 use crate::hints::HintArgs;
 use crate::values::{self, Level};
 use crate::whom::{self, WhomArgs};
+use crate::{candidates, client};
 
 /// Change priority, weight or other values of running programs
 ///
@@ -29,11 +29,12 @@ pub(crate) struct Args {
     whom: WhomArgs,
 
     /// One XQueue, such as q3
-    #[arg(long, value_name = "QUEUE", value_parser = values::queue)]
+    #[arg(long, value_name = "QUEUE", value_parser = values::queue, add = candidates::queues())]
     queue: Vec<u64>,
 
     /// New priority: a class or -255..255 (see `xsched run --help`), -256 = it does not run any more
-    #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
+    #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority,
+        allow_hyphen_values = true, add = candidates::classes())]
     priority: Option<i32>,
 
     #[command(flatten)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use xsched_policy::{Choice, Param, registry};
 use xsched_proto::wire::{DaemonMsg, ParamInfo, PolicyInfo, Request};
 
+use crate::candidates;
 use crate::failure::{Error, Result, print, print_json};
 use crate::{client, values};
 
@@ -54,7 +55,7 @@ enum Action {
         #[arg(value_name = "NAME=VALUE", value_parser = values::parameter)]
         params: Vec<(String, String)>,
         /// Only on this device, by its key in `xsched ps` [default: on all]
-        #[arg(long, value_name = "DEVICE")]
+        #[arg(long, value_name = "DEVICE", add = candidates::devices())]
         device: Option<String>,
         #[command(flatten)]
         common: Common,

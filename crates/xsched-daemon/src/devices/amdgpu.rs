@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xsched_proto::device::{DeviceState, Source};
 
-use super::sampler::{Driver, Look};
+use super::sampler::{DeviceLabel, Driver, Look};
 use crate::clock::now_ns;
 
 /// AMD's number among vendors of PCI devices.
@@ -72,7 +72,15 @@ fn look(key: &str, folder: &Path) -> Look {
         ..DeviceState::default()
     };
     let name = text(folder, "product_name").filter(|name| !name.is_empty());
-    Look { at_ns, device: key.to_owned(), source: Source::Amdgpu, name, state, processes: None }
+    Look {
+        at_ns,
+        device: key.to_owned(),
+        source: Source::Amdgpu,
+        name,
+        label: DeviceLabel::default(),
+        state,
+        processes: None,
+    }
 }
 
 fn text(folder: &Path, name: &str) -> Option<String> {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 
+pub(crate) use self::sampler::DeviceLabel;
 use self::sampler::{Look, Sampler};
 use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
 
@@ -26,6 +27,7 @@ pub(crate) struct Devices {
 struct Device {
     source: Source,
     name: Option<String>,
+    label: DeviceLabel,
     processes: Option<Vec<DeviceProcess>>,
     /// Of the last looks: when, and what was seen. Not empty.
     looks: VecDeque<(u64, DeviceState)>,
@@ -51,6 +53,11 @@ impl Devices {
             self.wanted = wanted.into_iter().map(str::to_owned).collect();
             self.samplers.iter().for_each(|sampler| sampler.want(&self.wanted));
         }
+    }
+
+    /// Whether a driver is asked about a device, and may tell.
+    pub(crate) fn may_tell(&self, key: &str) -> bool {
+        self.wanted.contains(key)
     }
 
     /// Whether some device is to be looked at.
@@ -81,7 +88,7 @@ impl Devices {
     }
 
     fn note(&mut self, look: Look, is_attached: impl Fn(u32) -> bool) -> Option<String> {
-        let Look { at_ns, device: key, source, name, mut state, processes } = look;
+        let Look { at_ns, device: key, source, name, label, mut state, processes } = look;
         let processes = processes.map(|processes| {
             let with = |p: DeviceProcess| DeviceProcess { outside: is_outside(&p) && !is_attached(p.pid), ..p };
             processes.into_iter().map(with).collect::<Vec<_>>()
@@ -97,6 +104,7 @@ impl Devices {
         let device = self.known.entry(key).or_insert_with(|| Device {
             source,
             name: None,
+            label: DeviceLabel::default(),
             processes: None,
             looks: VecDeque::with_capacity(DEVICE_HISTORY),
             hot_ns: None,
@@ -105,7 +113,7 @@ impl Devices {
             device.looks.pop_front();
         }
         device.looks.push_back((at_ns, state));
-        (device.source, device.name, device.processes) = (source, name, processes);
+        (device.source, device.name, device.label, device.processes) = (source, name, label, processes);
         let before_ns = if hot { device.hot_ns.replace(at_ns) } else { device.hot_ns };
         // Again only after a time without.
         (hot && before_ns.is_none_or(|before| at_ns.saturating_sub(before) >= DEVICE_HOT_NS)).then_some(line)
@@ -114,6 +122,14 @@ impl Devices {
     /// How a device is now; none = that is not known, or not any more.
     pub(crate) fn state(&self, key: &str, now_ns: u64) -> Option<DeviceState> {
         self.known.get(key).filter(|device| !device.is_stale(now_ns)).and_then(|device| device.latest(now_ns))
+    }
+
+    /// How other monitors call a device, and the memory of its processes in bytes, by process id, as far as that is known.
+    pub(crate) fn outside_names(&self, key: &str) -> (DeviceLabel, Vec<(u32, u64)>) {
+        let Some(device) = self.known.get(key) else { return Default::default() };
+        let processes = device.processes.iter().flatten();
+        let memory = processes.filter_map(|p| Some((p.pid, p.memory_bytes?))).collect();
+        (device.label.clone(), memory)
     }
 
     /// The memory that processes others than this one use on a device and what there is, in bytes; none = it is not known.
@@ -195,6 +211,7 @@ mod tests {
             device: "pci:0000:41:00.0".into(),
             source: Source::Nvml,
             name: None,
+            label: DeviceLabel::default(),
             state: DeviceState {
                 memory_used_bytes: Some(90),
                 memory_total_bytes: Some(100),

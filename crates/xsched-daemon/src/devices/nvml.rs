@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
 
-use super::sampler::{Driver, Look};
+use super::sampler::{DeviceLabel, Driver, Look};
 use crate::clock::now_ns;
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -109,6 +109,7 @@ functions! {
     pci: c"nvmlDeviceGetPciInfo_v3" (Handle, *mut Pci);
     name: c"nvmlDeviceGetName" (Handle, *mut c_char, c_uint);
     uuid: c"nvmlDeviceGetUUID" (Handle, *mut c_char, c_uint);
+    mig_instance: c"nvmlDeviceGetGpuInstanceId" (Handle, *mut c_uint);
     mig_mode: c"nvmlDeviceGetMigMode" (Handle, *mut c_uint, *mut c_uint);
     mig_count: c"nvmlDeviceGetMaxMigDeviceCount" (Handle, *mut c_uint);
     mig_by_index: c"nvmlDeviceGetMigDeviceHandleByIndex" (Handle, c_uint, *mut Handle);
@@ -265,8 +266,19 @@ impl Nvml {
             throttle: self.throttle(board),
             ..DeviceState::default()
         };
+        let label = DeviceLabel {
+            uuid: api.uuid.and_then(|get| {
+                // SAFETY: a live handle; as `text` asks.
+                text(|buffer, room| unsafe { get(board, buffer, room) })
+            }),
+            // SAFETY: a live handle and a pointer to a local.
+            instance: api
+                .mig_instance
+                .filter(|_| handle != board)
+                .and_then(|get| value(|out| unsafe { get(handle, out) })),
+        };
         let processes = self.processes(handle);
-        Some(Look { at_ns, device: device.key.clone(), source: Source::Nvml, name, state, processes })
+        Some(Look { at_ns, device: device.key.clone(), source: Source::Nvml, name, label, state, processes })
     }
 
     /// Bytes in use and bytes that there are, as far as they are told; none = the device is gone.

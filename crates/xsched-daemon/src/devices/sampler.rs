@@ -16,8 +16,18 @@ pub(super) struct Look {
     pub(super) device: String,
     pub(super) source: Source,
     pub(super) name: Option<String>,
+    pub(super) label: DeviceLabel,
     pub(super) state: DeviceState,
     pub(super) processes: Option<Vec<DeviceProcess>>,
+}
+
+/// How other monitors call a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceLabel {
+    /// UUID of the GPU, or of that which it is a part of.
+    pub(crate) uuid: Option<String>,
+    /// Number of the GPU instance, where it is a part.
+    pub(crate) instance: Option<u32>,
 }
 
 /// Something that knows how devices are. Lives on the thread that asks it.
@@ -144,6 +154,7 @@ mod tests {
                 device: device.clone(),
                 source: Source::Nvml,
                 name: None,
+                label: DeviceLabel::default(),
                 state: DeviceState::default(),
                 processes: None,
             };

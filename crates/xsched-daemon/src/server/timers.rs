@@ -6,16 +6,18 @@ use xsched_policy::Event;
 use super::{Role, Server, UNREAD};
 use crate::Error;
 use crate::host::Host;
-use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, NICE_NS, SILENT_NS, UNREAD_NS};
+use crate::tuning::{BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, NICE_NS, SILENT_NS, UNREAD_NS, USAGE_NS};
 
 impl Server {
     /// Does what is due.
     pub(super) fn timers(&mut self) {
-        let due = |at: Option<u64>| at.is_some_and(|at| at <= self.now_ns);
+        let now_ns = self.now_ns;
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= now_ns);
         let (policy, look, beat) = (due(self.next_policy_ns()), due(self.look_at), due(self.beat_at));
         let (tend, nice, unread) = (due(self.tend_at), due(self.nice_at), due(self.unread_at));
         let (pools, silent, lines) = (due(self.pools.look_at), due(self.silent_at), due(self.events.deadline_ns()));
         let (kept, devices) = (due(self.remember_at), due(self.devices.look_at));
+        let (measure, usage) = (due(self.accounting.measure_at), due(self.accounting.keep_at));
         if policy {
             self.event(Event::Timer);
         }
@@ -44,6 +46,15 @@ impl Server {
         }
         if devices {
             self.look_at_devices();
+        }
+        if measure {
+            self.measure();
+        }
+        if usage {
+            self.keep_usage();
+        }
+        if due(self.accounting.query_at()) {
+            self.answer_usage();
         }
         if self.recent.is_due(self.now_ns) && !self.groups.is_empty() {
             self.look_at_shares();
@@ -80,6 +91,9 @@ impl Server {
         self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
         self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
         self.devices.look_at = keep(self.devices.look_at, self.devices.is_wanted(), DEVICE_LOOK_NS);
+        let unmeasured = self.gatekeeper.ledger().unmeasured().any(|device| self.devices.may_tell(device));
+        self.accounting.measure_at = keep(self.accounting.measure_at, unmeasured, MEASURE_NS);
+        self.accounting.keep_at = keep(self.accounting.keep_at, self.accounting.is_needed(), USAGE_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
         self.tend_at = self.tend_at.filter(|at| *at > self.now_ns).or_else(|| self.closer.tend());
         let pools = self.next_look_at_pools();
@@ -88,6 +102,9 @@ impl Server {
         let own = [self.beat_at, self.look_at, self.nice_at, self.tend_at, self.unread_at, pools, self.idle_deadline()];
         let others = [
             self.devices.look_at,
+            self.accounting.measure_at,
+            self.accounting.keep_at,
+            self.accounting.query_at(),
             self.clerk.tend(),
             self.silent_at,
             self.remember_at,

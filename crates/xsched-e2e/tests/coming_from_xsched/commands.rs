@@ -43,8 +43,8 @@ fn commands_of_the_original_do_what_the_page_says() {
 
     let mut top = Process::start(original(&place, "xcli", &["top"]));
     for _ in 0..2 {
-        top.find("a head", |line| line.starts_with("policy hpf, daemon").then_some(()));
-        top.find("the program", |line| line.ends_with("  steady").then_some(()));
+        top.find("a head", |line| line.starts_with("xsched top 1 program, by gpu, policy hpf, daemon").then_some(()));
+        top.find("the program", |line| line.ends_with(" steady").then_some(()));
     }
     drop(top);
     let list = xcli(&["list"]);

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use xsched_proto::text::escaped;
 
+use crate::candidates;
 use crate::failure::{Result, print, print_json};
 use crate::values;
 
@@ -21,7 +22,7 @@ use crate::values;
 #[command(after_help = "Exit code 3 if a check failed; with --strict, also if there is a note.")]
 pub(crate) struct Args {
     /// Look into this program: the functions it calls and who owns them, its queues
-    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    #[arg(long, value_name = "PID", value_parser = values::pid, add = candidates::pids())]
     pid: Option<u32>,
 
     /// Also what is only worth a note counts as failed

@@ -12,6 +12,7 @@ use xsched_proto::settings::{Mode, Settings, TOLD_OF};
 use xsched_proto::variables;
 use xsched_proto::wire::{Platform, Request};
 
+use crate::candidates;
 use crate::failure::{Error, Result, say};
 use crate::hints::HintArgs;
 use crate::target::{self, Verdict};
@@ -28,7 +29,8 @@ use self::share::Share;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Who goes first: low, normal, high, realtime, system, or -255..255 (table below)
-    #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
+    #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true,
+        add = candidates::classes())]
     priority: Option<i32>,
 
     #[command(flatten)]
@@ -47,7 +49,7 @@ pub(crate) struct Args {
     batch: Option<u32>,
 
     /// Programs of one job get all their devices together or none [default: this run and its descendants]
-    #[arg(long, value_name = "NAME", value_parser = values::job)]
+    #[arg(long, value_name = "NAME", value_parser = values::job, add = candidates::jobs())]
     job: Option<String>,
 
     /// How it shares an NVIDIA GPU with others: by turns, or side by side [default: auto]
@@ -75,7 +77,8 @@ pub(crate) struct Args {
     require: bool,
 
     /// The program and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true,
+        add = candidates::command())]
     command: Vec<OsString>,
 }
 

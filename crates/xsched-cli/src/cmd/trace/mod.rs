@@ -256,8 +256,14 @@ mod tests {
 
     #[test]
     fn the_reference_has_every_field_and_no_other() {
-        let program =
-            TracedProgram { pid: 1, uid: 2, exe: "/bin/a".into(), class: Class::High, platform: Platform::Sim };
+        let program = TracedProgram {
+            pid: 1,
+            uid: 2,
+            exe: "/bin/a".into(),
+            name: "a".into(),
+            class: Class::High,
+            platform: Platform::Sim,
+        };
         let groups = [group(1, Some(program), false), group(2, None, true)];
         let answer = serde_json::to_value(Answer::new(&History::new(&groups, &[], 100, 300))).unwrap();
         let first = &answer["groups"][0];

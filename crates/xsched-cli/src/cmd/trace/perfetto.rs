@@ -90,7 +90,7 @@ pub(super) fn encode(history: &History, clocks: Clocks) -> Vec<u8> {
 /// What the program of a group is called.
 pub(super) fn name(h: &GroupHistory) -> String {
     match &h.group.program {
-        Some(program) => escaped(program.exe.rsplit('/').next().unwrap_or(&program.exe)).into_owned(),
+        Some(program) => escaped(&program.name).into_owned(),
         None => "another program".into(),
     }
 }

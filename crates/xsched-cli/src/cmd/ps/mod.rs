@@ -1,0 +1,261 @@
+//! `xsched ps`: programs, their groups and queues.
+
+mod devices;
+mod table;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use xsched_proto::class::Class;
+use xsched_proto::device::DeviceInfo;
+use xsched_proto::text::escaped;
+use xsched_proto::wire::{DaemonInfo, DaemonMsg, ProgramInfo, QueueDomain, Request};
+
+use crate::failure::{Result, print, print_json};
+use crate::width::{self, Width};
+use crate::{candidates, client, users, values};
+
+/// List the programs under the scheduler, one line for each device they use
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Only these processes
+    #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
+    pids: Vec<u32>,
+
+    /// Also programs that ended within the last hour
+    #[arg(long, short = 'a')]
+    all: bool,
+
+    /// All columns, and nothing is cut
+    #[arg(long, short = 'w')]
+    wide: bool,
+
+    /// The column to sort by; numbers with the largest first
+    #[arg(long, value_name = "COLUMN", value_enum, default_value_t = Sort::Pid, hide_default_value = true)]
+    sort: Sort,
+
+    /// Only programs of this user, by name or number
+    #[arg(long, value_name = "USER", value_parser = users::user, add = candidates::users())]
+    user: Option<u32>,
+
+    /// Only programs of this job
+    #[arg(long, value_name = "NAME", value_parser = values::job, add = candidates::jobs())]
+    job: Option<String>,
+
+    /// Only programs of this class
+    #[arg(long, value_name = "CLASS", value_parser = values::ClassParser)]
+    class: Option<Class>,
+
+    /// Only what is on this device, by its key or the end of that
+    #[arg(long, value_name = "DEVICE", add = candidates::devices())]
+    device: Option<String>,
+
+    /// Everything there is to know, as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// One line for each XQueue instead, by the name that `xsched hint --queue` takes
+    #[arg(long, conflicts_with = "json")]
+    queues: bool,
+
+    /// The JSON Schema of `--json`
+    #[arg(long, exclusive = true)]
+    schema: bool,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+PROGRAM   the script that an interpreter runs, else the file name of the executable; with --wide the command line
+BY        what chose the class: a rule, an option (or the environment), a hint, nothing (default); `+` = asked for more
+HOW       how it shares an NVIDIA GPU: by time, in the pool of its user, or spatially under MPS
+LV        the preemption level in force
+STATE     idle, ready (waits for the device, with how long), running, suspended (by `xsched suspend`, or priority -256),
+          detached (opened its own gate), ended (with how long ago)
+SHARE     its part of the device, in percent: what it asks for by its weight or utilization, / what it got in the last 10 s
+GPU TIME  device time charged; P99WAIT: what 99 % of its waits at the closed gate did not exceed; WAITED: all of them
+UNSCHED   launches that reached the device without a decision: before the daemon's answer, by an operator's rule, or
+          after an internal error
+
+The table fits the terminal, or $COLUMNS: columns are left out, and long names end in an ellipsis. What goes to a pipe or a file is
+not cut. Below, a line for each device whose driver tells how it is (NVIDIA's by NVML, AMD's by amdgpu), and the processes
+that use it without being attached";
+
+/// What `--sort` takes: the columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    Pid,
+    User,
+    Job,
+    Container,
+    Class,
+    Device,
+    State,
+    Share,
+    GpuTime,
+    P99wait,
+    Waited,
+    Launches,
+    Program,
+}
+
+/// The answer, as `--json` prints it.
+#[derive(Serialize)]
+struct Answer {
+    version: u32,
+    daemon: Option<DaemonInfo>,
+    devices: Vec<DeviceInfo>,
+    programs: Vec<ProgramInfo>,
+}
+
+/// The published schema of the answer.
+const SCHEMA: &str = include_str!("../../../../../docs/reference/ps.schema.json");
+
+/// Asks and prints.
+pub(crate) fn main(args: Args) -> Result {
+    if args.schema {
+        return print(SCHEMA);
+    }
+    let mut answer = ask(args.socket.as_deref(), args.all)?;
+    let all = answer.programs.len();
+    args.select(&mut answer);
+    match (args.json, args.queues) {
+        (true, _) => print_json(&answer),
+        (false, true) => print(&queues(&answer)),
+        (false, false) => {
+            let width = if args.wide { Width::Unlimited } else { width::of_output() };
+            let left_out = all - answer.programs.len();
+            print(&table(&answer, args.wide, args.sort, width, left_out))
+        }
+    }
+}
+
+impl Args {
+    /// Leaves out what was not asked for.
+    fn select(&self, answer: &mut Answer) {
+        let is_here = |key: &str| self.device.as_deref().is_none_or(|asked| key == asked || key.ends_with(asked));
+        answer.programs.retain_mut(|p| {
+            if self.device.is_some() {
+                p.groups.retain(|group| is_here(&group.device));
+            }
+            (self.pids.is_empty() || self.pids.contains(&p.pid))
+                && self.user.is_none_or(|uid| p.uid == uid)
+                && self.job.as_deref().is_none_or(|job| p.job.as_deref() == Some(job))
+                && self.class.is_none_or(|class| p.class == class)
+                && (self.device.is_none() || !p.groups.is_empty())
+        });
+        answer.devices.retain(|device| is_here(&device.device));
+    }
+}
+
+fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
+    let mut answer = Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new() };
+    let request = if all { Request::PsAll } else { Request::Ps };
+    for part in client::ask(socket, request)? {
+        match part {
+            DaemonMsg::Daemon(info) => answer.daemon = Some(info),
+            DaemonMsg::Device(info) => answer.devices.push(*info),
+            DaemonMsg::Program(info) => answer.programs.push(*info),
+            _ => {}
+        }
+    }
+    Ok(answer)
+}
+
+/// All that is shown. `left_out` = programs that were not asked for.
+fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize) -> String {
+    let mut out = String::new();
+    if let Some(daemon) = &answer.daemon {
+        let of_devices: String = daemon
+            .device_policies
+            .iter()
+            .map(|(device, policy)| format!(", {policy} on {}", escaped(device)))
+            .collect();
+        let head = format!("policy {}{of_devices}, daemon {} up {} s", daemon.policy, daemon.pid, daemon.uptime_s);
+        out.push_str(&width.fold(&head));
+    }
+    let hidden = hidden(answer);
+    if answer.programs.is_empty() {
+        let line = match (left_out, hidden.is_empty()) {
+            (0, true) => "no program is attached; start one with `xsched run -- COMMAND`\n".to_owned(),
+            (0, false) => "no program of yours is attached; start one with `xsched run -- COMMAND`\n".to_owned(),
+            (1, _) => "1 program is attached, none as asked for\n".to_owned(),
+            (n, _) => format!("{n} programs are attached, none as asked for\n"),
+        };
+        return format!("{out}{line}{hidden}");
+    }
+    out.push_str(&table::table(&answer.programs, wide, sort, width));
+    answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
+    answer.devices.iter().for_each(|device| out.push_str(&devices::lines(device, width)));
+    out.push_str(&hidden);
+    out
+}
+
+/// A line on the programs that only root sees; nothing if there are none.
+fn hidden(answer: &Answer) -> String {
+    match answer.daemon.as_ref().map_or(0, |daemon| daemon.hidden_programs) {
+        0 => String::new(),
+        1 => "1 program of another user is not shown\n".into(),
+        n => format!("{n} programs of other users are not shown\n"),
+    }
+}
+
+/// A line for each XQueue, with what its group has.
+fn queues(answer: &Answer) -> String {
+    let mut out = format!(
+        "{:>8} {:>8} {:>5} {:<18} {:>5} {:>9} {:>7} {:<9} {:>10}  PROGRAM\n",
+        "QUEUE", "PID", "PRIO", "DEVICE", "LEVEL", "THRESHOLD", "BATCH", "STATE", "LAUNCHES"
+    );
+    let or_auto = |n: u32| if n == 0 { "auto".to_owned() } else { n.to_string() };
+    for program in &answer.programs {
+        for group in &program.groups {
+            let state = format!("{:?}", group.state).to_lowercase();
+            let (threshold, batch) = (or_auto(group.threshold), or_auto(group.batch));
+            for queue in &group.queues {
+                // Writing to a String cannot fail.
+                let _ = writeln!(
+                    out,
+                    "{:>8} {:>8} {:>5} {:<18} {:>5} {threshold:>9} {batch:>7} {state:<9} {:>10}  {}",
+                    queue.id,
+                    program.pid,
+                    group.priority,
+                    escaped(&group.device),
+                    group.level,
+                    queue.launches,
+                    escaped(&program.name)
+                );
+            }
+        }
+    }
+    out
+}
+
+/// What is known of domains, in one line each; nothing where domains are not reported.
+fn domains(program: &ProgramInfo) -> String {
+    let mut out = String::new();
+    for group in &program.groups {
+        let domain = if group.domain == QueueDomain::System { ", its streams of the system domain" } else { "" };
+        if let Some(system) = group.system_launches {
+            let own = group.launches.saturating_sub(system);
+            let exempt = match group.exempt_launches {
+                0 => String::new(),
+                n => format!(" ({n} past a closed gate)"),
+            };
+            let _ = writeln!(
+                out,
+                "{:>8} {}{domain}: {system} launches of vendor libraries{exempt}, {own} of its own",
+                program.pid,
+                escaped(&group.device)
+            );
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The table of programs: its columns, and which of them a terminal has room for.
+
+use std::cmp::Reverse;
+
+use xsched_proto::text::escaped;
+use xsched_proto::wire::{GroupInfo, GroupState, ProgramInfo, Share};
+
+use super::Sort;
+use crate::users::Names;
+use crate::width::{Width, columns_of, cut};
+
+/// Below this many columns a program's name is not cut while another column can be left out.
+const NAME_COLUMNS: usize = 8;
+
+/// A program on a device; a program that has used none yet has one row too.
+struct Row<'a> {
+    program: &'a ProgramInfo,
+    group: Option<&'a GroupInfo>,
+    user: String,
+}
+
+/// When a column is shown.
+#[derive(Clone, Copy, PartialEq)]
+enum Shown {
+    Always,
+    /// Unless there is only `-` in it.
+    IfAny,
+    /// With `--wide`, else if there is something in it that is to be seen.
+    WideOrIfAny,
+    /// With `--wide`.
+    Wide,
+}
+
+struct Column {
+    name: &'static str,
+    /// Numbers stand at the right.
+    right: bool,
+    shown: Shown,
+    /// What is left out first where there is no room has the highest; 0 never is.
+    rank: u8,
+    /// No cell is longer than this where there is no room.
+    most: usize,
+    cell: fn(&Row<'_>) -> String,
+}
+
+const NOTHING: &str = "-";
+
+const fn column(name: &'static str, shown: Shown, rank: u8, cell: fn(&Row<'_>) -> String) -> Column {
+    Column { name, right: false, shown, rank, most: 18, cell }
+}
+
+const fn number(name: &'static str, shown: Shown, rank: u8, cell: fn(&Row<'_>) -> String) -> Column {
+    Column { name, right: true, shown, rank, most: 18, cell }
+}
+
+const fn narrow(column: Column, most: usize) -> Column {
+    Column { most, ..column }
+}
+
+const COLUMNS: [Column; 19] = [
+    number("PID", Shown::Always, 0, |row| row.program.pid.to_string()),
+    narrow(column("USER", Shown::Always, 5, |row| escaped(&row.user).into_owned()), 8),
+    narrow(column("JOB", Shown::IfAny, 7, |row| text(row.program.job.as_deref())), 10),
+    narrow(column("CONTAINER", Shown::IfAny, 8, |row| text(row.program.container.as_deref())), 9),
+    column("CLASS", Shown::Always, 2, |row| row.program.class.name().to_owned()),
+    column("BY", Shown::Wide, 13, |row| {
+        format!("{}{}", row.program.class_from.text(), if row.program.limited { "+" } else { "" })
+    }),
+    number("PRIO", Shown::Wide, 13, |row| row.group.map_or(row.program.priority, |group| group.priority).to_string()),
+    number("WEIGHT", Shown::Wide, 13, |row| row.program.weight.to_string()),
+    narrow(column("DEVICE", Shown::Always, 4, |row| text(row.group.map(|group| short(&group.device)))), 12),
+    column("HOW", Shown::IfAny, 9, |row| match row.program.share {
+        Some(Share::Time) => "time".into(),
+        Some(Share::Pool) => "pool".into(),
+        Some(Share::Spatial) => "spatial".into(),
+        None => NOTHING.into(),
+    }),
+    number("LV", Shown::Always, 10, |row| or_nothing(row.group.map(|group| group.level))),
+    column("STATE", Shown::Always, 1, state),
+    number("SHARE", Shown::IfAny, 6, share),
+    number("GPU TIME", Shown::Always, 3, |row| or_nothing(row.group.map(|group| duration(group.device_us)))),
+    number("P99WAIT", Shown::Always, 4, |row| {
+        or_nothing(row.group.and_then(|group| group.waits.p99_us).map(|us| duration(us as u64)))
+    }),
+    number("WAITED", Shown::Wide, 13, |row| or_nothing(row.group.map(|group| duration(group.wait_us)))),
+    number("LAUNCHES", Shown::Wide, 13, |row| or_nothing(row.group.map(|group| group.launches))),
+    number("UNSCHED", Shown::WideOrIfAny, 11, |row| or_nothing(row.group.map(unscheduled).filter(|n| *n > 0))),
+    number("ATTACHED", Shown::Wide, 13, |row| duration(row.program.attached_s.saturating_mul(1_000_000))),
+];
+
+/// The table, without control characters of others, within its width.
+pub(super) fn table(programs: &[ProgramInfo], wide: bool, sort: Sort, width: Width) -> String {
+    let mut names = Names::default();
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for program in programs {
+        let user = names.of(program.uid).to_owned();
+        let groups = program.groups.iter().map(Some).chain(program.groups.is_empty().then_some(None));
+        rows.extend(groups.map(|group| Row { program, group, user: user.clone() }));
+    }
+    sorted(&mut rows, sort);
+    let mut columns: Vec<(&Column, Vec<String>)> =
+        COLUMNS.iter().map(|column| (column, rows.iter().map(|row| (column.cell)(row)).collect())).collect();
+    columns.retain(|(column, cells): &(&Column, Vec<String>)| match column.shown {
+        Shown::Always => true,
+        Shown::IfAny => cells.iter().any(|cell| cell != NOTHING),
+        Shown::WideOrIfAny => wide || cells.iter().any(|cell| cell != NOTHING),
+        Shown::Wide => wide,
+    });
+    let last: Vec<String> = rows.iter().map(|row| what(row, wide)).collect();
+    let longest = last.iter().map(|name| columns_of(name)).max().unwrap_or(0);
+    if let Width::Columns(all) = width {
+        for (column, cells) in &mut columns {
+            cells.iter_mut().for_each(|cell| *cell = cut(cell, column.most));
+        }
+        while used(&columns) + longest.min(NAME_COLUMNS) > all {
+            let Some(at) = (0..columns.len()).filter(|at| columns[*at].0.rank > 0).max_by_key(|at| columns[*at].0.rank)
+            else {
+                break;
+            };
+            columns.remove(at);
+        }
+    }
+    let room = match width {
+        Width::Columns(all) => all.saturating_sub(used(&columns)).max(1),
+        Width::Unlimited => usize::MAX,
+    };
+    let widths: Vec<usize> = columns.iter().map(|(column, cells)| width_of(column, cells)).collect();
+    let line = |cell: &dyn Fn(usize) -> String, last: &str| {
+        let mut line = String::new();
+        for (at, (column, _)) in columns.iter().enumerate() {
+            let cell = cell(at);
+            let blank = " ".repeat(widths[at].saturating_sub(columns_of(&cell)));
+            let (before, after) = if column.right { (blank, String::new()) } else { (String::new(), blank) };
+            line.push_str(&format!("{before}{cell}{after} "));
+        }
+        line + last + "\n"
+    };
+    let head = cut(if wide { "COMMAND" } else { "PROGRAM" }, room);
+    let mut out = line(&|at| columns[at].0.name.to_owned(), &head);
+    for (number, name) in last.iter().enumerate() {
+        out.push_str(&line(&|at| columns[at].1[number].clone(), &cut(name, room)));
+    }
+    out
+}
+
+/// Columns that all of these take, each with a blank after it.
+fn used(columns: &[(&Column, Vec<String>)]) -> usize {
+    columns.iter().map(|(column, cells)| width_of(column, cells) + 1).sum()
+}
+
+fn width_of(column: &Column, cells: &[String]) -> usize {
+    cells.iter().map(|cell| columns_of(cell)).chain([column.name.len()]).max().unwrap_or(0)
+}
+
+fn sorted(rows: &mut [Row<'_>], sort: Sort) {
+    let of = |row: &Row<'_>, value: fn(&GroupInfo) -> u64| Reverse(row.group.map(value));
+    let percent = |group: &GroupInfo| group.share_got_percent.map_or(0, |percent| (percent * 1_000.0) as u64 + 1);
+    match sort {
+        // The daemon's order, with those that ended last.
+        Sort::Pid => (),
+        Sort::User => rows.sort_by(|a, b| a.user.cmp(&b.user)),
+        // Those without one come last.
+        Sort::Job => rows.sort_by_key(|row| (row.program.job.is_none(), row.program.job.clone())),
+        Sort::Container => rows.sort_by_key(|row| (row.program.container.is_none(), row.program.container.clone())),
+        Sort::Class => rows.sort_by_key(|row| Reverse((row.program.class, row.program.priority))),
+        Sort::Device => rows.sort_by_key(|row| (row.group.is_none(), row.group.map(|group| group.device.clone()))),
+        Sort::State => rows.sort_by_key(|row| row.group.map_or(9, |group| order(row.program, group.state))),
+        Sort::Share => rows.sort_by_key(|row| of(row, percent)),
+        Sort::GpuTime => rows.sort_by_key(|row| of(row, |group| group.device_us)),
+        Sort::P99wait => rows.sort_by_key(|row| of(row, |group| group.waits.p99_us.map_or(0, |us| us as u64 + 1))),
+        Sort::Waited => rows.sort_by_key(|row| of(row, |group| group.wait_us)),
+        Sort::Launches => rows.sort_by_key(|row| of(row, |group| group.launches)),
+        Sort::Program => rows.sort_by(|a, b| a.program.name.cmp(&b.program.name)),
+    }
+}
+
+/// What is most of interest comes first.
+fn order(program: &ProgramInfo, state: GroupState) -> u8 {
+    match (program.ended_s, state) {
+        (Some(_), _) => 8,
+        (None, GroupState::Running) => 0,
+        (None, GroupState::Ready) => 1,
+        (None, GroupState::Suspended) => 2,
+        (None, GroupState::Detached) => 3,
+        (None, GroupState::Idle) => 4,
+    }
+}
+
+fn text(text: Option<&str>) -> String {
+    text.map_or_else(|| NOTHING.to_owned(), |text| escaped(text).into_owned())
+}
+
+fn or_nothing(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
+}
+
+/// A device's key without what is the same on most machines.
+fn short(device: &str) -> &str {
+    device.strip_prefix("pci:0000:").unwrap_or(device)
+}
+
+fn state(row: &Row<'_>) -> String {
+    if let Some(s) = row.program.ended_s {
+        return format!("ended {}", rough(s.saturating_mul(1_000_000)));
+    }
+    let Some(group) = row.group else { return NOTHING.into() };
+    match group.state {
+        GroupState::Idle => "idle".into(),
+        GroupState::Ready if group.waits.now > 0 => format!("ready {}", rough(group.waits.now_us)),
+        GroupState::Ready => "ready".into(),
+        GroupState::Running => "running".into(),
+        GroupState::Suspended => "suspended".into(),
+        GroupState::Detached => "detached".into(),
+    }
+}
+
+/// Asked for / got; one of them alone where the other is not known.
+fn share(row: &Row<'_>) -> String {
+    let Some(group) = row.group.filter(|_| row.program.ended_s.is_none()) else { return NOTHING.into() };
+    let percent = |percent: Option<f64>| or_nothing(percent.map(|percent| percent.round() as u32));
+    match (group.share_asked_percent, group.share_got_percent) {
+        (None, None) => NOTHING.into(),
+        (asked, got) => format!("{}/{}", percent(asked), percent(got)),
+    }
+}
+
+fn unscheduled(group: &GroupInfo) -> u64 {
+    group.unscheduled.attach + group.unscheduled.passthrough + group.unscheduled.error
+}
+
+/// What is last in a row.
+fn what(row: &Row<'_>, wide: bool) -> String {
+    let name =
+        if wide && !row.program.command.is_empty() { row.program.command.join(" ") } else { row.program.name.clone() };
+    escaped(&name).into_owned()
+}
+
+/// Microseconds for people, in 4 columns.
+fn rough(us: u64) -> String {
+    match us {
+        0..1_000 => "0ms".into(),
+        1_000..1_000_000 => format!("{}ms", us / 1_000),
+        1_000_000..100_000_000 => format!("{}s", us / 1_000_000),
+        100_000_000..6_000_000_000 => format!("{}m", us / 60_000_000),
+        6_000_000_000..360_000_000_000 => format!("{}h", us / 3_600_000_000),
+        _ => format!("{}d", us / 86_400_000_000),
+    }
+}
+
+/// Microseconds for people, in 6 columns.
+fn duration(us: u64) -> String {
+    let scaled = |value: f64, unit: &str| {
+        if value < 99.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+    };
+    match us {
+        0..1_000 => format!("{us}µs"),
+        1_000..999_500 => scaled(us as f64 / 1e3, "ms"),
+        999_500..600_000_000 => scaled(us as f64 / 1e6, "s"),
+        600_000_000..36_000_000_000 => format!("{}min", us / 60_000_000),
+        36_000_000_000..864_000_000_000 => format!("{}h", us / 3_600_000_000),
+        _ => format!("{}d", us / 86_400_000_000),
+    }
+}

@@ -1,0 +1,260 @@
+use xsched_proto::wire::{ClassFrom, Share, Waits};
+
+use super::*;
+use xsched_proto::class::Class;
+use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
+use xsched_proto::wire::{GroupInfo, GroupState, Platform, QueueInfo, Unscheduled};
+
+/// As it goes to a pipe.
+fn shown(answer: &Answer) -> String {
+    table(answer, false, Sort::Pid, Width::Unlimited, 0)
+}
+
+fn answer() -> Answer {
+    let group = GroupInfo {
+        id: "g1".into(),
+        device: "sim:0".into(),
+        platform: Platform::Sim,
+        domain: QueueDomain::Application,
+        system_launches: None,
+        exempt_launches: 0,
+        priority: 128,
+        level: 1,
+        threshold: 16,
+        batch: 0,
+        state: GroupState::Running,
+        queues: vec![QueueInfo { id: "q1".into(), launches: 7 }],
+        launches: 7,
+        unscheduled: Unscheduled { attach: 1, passthrough: 0, error: 1 },
+        liveness_overrides: 0,
+        signal_overrides: 0,
+        suspensions: 2,
+        device_us: 1_500,
+        share_asked_percent: None,
+        share_got_percent: None,
+        waits: Default::default(),
+        wait_us: 12,
+        longest_us: 0,
+        short: None,
+        timeslice_us: None,
+        completed: 6,
+        alone_us: None,
+    };
+    let program = ProgramInfo {
+        pid: 42,
+        uid: 1000,
+        exe: "/bin/a\x1b[31mpp".into(),
+        name: "a\x1b[31mpp".into(),
+        command: Vec::new(),
+        job: None,
+        container: None,
+        attached_s: 1,
+        ended_s: None,
+        class: Class::High,
+        class_from: ClassFrom::Option,
+        limited: false,
+        priority: 128,
+        weight: 100,
+        hints: Default::default(),
+        share: None,
+        domains: Default::default(),
+        groups: vec![group],
+    };
+    Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program] }
+}
+
+#[test]
+fn a_device_has_a_line_and_what_uses_it_unattached_another() {
+    let process =
+        |pid, name: &str, outside| DeviceProcess { pid, name: Some(name.into()), memory_bytes: Some(3 << 29), outside };
+    let device = DeviceInfo {
+        device: "pci:0000:41:00.0".into(),
+        name: None,
+        source: Source::Nvml,
+        stale: false,
+        latest: DeviceState {
+            memory_used_bytes: Some(61 << 30),
+            memory_total_bytes: Some(80 << 30),
+            active_percent: Some(97),
+            temperature_c: Some(64),
+            temperature_limit_c: Some(93),
+            power_w: Some(310),
+            throttle: Some(vec![Throttle::SwThermal, Throttle::HwThermal, Throttle::PowerCap]),
+            ..DeviceState::default()
+        },
+        processes: Some(vec![process(42, "app", false), process(43, "b\x1b[31m", true)]),
+        history: Vec::new(),
+    };
+    let lines = "pci:0000:41:00.0: memory 61.0 of 80.0 GiB, active 97 %, 64 °C of 93 °C, 310 W, slowed down (heat, power limit)\n\
+                 pci:0000:41:00.0: used by processes that are not attached: b\\u{1b}[31m (43, 1.5 GiB)\n";
+    let with_device = Answer { devices: vec![device.clone()], ..answer() };
+    assert!(shown(&with_device).ends_with(lines), "{}", shown(&with_device));
+    let old = DeviceInfo {
+        stale: true,
+        latest: DeviceState { age_ms: 12_345, ..DeviceState::default() },
+        processes: None,
+        ..device
+    };
+    assert_eq!(
+        devices::lines(&old, Width::Unlimited),
+        "pci:0000:41:00.0: as of 12 s ago, its driver does not answer\n"
+    );
+}
+
+#[test]
+fn json_has_the_published_shape() {
+    let v = serde_json::to_value(answer()).unwrap();
+    assert_eq!(v["version"], 2);
+    let p = &v["programs"][0];
+    assert_eq!((p["class"].as_str(), p["priority"].as_i64(), p["pid"].as_u64()), (Some("high"), Some(128), Some(42)));
+    let g = &p["groups"][0];
+    assert_eq!(
+        (g["state"].as_str(), g["platform"].as_str(), g["level"].as_u64()),
+        (Some("running"), Some("sim"), Some(1))
+    );
+    assert_eq!(g["unscheduled"], serde_json::json!({"attach": 1, "passthrough": 0, "error": 1}));
+    assert_eq!(g["queues"][0], serde_json::json!({"id": "q1", "launches": 7}));
+}
+
+#[test]
+fn programs_of_others_are_counted() {
+    let mut answer = answer();
+    let daemon = |hidden_programs| DaemonInfo {
+        pid: 1,
+        version: "0".into(),
+        policy: "hpf".into(),
+        device_policies: Default::default(),
+        uptime_s: 1,
+        dropped_clients: 0,
+        hidden_programs,
+    };
+    answer.daemon = Some(daemon(0));
+    assert!(!shown(&answer).contains("not shown"));
+    answer.daemon = Some(daemon(3));
+    assert!(shown(&answer).ends_with("\n3 programs of other users are not shown\n"));
+    answer.programs.clear();
+    answer.daemon = Some(daemon(1));
+    let text = shown(&answer);
+    assert!(text.contains("\nno program of yours is attached;"), "{text}");
+    assert!(text.ends_with("\n1 program of another user is not shown\n"), "{text}");
+}
+
+#[test]
+fn the_table_lines_up_and_holds_no_control_characters() {
+    let mut answer = answer();
+    let idle = ProgramInfo { groups: Vec::new(), share: Some(Share::Spatial), ..answer.programs[0].clone() };
+    answer.programs.push(idle);
+    let text = shown(&answer);
+    let lines: Vec<_> = text.lines().collect();
+    let at = lines[0].find("PROGRAM").unwrap();
+    for line in &lines[1..] {
+        assert_eq!(line.chars().skip(at).collect::<String>(), "a\\u{1b}[31mpp", "{text}");
+    }
+    let at = lines[0].find("HOW").unwrap();
+    assert!(lines[1][at..].starts_with("- ") && lines[2][at..].starts_with("spatial "), "{text}");
+    assert!(!text.contains('\x1b'));
+    let text = queues(&answer);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    for word in ["q1", " 42 ", " 128 ", "sim:0", " 16 ", " auto ", "running", " 7 ", "a\\u{1b}[31mpp"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+/// Three programs with something in each column, on a GPU.
+fn full() -> Answer {
+    let of = |pid, name: &str, state, waits: Waits| {
+        let mut program = answer().programs.remove(0);
+        (program.pid, program.uid) = (pid, 0);
+        program.name = name.into();
+        program.command = ["python3", "/home/a/train.py", "--name", "a\x1b"].map(str::to_owned).to_vec();
+        program.job = Some("night".into());
+        program.share = Some(Share::Time);
+        let group = &mut program.groups[0];
+        group.device = "pci:0000:41:00.0".into();
+        group.state = state;
+        group.waits = waits;
+        (group.share_asked_percent, group.share_got_percent) = (Some(25.0), Some(31.4));
+        program
+    };
+    let waits = |now, p99_us| Waits { now, now_us: 12_345, count: 9, p50_us: p99_us, p99_us };
+    let mut answer = answer();
+    answer.programs = vec![
+        of(4711, "train.py", GroupState::Ready, waits(1, Some(61_700.0))),
+        of(123_456, "模型训练-with-a-long-name.py", GroupState::Running, waits(0, None)),
+        ProgramInfo { ended_s: Some(75), ..of(99, "old", GroupState::Idle, waits(0, Some(3.0))) },
+    ];
+    answer.programs[0].groups[0].device_us = 11_600_000;
+    answer
+}
+
+#[test]
+fn the_table_fits_its_terminal_and_is_whole_where_there_is_none() {
+    let answer = full();
+    let at = |columns| table(&answer, false, Sort::Pid, Width::Columns(columns), 0);
+    for columns in [20, 40, 60, 80, 100, 132] {
+        let text = at(columns);
+        let longest = text.lines().map(crate::width::columns_of).max().unwrap();
+        assert!(longest <= columns, "{longest} of {columns}:\n{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
+    let text = at(80);
+    let head = text.lines().next().unwrap();
+    for column in ["PID", "USER", "JOB", "CLASS", "DEVICE", "STATE", "SHARE", "GPU TIME", "P99WAIT", "PROGRAM"] {
+        assert!(head.contains(column), "{column}: {text}");
+    }
+    for cell in
+        ["4711 ", " 41:00.0 ", " ready 12ms ", " 25/31 ", " 11.6s ", " 61.7ms ", " train.py\n", "ended 75s", "…"]
+    {
+        assert!(text.contains(cell), "{cell}: {text}");
+    }
+    let mut usual = full();
+    usual.programs.iter_mut().for_each(|p| p.job = None);
+    let text = table(&usual, false, Sort::Pid, Width::Columns(80), 0);
+    let head = text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(head, "PID USER CLASS DEVICE HOW LV STATE SHARE GPU TIME P99WAIT PROGRAM", "{text}");
+    assert!(at(20).contains("PID"), "what it is and how it is stays");
+    let wide = table(&answer, true, Sort::Pid, Width::Unlimited, 0);
+    for column in
+        [" BY ", " PRIO ", " WEIGHT ", " LV ", " WAITED ", " LAUNCHES ", " UNSCHED ", " ATTACHED ", " COMMAND\n"]
+    {
+        assert!(wide.contains(column), "{column}: {wide}");
+    }
+    assert!(wide.contains(" python3 /home/a/train.py --name a\\u{1b}\n"), "{wide}");
+}
+
+#[test]
+fn rows_are_sorted_by_any_column_and_filtered() {
+    let answer = full();
+    let order = |sort| -> Vec<String> {
+        let text = table(&answer, false, sort, Width::Unlimited, 0);
+        text.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(order(Sort::GpuTime)[0], "4711");
+    assert_eq!(order(Sort::P99wait), ["4711", "99", "123456"]);
+    assert_eq!(order(Sort::State), ["123456", "4711", "99"]);
+    assert_eq!(order(Sort::Program), ["99", "4711", "123456"]);
+    for sort in Sort::value_variants() {
+        assert_eq!(order(*sort).len(), 3, "{sort:?}");
+    }
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+    let left = |words: &[&str]| -> Vec<u32> {
+        let typed = <Typed as clap::Parser>::try_parse_from([&["ps"], words].concat()).unwrap();
+        let mut answer = full();
+        answer.programs[1].groups[0].device = "sim:0".into();
+        answer.programs[2].class = Class::Low;
+        typed.args.select(&mut answer);
+        answer.programs.iter().map(|p| p.pid).collect()
+    };
+    assert_eq!(left(&[]), [4711, 123_456, 99]);
+    assert_eq!(left(&["99", "4711"]), [4711, 99]);
+    assert_eq!(left(&["--device", "41:00.0"]), [4711, 99]);
+    assert_eq!(left(&["--class", "batch"]), [99]);
+    assert_eq!(left(&["--user", "root", "--job", "night"]).len(), 3);
+    assert!(left(&["--user", "1"]).is_empty() && left(&["--job", "day"]).is_empty());
+    let none = Answer { programs: Vec::new(), ..full() };
+    assert_eq!(table(&none, false, Sort::Pid, Width::Unlimited, 3), "3 programs are attached, none as asked for\n");
+}

@@ -1,0 +1,211 @@
+//! `xsched usage`: who had devices for how long, also of programs that are gone.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use xsched_proto::text::escaped;
+use xsched_proto::usage::{UsageBy, UsageRow};
+use xsched_proto::wire::{DaemonMsg, Request};
+
+use crate::failure::{Result, print, print_json};
+use crate::users::Names;
+use crate::{client, values};
+
+/// Show who had devices for how long, also of programs that have ended
+///
+/// Your own programs; root sees those of all users. The daemon keeps records over restarts, in its state folder.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// From this long ago until now, such as 90s, 12h or 7d
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = values::time_ago)]
+    since: Duration,
+
+    /// What to add up by: user, job, program, class, device
+    #[arg(long, value_name = "WHAT", default_value = "program", hide_possible_values = true, value_parser = by)]
+    by: UsageBy,
+
+    /// Comma-separated values, times in seconds
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+
+    /// The same as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+GPU TIME  device time; time in which several programs were on a device is divided among them, so that it sums to the time
+          that the device was busy
+PART      of the device time in this list
+RESIDENT  time in which it was on a device, whatever else was there
+AT MOST   part of the GPU time that nothing has measured: it may be too much
+
+Examples:
+  xsched usage --since 12h --by user
+  xsched usage --since 30d --by job --csv";
+
+/// The answer, as `--json` prints it.
+#[derive(Serialize)]
+struct Answer {
+    version: u32,
+    since_s: u64,
+    by: UsageBy,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    key: Option<String>,
+    gpu_seconds: f64,
+    by_driver_seconds: f64,
+    at_most_seconds: f64,
+    resident_seconds: f64,
+    programs: u64,
+}
+
+/// Asks and prints.
+pub(crate) fn main(args: Args) -> Result {
+    let since = SystemTime::now().checked_sub(args.since).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let rows = ask(args.socket.as_deref(), since.unwrap_or_default(), args.by)?;
+    if args.json {
+        let rows = rows.iter().map(row).collect();
+        return print_json(&Answer { version: 1, since_s: args.since.as_secs(), by: args.by, rows });
+    }
+    if args.csv { print(&csv(args.by, &rows)) } else { print(&table(args.by, &rows)) }
+}
+
+fn ask(socket: Option<&Path>, since: Duration, by: UsageBy) -> Result<Vec<UsageRow>> {
+    let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let parts = client::ask(socket, Request::Usage { since_ms, by })?;
+    let rows = parts.into_iter().filter_map(|part| if let DaemonMsg::Usage(row) = part { Some(row) } else { None });
+    let mut names = Names::default();
+    let mut shown = |key: String| match key.parse() {
+        Ok(uid) if by == UsageBy::User => names.of(uid).to_owned(),
+        _ => key,
+    };
+    Ok(rows.map(|row| UsageRow { key: row.key.map(&mut shown), ..row }).collect())
+}
+
+fn row(row: &UsageRow) -> Row {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    Row {
+        key: row.key.clone(),
+        gpu_seconds: seconds(row.gpu_ns),
+        by_driver_seconds: seconds(row.by_driver_ns),
+        at_most_seconds: seconds(row.at_most_ns),
+        resident_seconds: seconds(row.resident_ns),
+        programs: row.programs,
+    }
+}
+
+fn table(by: UsageBy, rows: &[UsageRow]) -> String {
+    if rows.is_empty() {
+        return "no usage is recorded for that time\n".into();
+    }
+    let all: u64 = rows.iter().map(|row| row.gpu_ns).sum();
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "{:<24} {:>12} {:>6} {:>12} {:>8} {:>9}",
+        by.name().to_uppercase(),
+        "GPU TIME",
+        "PART",
+        "RESIDENT",
+        "AT MOST",
+        "PROGRAMS"
+    );
+    for row in rows {
+        let percent = |part: u64, whole: u64| format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64);
+        let _ = writeln!(
+            out,
+            "{:<24} {:>12} {:>6} {:>12} {:>8} {:>9}",
+            escaped(row.key.as_deref().unwrap_or("-")),
+            time(row.gpu_ns),
+            percent(row.gpu_ns, all),
+            time(row.resident_ns),
+            percent(row.at_most_ns, row.gpu_ns),
+            row.programs
+        );
+    }
+    out
+}
+
+/// `2h 03m`, `3m 20s`, `1.250 s`.
+fn time(ns: u64) -> String {
+    let s = ns / 1_000_000_000;
+    match s {
+        0..60 => format!("{:.3} s", ns as f64 / 1e9),
+        60..3_600 => format!("{}m {:02}s", s / 60, s % 60),
+        _ => format!("{}h {:02}m", s / 3_600, s / 60 % 60),
+    }
+}
+
+fn csv(by: UsageBy, rows: &[UsageRow]) -> String {
+    let head = "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,programs";
+    let mut out = format!("{},{head}\n", by.name());
+    for row in rows {
+        let key = row.key.as_deref().unwrap_or_default();
+        let times = [row.gpu_ns, row.by_driver_ns, row.at_most_ns, row.resident_ns];
+        let times = times.map(|ns| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)).join(",");
+        let _ = writeln!(out, "{},{times},{}", field(key), row.programs);
+    }
+    out
+}
+
+/// A field of CSV. What a spreadsheet would take for a formula is kept from being one.
+fn field(text: &str) -> String {
+    let text = escaped(text);
+    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() };
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+fn by(text: &str) -> Result<UsageBy> {
+    let known = UsageBy::ALL.into_iter().find(|by| by.name().eq_ignore_ascii_case(text));
+    known.ok_or_else(|| {
+        let names = UsageBy::ALL.map(UsageBy::name).join(", ");
+        crate::failure::Error::input(format!("'{text}' is nothing to add up by: use {names}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row_of(key: Option<&str>, gpu_ns: u64) -> UsageRow {
+        UsageRow { key: key.map(str::to_owned), gpu_ns, resident_ns: 2 * gpu_ns, programs: 1, ..UsageRow::default() }
+    }
+
+    #[test]
+    fn tables_and_csv_have_a_line_for_each() {
+        let rows = [row_of(Some("train.py"), 7_384_000_000_000), row_of(None, 1_250_000_000)];
+        let table = table(UsageBy::Job, &rows);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].starts_with("JOB ") && lines[1].starts_with("train.py ") && lines[2].starts_with("- "));
+        assert!(lines[1].contains(" 2h 03m  100 %       4h 06m      0 %"), "{table}");
+        assert!(lines[2].contains(" 1.250 s    0 %      2.500 s      0 %"), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        let csv = csv(UsageBy::Job, &rows);
+        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1"));
+    }
+
+    #[test]
+    fn what_a_program_calls_itself_is_no_formula_and_no_second_field() {
+        assert_eq!(field("=HYPERLINK(1)"), "'=HYPERLINK(1)");
+        assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert!(!field("a\nb\u{1b}").contains(['\n', '\u{1b}']));
+    }
+
+    #[test]
+    fn what_it_is_added_up_by_is_one_of_five() {
+        assert_eq!(by("User").unwrap(), UsageBy::User);
+        assert!(by("pid").unwrap_err().line().ends_with("use user, job, program, class, device"));
+    }
+}

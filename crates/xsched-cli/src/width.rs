@@ -1,0 +1,80 @@
+//! How wide what is printed may be.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Columns of the terminal, if what is printed goes to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// No line is longer than this.
+    Columns(usize),
+    /// It goes to a pipe or a file.
+    Unlimited,
+}
+
+/// That of standard output. `COLUMNS` wins over the terminal.
+pub(crate) fn of_output() -> Width {
+    let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+    let of_terminal = || {
+        let stdout = std::io::stdout();
+        let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+        // A terminal that does not tell is taken for one of the usual size.
+        Some(if size.ws_col == 0 { 80 } else { usize::from(size.ws_col) })
+    };
+    given.or_else(of_terminal).map_or(Width::Unlimited, Width::Columns)
+}
+
+impl Width {
+    /// A line, broken after commas where it is too long; what follows stands further right.
+    pub(crate) fn fold(self, line: &str) -> String {
+        let Width::Columns(columns) = self else { return format!("{line}\n") };
+        let mut out = String::new();
+        let mut used = 0;
+        for part in line.split_inclusive(", ") {
+            let wide = columns_of(part.trim_end());
+            if used > 0 && used + wide > columns {
+                out.truncate(out.trim_end().len());
+                out.push_str("\n  ");
+                used = 2;
+            }
+            out.push_str(part);
+            used += columns_of(part);
+        }
+        out.push('\n');
+        out
+    }
+}
+
+/// How many columns a text takes.
+pub(crate) fn columns_of(text: &str) -> usize {
+    text.width()
+}
+
+/// A text of so many columns at most, with an ellipsis in place of what is cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if columns_of(text) <= columns {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used <= columns
+    };
+    let mut cut: String = text.chars().take_while(fits).collect();
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_and_lines_are_broken_after_commas() {
+        assert_eq!((cut("abc", 3), cut("abcd", 3)), ("abc".into(), "ab…".into()));
+        assert_eq!(cut("模型训练", 5), "模型…", "these take two columns each");
+        let line = "policy hpf, up on sim:0, daemon 7 up 3 s";
+        assert_eq!(Width::Unlimited.fold(line), format!("{line}\n"));
+        assert_eq!(Width::Columns(40).fold(line), format!("{line}\n"));
+        assert_eq!(Width::Columns(25).fold(line), "policy hpf, up on sim:0,\n  daemon 7 up 3 s\n");
+    }
+}

@@ -1,0 +1,112 @@
+//! `[metrics]`: where monitors read, and what they are told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer};
+
+use super::{number, scalar};
+use crate::Error;
+use crate::tuning::METRICS_PROGRAMS_MAX;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Unix(PathBuf),
+    /// An address of this machine's loopback.
+    Tcp(SocketAddr),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Programs(u32);
+
+/// What the files say.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MetricsTable {
+    listen: Option<Listen>,
+    names: Option<bool>,
+    pids: Option<bool>,
+    max_programs: Option<Programs>,
+}
+
+/// What holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MetricsConfig {
+    pub(crate) listen: Listen,
+    /// Users, programs and jobs are named.
+    pub(crate) names: bool,
+    pub(crate) pids: bool,
+    /// So many series of programs at most.
+    pub(crate) max_programs: usize,
+}
+
+impl MetricsTable {
+    /// This, and where it says nothing that.
+    pub(super) fn or(self, that: MetricsTable) -> MetricsTable {
+        MetricsTable {
+            listen: self.listen.or(that.listen),
+            names: self.names.or(that.names),
+            pids: self.pids.or(that.pids),
+            max_programs: self.max_programs.or(that.max_programs),
+        }
+    }
+
+    /// None = there are no metrics.
+    pub(super) fn config(&self) -> Option<MetricsConfig> {
+        let listen = self.listen.clone()?;
+        Some(MetricsConfig {
+            // Every user of the machine can connect to a port.
+            names: self.names.unwrap_or(matches!(listen, Listen::Unix(_))),
+            pids: self.pids.unwrap_or(false),
+            max_programs: self.max_programs.map_or(METRICS_PROGRAMS_MAX, |n| n.0 as usize),
+            listen,
+        })
+    }
+}
+
+const LISTEN_HELP: &str = "\"unix:/PATH\" or a loopback address with a port, such as \"127.0.0.1:9495\"";
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        scalar(d, LISTEN_HELP, |text| {
+            if let Some(path) = text.strip_prefix("unix:") {
+                let fits = path.starts_with('/') && path.len() < 108 && !path.contains('\0');
+                return fits
+                    .then(|| Listen::Unix(path.into()))
+                    .ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP));
+            }
+            let address = text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
+            address.map(Listen::Tcp).ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Programs {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        number(d, 1, 100_000).map(Programs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<MetricsConfig>, String> {
+        toml::from_str::<MetricsTable>(text).map(|table| table.config()).map_err(|e| e.message().to_owned())
+    }
+
+    #[test]
+    fn a_port_is_on_the_loopback_and_names_nobody_unless_told_to() {
+        let tcp = read("listen = \"127.0.0.1:9495\"").unwrap().unwrap();
+        assert_eq!((tcp.names, tcp.pids, tcp.max_programs), (false, false, METRICS_PROGRAMS_MAX));
+        assert!(read("listen = \"[::1]:0\"\nnames = true").unwrap().unwrap().names);
+        let unix = read("listen = \"unix:/run/x\"\nmax_programs = 7").unwrap().unwrap();
+        assert_eq!((unix.names, unix.max_programs, unix.listen), (true, 7, Listen::Unix("/run/x".into())));
+        assert_eq!(read("names = true"), Ok(None));
+        for wrong in ["0.0.0.0:1", "10.0.0.1:80", "localhost:80", "unix:x", "127.0.0.1", ""] {
+            assert!(read(&format!("listen = \"{wrong}\"")).unwrap_err().contains("unix:/PATH"), "{wrong}");
+        }
+        assert!(read("max_programs = 0").is_err() && read("port = 1").is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! What the loop tells monitors: snapshots, made piece by piece, and what is observed meanwhile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_gatekeeper::Observed;
+use xsched_gatekeeper::ledger::Usage;
+use xsched_policy::ProgramId;
+use xsched_proto::class::Class;
+
+use crate::Error;
+use crate::client::Client;
+use crate::clock::now_ns;
+use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
+use crate::server::{Conn, Server};
+use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
+
+impl Server {
+    /// Listens for monitors, if the configuration says where.
+    ///
+    /// # Errors
+    /// It cannot be listened there.
+    pub(crate) fn start_metrics(&mut self, token: u64) -> Result<(), Error> {
+        let Some(config) = self.config.metrics() else { return Ok(()) };
+        let metrics = Metrics::start(&config)?;
+        self.watch_own(&metrics, token)?;
+        self.say(&format!("metrics at {}", metrics.address));
+        self.gatekeeper.observe_times(true);
+        self.metrics = Some(metrics);
+        Ok(())
+    }
+
+    /// Takes what was observed in the last decision.
+    pub(crate) fn note_observed(&mut self) {
+        let Some(metrics) = &mut self.metrics else { return };
+        self.decisions += 1;
+        let observations = &mut metrics.observations;
+        let mut now = None;
+        for observed in self.gatekeeper.observed() {
+            let (Observed::Wanted(id, _) | Observed::Waited(id, _) | Observed::Preempted(id) | Observed::Left(id, _)) =
+                observed;
+            let Some(group) = self.groups.get(&id) else { continue };
+            let class = self.conns.get(&group.conn).and_then(Conn::client).map(|c| Class::of(c.priority));
+            let kind = || (class.unwrap_or(Class::Normal), Arc::from(group.device.as_str()));
+            match observed {
+                // The program says when: one that lies spoils its own figures, and this one by no more than that.
+                Observed::Wanted(_, at_ns) => {
+                    let now_ns = *now.get_or_insert_with(now_ns);
+                    observations.decisions.see(now_ns.saturating_sub(at_ns).min(METRICS_DECISION_MAX_NS));
+                }
+                Observed::Waited(_, ns) => observations.wait(kind(), ns),
+                Observed::Preempted(_) => observations.preempted(kind(), None),
+                Observed::Left(_, ns) => observations.preempted(kind(), Some(ns)),
+            }
+        }
+    }
+
+    /// A snapshot is wanted: its first piece, the figures that must be of one moment.
+    pub(crate) fn hear_metrics(&mut self) {
+        if self.metrics.as_ref().is_none_or(|metrics| !metrics.is_wanted()) {
+            return;
+        }
+        self.measure();
+        let mut keys: BTreeMap<&str, Arc<str>> = BTreeMap::new();
+        let mut usage: HashMap<(ProgramId, Arc<str>), Usage> = HashMap::new();
+        for account in self.gatekeeper.ledger().accounts() {
+            let device = keys.entry(account.device).or_insert_with(|| Arc::from(account.device)).clone();
+            usage.insert((account.program, device), account.usage);
+        }
+        let device = |(name, busy): (&str, Usage)| DeviceRow {
+            device: keys.get(name).cloned().unwrap_or_else(|| Arc::from(name)),
+            label: self.devices.outside_names(name).0,
+            busy,
+            policy: self.gatekeeper.arbiter().policy_of(name).entry.name.to_owned(),
+        };
+        let devices: Vec<DeviceRow> = self.gatekeeper.ledger().devices().map(device).collect();
+        let clients: Vec<u64> = self.conns.iter().filter_map(|(id, c)| c.client().map(|_| *id)).collect();
+        let daemon = DaemonRow {
+            programs: clients.len() as u64,
+            connections: self.conns.len() as u64,
+            dropped_clients: self.dropped_clients,
+            decisions: self.decisions,
+            uptime_s: self.now_ns.saturating_sub(self.started_ns) as f64 / 1e9,
+        };
+        let Some(metrics) = &mut self.metrics else { return };
+        // Those that are gone have their last word here, once the ledger has no more of them.
+        let mut rows = std::mem::take(&mut metrics.gone);
+        for row in &mut rows {
+            if let Some(usage) = usage.get(&(ProgramId(row.program), row.device.clone())) {
+                row.counters.usage = *usage;
+            }
+        }
+        metrics.gone.extend(
+            rows.iter().filter(|row| usage.contains_key(&(ProgramId(row.program), row.device.clone()))).cloned(),
+        );
+        for row in &mut rows {
+            row.last = !metrics.gone.iter().any(|kept| kept.program == row.program && kept.device == row.device);
+        }
+        let observations = metrics.observations.clone();
+        metrics.making = Some((Snapshot { rows, devices, observations, daemon, usage }, clients));
+        self.go_on_with_snapshot();
+    }
+
+    /// Another piece of it; with the last one it is given away.
+    pub(crate) fn go_on_with_snapshot(&mut self) {
+        let making = self.metrics.as_mut().and_then(|metrics| metrics.making.take());
+        let Some((mut snapshot, mut clients)) = making else { return };
+        let piece = clients.split_off(clients.len().saturating_sub(METRICS_PIECE));
+        for client in piece.iter().filter_map(|id| self.conns.get(id)?.client()) {
+            let usage = |device: &Arc<str>| snapshot.usage.get(&(client.program, device.clone())).copied();
+            let rows = self.rows_of(client, usage);
+            snapshot.rows.extend(rows);
+        }
+        let last = clients.is_empty();
+        if last {
+            share_out(&mut snapshot.rows);
+        }
+        let Some(metrics) = &mut self.metrics else { return };
+        if last {
+            metrics.deliver(snapshot);
+        } else {
+            metrics.making = Some((snapshot, clients));
+        }
+    }
+
+    /// Whether a snapshot is being made.
+    pub(crate) fn makes_snapshot(&self) -> bool {
+        self.metrics.as_ref().is_some_and(|metrics| metrics.making.is_some())
+    }
+
+    fn rows_of(&self, client: &Client, usage: impl Fn(&Arc<str>) -> Option<Usage>) -> Vec<Row> {
+        let Some(identity) = self.accounting.identity(client.program) else { return Vec::new() };
+        let mut rows: Vec<Row> = Vec::new();
+        for id in &client.groups {
+            let Some(group) = self.groups.get(id) else { continue };
+            let at = rows.iter().position(|row| *row.device == *group.device).unwrap_or_else(|| {
+                let device: Arc<str> = Arc::from(group.device.as_str());
+                let (_, memory) = self.devices.outside_names(&device);
+                rows.push(Row {
+                    program: client.program.0,
+                    identity: identity.clone(),
+                    class: Class::of(client.priority),
+                    counters: Counters { usage: usage(&device).unwrap_or_default(), ..Counters::default() },
+                    device,
+                    launched: Launched::Count(client.segment.clone(), Vec::new()),
+                    weight: client.hints.weight(),
+                    share: 0.0,
+                    memory_bytes: memory.iter().find(|(pid, _)| *pid == client.peer.pid).map(|(_, bytes)| *bytes),
+                    gone: false,
+                    last: false,
+                });
+                rows.len() - 1
+            });
+            let (row, words) = (&mut rows[at], &group.words);
+            let counters = &mut row.counters;
+            counters.wait_ns = counters.wait_ns.wrapping_add(words.wait_ns.load(Relaxed));
+            let status = self.gatekeeper.arbiter().status(self.now_us(), *id);
+            counters.suspensions += status.map_or(0, |status| status.suspensions);
+            let reasons = [&words.unscheduled_attach, &words.unscheduled_passthrough, &words.unscheduled_error];
+            for (sum, reason) in counters.unscheduled.iter_mut().zip(reasons) {
+                *sum = sum.wrapping_add(reason.load(Relaxed));
+            }
+            if let Launched::Count(_, slots) = &mut row.launched {
+                slots.push(group.slot);
+            }
+        }
+        rows
+    }
+
+    /// A program is about to be forgotten: what it had in the end is kept for the next snapshot.
+    pub(crate) fn keep_last_figures(&mut self, client: &Client) {
+        if self.metrics.is_none() {
+            return;
+        }
+        let usage: HashMap<String, Usage> = {
+            let accounts = self.gatekeeper.ledger().accounts().filter(|account| account.program == client.program);
+            accounts.map(|account| (account.device.to_owned(), account.usage)).collect()
+        };
+        let mut rows = self.rows_of(client, |device| usage.get(&**device).copied());
+        for row in &mut rows {
+            row.launched = Launched::Known(row.launched.count());
+            (row.gone, row.weight, row.memory_bytes) = (true, 0, None);
+        }
+        let Some(metrics) = &mut self.metrics else { return };
+        metrics.gone.extend(rows);
+        // No monitor has asked for long.
+        let more = metrics.gone.len().saturating_sub(METRICS_GONE_MAX);
+        metrics.gone.drain(..more);
+    }
+
+    /// The ledger closes the book of a program that is gone.
+    pub(crate) fn keep_last_usage(&mut self, program: ProgramId, device: &str, usage: Usage) {
+        let rows = self.metrics.iter_mut().flat_map(|metrics| &mut metrics.gone);
+        for row in rows.filter(|row| row.program == program.0 && &*row.device == device) {
+            row.counters.usage = usage;
+        }
+    }
+}
+
+/// Gives each row its part of the weights on its device.
+fn share_out(rows: &mut [Row]) {
+    let mut sums: HashMap<Arc<str>, u64> = HashMap::new();
+    for row in rows.iter() {
+        *sums.entry(row.device.clone()).or_default() += u64::from(row.weight);
+    }
+    for row in rows {
+        let sum = sums.get(&row.device).copied().unwrap_or(0).max(1);
+        row.share = f64::from(row.weight) / sum as f64;
+    }
+}
