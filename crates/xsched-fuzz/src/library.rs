@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -17,6 +16,7 @@ use rustix::net::{
 use xsched_agent::Host;
 use xsched_core::{Platform, QueueSpec, Runtime, XQueue};
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::ask::readable;
 use xsched_proto::domains::DomainMode;
 use xsched_proto::segment::{GROUPS, GroupSlot, Header};
 use xsched_proto::settings::Settings;
@@ -101,9 +101,7 @@ impl Library {
     /// The library is attached, to a new daemon if it has left the former.
     fn attach(&mut self) {
         while self.connection.is_none() {
-            let timeout = Timespec { tv_sec: PATIENCE.as_secs() as _, tv_nsec: 0 };
-            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
-            assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "the agent does not come back");
+            assert_eq!(readable(&self.listener, PATIENCE), Ok(true), "the agent does not come back");
             let connection = rustix::net::accept(&self.listener).expect("a connection");
             let welcome = DaemonMsg::Welcome {
                 version: PROTOCOL_VERSION,
@@ -209,9 +207,7 @@ fn send(socket: &OwnedFd, packet: &[u8], fds: &[BorrowedFd]) -> bool {
 
 /// The next packet; none = the other side has hung up. Descriptors that come with it are closed.
 fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: PATIENCE.as_secs() as _, tv_nsec: 0 };
-    assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "the agent says nothing and does not hang up");
+    assert_eq!(readable(socket, PATIENCE), Ok(true), "the agent says nothing and does not hang up");
     let mut packet = vec![0; MAX_PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
