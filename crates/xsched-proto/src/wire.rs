@@ -99,6 +99,8 @@ pub struct ProgramOptions {
     pub job: Option<String>,
     /// What becomes of launches of vendors' libraries; none = the daemon's rules or default.
     pub domains: Option<DomainMode>,
+    /// Resolved path of its executable. Counts only where the daemon is its own user's and may not look itself.
+    pub exe: String,
 }
 
 /// Preemption levels that a device can do; bit n-1 = level n.
