@@ -19,8 +19,8 @@ Not measured unless --systems asks for it: xsched-spatial; xsched-pool, since xs
 can be had; mps but for two mixes.
 
 --variant NAME='WORDS' adds one that is xsched with changes: options of `xsched run` (--level 1), environment
-(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), or another build in
-turns with this one (bin:DIR).
+(NAME=VALUE, before options), the daemon's configuration (@budget_us=300), its policy (policy:up), an option of the
+urgent program alone (urgent:--slo=1.1x), or another build in turns with this one (bin:DIR).
 
 All processes of a mix, of all systems, are started at once and load in parallel; those that choose their algorithms by
 measuring warm up one after the other, while nobody else works. Then the systems take turns, round by round, each in a

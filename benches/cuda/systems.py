@@ -73,11 +73,13 @@ def mps_control():
 
 class Variant:
     """xsched with changes, from words such as `--level 1`, `NAME=VALUE` (environment), `@budget_us=300` (daemon's
-    configuration), `policy:up`, `bin:DIR` (another build). `best_effort` are options of best-effort programs alone."""
+    configuration), `policy:up`, `bin:DIR` (another build), `urgent:--slo=1.1x` (an option of the urgent program alone).
+    `best_effort` are options of best-effort programs alone."""
 
     def __init__(self, text="", best_effort=""):
         self.best_effort = shlex.split(best_effort)
         self.options, self.env, self.config, self.policy, self.bin = [], {}, [], "hpf", None
+        self.urgent = []
         for word in shlex.split(text):
             if word.startswith("@"):
                 self.config.append(word[1:].replace("=", " = ", 1))
@@ -85,6 +87,8 @@ class Variant:
                 self.policy = word[len("policy:") :]
             elif word.startswith("bin:"):
                 self.bin = Path(word[len("bin:") :]).resolve()
+            elif word.startswith("urgent:"):
+                self.urgent.append(word[len("urgent:") :])
             elif "=" in word and not word.startswith("-") and not self.options:
                 name, value = word.split("=", 1)
                 self.env[name] = value
@@ -93,7 +97,7 @@ class Variant:
 
     def options_of(self, kind):
         """Options of `xsched run` for a program of this kind."""
-        return [*self.options, *(() if kind == "lc" else self.best_effort)]
+        return [*self.options, *(self.urgent if kind == "lc" else self.best_effort)]
 
     def wrong_share(self, kind, share):
         """What is wrong with how a program of this kind shares its GPU; nothing where it is as it was asked for. An

@@ -1,10 +1,12 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
-//! `cargo xtask wheel DIR`, `cargo xtask package DIR`, `cargo xtask install PREFIX`, `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`.
+//! `cargo xtask fuzz [TARGET]`, `cargo xtask wheel DIR`, `cargo xtask package DIR`, `cargo xtask install PREFIX`,
+//! `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`.
 #![forbid(unsafe_code)]
 
 mod bundle;
 mod c;
 mod cuda;
+mod fuzz;
 mod generate;
 mod hip;
 mod hip_runtime;
@@ -19,7 +21,7 @@ mod wheel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE]";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -55,6 +57,20 @@ fn main() -> ExitCode {
             );
             return ExitCode::from(2);
         }
+        ["fuzz", "--help" | "-h"] => {
+            println!("{}", fuzz::HELP);
+            Ok(())
+        }
+        ["fuzz", words @ ..] => match fuzz::targets(&root()) {
+            Ok(targets) => match fuzz::Wish::read(words, &targets) {
+                Ok(wish) => fuzz::run(&root(), &targets, &wish),
+                Err(wrong) => {
+                    eprintln!("xtask: {wrong}");
+                    return ExitCode::from(2);
+                }
+            },
+            Err(why) => Err(why),
+        },
         ["replay", files @ ..] => return replay(files),
         ["test", "--help" | "-h"] => {
             println!("{}", test::HELP);

@@ -14,6 +14,7 @@ use rustix::net::{
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use xsched_core::{Descriptor, now_ns};
 use xsched_proto::Error;
+use xsched_proto::program::own_command;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, trust};
 
@@ -49,7 +50,7 @@ impl Connection {
         trust::check_daemon(socket.as_fd(), path)?;
         let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned();
-        let options = ProgramOptions { exe, ..options.clone() };
+        let options = ProgramOptions { exe, command: own_command(), ..options.clone() };
         let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options })?;
         let fds = [segment, event, me.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

@@ -34,6 +34,7 @@ Exit codes: 2 = bad input, 3 = the machine does not allow it; `run` exits as its
 pub(crate) enum Command {
     Run(cmd::run::Args),
     Ps(cmd::ps::Args),
+    Trace(cmd::trace::Args),
     Policy(cmd::policy::Args),
     Hint(cmd::hint::Args),
     Suspend(cmd::suspend::Args),
@@ -138,14 +139,11 @@ fn one_line(all: &clap::Command, error: &clap::Error, words: impl IntoIterator<I
 }
 
 #[cfg(test)]
-#[path = "../tests/common/markdown.rs"]
-mod markdown;
-
-#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::markdown;
 
     #[test]
     fn the_declaration_is_sound() {

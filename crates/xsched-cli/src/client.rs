@@ -35,32 +35,54 @@ pub(crate) fn stopped(socket: &Path) -> Error {
 /// # Errors
 /// Exit code 2 for what the daemon calls a bad request; 3 when there is no daemon, or no permission, or no answer.
 pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonMsg>, Error> {
-    ask_if_there(socket, request)?.ok_or_else(|| {
-        let (path, _) = paths::socket_path(socket.map(Path::to_owned));
-        Error::environment(format!(
-            "no daemon answers at {}; `xsched run` starts one with a program, `xsched daemon` without",
-            path.display()
-        ))
-    })
+    Connection::open(socket)?.ask(request)
+}
+
+/// A connection for several requests.
+pub(crate) struct Connection {
+    fd: std::os::fd::OwnedFd,
+    path: std::path::PathBuf,
+}
+
+impl Connection {
+    /// Connects.
+    pub(crate) fn open(socket: Option<&Path>) -> Result<Connection, Error> {
+        let path = find(socket)?;
+        let fd = connect(&path).map_err(|why| told(&path, why))?;
+        Ok(Connection { fd, path })
+    }
+
+    /// As [`ask`]. After a failure that the daemon did not tell itself the connection is good for nothing more.
+    pub(crate) fn ask(&self, request: Request) -> Result<Vec<DaemonMsg>, Error> {
+        xsched_proto::ask::ask_on(&self.fd, request, PATIENCE).map_err(|why| told(&self.path, why))
+    }
 }
 
 /// The same; none where nothing listens.
 pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
+    match xsched_proto::ask::ask(&path, request, PATIENCE) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) => Ok(None),
+        Err(why) => Err(told(&path, why)),
+    }
+}
+
+/// Why there is no answer, as a command tells it.
+fn told(path: &Path, why: NoAnswer) -> Error {
+    use rustix::io::Errno;
     let at = path.display();
-    let why = match xsched_proto::ask::ask(&path, request, PATIENCE) {
-        Ok(answer) => return Ok(Some(answer)),
-        Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) => return Ok(None),
-        Err(why) => why,
-    };
-    Err(match why {
+    match why {
+        NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED) => Error::environment(format!(
+            "no daemon answers at {at}; `xsched run` starts one with a program, `xsched daemon` without"
+        )),
         NoAnswer::Refused(why) => why,
         NoAnswer::Distrusted(why) => Error::environment(why),
         NoAnswer::NotConnected(Errno::ACCESS | Errno::PERM) => {
             Error::environment(format!("no permission to talk to the daemon at {at}"))
         }
-        NoAnswer::NotConnected(Errno::AGAIN) | NoAnswer::Silent => stopped(&path),
+        NoAnswer::NotConnected(Errno::AGAIN) | NoAnswer::Silent => stopped(path),
         NoAnswer::NotConnected(e) => Error::environment(format!("the daemon at {at} cannot be connected to: {e}")),
         NoAnswer::Lost(e) => Error::environment(format!("lost the daemon at {at}: {e}")),
         NoAnswer::HungUp => {
@@ -69,5 +91,5 @@ pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Op
         NoAnswer::Unreadable(e) => Error::environment(format!(
             "the daemon at {at} speaks another language ({e}); restart it with this version"
         )),
-    })
+    }
 }

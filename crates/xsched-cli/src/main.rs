@@ -3,6 +3,7 @@
 //! One file a subcommand under [`cmd`]; each declares what may be typed (`Args`) and turns it into what it means
 //! before anything is contacted or started. What they share lies beside them:
 //! [`target`] (the program to run), [`preload`] (the library), [`start`] and [`client`] (the daemon), [`private`] and
+//! [`whom`] (the programs that are meant), [`users`] (their names), [`history`] (what groups did),
 //! [`children`] (what measures with a daemon of its own), [`picture`] (distributions). [`original`] has the
 //! names of XSched 1.2.0.
 
@@ -16,7 +17,11 @@ mod failure;
 mod folders;
 mod hints;
 mod hip;
+mod history;
 mod libm;
+#[cfg(test)]
+#[path = "../tests/common/markdown.rs"]
+mod markdown;
 mod opencl;
 mod original;
 mod picture;
@@ -25,7 +30,9 @@ mod private;
 mod sigpipe;
 mod start;
 mod target;
+mod users;
 mod values;
+mod whom;
 
 use cli::Command;
 use failure::Result;
@@ -50,6 +57,7 @@ fn dispatch(command: Command) -> Result {
         Command::Run(args) => cmd::run::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Ps(args) => cmd::ps::main(args),
+        Command::Trace(args) => cmd::trace::main(args),
         Command::Policy(args) => cmd::policy::main(args),
         Command::Hint(args) => cmd::hint::main(args),
         Command::Suspend(args) => cmd::suspend::suspend(args),

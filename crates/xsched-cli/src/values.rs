@@ -64,6 +64,13 @@ pub(crate) fn level(text: &str) -> Result<Level, Error> {
     }
 }
 
+/// A time, such as 10s.
+pub(crate) fn time(text: &str) -> Result<Duration, Error> {
+    let accepted = Duration::from_millis(1)..=Duration::from_secs(86_400);
+    let time = humantime::parse_duration(text).ok().filter(|time| accepted.contains(time));
+    time.ok_or_else(|| Error::value(text, "time", "a number and a unit up to one day, such as 500ms, 10s or 2m"))
+}
+
 /// How long a daemon stays without clients; none = for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleExit(pub(crate) Option<Duration>);
@@ -167,5 +174,9 @@ mod tests {
         assert!(socket(&"x".repeat(200)).unwrap_err().line().contains("107"));
         assert_eq!(policy("Priority").as_deref(), Ok("hpf"));
         assert!(pid("0").is_err());
+        assert_eq!(time("1500ms"), Ok(Duration::from_millis(1_500)));
+        for bad in ["10", "0s", "-1s", "2d", "s", ""] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -281,6 +281,7 @@ fn the_reference_has_every_field_of_ps_and_no_other() {
         ("programs[]", "ProgramInfo"),
         ("programs[].groups[]", "GroupInfo"),
         ("programs[].groups[].queues[]", "QueueInfo"),
+        ("programs[].groups[].waits", "Waits"),
         ("programs[].groups[].unscheduled", "Unscheduled"),
     ] {
         let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("{heading}"));

@@ -75,6 +75,7 @@ impl Group {
         self.readiness(rt).undrained();
         let waited_ns = now_ns() - began;
         slot.wait_ns.fetch_add(waited_ns, Relaxed);
+        self.waits(rt).add(waited_ns / 1_000);
         rt.at_gate_ns.fetch_add(waited_ns, Relaxed);
         left
     }

@@ -1,21 +1,28 @@
 //! How long a decision takes: a more urgent program becomes ready, the gate of another closes; beside a bare hop
 //! (eventfd write, epoll, store) to a thread that does nothing else, alternated in the same run.
 //!
-//! `cargo run --release -p xsched-daemon --example decision [SAMPLES]`
+//! `cargo run --release -p xsched-daemon --example decision [SAMPLES [SOCKET]]`
+//!
+//! With SOCKET it is the daemon there that decides, of a device of its own that has the policy hpf; the result is a line of JSON, in µs.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use xsched_proto::wire::Levels;
+use xsched_proto::wire::{Levels, ProgramOptions};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use support::Daemon;
+use support::{Client, Daemon};
 
 fn main() {
-    let samples = std::env::args().nth(1).map_or(2_000, |n| n.parse().expect("a number of samples"));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let samples = args.first().map_or(2_000, |n| n.parse().expect("a number of samples"));
+    if let Some(socket) = args.get(1) {
+        return beside_others(Path::new(socket), samples);
+    }
     let daemon = Daemon::start();
     let (low, high) = (daemon.attach(0), daemon.attach(128));
     low.group_with(0, "sim:0", 0, Levels::ONE);
@@ -60,7 +67,42 @@ fn main() {
     });
     for (name, mut times) in [("bare hop", bare), ("decision", decision)] {
         times.sort_unstable();
-        let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1_000.0;
+        let at = |q: f64| quantile_us(&times, q);
         println!("{name}: median {:.1} us, P99 {:.1} us, {} samples", at(0.5), at(0.99), times.len());
     }
+}
+
+/// Of times in ns, sorted.
+fn quantile_us(times: &[u64], q: f64) -> f64 {
+    times[((times.len() - 1) as f64 * q) as usize] as f64 / 1_000.0
+}
+
+/// What decisions of a daemon take that has other things to do as well.
+fn beside_others(socket: &Path, samples: usize) {
+    let attach =
+        |priority| Client::attach(socket, ProgramOptions { priority: Some(priority), ..ProgramOptions::default() });
+    let (low, high) = (attach(0), attach(128));
+    low.group_with(0, "sim:probe", 0, Levels::ONE);
+    high.group_with(0, "sim:probe", 0, Levels::ONE);
+    low.ready(0);
+    low.until_open(0);
+    // Not by a spinning thread: on a small machine that would take a processor from the daemon.
+    let nap = || std::thread::sleep(Duration::from_micros(10));
+    let mut times: Vec<u64> = Vec::new();
+    for _ in 0..samples {
+        std::thread::sleep(Duration::from_millis(2));
+        let start = Instant::now();
+        high.ready(0);
+        while low.open(0) {
+            nap();
+        }
+        times.push(start.elapsed().as_nanos() as u64);
+        high.idle(0);
+        while !low.open(0) {
+            nap();
+        }
+    }
+    times.sort_unstable();
+    let [p50, p99, most] = [0.5, 0.99, 1.0].map(|q| quantile_us(&times, q));
+    println!("{{\"p50\": {p50:.1}, \"p99\": {p99:.1}, \"max\": {most:.1}, \"samples\": {}}}", times.len());
 }

@@ -398,7 +398,7 @@ fn hints(path: &Path) {
     let hint = |weight| {
         let hints = Hints { weight: Some(weight), ..Hints::default() };
         let target = Target::Pid(pid);
-        Request::Hint { target, priority: Some(3), hints, level: None, threshold: None, batch: None }
+        Request::Hint { targets: vec![target], priority: Some(3), hints, level: None, threshold: None, batch: None }
     };
     println!("on");
     loop {

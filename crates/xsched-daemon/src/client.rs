@@ -10,9 +10,11 @@ use xsched_policy::{GroupId, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints, Laxity};
+use xsched_proto::program;
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
 use crate::Error;
+use crate::clock::now_ns;
 use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
@@ -69,6 +71,10 @@ pub(crate) struct Client {
     /// Commands after which room comes back; 0 = automatic.
     pub(crate) batch: u32,
     pub(crate) job: Option<String>,
+    /// Its command line, as it says.
+    pub(crate) command: Vec<String>,
+    /// When it attached, ns.
+    pub(crate) attached_ns: u64,
     pub(crate) groups: Vec<GroupId>,
     /// By slot.
     pub(crate) queues: BTreeMap<u16, Queue>,
@@ -204,6 +210,8 @@ impl Client {
             batch: options.batch.or(given.batch).unwrap_or(0),
             // Programs of different users are never one job.
             job: options.job.map(|job| format!("{}:{job}", peer.user)),
+            command: program::cut(options.command),
+            attached_ns: now_ns(),
             peer,
             groups: Vec::new(),
             queues: BTreeMap::new(),

@@ -11,6 +11,11 @@ fn names(cgroup: &str) -> impl Iterator<Item = String> {
     cgroup.split('/').filter_map(name)
 }
 
+/// The name of the innermost container around a process.
+pub(crate) fn innermost(cgroup: &str) -> Option<String> {
+    names(cgroup).last()
+}
+
 fn name(part: &str) -> Option<String> {
     let scope = part.strip_suffix(".scope").or_else(|| part.strip_suffix(".slice")).unwrap_or(part);
     for prefix in ["docker-", "cri-containerd-", "crio-", "libpod-", "containerd-"] {

@@ -1,6 +1,6 @@
 //! What commands ask for.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,28 +8,22 @@ use xsched_policy::registry::Entry;
 use xsched_policy::{Choice, Event, GroupId, Param, registry};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
-use xsched_proto::segment::state;
 use xsched_proto::wire::{
-    ClassFrom, DaemonInfo, DaemonMsg, Described, GroupInfo, GroupState, ParamInfo, PolicyInfo, ProgramInfo,
-    QueueDomain, QueueInfo, Request, Sharing, Target, Unscheduled,
+    ChangedValue, ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Sharing, Target,
 };
 
 use crate::Error;
 use crate::clerk;
 use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
-use crate::clock::now_ns;
 use crate::host;
 use crate::identity::User;
-use crate::memory::Launches;
+use crate::listing::may;
 use crate::places::Joining;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
-use crate::timeslices::is_short;
+use crate::targets::{processes, side_by_side};
 use crate::tuning::ANSWER_NS;
-
-/// The number of each queue and its launches, by the slot of its group.
-type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
 
 impl Server {
     /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
@@ -73,15 +67,19 @@ impl Server {
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
         let next = match answer {
-            Answer::Ps { devices, clients } => match devices.pop_front() {
+            Answer::Ps { devices, clients, ended } => match devices.pop_front() {
                 Some(device) => Some(self.device_info(id, &device)),
-                None => {
+                None => match clients.pop_front() {
                     // One that has ended meanwhile is not told.
-                    let next = clients.pop_front().map(|client| self.conns.get(&client).and_then(Conn::client));
-                    next.map(|client| client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
-                }
+                    Some(client) => {
+                        let client = self.conns.get(&client).and_then(Conn::client);
+                        Some(client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
+                    }
+                    None => ended.pop_front().map(|ended| Some(DaemonMsg::Program(Box::new(ended.info(self.now_ns))))),
+                },
             },
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
+            Answer::Trace(_) => return self.go_on_with_trace(id),
             Answer::OfClient | Answer::OfPool => return,
         };
         match next {
@@ -91,11 +89,26 @@ impl Server {
         }
     }
 
+    fn go_on_with_trace(&mut self, id: u64) {
+        // Taken out meanwhile: the next part of it is made of what else the server has.
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Role::Command(Some(Answer::Trace(mut telling))) = std::mem::replace(&mut conn.role, Role::Command(None))
+        else {
+            return;
+        };
+        let Some(part) = self.trace_part(&mut telling) else { return self.finish(id, &DaemonMsg::End) };
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Command(Some(Answer::Trace(telling)));
+        }
+        self.send(id, &part, &[]);
+    }
+
     /// What is still to be said; none = the answer is complete.
     fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
         let Some(user) = self.conns.get(&id).map(|c| c.user) else { return Ok(None) };
         match request {
-            Request::Ps => return Ok(Some(self.ps(id, user))),
+            Request::Ps => return Ok(Some(self.ps(id, user, false))),
+            Request::PsAll => return Ok(Some(self.ps(id, user, true))),
             Request::PolicyList => return Ok(Some(Answer::Policies(registry::POLICIES.iter()))),
             Request::PolicySet { name, params, device } => {
                 self.operators_only(user, "change the policy")?;
@@ -116,16 +129,16 @@ impl Server {
                 }
                 self.act();
             }
-            Request::Hint { target, priority, hints, level, threshold, batch } => {
+            Request::Hint { targets, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
                 let changes = Changes { priority, by_root: user.is_root(), level, threshold, batch, hints };
-                for text in self.hint(id, user, target, changes)? {
+                for text in self.hint(id, user, &targets, changes)? {
                     self.send(id, &DaemonMsg::Note { text }, &[]);
                 }
             }
             Request::ActiveWindow { pid } => self.active_window(user.uid, pid),
-            Request::Suspend { pid } => self.hold(id, user, pid, true)?,
-            Request::Resume { pid } => self.hold(id, user, pid, false)?,
+            Request::Suspend { targets } => self.hold(id, user, &targets, true)?,
+            Request::Resume { targets } => self.hold(id, user, &targets, false)?,
             Request::Describe { pid } => {
                 let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.next_id();
@@ -140,6 +153,7 @@ impl Server {
             }
             Request::PoolRefused { pipe } => self.pool_refused(user.uid, &pipe),
             Request::PoolServer { pool, fault } => self.pool_server(id, pool, fault)?,
+            Request::Trace { from, since_us } => return Ok(self.trace(id, user, from, since_us)),
             Request::Stop => {
                 self.operators_only(user, "stop the daemon")?;
                 self.record_command(id, "end the daemon");
@@ -162,100 +176,78 @@ impl Server {
         let found: Vec<u64> =
             self.conns.iter().filter(|(_, c)| c.client().is_some_and(is)).map(|(id, _)| *id).collect();
         if found.is_empty() {
-            let owner = self.clients().find(|c| c.peer.pid == pid).map(|c| c.peer.user);
-            if let Some(owner) = owner {
-                self.record_command(command, &format!("refused: process {pid} is of user {owner}"));
-            }
+            self.record_refusal(command, pid);
             // The same words whether it is another user's or does not exist.
             return Err(Error::environment(format!("no process {pid} of yours is attached: see xsched ps")));
         }
         Ok(found)
     }
 
-    fn hold(&mut self, command: u64, user: User, pid: u32, hold: bool) -> Result<(), Error> {
-        for conn in self.clients_of(command, user, pid)? {
+    fn pids_of(&self, conns: &[u64]) -> Vec<u32> {
+        conns.iter().filter_map(|conn| Some(self.conns.get(conn)?.client()?.peer.pid)).collect()
+    }
+
+    fn hold(&mut self, command: u64, user: User, targets: &[Target], hold: bool) -> Result<(), Error> {
+        let conns = self.programs(command, user, targets)?;
+        let state = |held: bool| if held { "suspended" } else { "scheduled" }.to_owned();
+        for &conn in &conns {
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
-            client.held = hold;
+            let was = std::mem::replace(&mut client.held, hold);
             let program = client.program;
             let event = if hold { Event::Hold(program) } else { Event::Release(program) };
             self.gatekeeper.event(self.now_ns / 1_000, event);
+            let value = ChangedValue { what: "state".into(), was: state(was), now: state(hold) };
+            self.tell_changed(command, conn, vec![value]);
         }
         self.act();
         self.remember();
-        self.record_command(command, &format!("{} process {pid}", if hold { "suspend" } else { "resume" }));
+        let whom = processes(&self.pids_of(&conns));
+        self.record_command(command, &format!("{} {whom}", if hold { "suspend" } else { "resume" }));
         Ok(())
     }
 
     /// Returns what the one who gave the hint should know, a line each.
-    fn hint(&mut self, command: u64, user: User, target: Target, asked: Changes) -> Result<Vec<String>, Error> {
+    fn hint(&mut self, command: u64, user: User, targets: &[Target], asked: Changes) -> Result<Vec<String>, Error> {
         let (mut hinted, mut notes) = (Vec::new(), Vec::new());
         let ceilings = self.ceilings(user);
         let (limit, notice) = (ceilings.priority, ceilings.notice(asked.hints));
         let changes = Changes { hints: ceilings.cut(asked.hints), ..asked };
-        let too_high = |limit: i32| {
-            let class = Class::of(limit);
-            Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
-        };
         if changes.priority.is_some_and(|p| p > limit) {
             return Err(too_high(limit));
         }
-        match target {
-            Target::Pid(pid) => {
-                let conns = self.clients_of(command, user, pid)?;
-                let groups: Vec<GroupId> = conns.iter().flat_map(|conn| self.groups_of(*conn)).collect();
-                let lacking = self.lacking(&groups, changes.level)?;
-                let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
-                if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root()) {
-                    return Err(too_high(allowed));
-                }
-                // What a program has said of itself, it says again to the next daemon.
-                let by_itself = self
-                    .conns
-                    .get(&command)
-                    .and_then(|c| c.who.as_ref())
-                    .is_some_and(|who| who.ancestors.contains(&pid));
-                for conn in conns {
-                    if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut).filter(|_| !by_itself) {
-                        client.hinted = changes.or(client.hinted);
-                    }
-                    self.hint_client(conn, changes);
-                }
-                notes.extend(lacking);
-                hinted.extend(groups);
-                self.remember();
-                self.record_command(command, &format!("hint process {pid}: {}", told(&changes)));
+        let (queues, programs): (Vec<&Target>, Vec<&Target>) =
+            targets.iter().partition(|target| matches!(target, Target::Queue(_)));
+        let programs: Vec<Target> = programs.into_iter().cloned().collect();
+        let conns = self.programs(command, user, &programs)?;
+        let groups: Vec<GroupId> = conns.iter().flat_map(|conn| self.groups_of(*conn)).collect();
+        let lacking = self.lacking(&groups, changes.level)?;
+        let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
+        if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root()) {
+            return Err(too_high(allowed));
+        }
+        let asker = self.conns.get(&command).and_then(|c| c.who.clone());
+        for &conn in &conns {
+            let before = self.values_of(conn, &changes);
+            // What a program has said of itself, it says again to the next daemon.
+            if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut)
+                && !asker.as_ref().is_some_and(|who| who.ancestors.contains(&client.peer.pid))
+            {
+                client.hinted = changes.or(client.hinted);
             }
-            Target::Queue(queue) => {
-                let found = self.conns.iter().find_map(|(conn, c)| {
-                    let client = c.client().filter(|c| may(user, c))?;
-                    let (slot, q) = client.queues.iter().find(|(_, q)| q.id == queue)?;
-                    Some((*conn, *slot, q.group))
-                });
-                let Some((conn, slot, group)) = found else {
-                    return Err(Error::environment(format!("you have no queue q{queue}: see xsched ps")));
-                };
-                if let Some(allowed) =
-                    self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root())
-                {
-                    return Err(too_high(allowed));
-                }
-                let group = self.group_at(conn, group);
-                notes.extend(self.lacking(group.as_slice(), changes.level)?);
-                // The client moves the queue to a group of that priority; the rest is for the group it is in.
-                if let Some(priority) = changes.priority {
-                    if let Some(client) =
-                        self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root())
-                    {
-                        client.allow(priority);
-                    }
-                    self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
-                }
-                if let Some(id) = group {
-                    self.hint_group(id, Changes { priority: None, ..changes });
-                    hinted.push(id);
-                }
-                self.record_command(command, &format!("hint queue q{queue}: {}", told(&changes)));
-            }
+            self.hint_client(conn, changes);
+            let values = side_by_side(before, self.values_of(conn, &changes));
+            self.tell_changed(command, conn, values);
+        }
+        if !conns.is_empty() {
+            notes.extend(lacking);
+            hinted.extend(groups);
+            self.remember();
+            let whom = processes(&self.pids_of(&conns));
+            self.record_command(command, &format!("hint {whom}: {}", told(&changes)));
+        }
+        for target in queues {
+            let Target::Queue(queue) = *target else { continue };
+            hinted.extend(self.hint_queue(command, user, queue, changes, &mut notes)?);
         }
         self.act();
         let devices: BTreeSet<String> =
@@ -267,6 +259,44 @@ impl Server {
         notes.extend(notice);
         notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
         Ok(notes)
+    }
+
+    /// A hint for one queue. Returns its group.
+    fn hint_queue(
+        &mut self,
+        command: u64,
+        user: User,
+        queue: u64,
+        changes: Changes,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<GroupId>, Error> {
+        let found = self.conns.iter().find_map(|(conn, c)| {
+            let client = c.client().filter(|c| may(user, c))?;
+            let (slot, q) = client.queues.iter().find(|(_, q)| q.id == queue)?;
+            Some((*conn, *slot, q.group))
+        });
+        let Some((conn, slot, group)) = found else {
+            return Err(Error::environment(format!("you have no queue q{queue}: see xsched ps")));
+        };
+        if let Some(allowed) =
+            self.allowed(conn).filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root())
+        {
+            return Err(too_high(allowed));
+        }
+        let group = self.group_at(conn, group);
+        notes.extend(self.lacking(group.as_slice(), changes.level)?);
+        // The client moves the queue to a group of that priority; the rest is for the group it is in.
+        if let Some(priority) = changes.priority {
+            if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root()) {
+                client.allow(priority);
+            }
+            self.send(conn, &DaemonMsg::QueuePriority { slot, priority }, &[]);
+        }
+        if let Some(id) = group {
+            self.hint_group(id, Changes { priority: None, ..changes });
+        }
+        self.record_command(command, &format!("hint queue q{queue}: {}", told(&changes)));
+        Ok(group)
     }
 
     /// On which devices a level that is asked for is not available, a line each, with what takes its place.
@@ -425,125 +455,6 @@ impl Server {
         })
     }
 
-    fn ps(&mut self, id: u64, user: User) -> Answer {
-        let hidden = self.conns.values().filter_map(Conn::client).filter(|c| !may(user, c)).count();
-        let daemon = DaemonInfo {
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            policy: self.gatekeeper.arbiter().policy().to_string(),
-            device_policies: self
-                .gatekeeper
-                .arbiter()
-                .policies()
-                .map(|(device, choice)| (device.to_owned(), choice.to_string()))
-                .collect(),
-            uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
-            dropped_clients: self.dropped_clients,
-            hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX),
-        };
-        self.send(id, &DaemonMsg::Daemon(daemon), &[]);
-        let mut clients: Vec<_> =
-            self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(user, c))?))).collect();
-        clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
-        let clients = clients.into_iter().map(|(id, _)| id).collect();
-        self.look_at_devices();
-        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients }
-    }
-
-    /// What the user of a command is told of a device. Its driver names processes to everybody, but not which are attached.
-    fn device_info(&self, command: u64, device: &str) -> Option<DaemonMsg> {
-        let user = self.conns.get(&command)?.user;
-        let hidden: BTreeSet<u32> = self.clients().filter(|c| !may(user, c)).map(|c| c.peer.pid).collect();
-        let info = self.devices.info(device, self.now_ns, |pid| !hidden.contains(&pid))?;
-        Some(DaemonMsg::Device(Box::new(info)))
-    }
-
-    fn program_info(&self, client: &Client) -> ProgramInfo {
-        let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
-        // By group; the counters of all queues are added up once.
-        let mut queues = QueuesByGroup::new();
-        if !client.queues.is_empty() {
-            let launches = client.segment.queue_launches();
-            for (slot, queue) in &client.queues {
-                queues.entry(queue.group).or_default().push((queue.id, launches[usize::from(*slot)]));
-            }
-        }
-        ProgramInfo {
-            pid: client.peer.pid,
-            uid: client.peer.uid,
-            exe: client.peer.exe.clone(),
-            class: Class::of(client.priority),
-            class_from: client.class_from,
-            limited: client.limited,
-            priority: client.priority,
-            weight: client.hints.weight(),
-            hints: client
-                .hints
-                .given()
-                .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
-                .collect(),
-            share: groups().find_map(Group::share),
-            domains: client.domains,
-            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues)).collect(),
-        }
-    }
-
-    fn group_info(&self, client: &Client, id: GroupId, queues: &QueuesByGroup) -> Option<GroupInfo> {
-        let group = self.groups.get(&id)?;
-        let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;
-        let words = &group.words;
-        let state = if status.held {
-            GroupState::Suspended
-        } else if words.gate.peek().is_detached() {
-            GroupState::Detached
-        } else if words.state.load(Relaxed) == state::IDLE {
-            GroupState::Idle
-        } else if status.granted {
-            GroupState::Running
-        } else {
-            GroupState::Ready
-        };
-        let queues = queues.get(&group.slot).map_or(&[][..], Vec::as_slice);
-        let inspected = words.gate.peek().is_inspected();
-        let system_launches = inspected.then(|| {
-            let living = queues.iter().map(|(_, launches)| launches.system);
-            living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)
-        });
-        let queues: Vec<QueueInfo> =
-            queues.iter().map(|(id, launches)| QueueInfo { id: format!("q{id}"), launches: launches.all }).collect();
-        let retired = words.launches_retired.load(Relaxed);
-        Some(GroupInfo {
-            id: format!("g{}", id.0),
-            device: group.device.clone(),
-            platform: group.platform,
-            domain: if group.system { QueueDomain::System } else { QueueDomain::Application },
-            system_launches,
-            exempt_launches: words.exempt.load(Relaxed),
-            priority: status.priority,
-            level: group.level,
-            threshold: words.budget_commands.load(Relaxed),
-            batch: words.batch_commands.load(Relaxed),
-            state,
-            launches: queues.iter().fold(retired, |sum, q| sum.wrapping_add(q.launches)),
-            queues,
-            unscheduled: Unscheduled {
-                attach: words.unscheduled_attach.load(Relaxed),
-                passthrough: words.unscheduled_passthrough.load(Relaxed),
-                error: words.unscheduled_error.load(Relaxed),
-            },
-            liveness_overrides: words.liveness_overrides.load(Relaxed),
-            signal_overrides: words.signal_overrides.load(Relaxed),
-            suspensions: status.suspensions,
-            device_us: status.used_us as u64,
-            wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), self.started_ns)) / 1_000,
-            longest_us: words.longest_us.load(Relaxed),
-            short: is_short(group),
-            timeslice_us: client.told_timeslice_us,
-            completed: words.completed.load(Relaxed),
-            alone_us: status.alone_us,
-        })
-    }
-
     /// A client's answer to a question.
     pub(crate) fn description(
         &mut self,
@@ -582,9 +493,9 @@ impl Server {
     }
 }
 
-/// Whether a user sees and controls a program.
-fn may(user: User, client: &Client) -> bool {
-    user.is_root() || user == client.peer.user
+fn too_high(limit: i32) -> Error {
+    let class = Class::of(limit);
+    Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
 }
 
 /// What a hint says, in one line.

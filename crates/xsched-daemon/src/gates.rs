@@ -71,10 +71,10 @@ impl Server {
         }
         if group.level == 3 && group.platform.interrupts() {
             self.interrupt(id, true);
-            self.gatekeeper.off_device(id);
+            self.gatekeeper.off_device(self.now_us(), id);
         } else if group.words.level.load(Relaxed) >= 2 {
             // All but what runs just now is held on the device.
-            self.gatekeeper.off_device(id);
+            self.gatekeeper.off_device(self.now_us(), id);
             self.reassert.push(id);
         }
     }

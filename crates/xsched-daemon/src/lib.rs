@@ -14,11 +14,12 @@
 //! - `events`: the log of who came, left and changed what; `writer`: the thread that writes it, and the state file.
 //! - `sources`: where the configuration comes from; `reload`: SIGHUP; `kept`: what was set at run time and outlives the daemon,
 //!   `restart`; `service`: what a service manager is told; `signals`; `process`: what the kernel tells of a process.
-//! - `control`: what commands ask for; `config`: files, rules and limits, which `check` only reads; `container`: which
-//!   container a cgroup is; `glob`: patterns.
+//! - `control`: what commands ask for, `targets`: whom they mean, `listing`: what `ps` is told, of which `recent` has shares and `ended`
+//!   programs that are gone; `trace`: what commands are told of what was decided lately, of groups in `traced`; `config`: files, rules
+//!   and limits, which `check` only reads; `container`: which container a cgroup is; `glob`: patterns.
 //!
 //! `server` has the state and knows what the state consists of. What is done to it lies above, in `impl Server` blocks: `session`,
-//! `control`, `expected`, `gates`, `reload`, `restart`, `scheduler`, `state`, `timeslices`. The loop calls their methods, and no type or function of theirs is
+//! `control`, `expected`, `gates`, `listing`, `reload`, `restart`, `scheduler`, `state`, `targets`, `timeslices`, `trace`. The loop calls their methods, and no type or function of theirs is
 //! named below them.
 
 mod bursts;
@@ -31,6 +32,7 @@ mod config;
 mod container;
 mod control;
 mod devices;
+mod ended;
 mod events;
 mod expected;
 mod fair;
@@ -40,12 +42,14 @@ mod glob;
 mod host;
 mod identity;
 mod kept;
+mod listing;
 mod memory;
 pub mod mps;
 mod peer;
 mod places;
 mod pool;
 mod process;
+mod recent;
 mod reload;
 mod restart;
 mod scheduler;
@@ -57,7 +61,10 @@ mod socket;
 mod sources;
 mod standing;
 mod state;
+mod targets;
 mod timeslices;
+mod trace;
+mod traced;
 mod tuning;
 mod unsuitable;
 mod writer;

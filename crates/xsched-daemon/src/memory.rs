@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
     COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, device_place,
 };
@@ -151,6 +152,11 @@ impl GroupWords {
     /// Of a slot below [`GROUPS`].
     pub(crate) fn new(segment: Rc<ClientSegment>, slot: u16) -> GroupWords {
         GroupWords { segment, slot: slot.into() }
+    }
+
+    /// How long its threads have waited at the gate.
+    pub(crate) fn waits(&self) -> &Histogram {
+        &self.segment.get().waits[self.slot]
     }
 }
 

@@ -138,7 +138,8 @@ impl Server {
         let socket = self.listener.path().to_owned();
         let timeslice_us = self.config.pool_timeslice_us();
         let uid = owner.uid;
-        let process = Process::start(Order { owner, library, socket, pool: id, timeslice_us }, self.pools.keeper.as_deref())?;
+        let process =
+            Process::start(Order { owner, library, socket, pool: id, timeslice_us }, self.pools.keeper.as_deref())?;
         // Until it has answered.
         let _ = epoll::add(&self.epoll, &process.keeper, EventData::new_u64(LOGS), EventFlags::IN);
         self.pools.list.push(Pool {

@@ -26,6 +26,7 @@ use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
 use crate::devices::Devices;
+use crate::ended::{Ended, EndedProgram};
 use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
@@ -33,13 +34,15 @@ use crate::identity::User;
 use crate::kept::Kept;
 use crate::memory::{GroupWords, HeartbeatPage};
 use crate::pool::Pools;
+use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
+use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
-    SILENT_NS, SLICE_NS, STALL_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::{Error, Options};
@@ -81,6 +84,8 @@ pub(crate) struct Server {
     /// Whose they are, of those that it was just found out of.
     found: HashMap<u64, Result<Who, Error>>,
     pub(crate) groups: HashMap<GroupId, Group>,
+    /// Groups that are gone, of which there may be records.
+    pub(crate) left: VecDeque<LeftGroup>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
     wakes: FairQueue<User, u64>,
@@ -96,6 +101,8 @@ pub(crate) struct Server {
     pub(crate) scheduler: Option<Host>,
     pub(crate) pools: Pools,
     pub(crate) devices: Devices,
+    pub(crate) recent: Recent,
+    pub(crate) ended: Ended,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -175,10 +182,12 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these devices, then for each of these clients.
-    Ps { devices: VecDeque<String>, clients: VecDeque<u64> },
+    /// A message for each of these devices, then for each of these clients, then for each of these programs.
+    Ps { devices: VecDeque<String>, clients: VecDeque<u64>, ended: VecDeque<Rc<EndedProgram>> },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
+    /// Groups, then records of what happened to them.
+    Trace(Box<Telling>),
     /// What a client says.
     OfClient,
     /// Whether there is a pool.
@@ -261,7 +270,7 @@ impl Server {
         let idle_exit = options.idle_exit.or(from_config);
         let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let mut server = Server {
-            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()),
+            gatekeeper: Gatekeeper::new(arbiter, config.budget_us()).recording(TRACE_BYTES),
             config,
             sources,
             default_policy: policy,
@@ -273,6 +282,7 @@ impl Server {
             conns: HashMap::new(),
             found: HashMap::new(),
             groups: HashMap::new(),
+            left: VecDeque::new(),
             heartbeat,
             wakes: FairQueue::new(),
             work: FairQueue::new(),
@@ -282,6 +292,8 @@ impl Server {
             scheduler: host,
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
             devices: Devices::new(),
+            recent: Recent::default(),
+            ended: Ended::default(),
             bursts,
             questions: Vec::new(),
             last_id: 0,

@@ -174,6 +174,8 @@ impl Server {
                 let group =
                     self.group_at(id, slot).ok_or_else(|| Error::input("it removes a group that it does not have"))?;
                 self.note_kernels(id);
+                let client = self.conns.get(&id).and_then(Conn::client);
+                self.remember_traced(client.and_then(|client| self.traced(group, client)));
                 if let Some(client) = self.conns.get_mut(&id).and_then(|c| c.client_mut()) {
                     client.groups.retain(|g| *g != group);
                 }
@@ -363,6 +365,9 @@ impl Server {
 
     /// Removes all that a client had.
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+        if !client.groups.is_empty() {
+            self.ended.push(client.peer.user, self.now_ns, self.program_info(&client));
+        }
         let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
         if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {
             self.pools.cut_off(client.peer.uid, self.now_ns);
@@ -370,6 +375,7 @@ impl Server {
         let now_us = self.now_us();
         let mut devices = BTreeSet::new();
         for &id in &client.groups {
+            self.remember_traced(self.traced(id, &client));
             devices.extend(self.take_group(id).map(|group| group.device));
             self.gatekeeper.remove(now_us, id);
         }

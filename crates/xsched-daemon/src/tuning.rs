@@ -21,6 +21,18 @@ pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub(crate) const LONG_US: u64 = 2_000;
 
+// ---- Trace ---------------------------------------------------------------------------------------------------------------
+
+/// Bytes of what is remembered of decisions, 24 for each step: some 175,000. Two programs that take turns by requests leave some 2,000 a
+/// second, so that it is more than a minute.
+pub(crate) const TRACE_BYTES: usize = 4 << 20;
+/// Groups that are gone of which it is remembered whose they were.
+pub(crate) const TRACED_ENDED_MAX: usize = 1_024;
+/// Records looked at for one message, and so within one piece of work: some 20 µs.
+pub(crate) const TRACED_RECORDS: u64 = 1_024;
+/// Names of groups in one message, in bytes.
+pub(crate) const TRACED_BYTES: usize = 16 << 10;
+
 // ---- State of devices ----------------------------------------------------------------------------------------------------
 
 /// Drivers are asked this often, in ns, while programs are attached: a driver averages over up to a second itself.
@@ -33,6 +45,17 @@ pub(crate) const DEVICE_HISTORY: usize = 120;
 pub(crate) const DEVICE_LINGER_MS: u64 = 2_000;
 /// That heat slows a device down is told again after so long without, in ns.
 pub(crate) const DEVICE_HOT_NS: u64 = 60_000_000_000;
+
+/// A group's share is told of the last ten seconds, in ns.
+pub(crate) const SHARE_WINDOW_NS: u64 = 10_000_000_000;
+/// What is charged to each group is noted no more often than this, in ns.
+pub(crate) const SHARE_NS: u64 = 1_000_000_000;
+/// Programs that have ended and are told of, of all users and of one; see [`of_user`].
+pub(crate) const ENDED_MAX: usize = 1_024;
+/// As above.
+pub(crate) const USER_ENDED_MAX: (usize, usize) = (64, 256);
+/// They are told of for so long, in ns: an hour.
+pub(crate) const ENDED_NS: u64 = 3_600_000_000_000;
 
 // ---- Connections ---------------------------------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ fn hints_by_command(socket: &Path, options: ProgramOptions) -> Held {
     let hints = Hints::default();
     held.push(command(
         socket,
-        Request::Hint { target, priority: Some(100), hints, level: None, threshold: None, batch: None },
+        Request::Hint { targets: vec![target], priority: Some(100), hints, level: None, threshold: None, batch: None },
     ));
     held
 }

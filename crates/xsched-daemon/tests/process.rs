@@ -217,7 +217,7 @@ fn a_configuration_is_read_again_and_one_that_is_wrong_changes_nothing() {
 
 fn hint(pid: u32, priority: i32) -> Request {
     let (hints, target) = (Hints { weight: Some(700), ..Hints::default() }, Target::Pid(pid));
-    Request::Hint { target, priority: Some(priority), hints, level: None, threshold: None, batch: None }
+    Request::Hint { targets: vec![target], priority: Some(priority), hints, level: None, threshold: None, batch: None }
 }
 
 fn what_commands_have_set_outlives_the_daemon() {
@@ -225,7 +225,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     let pid = std::process::id();
     let client = daemon.attach(0);
     client.group(0, "sim:0");
-    daemon.ask(Request::Suspend { pid });
+    daemon.ask(Request::Suspend { targets: vec![Target::Pid(pid)] });
     // By a process that this one has not started, as far as the kernel knows.
     let mut stranger = Command::new("setsid");
     stranger.arg("--fork").arg(std::env::current_exe().unwrap()).env(HINTED, pid.to_string());
@@ -243,7 +243,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     client.ready(0);
     assert_eq!(daemon.state(), ("up".into(), vec![(-5, true)]));
     // What is undone is forgotten.
-    daemon.ask(Request::Resume { pid });
+    daemon.ask(Request::Resume { targets: vec![Target::Pid(pid)] });
     client.until_open(0);
     until("the state is written", || written(&daemon).contains("held = false"));
     let daemon = daemon.replace();

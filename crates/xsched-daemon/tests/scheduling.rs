@@ -152,7 +152,7 @@ fn an_operator_suspends_and_resumes() {
     client.group(0, "sim:0");
     client.ready(0);
     let pid = std::process::id();
-    daemon.ask(Request::Suspend { pid }).unwrap();
+    daemon.ask(Request::Suspend { targets: vec![Target::Pid(pid)] }).unwrap();
     assert!(!client.open(0), "closed when the command returns");
     assert_eq!(daemon.ps().1[0].groups[0].state, GroupState::Suspended);
     let beat = client.heartbeat();
@@ -161,11 +161,12 @@ fn an_operator_suspends_and_resumes() {
     until("it beats again", || beat.beat_ns.load(SeqCst) > first);
     client.group(1, "sim:1");
     assert!(!client.open(1), "what it adds is suspended too");
-    daemon.ask(Request::Resume { pid }).unwrap();
+    daemon.ask(Request::Resume { targets: vec![Target::Pid(pid)] }).unwrap();
     assert!(client.open(0) && client.open(1));
+    let whose = if rustix::process::geteuid().is_root() { "" } else { " of yours" };
     assert_eq!(
-        daemon.ask(Request::Suspend { pid: 1 }).unwrap_err(),
-        Error::environment("no process 1 of yours is attached: see xsched ps")
+        daemon.ask(Request::Suspend { targets: vec![Target::Pid(1)] }).unwrap_err(),
+        Error::environment(format!("no process 1{whose} is attached, nor one that it started: see xsched ps"))
     );
 }
 
@@ -196,7 +197,7 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     b.ready(0);
     a.until_closed(0);
     let hint = |target, priority, weight, level| Request::Hint {
-        target,
+        targets: vec![target],
         priority,
         hints: Hints { weight, ..Hints::default() },
         level,
@@ -204,8 +205,8 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
         batch: Some(2),
     };
     // Both are this process: only what both get can be seen.
-    let pid = Target::Pid(std::process::id());
-    daemon.ask(hint(pid, Some(5), Some(50), None)).unwrap();
+    let pid = || Target::Pid(std::process::id());
+    daemon.ask(hint(pid(), Some(5), Some(50), None)).unwrap();
     assert!(a.open(0) && b.open(0));
     assert_eq!(a.words(0).budget_commands.load(SeqCst), 3);
     assert_eq!(a.words(0).batch_commands.load(SeqCst), 2);
@@ -215,9 +216,9 @@ fn hints_change_priorities_at_once_and_queues_move_by_their_program() {
     daemon.ask(hint(Target::Queue(queue), Some(-9), None, Some(1))).unwrap();
     assert_eq!(receive(&a.socket).unwrap().0, DaemonMsg::QueuePriority { slot: 7, priority: -9 });
     assert_eq!((a.words(0).level.load(SeqCst), b.words(0).level.load(SeqCst)), (1, 1));
-    assert_eq!(daemon.ask(hint(pid, Some(256), None, None)).unwrap_err().exit_code(), 2);
-    assert_eq!(daemon.ask(hint(pid, None, Some(0), None)).unwrap_err().exit_code(), 2);
-    assert_eq!(daemon.ask(hint(pid, None, None, Some(4))).unwrap_err().exit_code(), 2);
+    assert_eq!(daemon.ask(hint(pid(), Some(256), None, None)).unwrap_err().exit_code(), 2);
+    assert_eq!(daemon.ask(hint(pid(), None, Some(0), None)).unwrap_err().exit_code(), 2);
+    assert_eq!(daemon.ask(hint(pid(), None, None, Some(4))).unwrap_err().exit_code(), 2);
     assert_eq!(daemon.ask(hint(Target::Queue(99_999), None, None, None)).unwrap_err().exit_code(), 3);
 }
 
@@ -275,7 +276,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 100 });
     assert_eq!(on("pci:0000:01:00.0"), 1);
     let hint = Request::Hint {
-        target: Target::Pid(std::process::id()),
+        targets: vec![Target::Pid(std::process::id())],
         priority: None,
         hints: Hints { timeslice_us: Some(700), ..Hints::default() },
         level: None,
@@ -385,7 +386,13 @@ fn a_level_that_is_not_there_is_refused_by_name() {
     let client = daemon.attach(0);
     let hint = |level| {
         let (target, hints) = (Target::Pid(std::process::id()), Hints::default());
-        daemon.ask(Request::Hint { target, priority: Some(7), hints, level: Some(level), threshold: None, batch: None })
+        let targets = vec![target];
+        let hint =
+            Request::Hint { targets, priority: Some(7), hints, level: Some(level), threshold: None, batch: None };
+        let notes = |answer: Vec<DaemonMsg>| -> Vec<DaemonMsg> {
+            answer.into_iter().filter(|message| !matches!(message, DaemonMsg::Changed(_))).collect()
+        };
+        daemon.ask(hint).map(notes)
     };
     client.group_of(Platform::Opencl, 0, "cpu:host", 0, Levels::ONE);
     let why = hint(2).unwrap_err();
@@ -552,7 +559,7 @@ fn nothing_lifts_a_program_above_its_ceiling() {
         return xsched_testkit::skipped("what root gives beyond a limit: needs root");
     }
     let hint = |target, priority| Request::Hint {
-        target,
+        targets: vec![target],
         priority: Some(priority),
         hints: Hints::default(),
         level: None,
@@ -569,4 +576,84 @@ fn nothing_lifts_a_program_above_its_ceiling() {
     assert_eq!(told, DaemonMsg::QueuePriority { slot: 0, priority: 20 });
     add(4, 0, Some(20), false);
     assert_eq!(daemon.ps().1[0].groups[4].priority, 20);
+}
+
+#[test]
+fn a_program_that_ended_is_told_of_with_its_last_figures() {
+    let daemon = Daemon::start();
+    let command = ["/usr/bin/python3", "-u", "/home/a/train.py", "--epochs=3"].map(str::to_owned).to_vec();
+    let options = ProgramOptions { command, job: Some("night".into()), ..ProgramOptions::default() };
+    let client = Client::attach(&daemon.socket, options);
+    client.group(0, "sim:0");
+    client.queue(0, 0);
+    client.segment().queues[0].shared.launches.store(7, SeqCst);
+    (0..99).for_each(|_| client.segment().waits[0].add(100));
+    client.segment().waits[0].add(60_000);
+    let living = daemon.ps().1.remove(0);
+    let waits = &living.groups[0].waits;
+    let near = |us: Option<f64>, exact: f64| us.is_some_and(|us| (us / exact - 1.0).abs() < 0.2);
+    assert!(waits.count == 100 && near(waits.p50_us, 100.0) && near(waits.p99_us, 100.0), "{waits:?}");
+    assert_eq!((living.name.as_str(), living.job.as_deref(), living.ended_s), ("train.py", Some("night"), None));
+    let programs = |request| {
+        let programs = daemon.ask(request).unwrap().into_iter();
+        programs.filter_map(|m| if let DaemonMsg::Program(p) = m { Some(*p) } else { None }).collect::<Vec<_>>()
+    };
+    drop(client);
+    until("it has left", || programs(Request::Ps).is_empty());
+    let ended = programs(Request::PsAll);
+    let [ended] = ended.as_slice() else { panic!("{ended:?}") };
+    assert!(ended.ended_s.is_some());
+    assert_eq!((ended.pid, &ended.name, ended.groups[0].launches), (living.pid, &living.name, 7));
+}
+
+#[test]
+fn a_change_is_for_a_job_a_user_a_tree_or_all_and_says_what_it_was() {
+    let daemon = Daemon::start();
+    let job = |job: &str| {
+        let options = ProgramOptions { job: Some(job.into()), priority: Some(-128), ..ProgramOptions::default() };
+        Client::attach(&daemon.socket, options)
+    };
+    let (one, two) = (job("night"), job("day"));
+    for client in [&one, &two] {
+        client.group(0, "sim:0");
+        client.ready(0);
+    }
+    let changed = |request| -> Vec<(String, String, String)> {
+        let answer = daemon.ask(request).unwrap().into_iter();
+        let values = answer.filter_map(|m| if let DaemonMsg::Changed(c) = m { Some(c.values) } else { None });
+        values.flatten().map(|v| (v.what, v.was, v.now)).collect()
+    };
+    let state = |was: &str, now: &str| ("state".to_owned(), was.to_owned(), now.to_owned());
+    let suspend = |target| Request::Suspend { targets: vec![target] };
+    assert_eq!(changed(suspend(Target::Job("night".into()))), [state("scheduled", "suspended")]);
+    let held = || daemon.ps().1.iter().filter(|p| p.groups[0].state == GroupState::Suspended).count();
+    assert_eq!(held(), 1, "the other one is of another job");
+    let both = [state("suspended", "suspended"), state("scheduled", "suspended")];
+    let mut got = changed(suspend(Target::All));
+    got.sort();
+    assert_eq!(got, [both[1].clone(), both[0].clone()]);
+    assert_eq!(held(), 2);
+    let uid = rustix::process::geteuid().as_raw();
+    assert_eq!(changed(Request::Resume { targets: vec![Target::User(uid)] }).len(), 2);
+    let hint = |target| Request::Hint {
+        targets: vec![target],
+        priority: Some(128),
+        hints: Hints { weight: Some(300), ..Hints::default() },
+        level: None,
+        threshold: None,
+        batch: None,
+    };
+    // This process is a child of the one that runs the tests.
+    let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get().cast_unsigned();
+    let values = changed(hint(Target::Pid(parent)));
+    let of = |what: &str, was: &str, now: &str| (what.to_owned(), was.to_owned(), now.to_owned());
+    assert_eq!(values[..2], [of("priority", "low", "high"), of("weight", "100", "300")]);
+    assert_eq!(changed(hint(Target::Tree(std::process::id())))[0], of("priority", "high", "high"));
+    for nothing in [Target::Job("weekend".into()), Target::User(uid + 1), Target::Tree(u32::MAX / 4)] {
+        assert_eq!(daemon.ask(hint(nothing)).unwrap_err().exit_code(), 3);
+    }
+    // One that means nothing leaves the others as they were.
+    let mixed = Request::Suspend { targets: vec![Target::All, Target::Job("weekend".into())] };
+    assert_eq!(daemon.ask(mixed).unwrap_err().exit_code(), 3);
+    assert_eq!(held(), 0);
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use support::{Client, Daemon, ask, is_hung_up, receive, set_policy};
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::GROUPS;
+use xsched_proto::trace::{What, Why};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Request, Sharing, Target};
 use xsched_testkit::until;
 
@@ -39,14 +40,18 @@ fn as_another_user() {
     assert_eq!(daemon.hidden_programs, 1, "it is told that there is another");
     let hints = [("weight".to_owned(), "1000".to_owned()), ("timeslice".into(), "100000".into())];
     assert_eq!(own.hints, hints.into(), "as is the time it may take from others");
+    client.ready(0);
+    client.until_open(0);
+    sees_rivals_without_names(&ask(Request::Trace { from: 0, since_us: 0 }).unwrap(), own.pid);
     let more = Hints { weight: Some(5_000), ..Hints::default() };
     let target = Target::Pid(own.pid);
-    let hint = Request::Hint { target, priority: None, hints: more, level: None, threshold: None, batch: None };
+    let hint =
+        Request::Hint { targets: vec![target], priority: None, hints: more, level: None, threshold: None, batch: None };
     let notes = ask(hint).unwrap();
     let says = |text: &str| notes.iter().any(|note| matches!(note, DaemonMsg::Note { text: it } if it == text));
     assert!(says("weight 5000 is over your limit: 1000 counts"), "{notes:?}");
     let hint = |pid, priority| Request::Hint {
-        target: Target::Pid(pid),
+        targets: vec![Target::Pid(pid)],
         priority: Some(priority),
         hints: Hints::default(),
         level: None,
@@ -57,7 +62,7 @@ fn as_another_user() {
     for (request, says) in [
         (hint(own.pid, 192), "your limit is class high (priority 191)"),
         (hint(other, 0), "is attached"),
-        (Request::Suspend { pid: other }, "is attached"),
+        (Request::Suspend { targets: vec![Target::Pid(other)] }, "is attached"),
         (Request::Describe { pid: other }, "is attached"),
         (set_policy("up"), "only root and the daemon's own user"),
         (Request::Stop, "only root and the daemon's own user"),
@@ -66,6 +71,26 @@ fn as_another_user() {
         assert_eq!(error.exit_code(), 3, "{request:?}");
         assert!(error.line().contains(says), "{error}");
     }
+}
+
+/// Of its own program it is told all, of the other on its device that it has to make room, but neither whose it is nor why.
+fn sees_rivals_without_names(answer: &[DaemonMsg], pid: u32) {
+    let groups = answer.iter().find_map(|part| match part {
+        DaemonMsg::TraceGroups(groups) => Some(groups),
+        _ => None,
+    });
+    let [rival, own] = groups.unwrap().as_slice() else { panic!("{answer:?}") };
+    assert_eq!(own.program.as_ref().map(|p| (p.pid, p.uid)), Some((pid, NOBODY)));
+    assert_eq!(rival.program, None);
+    let records = answer.iter().flat_map(|part| match part {
+        DaemonMsg::TraceRecords(records) => records.as_slice(),
+        _ => &[],
+    });
+    let records: Vec<_> = records.collect();
+    let closed = records.iter().find(|r| (r.group, r.what) == (rival.id, What::Closed)).unwrap();
+    assert_eq!((closed.why, closed.policy, closed.level, closed.value), (Why::Unsaid, 0, 0, 0));
+    let opened = records.iter().find(|r| (r.group, r.what) == (own.id, What::Opened)).unwrap();
+    assert_eq!(opened.why, Why::Policy);
 }
 
 /// Not a test: what root of a container does, in namespaces of its own.
@@ -82,7 +107,7 @@ fn as_root_of_a_container() {
     let answer = ask(Request::Ps).unwrap();
     assert!(matches!(answer.as_slice(), [DaemonMsg::Daemon(_)]), "it sees none of the machine's: {answer:?}");
     for (request, says) in [
-        (Request::Suspend { pid: other }, "is attached"),
+        (Request::Suspend { targets: vec![Target::Pid(other)] }, "is attached"),
         (Request::Describe { pid: other }, "is attached"),
         (set_policy("up"), "only root and the daemon's own user"),
         (Request::Stop, "only root and the daemon's own user"),

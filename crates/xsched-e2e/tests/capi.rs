@@ -1,16 +1,20 @@
 //! The C API: programs compiled against `include/xsched` and linked with the small libraries, with and without the preload, on
 //! every platform that has queues for it. (`testing/capi`; each checks what it does by itself.)
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use xsched_e2e::{Gpu, Process, beside, until};
+use xsched_e2e::{Gpu, HipGpu, Process, beside, until};
 
 #[allow(dead_code)] // what only the platform suite needs
 mod platforms;
 
-use platforms::{Device, PLATFORMS};
+use platforms::{Device, Kind, PLATFORMS, Platform};
+
+fn platform(name: &str) -> &'static Platform {
+    PLATFORMS.iter().find(|platform| platform.name == name).expect("a platform")
+}
 
 /// Runs a test with a program, built for each platform.
 fn on_each(program: &str, test: impl Fn(&Device)) {
@@ -36,6 +40,36 @@ fn passes(process: Process) {
     let said_well = errors.lines().all(|line| line.starts_with("xsched: ") && !line.contains("internal error"));
     assert!(code == 0 && said_well, "{code} {errors} {lines:#?}");
     assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("ok ")), "{lines:#?}");
+}
+
+/// `testing/capi/compiled.hip` by AMD's compiler, or why there is none.
+fn compiled_by_hipcc(gpu: &HipGpu) -> Result<PathBuf, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let libraries = beside("libhalhip.so").parent().expect("a folder").to_owned();
+    let program = gpu.place.join("compiled");
+    let mut hipcc = Command::new("hipcc");
+    hipcc.args(["--offload-arch=gfx906", "-w", "-x", "hip"]).arg(root.join("testing/capi/compiled.hip"));
+    hipcc.arg("-o").arg(&program).arg("-I").arg(root.join("include")).arg("-L").arg(&libraries);
+    hipcc.arg(format!("-Wl,-rpath,{}", libraries.display())).args(["-lpreempt", "-lhalhip"]);
+    let done = hipcc.output().map_err(|error| format!("no hipcc ({error}): apt-get install hipcc"))?;
+    assert!(done.status.success(), "hipcc: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(program)
+}
+
+#[test]
+fn a_program_of_amds_own_compiler_has_its_queue() {
+    let Ok(Kind::Hip(gpu)) = (platform("hip").open)() else {
+        return xsched_e2e::skipped("a program of hipcc: no software HIP runtime");
+    };
+    let program = match compiled_by_hipcc(&gpu) {
+        Ok(program) => program,
+        Err(missing) => return xsched_e2e::skipped(&missing),
+    };
+    passes(gpu.bare(&program, &[]));
+    let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
+    passes(gpu.bare(&program, &[]));
+    passes(gpu.run(&[], &program, &[]));
+    passes(gpu.run(&["--local", "hpf"], &program, &[]));
 }
 
 const WITHOUT_DAEMON: [(&str, &str); 1] = [("XSCHED_LOG", "error")];

@@ -68,7 +68,8 @@ fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
 fn a_scheduler_runs_without_the_daemons_rights() {
     let place = Place::new();
     place.device();
-    let (file, told) = (place.join("written"), library(&place, "testing/domains/rights_scheduler.c", &[], "librights.so"));
+    let (file, told) =
+        (place.join("written"), library(&place, "testing/domains/rights_scheduler.c", &[], "librights.so"));
     let daemon = place.daemon_with(&["--scheduler", &told], &[("RIGHTS_FILE", file.as_os_str())]);
     assert_eq!(place.ps().unwrap()["daemon"]["policy"], "external");
     until("it has told", || daemon.errors().contains("rights write"));

@@ -82,7 +82,7 @@ impl Activity {
         } else if view.complete && closed && view.waiters > 0 {
             Activity::Drained
         } else if view.complete {
-            let until_ns = view.grace_since_ns + view.grace_ns;
+            let until_ns = view.grace_since_ns.saturating_add(view.grace_ns);
             Activity::Grace { left_ns: (view.grace_since_ns != 0).then(|| until_ns.saturating_sub(view.now_ns)) }
         } else if closed && view.told != state::DRAINED && for_ns < DRAINS_NS {
             Activity::Draining { for_ns }
@@ -157,10 +157,10 @@ impl Looks {
     /// A look. Says whether a rare one is due.
     pub fn look(&mut self, now_ns: u64, stopped: bool) -> bool {
         if !core::mem::replace(&mut self.stopped, stopped) {
-            self.own_ns += now_ns.saturating_sub(self.at_ns);
+            self.own_ns = self.own_ns.saturating_add(now_ns.saturating_sub(self.at_ns));
         }
         self.at_ns = now_ns;
-        !stopped && self.own_ns - self.rare_ns >= RARE_LOOK_NS
+        !stopped && self.own_ns.saturating_sub(self.rare_ns) >= RARE_LOOK_NS
     }
 
     /// The rare look was made.

@@ -50,7 +50,7 @@ impl Budget {
     #[inline]
     pub fn new(us: u32, commands: u32, has_gates: bool) -> Budget {
         let times = if has_gates { GATED_BUDGETS } else { 1 };
-        Budget { ns: u64::from(us) * 1000 * times, commands: u64::from(commands) }
+        Budget { ns: (u64::from(us) * 1000).saturating_mul(times), commands: u64::from(commands) }
     }
 
     /// Nothing is limited.
@@ -83,9 +83,9 @@ pub struct InFlight {
 /// command has used up: it is asked only where it decides.
 #[inline]
 pub fn fits(budget: &Budget, in_flight: &InFlight, estimate_ns: u64, consumed_ns: impl FnOnce() -> u64) -> bool {
-    let time = budget.ns == 0 || in_flight.commands == 0 || in_flight.ns + estimate_ns <= budget.ns || {
+    let time = budget.ns == 0 || in_flight.commands == 0 || in_flight.ns.saturating_add(estimate_ns) <= budget.ns || {
         let left = in_flight.ns.saturating_sub(consumed_ns());
-        left + estimate_ns <= budget.ns || left <= LEAD_NS
+        left.saturating_add(estimate_ns) <= budget.ns || left <= LEAD_NS
     };
     time && (budget.commands == 0 || in_flight.commands < budget.commands)
 }
@@ -184,7 +184,7 @@ fn is_gated(ask: &Place, budget_ns: u64, busy_queues: impl FnOnce() -> u64) -> b
     if ask.forced || estimate_ns >= LONG_COMMAND_NS {
         return true;
     }
-    let ungated_ns = ask.issued_ns.saturating_sub(ask.gated_ns) + estimate_ns;
+    let ungated_ns = ask.issued_ns.saturating_sub(ask.gated_ns).saturating_add(estimate_ns);
     ungated_ns > budget_ns || ungated_ns > LONG_COMMAND_NS && ungated_ns > budget_ns / (1 + busy_queues())
 }
 
@@ -216,7 +216,7 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
         let early = ask.before < FIRST_FENCES && few_fences();
         return ask.fence_commands == 0 && (early || !is_beginning(ask.before) && is_followed(ask.before));
     }
-    let unfenced_ns = (ask.issued_ns + ask.estimate_ns.unwrap_or(UNKNOWN_NS)).saturating_sub(ask.fenced_ns);
+    let unfenced_ns = ask.issued_ns.saturating_add(ask.estimate_ns.unwrap_or(UNKNOWN_NS)).saturating_sub(ask.fenced_ns);
     ask.estimate_ns.is_none() || unfenced_ns >= every_ns
 }
 

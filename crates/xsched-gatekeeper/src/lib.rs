@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ledger;
+mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,11 @@ use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpe
 use xsched_proto::device::DeviceState;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::{GroupSlot, state};
+use xsched_proto::trace::{Record, What, Why};
+
+pub use ring::Ring;
+
+use ledger::Ledger;
 
 /// In-flight budget of a device unless configured, in µs.
 pub const BUDGET_DEFAULT_US: u32 = 500;
@@ -54,6 +61,11 @@ pub struct Gatekeeper<W> {
     counts: Vec<Event>,
     /// Groups that have left the device since their gate closed, which the arbiter does not know yet.
     off_device: Vec<GroupId>,
+    ledger: Ledger,
+    /// What happened lately, where that is wanted.
+    ring: Option<Ring>,
+    /// Groups that became ready since the last decision: whether they wait is still to be recorded.
+    asking: Vec<GroupId>,
 }
 
 struct Group<W> {
@@ -69,6 +81,11 @@ struct Group<W> {
     progress: Progress,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
+    /// Bursts that the ledger knows of, and when the one after those began, in ns.
+    entered: u64,
+    began_ns: u64,
+    /// When the gate was opened last, in ns.
+    opened_ns: u64,
 }
 
 impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
@@ -83,7 +100,31 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             done: 0,
             counts: Vec::new(),
             off_device: Vec::new(),
+            ledger: Ledger::default(),
+            ring: None,
+            asking: Vec::new(),
         }
+    }
+
+    /// Who had which device for how long.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The same, to settle and close it.
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    /// Keeps a record of what happens to groups from now on, of so many bytes.
+    #[must_use]
+    pub fn recording(self, bytes: usize) -> Gatekeeper<W> {
+        Gatekeeper { ring: Some(Ring::new(bytes)), ..self }
+    }
+
+    /// What happened lately, if that is kept.
+    pub fn ring(&self) -> Option<&Ring> {
+        self.ring.as_ref()
     }
 
     /// The arbiter, to ask it.
@@ -103,9 +144,14 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
             own_budget_us: None,
+            entered: words.bursts.load(Relaxed),
+            began_ns: 0,
+            opened_ns: 0,
             words,
         };
         self.groups.insert(spec.id, group);
+        self.ledger.add(now * 1_000, spec.id, spec.program, &spec.device);
+        self.record(now, spec.id, What::Added, 0);
         self.event(now, Event::Add(spec));
     }
 
@@ -119,8 +165,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Gives a group up: its gate is left open.
     pub fn remove(&mut self, now: Micros, id: GroupId) {
+        self.record(now, id, What::Removed, 0);
         let Some(group) = self.groups.remove(&id) else { return };
         group.words.gate.give_up();
+        self.ledger.remove(now * 1_000, id);
         self.event(now, Event::Remove(id));
     }
 
@@ -197,6 +245,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.count(now);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
+        group.enter(now * 1_000, id, word, &mut self.ledger);
         // First, so that what follows is decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
         if lent != group.lent {
@@ -209,7 +258,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.stalled = false;
             group.progress.forget();
             self.arbiter.take(now, Event::Progress(id));
+            self.record(now, id, What::Recovered, 0);
         }
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
@@ -221,12 +272,21 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let us = group.words.burst_us.load(Relaxed);
             self.arbiter.take(now, Event::Burst { group: id, us });
         }
-        let (event, known) = match word {
-            state::READY => (Event::Ready(id), Ok(())),
-            state::DRAINED => (Event::Drained(id), Ok(())),
-            state::IDLE => (Event::Idle(id), Ok(())),
-            _ => (Event::Idle(id), Err(UnknownState)),
+        let ready_us = group.words.ready_at_ns.load(Relaxed) / 1_000;
+        let (event, what, known) = match word {
+            state::READY => (Event::Ready(id), What::Ready, Ok(())),
+            state::DRAINED => (Event::Drained(id), What::Drained, Ok(())),
+            state::IDLE => (Event::Idle(id), What::Idle, Ok(())),
+            _ => (Event::Idle(id), What::Idle, Err(UnknownState)),
         };
+        if self.ring.is_some() {
+            // The client says so: a time of long ago, or one to come, is none.
+            let ago_us = now.checked_sub(ready_us).filter(|us| *us < 1_000_000 && what == What::Ready);
+            self.record(now, id, what, ago_us.unwrap_or(0) as u32);
+            if what == What::Ready {
+                self.asking.push(id);
+            }
+        }
         self.event(now, event);
         known
     }
@@ -257,45 +317,69 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.arbiter.decide(now, &mut self.actions);
             while let Some(&action) = self.actions.get(self.done) {
                 self.done += 1;
-                let change = self.store(action);
+                let change = self.store(now, action);
                 if change.is_some() {
                     return change;
                 }
             }
             self.actions.clear();
             self.done = 0;
+            while let Some(id) = self.asking.pop() {
+                if !self.is_granted(id) && !self.is_idle(id) {
+                    self.record(now, id, What::Waits, 0);
+                }
+            }
             if self.off_device.is_empty() {
                 return None;
             }
-            for id in self.off_device.drain(..) {
+            for at in 0..self.off_device.len() {
+                let id = self.off_device[at];
+                self.record(now, id, What::Drained, 0);
                 self.arbiter.take(now, Event::Drained(id));
             }
+            self.off_device.clear();
         }
     }
 
     /// A group whose gate was just closed is off the device, interrupted or held there by device gates, though its commands
     /// are not complete: its time is charged no more. Not one that is idle, which would count as wanting the device.
-    pub fn off_device(&mut self, id: GroupId) {
+    pub fn off_device(&mut self, now: Micros, id: GroupId) {
+        self.ledger.set(now * 1_000, id, false);
         if !self.is_idle(id) && !self.off_device.contains(&id) {
             self.off_device.push(id);
         }
     }
 
-    fn store(&mut self, action: Action) -> Option<Change> {
+    /// Keeps in mind what happens to a group.
+    fn record(&mut self, now: Micros, id: GroupId, what: What, value: u32) {
+        let (Some(ring), Some(group)) = (&mut self.ring, self.groups.get(&id)) else { return };
+        let decided = matches!(what, What::Opened | What::Closed | What::Waits);
+        let (why, policy) = if decided { self.arbiter.why(id) } else { (Why::Unsaid, 0) };
+        let level = group.words.level.load(Relaxed) as u8;
+        ring.push(Record { at_us: now, group: id.0, what, why, policy, level, value });
+    }
+
+    fn store(&mut self, now: Micros, action: Action) -> Option<Change> {
         match action {
-            Action::Open(id) => return self.open(id),
-            Action::Close(id) => return self.close(id),
+            Action::Open(id) => return self.open(now, id),
+            Action::Close(id) => return self.close(now, id),
             Action::Bound(id, sharers) => {
                 let group = self.groups.get(&id)?;
                 let part_us = part_of_budget(self.budget_us, sharers);
                 let budget_us = group.own_budget_us.map_or(part_us, |own| own.min(part_us));
                 group.words.budget_us.store(budget_us, Release);
             }
-            Action::Contended(id, on) => self.mark(id, Gate::CONTENDED, on),
+            Action::Contended(id, on) => {
+                self.mark(id, Gate::CONTENDED, on);
+                self.ledger.follow(now * 1_000, id, on);
+            }
             Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),
             Action::Stalled(id, on) => {
                 self.groups.get_mut(&id)?.stalled = on;
                 self.mark(id, Gate::STALLED, on);
+                if on {
+                    self.record(now, id, What::Stalled, 0);
+                }
             }
         }
         None
@@ -307,7 +391,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    fn open(&mut self, id: GroupId) -> Option<Change> {
+    fn open(&mut self, now: Micros, id: GroupId) -> Option<Change> {
         let group = self.groups.get_mut(&id)?;
         group.granted = true;
         group.progress.forget();
@@ -316,22 +400,68 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             group.state = state::READY;
         }
         group.words.grants.fetch_add(1, SeqCst);
+        // Before they are woken up.
+        let waiting = group.words.waiting.load(Relaxed);
         group.words.gate.grant();
+        group.opened_ns = now * 1_000;
+        if group.state == state::READY {
+            self.ledger.set(now * 1_000, id, true);
+        }
+        self.record(now, id, What::Opened, waiting);
         Some(Change::Opened(id))
     }
 
-    fn close(&mut self, id: GroupId) -> Option<Change> {
+    fn close(&mut self, now: Micros, id: GroupId) -> Option<Change> {
         let group = self.groups.get_mut(&id)?;
         group.granted = false;
         group.progress.forget();
         group.words.gate.close();
+        let drained = group.words.state.load(SeqCst) == state::DRAINED;
+        if drained {
+            group.state = state::DRAINED;
+        }
+        self.record(now, id, What::Closed, 0);
         // A grant may end before a thread that waits for it wakes up: the group is drained still, will not say so again,
         // and must not be charged for what others do.
-        if group.words.state.load(SeqCst) == state::DRAINED {
-            group.state = state::DRAINED;
-            self.off_device(id);
+        if drained {
+            self.off_device(now, id);
         }
         Some(Change::Closed(id))
+    }
+}
+
+impl<W: Deref<Target = GroupSlot>> Group<W> {
+    /// Tells the ledger what the words say: when the group came on the device and when it left. `word` is its state.
+    fn enter(&mut self, now_ns: u64, id: GroupId, word: u32, ledger: &mut Ledger) {
+        let bursts = self.words.bursts.load(Acquire);
+        let burst_ns = self.words.burst_us.load(Relaxed).saturating_mul(1_000);
+        let ready_ns = self.words.ready_at_ns.load(Relaxed).min(now_ns);
+        let on = ledger.is_on(id);
+        // The last burst that has ended, if it is known when it began.
+        let began_ns = match bursts.wrapping_sub(self.entered) {
+            0 => None,
+            _ if word != state::READY => Some(ready_ns),
+            1 if on => Some(self.began_ns),
+            _ => None,
+        };
+        self.entered = bursts;
+        if let Some(began_ns) = began_ns {
+            // One that came and went between two looks: through an open gate.
+            if !on && self.granted {
+                ledger.set(began_ns.max(self.opened_ns), id, true);
+            }
+            ledger.set(began_ns.saturating_add(burst_ns).min(now_ns), id, false);
+        }
+        match word {
+            state::READY => {
+                self.began_ns = ready_ns;
+                if self.granted {
+                    ledger.set(ready_ns.max(self.opened_ns), id, true);
+                }
+            }
+            state::DRAINED if self.granted => {}
+            _ => ledger.set(now_ns, id, false),
+        }
     }
 }
 

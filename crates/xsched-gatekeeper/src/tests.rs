@@ -60,7 +60,7 @@ impl World {
             if let Change::Closed(id) = change
                 && self.interrupts.contains(&id)
             {
-                self.keeper.off_device(id);
+                self.keeper.off_device(self.now, id);
             }
             self.changes.push(change);
         }
@@ -405,4 +405,55 @@ fn what_clients_complete_is_counted_and_decides_within_a_pool() {
     }
     let [first, second] = [0, 1].map(|at| done[at] - from[at]);
     assert!((first / second - 1.0_f64).abs() < 0.05, "{first} and {second}");
+}
+
+#[test]
+fn what_happens_is_recorded_with_its_reason() {
+    let mut world = World::low_and_high();
+    world.keeper = Gatekeeper::new(Arbiter::new(Choice::named("hpf").expect("a policy"), 1), 500).recording(1 << 16);
+    world.add(spec(LOW, -128, 5_000));
+    world.add(spec(HIGH, 128, 5_000));
+    world.interrupts.push(LOW);
+    world.state(LOW, state::READY);
+    world.now = 1_100;
+    world.words[&HIGH].ready_at_ns.store(1_060_000, SeqCst);
+    world.words[&LOW].level.store(3, SeqCst);
+    world.state(HIGH, state::READY);
+    world.now = 1_200;
+    // It wants the device again while the other has it.
+    world.state(LOW, state::IDLE);
+    world.state(LOW, state::READY);
+    world.words[&LOW].waiting.store(2, SeqCst);
+    world.now = 1_300;
+    world.state(HIGH, state::IDLE);
+    world.keeper.event(world.now, Event::Hold(ProgramId(LOW.0)));
+    world.carry_out();
+    world.keeper.remove(world.now, HIGH);
+    let ring = world.keeper.ring().expect("it records");
+    let all: Vec<_> = (0..ring.next()).filter_map(|n| ring.get(n)).collect();
+    let told: Vec<_> = all.iter().map(|r| (r.at_us, r.group, r.what, r.why)).collect();
+    let (low, high) = (LOW.0, HIGH.0);
+    let expected = [
+        (1_000, low, What::Ready, Why::Unsaid),
+        (1_100, high, What::Ready, Why::Unsaid),
+        (1_100, low, What::Closed, Why::Policy),
+        (1_100, low, What::Drained, Why::Unsaid),
+        (1_200, low, What::Idle, Why::Unsaid),
+        (1_200, low, What::Ready, Why::Unsaid),
+        (1_200, low, What::Waits, Why::Policy),
+        (1_300, high, What::Idle, Why::Unsaid),
+        (1_300, low, What::Opened, Why::Policy),
+        (1_300, low, What::Closed, Why::Suspended),
+        (1_300, low, What::Drained, Why::Unsaid),
+        (1_300, high, What::Removed, Why::Unsaid),
+    ];
+    // Before these both come to be, and their gates open for whichever is ready first.
+    let from = told.iter().position(|r| *r == expected[0]).expect("it became ready");
+    assert!(told[..from].iter().any(|r| r.2 == What::Added && r.1 == high), "{told:?}");
+    let opened = |r: &&(Micros, u64, What, Why)| r.2 != What::Opened || r.0 == 1_300;
+    assert_eq!(told[from..].iter().filter(opened).copied().collect::<Vec<_>>(), expected);
+    let at = |what, group| all.iter().rev().find(|r| (r.what, r.group) == (what, group)).expect("it is recorded");
+    assert_eq!(at(What::Ready, high).value, 40, "so long ago its first launch came");
+    assert_eq!(at(What::Opened, low).value, 2, "threads that waited");
+    assert_eq!(at(What::Waits, low).level, 3);
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
+use xsched_proto::trace::Why;
 
 use self::device::{Device, Member};
 use crate::tuning::GUARD_US;
@@ -419,6 +420,14 @@ impl Arbiter {
             scrutinised: m.stalled || m.group.granted && m.group.ready && device.somebody_waits(),
             alone_us: device.shares.alone_us(id),
         })
+    }
+
+    /// Why a group's gate is as the last decision left it, and the place of the policy in force in [`crate::registry::POLICIES`].
+    pub fn why(&self, id: GroupId) -> (Why, u8) {
+        let Some(device) = self.device_of.get(&id).map(|&at| &self.devices[at]) else { return (Why::Unsaid, 0) };
+        let is_it = |entry: &&crate::registry::Entry| std::ptr::eq(*entry, device.choice.entry);
+        let policy = crate::registry::POLICIES.iter().position(is_it).unwrap_or(0);
+        (device.why(id), policy as u8)
     }
 
     /// Whether some gate is closed.

@@ -56,17 +56,24 @@ pub fn connect(socket: &Path) -> Result<OwnedFd, NoAnswer> {
 /// # Errors
 /// See [`NoAnswer`].
 pub fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Vec<DaemonMsg>, NoAnswer> {
-    let fd = connect(socket)?;
+    ask_on(&connect(socket)?, request, patience)
+}
+
+/// The same on a connection that is there, on which nothing is being answered.
+///
+/// # Errors
+/// See [`NoAnswer`]. After any but [`NoAnswer::Refused`] the connection is good for nothing more.
+pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<DaemonMsg>, NoAnswer> {
     let message = ClientMsg::Control { version: PROTOCOL_VERSION, request };
     let packet = encode(&message).map_err(NoAnswer::Unreadable)?;
-    rustix::net::send(&fd, &packet, SendFlags::NOSIGNAL).map_err(NoAnswer::Lost)?;
+    rustix::net::send(fd, &packet, SendFlags::NOSIGNAL).map_err(NoAnswer::Lost)?;
     let mut answer = Vec::new();
     let mut buffer = vec![0u8; MAX_PACKET];
     loop {
-        if !readable(&fd, patience).map_err(NoAnswer::Lost)? {
+        if !readable(fd, patience).map_err(NoAnswer::Lost)? {
             return Err(NoAnswer::Silent);
         }
-        let mut receive = || rustix::net::recv(&fd, buffer.as_mut_slice(), RecvFlags::empty());
+        let mut receive = || rustix::net::recv(fd, buffer.as_mut_slice(), RecvFlags::empty());
         // A daemon that ends the connection with a packet unread says so once; its last words come after.
         let received = match receive() {
             Err(Errno::CONNRESET) => receive(),

@@ -12,10 +12,12 @@
 //! - [`domains`]: what becomes of launches of vendors' libraries.
 //! - [`error`]: what an operator is told.
 //! - [`hint`]: what a program may say about itself to the policy.
+//! - [`histogram`]: durations in buckets; [`program`]: what a program is called.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`text`]: strings of others, as they are shown.
+//! - [`trace`]: what the daemon remembers of its decisions.
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
@@ -27,12 +29,15 @@ pub mod error;
 pub mod files;
 pub mod gate;
 pub mod hint;
+pub mod histogram;
 pub mod host;
 pub mod memory;
 pub mod paths;
+pub mod program;
 pub mod segment;
 pub mod settings;
 pub mod text;
+pub mod trace;
 pub mod trust;
 pub mod variables;
 pub mod wakeup;

@@ -9,11 +9,13 @@
 //! …        GroupSlot   [GROUPS]    gate, state, accounting of a suspension unit
 //! …        QueueSlot   [QUEUES]    per XQueue: its group, launches, the completion word the device writes
 //! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
+//! …        Histogram   [GROUPS]    how long threads waited at the closed gate
 //! ```
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use crate::gate::GateWord;
+use crate::histogram::Histogram;
 
 /// First word of a segment.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"XSG1");
@@ -199,6 +201,8 @@ pub struct Segment {
     pub queues: [QueueSlot; QUEUES],
     /// Counters by thread.
     pub counters: [CounterSlot; COUNTERS],
+    /// How long threads waited at the closed gate of each group; waits that go on are not in it.
+    pub waits: [Histogram; GROUPS],
 }
 
 /// Bytes of a [`Segment`], whole pages.
@@ -231,6 +235,7 @@ const _: () = {
     assert!(core::mem::offset_of!(GroupSlot, liveness_overrides) == 128);
     assert!(size_of::<QueueSlot>() == 128);
     assert!(size_of::<CounterSlot>() == 64);
+    assert!(size_of::<Histogram>() == 256);
     assert!(SEGMENT_BYTES.is_multiple_of(4096));
 };
 

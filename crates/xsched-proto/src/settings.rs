@@ -153,6 +153,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 "0" => Some(DomainMode::Off),
                 word => DomainMode::named(word),
             }),
+            command: Vec::new(),
             exe: String::new(),
         }
     }

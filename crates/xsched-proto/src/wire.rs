@@ -13,6 +13,7 @@ use crate::Error;
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
+use crate::trace::{Record, Why};
 
 /// Largest packet either side sends or accepts, in bytes.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -99,6 +100,8 @@ pub struct ProgramOptions {
     pub job: Option<String>,
     /// What becomes of launches of vendors' libraries; none = the daemon's rules or default.
     pub domains: Option<DomainMode>,
+    /// Its command line, as [`crate::program::own_command`] has it.
+    pub command: Vec<String>,
     /// Resolved path of its executable. Counts only where the daemon is its own user's and may not look itself.
     pub exe: String,
 }
@@ -269,6 +272,8 @@ pub enum Described {
 pub enum Request {
     /// Answered by [`DaemonMsg::Daemon`], then one [`DaemonMsg::Device`] and one [`DaemonMsg::Program`] each.
     Ps,
+    /// The same, with programs that ended lately.
+    PsAll,
     /// Answered by one [`DaemonMsg::Policy`] each.
     PolicyList,
     /// Change the policy while programs run.
@@ -280,10 +285,10 @@ pub enum Request {
         /// Key of the device that it is for; none = all.
         device: Option<String>,
     },
-    /// Change what a program or queue is given. Absent fields stay.
+    /// Change what programs or queues are given. Absent fields stay. Answered by one [`DaemonMsg::Changed`] for each program.
     Hint {
         /// Whom.
-        target: Target,
+        targets: Vec<Target>,
         /// New priority.
         priority: Option<i32>,
         /// New values for the policy.
@@ -300,15 +305,15 @@ pub enum Request {
         /// Process id.
         pid: Option<u32>,
     },
-    /// Keep a program off its devices until resumed.
+    /// Keep programs off their devices until resumed. Answered by one [`DaemonMsg::Changed`] each.
     Suspend {
-        /// Process id.
-        pid: u32,
+        /// Whom.
+        targets: Vec<Target>,
     },
     /// Undo [`Request::Suspend`].
     Resume {
-        /// Process id.
-        pid: u32,
+        /// Whom.
+        targets: Vec<Target>,
     },
     /// Ask a program to describe itself; answered by [`DaemonMsg::Description`].
     Describe {
@@ -349,6 +354,13 @@ pub enum Request {
     },
     /// End the daemon; programs go on unscheduled.
     Stop,
+    /// What was decided lately: [`DaemonMsg::TraceHead`], groups, records.
+    Trace {
+        /// [`Head::next`] of the last answer; 0 = from the oldest that is remembered.
+        from: u64,
+        /// Nothing before this, CLOCK_MONOTONIC in µs.
+        since_us: u64,
+    },
 }
 
 /// How the contexts of a program share a device with those of others.
@@ -364,11 +376,19 @@ pub enum Sharing {
     Spatial(u64),
 }
 
-/// Whom a hint is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whom a change is for: programs that the one who asks may control.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// All of a process.
+    /// All of a process. Where that is not attached: the attached ones that it started, directly or not.
     Pid(u32),
+    /// A process, and all that it started.
+    Tree(u32),
+    /// The programs of a job.
+    Job(String),
+    /// The programs of a user, by user id.
+    User(u32),
+    /// All programs.
+    All,
     /// One XQueue, `q<N>`; it moves to a group of its own when its priority differs.
     Queue(u64),
 }
@@ -458,10 +478,40 @@ pub enum DaemonMsg {
         /// Why, in one line, where the user should know.
         why: Option<String>,
     },
+    /// Part of the answer to a request that changes programs: what has become of one.
+    Changed(Changed),
     /// The answer is complete and was yes.
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
+    /// First part of the answer to [`Request::Trace`].
+    TraceHead(Head),
+    /// Part of the answer to [`Request::Trace`]: groups that the records speak of.
+    TraceGroups(Vec<TracedGroup>),
+    /// Part of the answer to [`Request::Trace`]: what happened, in order.
+    TraceRecords(Vec<Record>),
+}
+
+/// What has become of a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Process id.
+    pub pid: u32,
+    /// What it is called, as in [`ProgramInfo::name`].
+    pub name: String,
+    /// What was changed, its value before and now. They are the same where nothing had to be done.
+    pub values: Vec<ChangedValue>,
+}
+
+/// One value of a program that was to be changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChangedValue {
+    /// What it is called: `priority`, `state`, `level`, a hint.
+    pub what: String,
+    /// Before.
+    pub was: String,
+    /// Now.
+    pub now: String,
 }
 
 /// The daemon about itself.
@@ -522,6 +572,18 @@ pub struct ProgramInfo {
     pub uid: u32,
     /// Path of the executable.
     pub exe: String,
+    /// What it is called: the script that an interpreter runs, else the file name of its executable.
+    pub name: String,
+    /// Its command line, cut.
+    pub command: Vec<String>,
+    /// The job that was given a name.
+    pub job: Option<String>,
+    /// The container that it is in, the innermost one.
+    pub container: Option<String>,
+    /// Seconds since it attached, to its end if it has ended.
+    pub attached_s: u64,
+    /// Seconds since it ended; none = it is attached.
+    pub ended_s: Option<u64>,
     /// Class of its priority.
     pub class: crate::class::Class,
     /// Where the class comes from.
@@ -629,6 +691,13 @@ pub struct GroupInfo {
     pub suspensions: u64,
     /// Device time charged to it, in µs.
     pub device_us: u64,
+    /// Its part of the device by what was asked for, its weight or utilization, in percent of what all programs there ask for; none =
+    /// the policy in force goes by neither.
+    pub share_asked_percent: Option<f64>,
+    /// Its part of the device time that was charged to programs there in the last ten seconds, in percent; none = none was.
+    pub share_got_percent: Option<f64>,
+    /// Its waits at the closed gate.
+    pub waits: Waits,
     /// Time its threads waited at the gate, in µs, with the waits that go on.
     pub wait_us: u64,
     /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
@@ -641,6 +710,21 @@ pub struct GroupInfo {
     pub completed: u64,
     /// What one of these takes while the group is alone in its pool, in µs; none = not known, or in no pool.
     pub alone_us: Option<f64>,
+}
+
+/// Waits of threads at the closed gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Threads that wait now.
+    pub now: u32,
+    /// How long they have waited so far, on average, in µs.
+    pub now_us: u64,
+    /// Waits that have ended.
+    pub count: u64,
+    /// What half of these did not exceed, in µs, right to 20 %; none = there was none.
+    pub p50_us: Option<f64>,
+    /// The same of 99 %.
+    pub p99_us: Option<f64>,
 }
 
 /// What a group is doing.
@@ -677,6 +761,55 @@ pub struct Unscheduled {
     pub passthrough: u64,
     /// After an internal error.
     pub error: u64,
+}
+
+/// What an answer about the past begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// CLOCK_MONOTONIC of the daemon now, in µs.
+    pub now_us: u64,
+    /// The number to ask for what comes after this answer.
+    pub next: u64,
+    /// From here on nothing was forgotten that was asked for, CLOCK_MONOTONIC in µs.
+    pub whole_since_us: u64,
+}
+
+/// A group that records may speak of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedGroup {
+    /// `g<N>`.
+    pub id: u64,
+    /// Device key.
+    pub device: String,
+    /// Whose it is; none = another user's, of whom nothing is told.
+    pub program: Option<TracedProgram>,
+    /// It is gone.
+    pub ended: bool,
+    /// It wants the device now.
+    pub ready: bool,
+    /// Its gate is open now.
+    pub granted: bool,
+    /// Why it is as it is.
+    pub why: Why,
+    /// As in [`Record`].
+    pub policy: u8,
+    /// As in [`Record`].
+    pub level: u8,
+}
+
+/// The program of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedProgram {
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Path of the executable.
+    pub exe: String,
+    /// Class when the group came to be.
+    pub class: crate::class::Class,
+    /// Vendor interface.
+    pub platform: Platform,
 }
 
 /// Encodes a message into one packet.

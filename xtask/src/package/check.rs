@@ -58,7 +58,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 }
 
 fn listing(package: &Path) -> Result<BTreeSet<String>, String> {
-    let fields = Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package).stdout(std::process::Stdio::piped()).spawn();
+    let fields =
+        Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package).stdout(std::process::Stdio::piped()).spawn();
     let fields = fields.map_err(|e| format!("dpkg-deb: {e}"))?.stdout.ok_or("dpkg-deb tells nothing")?;
     let output = Command::new("tar").arg("-t").stdin(fields).output().map_err(|e| format!("tar: {e}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_start_matches("./").to_owned()).collect())

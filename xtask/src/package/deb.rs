@@ -46,7 +46,12 @@ pub(crate) fn write(root: &Path, prefix: &Path, work: &Path, out: &Path, release
     let overrides = super::script(root, "debian/lintian-overrides")?;
     put(&usr, "share/lintian/overrides/xsched", &overrides)?;
     chmod(&usr.join("share/lintian/overrides/xsched"), 0o644)?;
-    let size: u64 = walk(&usr)?.iter().filter(|path| path.is_file()).filter_map(|path| path.metadata().ok()).map(|m| m.len().div_ceil(1024)).sum();
+    let size: u64 = walk(&usr)?
+        .iter()
+        .filter(|path| path.is_file())
+        .filter_map(|path| path.metadata().ok())
+        .map(|m| m.len().div_ceil(1024))
+        .sum();
     let (major, minor) = GLIBC;
     let control = format!(
         "Package: xsched\nVersion: {version}\nArchitecture: amd64\nMaintainer: {maintainer}\nInstalled-Size: {size}\n\

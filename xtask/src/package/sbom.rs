@@ -82,7 +82,8 @@ fn bill(
     let component = |id: &String| {
         let package = by_id.get(id.as_str()).copied().unwrap_or(&Value::Null);
         let key = (text(package, "name"), text(package, "version"));
-        let mut component = json!({ "type": "library", "bom-ref": name(id), "name": key.0, "version": key.1, "purl": name(id) });
+        let mut component =
+            json!({ "type": "library", "bom-ref": name(id), "name": key.0, "version": key.1, "purl": name(id) });
         if let Some(licence) = package["license"].as_str() {
             // Older crates write MIT/Apache-2.0.
             component["licenses"] = json!([{ "expression": licence.replace('/', " OR ") }]);
@@ -97,7 +98,8 @@ fn bill(
         let on: BTreeSet<String> = needs.get(id.as_str()).into_iter().flatten().map(|id| name(id)).collect();
         json!({ "ref": name(id), "dependsOn": on })
     };
-    let mut dependencies = vec![json!({ "ref": own, "dependsOn": begin.iter().map(|id| name(id)).collect::<BTreeSet<_>>() })];
+    let mut dependencies =
+        vec![json!({ "ref": own, "dependsOn": begin.iter().map(|id| name(id)).collect::<BTreeSet<_>>() })];
     dependencies.extend(found.iter().map(depends));
     Ok(json!({
         "bomFormat": "CycloneDX",
@@ -162,7 +164,8 @@ mod tests {
         });
         let lock = "[[package]]\nname = \"libc\"\nversion = \"0.2.1\"\nchecksum = \"ab\"\n\n[[package]]\nname = \"x\"\nversion = \"1\"\n";
         let bill = bill(&metadata, &checksums(lock), &["xsched-cli"], "0.1.0", 0).unwrap();
-        let names: Vec<&str> = bill["components"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> =
+            bill["components"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["xsched-cli", "libc"]);
         let libc = &bill["components"][1];
         assert_eq!(libc["licenses"][0]["expression"], "MIT OR Apache-2.0");

@@ -133,7 +133,8 @@ fn link(target: &str, link: &Path) -> Result<(), String> {
 /// Modes that do not depend on who builds.
 fn modes(folder: &Path) -> Result<(), String> {
     for path in walk(folder)? {
-        let is_program = path.is_dir() || path.file_name().is_some_and(|name| name == "xsched" || name == "uninstall.sh");
+        let is_program =
+            path.is_dir() || path.file_name().is_some_and(|name| name == "xsched" || name == "uninstall.sh");
         if !path.is_symlink() {
             chmod(&path, if is_program && !path.ends_with("completions/xsched") { 0o755 } else { 0o644 })?;
         }

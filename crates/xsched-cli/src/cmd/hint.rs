@@ -1,34 +1,36 @@
 //! `xsched hint`: changes what a running program is given.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use xsched_proto::wire::{DaemonMsg, Request, Target};
+use xsched_proto::wire::{Request, Target};
 
 use crate::client;
-use crate::failure::{Error, Result, say};
+use crate::failure::{Error, Result};
 use crate::hints::HintArgs;
 use crate::values::{self, Level};
+use crate::whom::{self, WhomArgs};
 
-/// Change priority, weight or other values of a running program
+/// Change priority, weight or other values of running programs
 ///
-/// With --queue the hint is for one XQueue of it (`xsched ps --json` lists them).
+/// Prints a line for each program: what it was, and what it is now. With --queue the hint is for one XQueue (`xsched ps --queues`).
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  xsched hint --pid 4711 --priority low      from now on it takes what is left
-  xsched hint --queue q3 --priority 140      one queue, ahead of its program's others")]
-#[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "queue"]))]
+  xsched hint 4711 --priority low            from now on it takes what is left
+  xsched hint --job night --weight 300       all programs of a job
+  xsched hint --queue q3 --priority 140      one queue, ahead of its program's others
+
+A hint lasts as long as the program. For all programs of a kind, write a rule: xsched.toml(5).")]
+#[command(group = clap::ArgGroup::new("target").required(true).multiple(true).args(WhomArgs::IDS).arg("queue"))]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["priority", "level", "threshold", "batch"]).args(HintArgs::IDS))]
 pub(crate) struct Args {
-    /// The program's process id
-    #[arg(long, value_name = "PID", value_parser = values::pid)]
-    pid: Option<u32>,
+    #[command(flatten)]
+    whom: WhomArgs,
 
     /// One XQueue, such as q3
     #[arg(long, value_name = "QUEUE", value_parser = values::queue)]
-    queue: Option<u64>,
+    queue: Vec<u64>,
 
     /// New priority: a class or -255..255 (see `xsched run --help`), -256 = it does not run any more
     #[arg(long, short = 'p', value_name = "N|CLASS", value_parser = values::priority, allow_hyphen_values = true)]
@@ -56,28 +58,20 @@ pub(crate) struct Args {
 
 /// Hands the hint over.
 pub(crate) fn main(args: Args) -> Result {
-    let target = match (args.pid, args.queue) {
-        (Some(pid), _) => Target::Pid(pid),
-        (None, Some(queue)) => Target::Queue(queue),
-        (None, None) => return Err(Error::input("hint needs --pid or --queue")),
-    };
+    let mut targets = args.whom.targets();
+    targets.extend(args.queue.into_iter().map(Target::Queue));
     let level = match args.level {
         Some(Level(None)) => return Err(Error::input("--level: a running program is given 1, 2 or 3, not auto")),
         Some(Level(level)) => level,
         None => None,
     };
     let request = Request::Hint {
-        target,
+        targets,
         priority: args.priority,
         hints: args.hints.hints(),
         level,
         threshold: args.threshold,
         batch: args.batch,
     };
-    for part in client::ask(args.socket.as_deref(), request)? {
-        if let DaemonMsg::Note { text } = part {
-            say(&text);
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    whom::tell(client::ask(args.socket.as_deref(), request)?)
 }

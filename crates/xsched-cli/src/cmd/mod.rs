@@ -15,3 +15,4 @@ pub(crate) mod run;
 pub(crate) mod scheduler_host;
 pub(crate) mod sim_device;
 pub(crate) mod suspend;
+pub(crate) mod trace;

@@ -1,21 +1,21 @@
 //! `xsched suspend` and `xsched resume`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use xsched_proto::wire::Request;
 
 use crate::failure::Result;
+use crate::whom::{self, WhomArgs};
 use crate::{client, values};
 
-/// Keep a program off its devices until `resume`
+/// Keep programs off their devices until `resume`
 ///
-/// What it has on the device already runs to its end; its next launch waits. The program itself is not stopped.
+/// What they have on a device already runs to its end; their next launch waits. The programs themselves are not stopped.
 #[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("target").required(true).multiple(true).args(WhomArgs::IDS))]
 pub(crate) struct Args {
-    /// The program's process id
-    #[arg(long, value_name = "PID", value_parser = values::pid)]
-    pid: u32,
+    #[command(flatten)]
+    whom: WhomArgs,
 
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
@@ -24,12 +24,12 @@ pub(crate) struct Args {
 
 /// Suspends.
 pub(crate) fn suspend(args: Args) -> Result {
-    client::ask(args.socket.as_deref(), Request::Suspend { pid: args.pid })?;
-    Ok(ExitCode::SUCCESS)
+    let request = Request::Suspend { targets: args.whom.targets() };
+    whom::tell(client::ask(args.socket.as_deref(), request)?)
 }
 
 /// Resumes.
 pub(crate) fn resume(args: Args) -> Result {
-    client::ask(args.socket.as_deref(), Request::Resume { pid: args.pid })?;
-    Ok(ExitCode::SUCCESS)
+    let request = Request::Resume { targets: args.whom.targets() };
+    whom::tell(client::ask(args.socket.as_deref(), request)?)
 }

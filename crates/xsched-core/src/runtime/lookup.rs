@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use xsched_proto::domains::DomainMode;
+use xsched_proto::histogram::Histogram;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, QueueSlot};
 
@@ -14,6 +15,11 @@ use crate::queue::XQueue;
 use crate::{Platform, inspect};
 
 impl Group {
+    /// How long threads have waited at its gate.
+    pub(crate) fn waits<'a>(&self, rt: &'a Runtime) -> &'a Histogram {
+        &rt.segment.waits[usize::from(self.index)]
+    }
+
     pub(crate) fn slot<'a>(&self, rt: &'a Runtime) -> &'a GroupSlot {
         &rt.segment.groups[usize::from(self.index)]
     }

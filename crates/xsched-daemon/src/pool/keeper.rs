@@ -129,14 +129,17 @@ pub fn keep_pool() -> Result<(), Error> {
 
 /// The order, of a daemon that runs as the same user as this process.
 fn first(socket: BorrowedFd<'_>) -> Result<Order, Error> {
-    let peer = rustix::net::sockopt::socket_peercred(socket).map_err(|_| Error::input("its standard input is no daemon"))?;
+    let peer =
+        rustix::net::sockopt::socket_peercred(socket).map_err(|_| Error::input("its standard input is no daemon"))?;
     if peer.uid != rustix::process::geteuid() {
         return Err(Error::environment("a daemon of another user asks for a pool"));
     }
     match hear(socket) {
         Some(ToKeeper::Start { version, order }) if version == PROTOCOL_VERSION => Ok(order),
         Some(ToKeeper::Start { version, .. }) => {
-            let why = Error::Environment(format!("the daemon speaks protocol {version}, its keeper {PROTOCOL_VERSION}: restart it"));
+            let why = Error::Environment(format!(
+                "the daemon speaks protocol {version}, its keeper {PROTOCOL_VERSION}: restart it"
+            ));
             say(socket, &FromKeeper::Failed(why.clone()), &[]);
             Err(why)
         }
@@ -225,7 +228,9 @@ impl Kept {
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
         let pipe = pipe.into_os_string().into_string();
         match (pidfd, pipe) {
-            (Ok(pidfd), Ok(pipe)) => Ok(Kept { folder, _lock: lock, pipe, owner, control, pidfd, log, gpus: gpus.len() }),
+            (Ok(pidfd), Ok(pipe)) => {
+                Ok(Kept { folder, _lock: lock, pipe, owner, control, pidfd, log, gpus: gpus.len() })
+            }
             _ => {
                 let _ = control.kill();
                 let _ = control.wait();

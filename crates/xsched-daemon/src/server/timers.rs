@@ -45,6 +45,9 @@ impl Server {
         if devices {
             self.look_at_devices();
         }
+        if self.recent.is_due(self.now_ns) && !self.groups.is_empty() {
+            self.look_at_shares();
+        }
         if pools {
             self.look_at_pools();
         }

@@ -2,6 +2,7 @@
 
 use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::device::DeviceState;
+use xsched_proto::trace::Why;
 
 use super::classes::{Claims, Fairness};
 use super::shares::Shares;
@@ -136,6 +137,7 @@ pub(super) struct Device {
     /// Sorted by id.
     pub(super) members: Vec<Member>,
     pub(super) verdicts: Vec<Verdict>,
+    said: Vec<Said>,
     pub(super) next: Option<Micros>,
     /// See [`super::Arbiter::set_guard`].
     pub(super) guard_us: Option<Micros>,
@@ -149,9 +151,18 @@ pub(super) struct Device {
     waited_since: Option<Micros>,
 }
 
+/// Whether a group was to run after each of those that decide in turn, for [`Device::why`].
+#[derive(Clone, Copy)]
+struct Said {
+    policy: bool,
+    fairness: bool,
+    shares: bool,
+}
+
 /// See [`Device::decision`].
 pub(super) struct Decision {
     verdicts: Vec<Verdict>,
+    said: Vec<Said>,
     next: Option<Micros>,
     meanwhile: Claims,
 }
@@ -168,6 +179,7 @@ impl Device {
             shares: Shares::new(evenness),
             members: Vec::new(),
             verdicts: Vec::new(),
+            said: Vec::new(),
             next: None,
             guard_us: None,
             state: None,
@@ -262,8 +274,11 @@ impl Device {
         let helped = self.help_the_starving(now);
         self.look();
         let asked = self.policy.decide(now, &self.view, &mut self.verdicts);
+        self.policy_said();
         let claimed = self.fairness.apply(now, &self.members, &mut self.verdicts);
+        self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.fairness = verdict.run);
         let shared = self.shares.apply(now, &self.members, &mut self.verdicts);
+        self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.shares = verdict.run);
         let guarded = self.guard(now);
         self.next = [helped, asked, claimed, shared, guarded].into_iter().flatten().min();
     }
@@ -280,21 +295,63 @@ impl Device {
             filler
         });
         let asked = filler.decide(now, &self.view, &mut self.verdicts);
+        self.policy_said();
         let claimed = self.fairness.apply_meanwhile(now, &self.members, &mut self.verdicts);
+        self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.fairness = verdict.run);
         let shared = self.shares.apply_meanwhile(now, &self.members, &mut self.verdicts);
+        self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.shares = verdict.run);
         self.rescue();
         self.next = [self.next, asked, claimed, shared].into_iter().flatten().min();
     }
 
     /// What was decided, to be put back by [`Self::put_back`].
     pub(super) fn decision(&self) -> Decision {
-        Decision { verdicts: self.verdicts.clone(), next: self.next, meanwhile: self.fairness.meanwhile() }
+        Decision {
+            verdicts: self.verdicts.clone(),
+            said: self.said.clone(),
+            next: self.next,
+            meanwhile: self.fairness.meanwhile(),
+        }
     }
 
     pub(super) fn put_back(&mut self, decision: Decision) {
         self.verdicts = decision.verdicts;
+        self.said = decision.said;
         self.next = decision.next;
         self.fairness.put_back(decision.meanwhile);
+    }
+
+    fn policy_said(&mut self) {
+        self.said.clear();
+        let said = |verdict: &Verdict| Said { policy: verdict.run, fairness: verdict.run, shares: verdict.run };
+        self.said.extend(self.verdicts.iter().map(said));
+    }
+
+    /// Why a group's gate is as the last decision left it: what keeps it closed whatever the policy says, else the last of those
+    /// that changed the policy's verdict, else the policy.
+    pub(super) fn why(&self, id: GroupId) -> Why {
+        let Ok(at) = self.at(id) else { return Why::Unsaid };
+        let m = &self.members[at];
+        // One that came after the last decision has no verdict yet.
+        let (Some(verdict), Some(said)) = (self.verdicts.get(at), self.said.get(at)) else { return Why::Unsaid };
+        if !m.group.granted {
+            let kept_off = [
+                (m.is_held(), Why::Suspended),
+                (m.refused, Why::Job),
+                (m.stalled, Why::Stalled),
+                (m.yields_until.is_some(), Why::Starvation),
+                (m.behind, Why::Domain),
+            ];
+            if let Some((_, why)) = kept_off.into_iter().find(|(holds, _)| *holds) {
+                return why;
+            }
+        }
+        match (said.policy, said.fairness, said.shares) {
+            (_, _, shares) if shares != verdict.run => Why::Guard,
+            (_, fairness, shares) if fairness != shares => Why::Evenness,
+            (policy, fairness, _) if policy != fairness => Why::Guarantee,
+            _ => Why::Policy,
+        }
     }
 
     fn look(&mut self) {

@@ -10,6 +10,7 @@
 mod json;
 mod names;
 mod objects;
+mod rule_file;
 mod rules;
 pub(crate) mod sites;
 mod walk;

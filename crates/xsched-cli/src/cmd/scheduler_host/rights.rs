@@ -18,7 +18,8 @@ pub(super) fn give_up() -> Result<(), String> {
 
 fn confine() -> Result<(), landlock::RulesetError> {
     let writes = AccessFs::from_write(KNOWN);
-    let rules = Ruleset::default().handle_access(writes)?.handle_access(AccessNet::from_all(KNOWN))?.scope(Scope::Signal)?;
+    let rules =
+        Ruleset::default().handle_access(writes)?.handle_access(AccessNet::from_all(KNOWN))?.scope(Scope::Signal)?;
     // What programs throw away.
     let null = path_beneath_rules(["/dev/null"], AccessFs::WriteFile);
     rules.create()?.add_rules(null)?.restrict_self()?;

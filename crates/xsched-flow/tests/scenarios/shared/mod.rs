@@ -293,7 +293,7 @@ impl World {
             if let Change::Closed(id) = change
                 && (self.programs[id.0 as usize].has_gates || self.programs[id.0 as usize].interrupts)
             {
-                self.keeper.off_device(id);
+                self.keeper.off_device(now_us, id);
             }
         }
     }

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use xsched_core::{Runtime, thread};
 use xsched_flow::admission::inside_ns;
-use xsched_flow::tuning::POOLED_INSIDE_NS;
 use xsched_proto::class::Class;
 use xsched_proto::variables;
-use xsched_proto::wire::{self, Sharing};
+use xsched_proto::wire;
 
 use super::api::Api;
 use super::gate_nodes::{Functions, Gate, Gated, Refusal, original};
@@ -88,9 +87,7 @@ fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
         return None;
     }
     let address = api.seen(rt, slot.gate.as_ptr() as usize)?;
-    let limit_ns = inside_ns(slot.budget_us.load(Relaxed), forced);
-    let limit_ns = if platform.sharing(&device) == Sharing::Pool { limit_ns.min(POOLED_INSIDE_NS) } else { limit_ns };
-    Some((Gate { address, context: context as usize }, limit_ns))
+    Some((Gate { address, context: context as usize }, inside_ns(slot.budget_us.load(Relaxed), forced)))
 }
 
 fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Gated>, Refusal> {

@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""Programs that come and go at random under one daemon for a long time: are all results right, do memory, descriptors and
+decisions of the daemon stay as they were?
+
+  soak.py --secs N [--platform opencl|cuda] [--bin DIR] [--program FILE] [--out FILE] [--svg FILE] [--seed N]
+  soak.py --plot FILE --svg FILE [--title TEXT]
+
+Programs of testing/suite/work.c give commands back to back; each checks its result at its end, and its launches are held against
+what the scheduler counted. Meanwhile, in a random order that the seed decides: programs start, end, are killed, stopped and
+continued, suspended and resumed, get another priority; the policy changes, and the configuration is read again. Each ten seconds a
+line of JSON is written (--out): memory, descriptors, threads, mapped files and processor time of the daemon, how long decisions took
+(two programs made by hand on a device of their own, policy hpf), what happened so far. Exit status 1 if a result was wrong, a program
+hung, or the daemon complained or ended.
+
+Needs in DIR (default: target/release) xsched, libxsched.so and the program `decision`, which `cargo build --release --example
+decision -p xsched-daemon` leaves in DIR/examples; and gcc, unless the workload is given (--program).
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "testing/lib"))
+from harness import Daemon, Skip, compile_c, end_all, run, started  # noqa: E402
+
+# A program that gets nowhere for so long after it could, in seconds, hangs.
+STUCK_S = 90
+SAMPLE_S = 10
+SAMPLES = 150
+PROGRAMS = (2, 5)
+CLASSES = ("low", "normal", "high")
+POLICIES = ("hpf", "up", "cfs", "fair", "mlfq", "chaos")
+# How often what happens, among so many.
+ACTS = {"start": 5, "end": 5, "kill": 3, "stop": 3, "suspend": 3, "priority": 4, "policy": 2, "reload": 2, "ps": 2}
+PROBE = '[devices."sim:probe"]\npolicy = "hpf"\n'
+LIBRARIES = {"opencl": ["-lOpenCL"], "cuda": ["-ldl"]}
+
+
+class Program:
+    """The workload under xsched, without end until it is told."""
+
+    def __init__(self, soak, number):
+        dice = soak.dice
+        us, batch = dice.choice([100, 200, 500, 1000]), dice.choice([4, 8, 16])
+        self.priority, self.at, self.lines, self.born = dice.choice(CLASSES), 0.0, [], time.monotonic()
+        # Stopped or suspended it gets nowhere, rightly.
+        self.held_at = None
+        self.stats = soak.work / f"stats-{number}"
+        command = [soak.xsched, "run", "--require", "--socket", soak.daemon.socket, "--priority", self.priority, "--",
+                   soak.program, "steady", us, batch]
+        self.process = subprocess.Popen([str(word) for word in command], env=dict(os.environ, XSCHED_STATS=str(self.stats)),
+                                        text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT)
+        started.add(self.process)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.strip().isdigit():
+                self.at = time.monotonic()
+            else:
+                self.lines.append(line.strip())
+
+    def end(self):
+        """Ends it; what is wrong with its end, if anything."""
+        try:
+            self.process.stdin.write("end\n")
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            status = self.process.wait(STUCK_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"hangs at its end: {self.lines}"
+        started.discard(self.process)
+        self.reader.join(10)
+        said = next((line for line in self.lines if line.startswith("launched ")), None)
+        if status != 0 or "ok" not in self.lines or said is None:
+            return f"exit status {status}: {self.lines}"
+        try:
+            stats = json.loads(self.stats.read_text())
+        except (OSError, ValueError) as why:
+            return f"its counts: {why}"
+        launched = int(said.split()[2])
+        if stats["launches"] != launched or any(stats["unscheduled"].values()):
+            return f"launched {launched}, counted {stats['launches']}, unscheduled {stats['unscheduled']}"
+        return None
+
+    def kill(self):
+        started.discard(self.process)
+        self.process.kill()
+        self.process.wait()
+        self.reader.join(10)
+
+    def close(self):
+        self.process.stdout.close()
+        self.stats.unlink(missing_ok=True)
+
+
+class Soak:
+    def __init__(self, options, work):
+        self.dice, self.work, self.bin = random.Random(options.seed), work, options.bin.resolve()
+        self.xsched, self.program = self.bin / "xsched", options.program
+        probe = [self.bin / "examples/decision", self.bin / "decision"]
+        self.probe = next((path for path in probe if path.exists()), None)
+        if not self.xsched.exists() or self.probe is None:
+            raise Skip(f"no {self.xsched} or no {probe[0]}: cargo build --release --workspace --examples, or --bin DIR")
+        if self.program is None:
+            header = f'-DPLATFORM="{options.platform}.h"'
+            self.program = compile_c(ROOT / "testing/suite/work.c", work / "work", header, "-lpthread", "-lm",
+                                     *LIBRARIES[options.platform])
+        self.config, self.policy = work / "config.toml", "hpf"
+        self.write_config()
+        self.daemon = Daemon(self.xsched, work, self.policy, "--config", self.config)
+        self.pid = self.daemon.process.pid
+        self.programs, self.number, self.wrong = [], 0, []
+        self.counts = dict.fromkeys([*ACTS, "checked"], 0)
+        self.sink = open(options.out, "w") if options.out else sys.stdout
+        self.began = time.monotonic()
+
+    def ask(self, *words):
+        done = run([self.xsched, *words, "--socket", self.daemon.socket], timeout=60)
+        if done.status != 0:
+            self.fault(f"xsched {' '.join(map(str, words))}: {done.status} {done.stderr.strip()}")
+
+    def fault(self, line):
+        self.wrong.append(line)
+        print(f"{time.monotonic() - self.began:.0f} s: {line}", file=sys.stderr, flush=True)
+
+    def write_config(self):
+        # A less urgent program has nothing for so long while a more urgent one works without end.
+        starvation, budget = self.dice.choice([1, 2]), self.dice.choice([300, 500, 1000])
+        self.config.write_text(f"starvation_s = {starvation}\nbudget_us = {budget}\n{PROBE}")
+
+    def start(self):
+        self.number += 1
+        self.programs.append(Program(self, self.number))
+
+    def leave(self, program, how):
+        self.programs.remove(program)
+        if how == "end":
+            self.release(program)
+            wrong = program.end()
+            self.counts["checked"] += 1
+            if wrong:
+                self.fault(f"program {program.pid}: {wrong}")
+        else:
+            program.kill()
+        program.close()
+
+    def release(self, program):
+        if program.held_at is not None:
+            os.kill(program.pid, signal.SIGCONT)
+            if program.born < 0:
+                self.ask("resume", "--pid", program.pid)
+            program.held_at = None
+
+    def act(self):
+        dice = self.dice
+        kind = dice.choices(list(ACTS), ACTS.values())[0]
+        if len(self.programs) <= PROGRAMS[0]:
+            kind = "start"
+        elif len(self.programs) >= PROGRAMS[1] and kind == "start":
+            kind = "end"
+        # Some calls need a program that is attached by now.
+        working = [program for program in self.programs if program.at]
+        if kind in ("kill", "stop", "suspend", "priority", "end") and not working:
+            return
+        program = dice.choice(working) if working else None
+        self.counts[kind] += 1
+        if kind == "start":
+            self.start()
+        elif kind in ("end", "kill"):
+            self.leave(program, kind)
+        elif kind == "stop":
+            self.pause(program, lambda: os.kill(program.pid, signal.SIGSTOP), lambda: os.kill(program.pid, signal.SIGCONT))
+        elif kind == "suspend":
+            self.pause(program, lambda: self.ask("suspend", "--pid", program.pid),
+                       lambda: self.ask("resume", "--pid", program.pid))
+        elif kind == "priority":
+            self.ask("hint", "--pid", program.pid, "--priority", dice.choice(CLASSES))
+        elif kind == "policy":
+            key = self.device()
+            if key:
+                self.ask("policy", "set", dice.choice(POLICIES), "--device", key)
+        elif kind == "reload":
+            self.write_config()
+            os.kill(self.pid, signal.SIGHUP)
+        else:
+            self.ask("ps", "--json")
+
+    def pause(self, program, begin, end):
+        begin()
+        time.sleep(self.dice.random() * 0.5)
+        end()
+        # It has as long as any other from now on.
+        program.at = max(program.at, time.monotonic())
+
+    def device(self):
+        """The key of the device that the programs use."""
+        ps = self.daemon.ps() or {"programs": []}
+        keys = [group["device"] for program in ps["programs"] for group in program["groups"]]
+        return next((key for key in keys if key != "sim:probe"), None)
+
+    def look(self):
+        """Ends what hangs."""
+        now = time.monotonic()
+        for program in list(self.programs):
+            if program.process.poll() is not None:
+                self.programs.remove(program)
+                started.discard(program.process)
+                self.fault(f"program {program.pid} ended by itself, status {program.process.returncode}: {program.lines}")
+                program.close()
+            elif now - max(program.at, program.born) > STUCK_S:
+                ps = run([self.xsched, "ps", "--socket", self.daemon.socket], timeout=60).stdout
+                self.fault(f"program {program.pid} of class {program.priority} gets nowhere:\n{ps}")
+                self.leave(program, "kill")
+        if not self.daemon.running():
+            raise RuntimeError(f"the daemon has ended: {self.daemon.stderr.read_text()[-2000:]}")
+
+    def sample(self):
+        proc = Path(f"/proc/{self.pid}")
+        status = (proc / "status").read_text()
+        kib = int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
+        fields = (proc / "stat").read_text().rsplit(")", 1)[1].split()
+        cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        maps = (proc / "maps").read_text().count("/memfd:")
+        fds, threads = (len(list((proc / what).iterdir())) for what in ("fd", "task"))
+        attached = len((self.daemon.ps() or {"programs": []})["programs"])
+        done = run([self.probe, SAMPLES, self.daemon.socket], timeout=120)
+        if done.status != 0:
+            self.fault(f"decisions were not measured: {done.stderr.strip()[-300:]}")
+        line = {"t_s": round(time.monotonic() - self.began, 1), "rss_kib": kib, "fds": fds, "threads": threads,
+                "memfds": maps, "cpu_s": cpu_s, "programs": attached,
+                "decision_us": json.loads(done.stdout) if done.status == 0 else None,
+                "acts": dict(self.counts), "wrong": len(self.wrong)}
+        self.sink.write(json.dumps(line) + "\n")
+        self.sink.flush()
+
+    def play(self, secs):
+        end, next_sample = self.began + secs, self.began + 2
+        try:
+            while time.monotonic() < end and len(self.wrong) < 10:
+                self.act()
+                self.look()
+                if time.monotonic() >= next_sample:
+                    self.sample()
+                    next_sample = time.monotonic() + SAMPLE_S
+                time.sleep(self.dice.random() * 0.8)
+            for program in list(self.programs):
+                self.leave(program, "end")
+            time.sleep(2)
+            self.sample()
+        finally:
+            log = self.daemon.stderr.read_text()
+            self.daemon.stop()
+            end_all()
+        usual = re.compile(r"xsched: (attached process |process \d+.* has left|.*: by user |listening |the configuration )")
+        said = [line for line in log.splitlines() if not usual.match(line)]
+        for line in said[:20]:
+            print(f"the daemon said: {line}", file=sys.stderr)
+
+
+def records(path):
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines() if line]
+    return [line for line in lines if line["decision_us"]]
+
+
+def summary(found):
+    """What a run came to, part by part: flat is what is the same in each quarter."""
+    quarters = [found[len(found) * n // 4:max(len(found) * (n + 1) // 4, len(found) * n // 4 + 1)] for n in range(4)]
+    table = {}
+    for name, of in (("rss_kib", lambda r: r["rss_kib"]), ("fds", lambda r: r["fds"]), ("memfds", lambda r: r["memfds"]),
+                     ("decision_p50_us", lambda r: r["decision_us"]["p50"]), ("decision_p99_us", lambda r: r["decision_us"]["p99"])):
+        table[name] = [statistics.median(of(line) for line in quarter) for quarter in quarters]
+    last = found[-1]
+    return {"secs": last["t_s"], "samples": len(found), "medians_by_quarter": table, "acts": last["acts"], "wrong": last["wrong"],
+            "daemon_cpu_share": round(last["cpu_s"] / last["t_s"], 4)}
+
+
+def plot(found, path, title):
+    """Four curves over time, one above the other."""
+    wide, left, high, gap = 900, 90, 120, 34
+    curves = (("memory of the daemon, MiB", lambda r: r["rss_kib"] / 1024, "#1e6ebe"),
+              ("its descriptors", lambda r: r["fds"], "#5a5a5a"),
+              ("programs attached", lambda r: r["programs"], "#5a5a5a"),
+              ("decision P99, ms", lambda r: r["decision_us"]["p99"] / 1000, "#c83c28"))
+    last = max(line["t_s"] for line in found)
+    parts, y = [f'<text x="{left}" y="22" font-size="15">{escape(title)}</text>'], 44
+    for name, of, colour in curves:
+        values = [of(line) for line in found]
+        top = max(values) or 1
+        place = lambda line, value: (  # noqa: E731
+            f"{left + (wide - left - 20) * line['t_s'] / last:.1f},{y + high - high * value / (top * 1.05):.1f}")
+        points = " ".join(place(line, value) for line, value in zip(found, values))
+        parts.append(f'<text x="{left}" y="{y - 5}">{escape(name)}</text>')
+        parts.append(f'<path d="M{left} {y}v{high}H{wide - 20}" fill="none" stroke="#999"/>')
+        for share in (0, 0.5, 1):
+            label = f"{top * 1.05 * share:.3g}"
+            parts.append(f'<text x="{left - 6}" y="{y + high - high * share + 4:.1f}" text-anchor="end" font-size="11">{label}</text>')
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
+        y += high + gap
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        x = left + (wide - left - 20) * share
+        parts.append(f'<text x="{x:.0f}" y="{y - gap + 16}" text-anchor="middle" font-size="11">{last * share / 60:.3g} min</text>')
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {y}" font-family="sans-serif" font-size="13">'
+    Path(path).write_text("\n".join([head, f'<rect width="{wide}" height="{y}" fill="#fff"/>', *parts, "</svg>"]) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--secs", type=float)
+    parser.add_argument("--platform", choices=sorted(LIBRARIES), default="opencl")
+    parser.add_argument("--bin", type=Path, default=ROOT / "target/release")
+    parser.add_argument("--program", type=Path, help="the workload, compiled for the platform")
+    parser.add_argument("--out", type=Path, help="file for the samples, a line of JSON each (default: standard output)")
+    parser.add_argument("--svg", type=Path, help="draw the samples")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the samples of a run that is over")
+    parser.add_argument("--title", default="xsched's daemon under random starts, stops, kills, policies, priorities and reloads")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if (options.secs is None) == (options.plot is None) or options.plot and not options.svg or options.svg and not (options.plot or options.out):
+        parser.error("give --secs N, or --plot FILE with --svg FILE; --svg needs --out or --plot")
+    wrong = []
+    if options.secs:
+        with tempfile.TemporaryDirectory(prefix="xsched-soak-") as work:
+            try:
+                soak = Soak(options, Path(work))
+            except Skip as lacking:
+                print(f"SKIPPED: soak: {lacking}", file=sys.stderr)
+                return 3
+            soak.play(options.secs)
+            wrong = soak.wrong
+    source = options.plot or options.out
+    if source:
+        found = records(source)
+        print(json.dumps(summary(found), indent=1))
+        if options.svg:
+            plot(found, options.svg, options.title)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.exit(main())

@@ -1,0 +1,276 @@
+//! `xsched trace`: what was decided lately, as a picture for <https://ui.perfetto.dev>, a table, or JSON.
+
+mod perfetto;
+mod protobuf;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use xsched_policy::registry::POLICIES;
+use xsched_proto::text::escaped;
+use xsched_proto::trace::Record;
+use xsched_proto::wire::{DaemonMsg, Head, Request, TracedGroup, TracedProgram};
+
+use crate::client::Connection;
+use crate::failure::{Error, Result, print, print_json, say};
+use crate::history::{Doing, History, Span, quantile};
+use crate::values;
+
+/// Show what was ready, ran, waited, was preempted, and why, as a trace for Perfetto
+///
+/// The daemon remembers its last decisions, so that it can be asked afterwards. You see your own programs; root sees all.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+#[command(group = clap::ArgGroup::new("time").args(["last", "for"]))]
+pub(crate) struct Args {
+    /// The time up to now [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    last: Option<Duration>,
+
+    /// The time from now on
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    r#for: Option<Duration>,
+
+    /// Where the trace goes; - = standard output
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "xsched.pftrace")]
+    output: PathBuf,
+
+    /// Instead of a file and a table, all of it as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+
+    /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
+    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    socket: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  xsched trace                      what just happened? The last 10 s
+  xsched trace --for 5s -o slow.pftrace
+
+A TIME is a number and a unit: 500ms, 10s, 2m. Open the file at https://ui.perfetto.dev: a track for each device and each group,
+and an arrow from each wait to what had the device. The table:
+
+RAN       part of the time in which it wanted the device and had it; WAITED: and did not have it
+WAITS     times it wanted the device, with median, P99 and longest wait; LOST: times it lost the device while it wanted it
+HELD BY   the group that had the device for most of that time";
+
+/// How often the daemon is asked for more, meanwhile: long before it has forgotten what was not asked for.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What the daemon has told.
+struct Gathered {
+    groups: Vec<TracedGroup>,
+    records: Vec<Record>,
+    /// What was asked for begins here,
+    asked_us: u64,
+    /// and what is known of it here.
+    from_us: u64,
+    to_us: u64,
+}
+
+/// Gathers, writes, prints.
+pub(crate) fn main(args: Args) -> Result {
+    if args.output.as_os_str() == "-" && std::io::stdout().is_terminal() {
+        return Err(Error::input("--output: a trace is no text, and standard output is a terminal: name a file"));
+    }
+    let connection = Connection::open(args.socket.as_deref())?;
+    let gathered = match args.r#for {
+        Some(time) => gather_for(&connection, time)?,
+        None => gather(&connection, args.last.unwrap_or(Duration::from_secs(10)))?,
+    };
+    let Gathered { asked_us, from_us, to_us, .. } = gathered;
+    let history = History::new(&gathered.groups, &gathered.records, from_us, to_us);
+    if args.json {
+        return print_json(&Answer::new(&history));
+    }
+    let bytes = perfetto::encode(&history, clocks());
+    if from_us > asked_us + 1_000 {
+        say(&format!("what happened is known of the last {} only", seconds(to_us.saturating_sub(from_us))));
+    }
+    if args.output.as_os_str() == "-" {
+        return written("standard output", std::io::stdout().write_all(&bytes)).map(|()| ExitCode::SUCCESS);
+    }
+    let file = args.output.display().to_string();
+    written(&file, std::fs::write(&args.output, &bytes))?;
+    print(&format!("{}\n{}: open it at https://ui.perfetto.dev\n", summary::table(&history), escaped(&file)))
+}
+
+fn written(what: &str, done: std::io::Result<()>) -> Result<()> {
+    done.map_err(|e| Error::environment(format!("cannot write {what}: {e}")))
+}
+
+/// What happened up to now.
+fn gather(connection: &Connection, time: Duration) -> Result<Gathered> {
+    let asked_us = monotonic_us().saturating_sub(time.as_micros() as u64);
+    let (head, groups, records) = ask(connection, 0, asked_us)?;
+    Ok(Gathered { groups, records, asked_us, from_us: asked_us.max(head.whole_since_us), to_us: head.now_us })
+}
+
+/// What happens from now on.
+fn gather_for(connection: &Connection, time: Duration) -> Result<Gathered> {
+    let (begin, asked_us) = (Instant::now(), monotonic_us());
+    let (mut groups, mut records, mut next) = (BTreeMap::new(), Vec::new(), 0);
+    let mut from_us = asked_us;
+    loop {
+        let left = time.saturating_sub(begin.elapsed());
+        std::thread::sleep(left.min(PERIOD));
+        let (head, known, more) = ask(connection, next, asked_us)?;
+        next = head.next;
+        from_us = from_us.max(head.whole_since_us);
+        groups.extend(known.into_iter().map(|group| (group.id, group)));
+        records.extend(more);
+        if left <= PERIOD {
+            let groups = groups.into_values().collect();
+            // What is not whole is left out.
+            records.retain(|record: &Record| record.at_us >= from_us);
+            return Ok(Gathered { groups, records, asked_us, from_us, to_us: head.now_us });
+        }
+    }
+}
+
+/// One answer of the daemon about what happened.
+fn ask(connection: &Connection, from: u64, since_us: u64) -> Result<(Head, Vec<TracedGroup>, Vec<Record>)> {
+    let (mut head, mut groups, mut records) = (None, Vec::new(), Vec::new());
+    for part in connection.ask(Request::Trace { from, since_us })? {
+        match part {
+            DaemonMsg::TraceHead(told) => head = Some(told),
+            DaemonMsg::TraceGroups(told) => groups.extend(told),
+            DaemonMsg::TraceRecords(told) => records.extend(told),
+            _ => {}
+        }
+    }
+    let head = head.ok_or_else(|| Error::environment("the daemon remembers nothing of what it decides"))?;
+    Ok((head, groups, records))
+}
+
+fn monotonic_us() -> u64 {
+    ns(ClockId::Monotonic) / 1_000
+}
+
+fn ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn clocks() -> perfetto::Clocks {
+    perfetto::Clocks {
+        realtime_ns: ns(ClockId::Realtime),
+        monotonic_ns: ns(ClockId::Monotonic),
+        boottime_ns: ns(ClockId::Boottime),
+    }
+}
+
+fn seconds(us: u64) -> String {
+    format!("{:.1} s", us as f64 / 1e6)
+}
+
+/// The answer, as `--json` prints it.
+#[derive(Serialize)]
+struct Answer {
+    version: u32,
+    from_us: u64,
+    to_us: u64,
+    groups: Vec<GroupAnswer>,
+}
+
+#[derive(Serialize)]
+struct GroupAnswer {
+    id: String,
+    device: String,
+    program: Option<TracedProgram>,
+    ended: bool,
+    ran_us: u64,
+    waited_us: u64,
+    waits: usize,
+    wait_p50_us: Option<u64>,
+    wait_p99_us: Option<u64>,
+    preemptions: u64,
+    leave_p50_us: Option<u64>,
+    leave_p99_us: Option<u64>,
+    spans: Vec<SpanAnswer>,
+}
+
+#[derive(Serialize)]
+struct SpanAnswer {
+    #[serde(flatten)]
+    span: Span,
+    policy: &'static str,
+    gate: &'static str,
+    held_by: Vec<String>,
+}
+
+impl Answer {
+    fn new(history: &History) -> Answer {
+        let span = |span: &Span| SpanAnswer {
+            span: span.clone(),
+            policy: POLICIES.get(usize::from(span.policy)).map_or("", |entry| entry.name),
+            gate: perfetto::gate(span.level),
+            held_by: span.holders.iter().map(|id| format!("g{id}")).collect(),
+        };
+        let groups = history.groups.values().map(|h| {
+            let (mut waits, mut left) = (h.waits_us.clone(), h.left_us.clone());
+            GroupAnswer {
+                id: format!("g{}", h.group.id),
+                device: h.group.device.clone(),
+                program: h.group.program.clone(),
+                ended: h.group.ended,
+                ran_us: history.time_us(h.group.id, Doing::Runs),
+                waited_us: history.time_us(h.group.id, Doing::Waits),
+                waits: waits.len(),
+                wait_p50_us: quantile(&mut waits, 0.5),
+                wait_p99_us: quantile(&mut waits, 0.99),
+                preemptions: h.preemptions,
+                leave_p50_us: quantile(&mut left, 0.5),
+                leave_p99_us: quantile(&mut left, 0.99),
+                spans: h.spans.iter().map(span).collect(),
+            }
+        });
+        Answer { version: 1, from_us: history.from_us, to_us: history.to_us, groups: groups.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+    use xsched_proto::class::Class;
+    use xsched_proto::trace::Why;
+    use xsched_proto::wire::Platform;
+
+    use super::*;
+    use crate::markdown::page;
+
+    fn group(id: u64, program: Option<TracedProgram>, granted: bool) -> TracedGroup {
+        let (device, why) = ("sim:0".to_owned(), Why::Policy);
+        TracedGroup { id, device, program, ended: false, ready: true, granted, why, policy: 0, level: 1 }
+    }
+
+    #[test]
+    fn the_reference_has_every_field_and_no_other() {
+        let program =
+            TracedProgram { pid: 1, uid: 2, exe: "/bin/a".into(), class: Class::High, platform: Platform::Sim };
+        let groups = [group(1, Some(program), false), group(2, None, true)];
+        let answer = serde_json::to_value(Answer::new(&History::new(&groups, &[], 100, 300))).unwrap();
+        let first = &answer["groups"][0];
+        assert_eq!((&first["spans"][0]["held_by"], &first["wait_p50_us"]), (&serde_json::json!(["g2"]), &200.into()));
+        assert_eq!(answer["groups"][1]["program"], Value::Null);
+        let rows = page("docs/reference/trace-json.md").rows();
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(rows[0].1.iter().cloned().collect::<BTreeSet<_>>(), keys(&answer));
+        for (heading, value) in
+            [("groups[]", first), ("groups[].program", &first["program"]), ("groups[].spans[]", &first["spans"][0])]
+        {
+            let (_, named) = rows.iter().find(|(h, _)| h == heading).unwrap();
+            assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), keys(value), "{heading}");
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! What groups did, from the daemon's records of it: pure, without a clock.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use xsched_proto::trace::{Record, What, Why};
+use xsched_proto::wire::TracedGroup;
+
+/// What a group does for some time. When it wants nothing, it does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Doing {
+    /// It wants the device and has it.
+    Runs,
+    /// Its gate is closed, and what it has on the device runs to its end, or is about to be held there.
+    Leaves,
+    /// It wants the device, and its launches wait.
+    Waits,
+    /// Likewise, and an operator wants it so.
+    Suspended,
+    /// It has the device and shows no progress while others wait: it counts as idle.
+    Stalled,
+}
+
+/// A time in which a group does one thing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Span {
+    pub(crate) doing: Doing,
+    /// CLOCK_MONOTONIC, in µs.
+    pub(crate) from_us: u64,
+    pub(crate) to_us: u64,
+    /// Why its gate is as it is.
+    pub(crate) why: Why,
+    /// The place of the policy then in force.
+    #[serde(skip)]
+    pub(crate) policy: u8,
+    pub(crate) level: u8,
+    /// It had the device and lost it.
+    pub(crate) preempted: bool,
+    /// Of a wait that ended with an open gate: threads that waited there.
+    pub(crate) threads: u32,
+    /// Of a wait: the groups that had the device when it began, `g<N>`.
+    #[serde(skip)]
+    pub(crate) holders: Vec<u64>,
+}
+
+/// Something that [`Tracker::take`] tells.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Told {
+    /// A span has ended.
+    Span(u64, Span),
+    /// The group has waited so long for the device, in µs: 0 where its gate was open.
+    Wait(u64, u64),
+    /// It lost the device while it wanted it.
+    Preempted(u64),
+    /// It has left the device so long after that, in µs.
+    Left(u64, u64),
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    device: String,
+    ready: bool,
+    granted: bool,
+    leaving: bool,
+    stalled: bool,
+    /// What holds of the current span.
+    span: Option<Span>,
+    /// Since when it waits for the device.
+    waits_since: Option<u64>,
+    closed_at: Option<u64>,
+    why: Reason,
+}
+
+/// The last reason that was told.
+#[derive(Clone, Copy, Debug)]
+struct Reason {
+    why: Why,
+    policy: u8,
+    level: u8,
+    preempted: bool,
+}
+
+impl Default for Reason {
+    fn default() -> Reason {
+        Reason { why: Why::Unsaid, policy: 0, level: 0, preempted: false }
+    }
+}
+
+impl State {
+    fn doing(&self) -> Option<Doing> {
+        match (self.ready, self.granted) {
+            (false, _) => None,
+            (true, true) if self.stalled => Some(Doing::Stalled),
+            (true, true) => Some(Doing::Runs),
+            (true, false) if self.leaving => Some(Doing::Leaves),
+            (true, false) if self.why.why == Why::Suspended => Some(Doing::Suspended),
+            (true, false) => Some(Doing::Waits),
+        }
+    }
+}
+
+/// Follows groups by their records.
+#[derive(Default)]
+pub(crate) struct Tracker {
+    groups: BTreeMap<u64, State>,
+    /// Groups that began to wait at `now_us` while none had the device: one that gets it at that moment is seen when it is over.
+    began: Vec<u64>,
+    now_us: u64,
+}
+
+impl Tracker {
+    /// A group as it is at a time from which on its records are known.
+    pub(crate) fn add(&mut self, at_us: u64, group: &TracedGroup, ready: bool, granted: bool) {
+        if self.groups.contains_key(&group.id) {
+            return;
+        }
+        // The reason now is that of then where nothing has changed.
+        let why = if (ready, granted) == (group.ready, group.granted) {
+            Reason { why: group.why, policy: group.policy, level: group.level, preempted: false }
+        } else {
+            Reason::default()
+        };
+        let mut state = State { device: group.device.clone(), ready, granted, why, ..State::default() };
+        state.span = state.doing().map(|doing| new_span(doing, at_us, &state.why));
+        state.waits_since = (ready && !granted).then_some(at_us);
+        self.groups.insert(group.id, state);
+        self.began.push(group.id);
+    }
+
+    /// Groups that are not among these are gone.
+    pub(crate) fn keep(&mut self, groups: &[TracedGroup]) {
+        self.groups.retain(|id, _| groups.iter().any(|group| group.id == *id));
+    }
+
+    /// What a group does now, and since when, in µs.
+    pub(crate) fn now(&self, group: u64) -> Option<&Span> {
+        self.groups.get(&group)?.span.as_ref()
+    }
+
+    /// Takes the next record.
+    pub(crate) fn take(&mut self, record: &Record, told: &mut Vec<Told>) {
+        if record.at_us > self.now_us {
+            self.see_holders();
+            self.now_us = record.at_us;
+        }
+        let (id, at) = (record.group, record.at_us);
+        let Some(s) = self.groups.get_mut(&id) else { return };
+        // A first launch that waits has done so since it came.
+        let mut changed_at = at;
+        match record.what {
+            What::Added | What::Removed => {
+                (s.ready, s.granted, s.leaving, s.stalled) = (false, false, false, false);
+                (s.waits_since, s.closed_at) = (None, None);
+            }
+            What::Ready => {
+                s.stalled = false;
+                if !std::mem::replace(&mut s.ready, true) {
+                    s.why = Reason { level: record.level, ..s.why };
+                    if s.granted {
+                        told.push(Told::Wait(id, 0));
+                    } else {
+                        s.why.preempted = false;
+                        changed_at = at.saturating_sub(record.value.into());
+                        s.waits_since = Some(changed_at);
+                    }
+                }
+            }
+            What::Idle => {
+                (s.ready, s.leaving, s.stalled, s.waits_since) = (false, false, false, None);
+                s.left(id, at, told);
+            }
+            What::Drained => {
+                s.ready = true;
+                s.leaving = false;
+                s.left(id, at, told);
+            }
+            What::Waits => s.why = Reason { preempted: false, ..reason(record) },
+            What::Opened => {
+                s.why = reason(record);
+                (s.granted, s.leaving) = (true, false);
+                s.closed_at = None;
+                if let Some(since) = s.waits_since.take() {
+                    told.push(Told::Wait(id, at.saturating_sub(since)));
+                }
+            }
+            What::Closed => {
+                let preempted = s.ready && s.granted;
+                s.why = Reason { preempted, ..reason(record) };
+                (s.granted, s.leaving, s.stalled) = (false, s.ready, false);
+                if preempted {
+                    told.push(Told::Preempted(id));
+                    (s.waits_since, s.closed_at) = (Some(at), Some(at));
+                }
+            }
+            What::Stalled => s.stalled = true,
+            What::Recovered => s.stalled = false,
+        }
+        let doing = s.doing();
+        if s.span.as_ref().map(|span| span.doing) == doing {
+            // The reason of a wait comes behind its beginning.
+            if let Some(span) = s.span.as_mut().filter(|_| record.what == What::Waits) {
+                (span.why, span.policy, span.level) = (s.why.why, s.why.policy, s.why.level);
+            }
+            return;
+        }
+        let begin = changed_at.max(s.span.as_ref().map_or(0, |span| span.from_us));
+        if let Some(span) = s.span.take() {
+            let threads = if record.what == What::Opened { record.value } else { 0 };
+            told.push(Told::Span(id, Span { to_us: begin, threads, ..span }));
+        }
+        s.span = doing.map(|doing| new_span(doing, begin, &s.why));
+        if matches!(doing, Some(Doing::Waits | Doing::Leaves)) && !self.see_holders_of(id, false) {
+            self.began.push(id);
+        }
+    }
+
+    /// Ends what goes on. A wait counts with its time so far.
+    fn finish(&mut self, at_us: u64, told: &mut Vec<Told>) {
+        self.see_holders();
+        let spans = self.groups.iter_mut().filter_map(|(id, s)| Some((*id, s.span.take()?)));
+        told.extend(spans.map(|(id, span)| Told::Span(id, Span { to_us: at_us.max(span.from_us), ..span })));
+        let waits = self.groups.iter_mut().filter(|(_, s)| s.why.why != Why::Suspended);
+        let waits = waits.filter_map(|(id, s)| Some(Told::Wait(*id, at_us.saturating_sub(s.waits_since.take()?))));
+        told.extend(waits);
+    }
+
+    /// Says what has the device of those that have begun to wait.
+    pub(crate) fn see_holders(&mut self) {
+        while let Some(id) = self.began.pop() {
+            self.see_holders_of(id, true);
+        }
+    }
+
+    /// The same of one: the groups that run there, else, if they count too, those that are about to leave. Whether there are any.
+    fn see_holders_of(&mut self, id: u64, leaving_count: bool) -> bool {
+        let Some(s) = self.groups.get(&id) else { return false };
+        let others = |wanted: Doing| -> Vec<u64> {
+            let others = self.groups.iter().filter(|(other, o)| **other != id && o.device == s.device);
+            others.filter(|(_, o)| o.doing() == Some(wanted)).map(|(id, _)| *id).collect()
+        };
+        let mut holders = others(Doing::Runs);
+        if holders.is_empty() && leaving_count {
+            holders = others(Doing::Leaves);
+        }
+        let found = !holders.is_empty();
+        if let Some(span) = self.groups.get_mut(&id).and_then(|s| s.span.as_mut()) {
+            span.holders = holders;
+        }
+        found
+    }
+}
+
+impl State {
+    fn left(&mut self, id: u64, at: u64, told: &mut Vec<Told>) {
+        if let Some(closed) = self.closed_at.take() {
+            told.push(Told::Left(id, at.saturating_sub(closed)));
+        }
+    }
+}
+
+fn reason(record: &Record) -> Reason {
+    Reason { why: record.why, policy: record.policy, level: record.level, preempted: false }
+}
+
+fn new_span(doing: Doing, from_us: u64, why: &Reason) -> Span {
+    Span {
+        doing,
+        from_us,
+        to_us: from_us,
+        why: why.why,
+        policy: why.policy,
+        level: why.level,
+        preempted: why.preempted,
+        threads: 0,
+        holders: Vec::new(),
+    }
+}
+
+/// What one group did.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupHistory {
+    pub(crate) group: TracedGroup,
+    /// In order; none is empty.
+    pub(crate) spans: Vec<Span>,
+    /// How long it waited for the device each time, in µs, in order.
+    pub(crate) waits_us: Vec<u64>,
+    pub(crate) preemptions: u64,
+    /// How long it took to leave the device then, in µs.
+    pub(crate) left_us: Vec<u64>,
+}
+
+/// What all of them did within a time.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    pub(crate) from_us: u64,
+    pub(crate) to_us: u64,
+    pub(crate) groups: BTreeMap<u64, GroupHistory>,
+}
+
+impl History {
+    /// From all records of some groups within a time, the groups being as they are at its end.
+    pub(crate) fn new(groups: &[TracedGroup], records: &[Record], from_us: u64, to_us: u64) -> History {
+        let mut tracker = Tracker::default();
+        for group in groups {
+            let (ready, granted) = at_the_beginning(group, records);
+            tracker.add(from_us, group, ready, granted);
+        }
+        let mut told = Vec::new();
+        records.iter().for_each(|record| tracker.take(record, &mut told));
+        tracker.finish(to_us, &mut told);
+        let new = |group: &TracedGroup| GroupHistory {
+            group: group.clone(),
+            spans: Vec::new(),
+            waits_us: Vec::new(),
+            preemptions: 0,
+            left_us: Vec::new(),
+        };
+        let mut all: BTreeMap<u64, GroupHistory> = groups.iter().map(|group| (group.id, new(group))).collect();
+        for told in told {
+            let (Told::Span(id, _) | Told::Wait(id, _) | Told::Preempted(id) | Told::Left(id, _)) = told;
+            let Some(h) = all.get_mut(&id) else { continue };
+            match told {
+                Told::Span(_, span) => {
+                    let span = Span { from_us: span.from_us.max(from_us), ..span };
+                    h.spans.extend((span.to_us > span.from_us).then_some(span));
+                }
+                Told::Wait(_, us) => h.waits_us.push(us),
+                Told::Preempted(_) => h.preemptions += 1,
+                Told::Left(_, us) => h.left_us.push(us),
+            }
+        }
+        History { from_us, to_us, groups: all }
+    }
+
+    /// The time that a group spent on something, in µs.
+    pub(crate) fn time_us(&self, group: u64, doing: Doing) -> u64 {
+        let spans = self.groups.get(&group).into_iter().flat_map(|h| &h.spans);
+        spans.filter(|span| span.doing == doing).map(|span| span.to_us - span.from_us).sum()
+    }
+
+    /// The group that had the device for most of the time that a group waited, and for how much of that, 0 to 1.
+    pub(crate) fn mostly_held_by(&self, group: u64) -> Option<(u64, f64)> {
+        let waits = self.groups.get(&group)?.spans.iter().filter(|span| span.doing == Doing::Waits);
+        let (mut of_each, mut all) = (BTreeMap::<u64, u64>::new(), 0);
+        for wait in waits {
+            all += wait.to_us - wait.from_us;
+            for holder in &wait.holders {
+                *of_each.entry(*holder).or_default() += wait.to_us - wait.from_us;
+            }
+        }
+        let (holder, us) = of_each.into_iter().max_by_key(|(id, us)| (*us, std::cmp::Reverse(*id)))?;
+        Some((holder, us as f64 / all.max(1) as f64))
+    }
+}
+
+/// Whether a group wanted the device and had its gate open before the first record of it: what that one and those after it tell, else
+/// nothing has changed since.
+fn at_the_beginning(group: &TracedGroup, records: &[Record]) -> (bool, bool) {
+    let own = || records.iter().filter(|record| record.group == group.id);
+    let ready = own().find_map(|record| match record.what {
+        What::Added | What::Ready => Some(false),
+        What::Idle | What::Drained | What::Stalled | What::Recovered => Some(true),
+        What::Waits | What::Opened | What::Closed | What::Removed => None,
+    });
+    let granted = own().find_map(|record| match record.what {
+        What::Added | What::Waits | What::Opened | What::Drained => Some(false),
+        What::Closed | What::Stalled => Some(true),
+        What::Ready | What::Idle | What::Recovered | What::Removed => None,
+    });
+    (ready.unwrap_or(group.ready), granted.unwrap_or(group.granted))
+}
+
+/// The value at a quantile (0 to 1) of some values, which it sorts; none of none.
+pub(crate) fn quantile(values: &mut [u64], q: f64) -> Option<u64> {
+    values.sort_unstable();
+    let last = values.len().checked_sub(1)?;
+    Some(values[(last as f64 * q).ceil() as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(id: u64) -> TracedGroup {
+        let device = "sim:0".into();
+        let (program, why) = (None, Why::Policy);
+        TracedGroup { id, device, program, ended: false, ready: true, granted: true, why, policy: 0, level: 1 }
+    }
+
+    fn record(at_us: u64, group: u64, what: What, why: Why, value: u32) -> Record {
+        Record { at_us, group, what, why, policy: 0, level: 2, value }
+    }
+
+    /// A low group (1) runs, a high one (2) takes the device from it for some time, twice.
+    fn records() -> Vec<Record> {
+        let unsaid = Why::Unsaid;
+        vec![
+            record(1_000, 2, What::Ready, unsaid, 10),
+            record(1_000, 1, What::Closed, Why::Policy, 0),
+            record(1_000, 2, What::Opened, Why::Policy, 1),
+            record(1_200, 1, What::Drained, unsaid, 0),
+            record(2_000, 2, What::Idle, unsaid, 0),
+            record(2_000, 1, What::Opened, Why::Policy, 3),
+            record(3_000, 1, What::Idle, unsaid, 0),
+            record(4_000, 2, What::Ready, unsaid, 0),
+            record(4_000, 1, What::Closed, Why::Policy, 0),
+            record(4_000, 2, What::Opened, Why::Policy, 0),
+            record(4_500, 1, What::Ready, unsaid, 100),
+            record(4_500, 1, What::Waits, Why::Guarantee, 0),
+            record(5_000, 2, What::Idle, unsaid, 0),
+            record(5_000, 1, What::Opened, Why::Policy, 1),
+        ]
+    }
+
+    fn seen(history: &History, id: u64) -> Vec<(Doing, u64, u64)> {
+        history.groups[&id].spans.iter().map(|span| (span.doing, span.from_us, span.to_us)).collect()
+    }
+
+    #[test]
+    fn spans_waits_and_preemptions_follow_from_records() {
+        let history = History::new(&[group(1), group(2)], &records(), 500, 6_000);
+        let (runs, waits, leaves) = (Doing::Runs, Doing::Waits, Doing::Leaves);
+        let low = [
+            (runs, 500, 1_000),
+            (leaves, 1_000, 1_200),
+            (waits, 1_200, 2_000),
+            (runs, 2_000, 3_000),
+            (waits, 4_400, 5_000),
+            (runs, 5_000, 6_000),
+        ];
+        assert_eq!(seen(&history, 1), low);
+        assert_eq!(seen(&history, 2), [(waits, 990, 1_000), (runs, 1_000, 2_000), (runs, 4_000, 5_000)]);
+        let low = &history.groups[&1];
+        assert_eq!(
+            (low.waits_us.as_slice(), low.preemptions, low.left_us.as_slice()),
+            (&[1_000, 600][..], 1, &[200][..])
+        );
+        assert_eq!(history.groups[&2].waits_us, [10, 0]);
+        let [_, left, preempted, _, waited, _] = low.spans.as_slice() else { panic!("{low:?}") };
+        assert_eq!((left.why, left.preempted), (Why::Policy, true));
+        assert_eq!((preempted.why, preempted.preempted, preempted.threads), (Why::Policy, true, 3));
+        assert_eq!((waited.why, waited.preempted, waited.threads), (Why::Guarantee, false, 1));
+        assert_eq!((history.time_us(1, waits), history.time_us(1, runs)), (1_400, 2_500));
+    }
+
+    #[test]
+    fn a_wait_knows_the_group_that_had_the_device_when_it_began() {
+        let history = History::new(&[group(1), group(2)], &records(), 500, 6_000);
+        let waits = history.groups[&1].spans.iter().filter(|span| span.doing == Doing::Waits);
+        assert_eq!(waits.map(|span| span.holders.clone()).collect::<Vec<_>>(), [vec![2], vec![2]]);
+        assert_eq!(history.mostly_held_by(1), Some((2, 1.0)));
+        assert_eq!(history.groups[&2].spans[0].holders, [1]);
+    }
+
+    #[test]
+    fn without_a_record_a_group_was_always_as_it_is() {
+        let history = History::new(&[group(1)], &[], 100, 300);
+        assert_eq!(seen(&history, 1), [(Doing::Runs, 100, 300)]);
+        let idle = TracedGroup { ready: false, ..group(1) };
+        assert!(seen(&History::new(&[idle], &[], 100, 300), 1).is_empty());
+        // What became ready without a word of its gate found it open.
+        let history = History::new(&[group(1)], &[record(200, 1, What::Ready, Why::Unsaid, 50)], 100, 300);
+        assert_eq!(
+            (seen(&history, 1), history.groups[&1].waits_us.as_slice()),
+            (vec![(Doing::Runs, 200, 300)], &[0][..])
+        );
+    }
+
+    #[test]
+    fn a_wait_that_goes_on_counts_so_far_and_has_the_reason_of_now() {
+        let waits = TracedGroup { granted: false, why: Why::Guarantee, ..group(1) };
+        let history = History::new(&[waits], &[], 100, 300);
+        let h = &history.groups[&1];
+        assert_eq!(
+            (h.waits_us.as_slice(), h.spans[0].why, h.spans[0].doing),
+            (&[200][..], Why::Guarantee, Doing::Waits)
+        );
+    }
+
+    #[test]
+    fn one_that_is_suspended_or_stalled_is_told_apart_from_one_that_waits() {
+        let records = [
+            record(200, 1, What::Stalled, Why::Unsaid, 0),
+            record(300, 1, What::Recovered, Why::Unsaid, 0),
+            record(400, 1, What::Closed, Why::Suspended, 0),
+            record(500, 1, What::Drained, Why::Unsaid, 0),
+            record(600, 1, What::Removed, Why::Unsaid, 0),
+        ];
+        let gone = TracedGroup { ended: true, ready: false, granted: false, ..group(1) };
+        let history = History::new(&[gone], &records, 100, 900);
+        let expected = [
+            (Doing::Runs, 100, 200),
+            (Doing::Stalled, 200, 300),
+            (Doing::Runs, 300, 400),
+            (Doing::Leaves, 400, 500),
+            (Doing::Suspended, 500, 600),
+        ];
+        assert_eq!(seen(&history, 1), expected);
+        assert!(history.groups[&1].waits_us.is_empty());
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_there() {
+        assert_eq!(quantile(&mut [], 0.5), None);
+        assert_eq!(quantile(&mut [3, 1, 2], 0.5), Some(2));
+        assert_eq!(quantile(&mut [1; 100], 0.99), Some(1));
+        assert_eq!(quantile(&mut [5, 9], 0.99), Some(9));
+    }
+}

@@ -1,0 +1,50 @@
+//! Names of users, as the machine's name service has them.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+
+use crate::failure::Error;
+
+/// A user's name or number, as it is typed; gives the number.
+pub(crate) fn user(text: &str) -> Result<u32, Error> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let name = CString::new(text).ok();
+    // SAFETY: the name is a C string. What is returned is valid until the next call; no other thread makes one.
+    let found = name.and_then(|name| unsafe { libc::getpwnam(name.as_ptr()).as_ref() }.map(|entry| entry.pw_uid));
+    found.ok_or_else(|| Error::input(format!("there is no user '{text}': use a user's name or number")))
+}
+
+/// Looks up names of users, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Names(HashMap<u32, String>);
+
+impl Names {
+    /// The name of a user, or the number where there is none.
+    pub(crate) fn of(&mut self, uid: u32) -> &str {
+        self.0.entry(uid).or_insert_with(|| name(uid).unwrap_or_else(|| uid.to_string()))
+    }
+}
+
+fn name(uid: u32) -> Option<String> {
+    // SAFETY: takes a number. What is returned is valid until the next call; no other thread makes one.
+    let entry = unsafe { libc::getpwuid(uid).as_ref() }?;
+    // SAFETY: an entry has a name, a C string, which is copied before the next call.
+    let name = unsafe { CStr::from_ptr(entry.pw_name) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_number_0() {
+        assert_eq!((user("root"), user("4711")), (Ok(0), Ok(4711)));
+        assert!(user("nobody-of-this-name").unwrap_err().line().contains("there is no user"));
+        assert!(user("a\0b").is_err());
+        let mut names = Names::default();
+        assert_eq!((names.of(0).to_owned(), names.of(3_999_999_999).to_owned()), ("root".into(), "3999999999".into()));
+    }
+}

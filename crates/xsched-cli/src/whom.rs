@@ -1,0 +1,106 @@
+//! Which programs a command means, and what it says has become of them.
+
+use xsched_proto::text::escaped;
+use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
+
+use crate::failure::{Result, print, say};
+use crate::users;
+use crate::values;
+
+/// The programs that are meant, by any of these, together.
+#[derive(clap::Args, Debug)]
+pub(crate) struct WhomArgs {
+    /// Process ids of programs; of a launcher that is not attached itself, all that it started
+    #[arg(value_name = "PID", value_parser = values::pid)]
+    pids: Vec<u32>,
+
+    /// The same
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    pid: Vec<u32>,
+
+    /// A process and all that it started
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    tree: Vec<u32>,
+
+    /// The programs of a job (`xsched run --job`)
+    #[arg(long, value_name = "NAME", value_parser = values::job)]
+    job: Vec<String>,
+
+    /// The programs of a user, by name or number
+    #[arg(long, value_name = "USER", value_parser = users::user)]
+    user: Vec<u32>,
+
+    /// All your programs; as root, all programs
+    #[arg(long)]
+    all: bool,
+}
+
+impl WhomArgs {
+    /// The ids of its arguments, for a group of which one is needed.
+    pub(crate) const IDS: [&'static str; 6] = ["pids", "pid", "tree", "job", "user", "all"];
+
+    /// All that was named.
+    pub(crate) fn targets(self) -> Vec<Target> {
+        let pids = self.pids.into_iter().chain(self.pid).map(Target::Pid);
+        let others = self.tree.into_iter().map(Target::Tree).chain(self.job.into_iter().map(Target::Job));
+        let users = self.user.into_iter().map(Target::User).chain(self.all.then_some(Target::All));
+        pids.chain(others).chain(users).collect()
+    }
+}
+
+/// Prints what has become of each program, a line each, and what else the daemon has to say.
+pub(crate) fn tell(answer: Vec<DaemonMsg>) -> Result {
+    let mut text = String::new();
+    for part in answer {
+        match part {
+            DaemonMsg::Changed(changed) => text.push_str(&line(&changed)),
+            DaemonMsg::Note { text } => say(&text),
+            _ => {}
+        }
+    }
+    print(&text)
+}
+
+/// `4711 train.py: low → high`.
+fn line(changed: &Changed) -> String {
+    let values: Vec<String> = changed.values.iter().map(value).collect();
+    format!("{} {}: {}\n", changed.pid, escaped(&changed.name), values.join(", "))
+}
+
+fn value(value: &ChangedValue) -> String {
+    let ChangedValue { what, was, now } = value;
+    match (what.as_str(), was == now, now.as_str()) {
+        ("state", true, "suspended") => "is suspended already".into(),
+        ("state", true, _) => "was not suspended".into(),
+        ("state", false, "suspended") => "suspended".into(),
+        ("state", false, _) => "resumed".into(),
+        ("priority", true, now) => format!("{now} as before"),
+        ("priority", false, now) => format!("{was} → {now}"),
+        (what, true, now) => format!("{what} {now} as before"),
+        (what, false, now) => format!("{what} {was} → {now}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_told_with_what_it_was() {
+        let of =
+            |what: &str, was: &str, now: &str| ChangedValue { what: what.into(), was: was.into(), now: now.into() };
+        let told = |values: Vec<ChangedValue>| line(&Changed { pid: 4711, name: "a\x1b[31m.py".into(), values });
+        let name = "4711 a\\u{1b}[31m.py";
+        assert_eq!(told(vec![of("priority", "low", "high")]), format!("{name}: low → high\n"));
+        let several = vec![of("priority", "low", "low"), of("weight", "100", "300"), of("level", "2", "2")];
+        assert_eq!(told(several), format!("{name}: low as before, weight 100 → 300, level 2 as before\n"));
+        for (was, now, says) in [
+            ("scheduled", "suspended", "suspended"),
+            ("suspended", "scheduled", "resumed"),
+            ("suspended", "suspended", "is suspended already"),
+            ("scheduled", "scheduled", "was not suspended"),
+        ] {
+            assert_eq!(told(vec![of("state", was, now)]), format!("{name}: {says}\n"));
+        }
+    }
+}

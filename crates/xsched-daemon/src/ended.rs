@@ -1,0 +1,107 @@
+//! Programs that ended lately, with their last figures.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use xsched_proto::wire::ProgramInfo;
+
+use crate::identity::User;
+use crate::tuning::{ENDED_MAX, ENDED_NS, USER_ENDED_MAX, of_user};
+
+/// A program that has ended.
+#[derive(Debug)]
+pub(crate) struct EndedProgram {
+    pub(crate) user: User,
+    /// When it did, ns.
+    pub(crate) at_ns: u64,
+    /// As it was told last; see [`EndedProgram::info`].
+    last: ProgramInfo,
+}
+
+impl EndedProgram {
+    /// What is told of it now.
+    pub(crate) fn info(&self, now_ns: u64) -> ProgramInfo {
+        ProgramInfo { ended_s: Some(now_ns.saturating_sub(self.at_ns) / 1_000_000_000), ..self.last.clone() }
+    }
+}
+
+/// A bounded list of them, the first one that ended first. One user's do not push out those of another before his own.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(VecDeque<Rc<EndedProgram>>);
+
+impl Ended {
+    /// Keeps what a program was told last, for some time.
+    pub(crate) fn push(&mut self, user: User, at_ns: u64, last: ProgramInfo) {
+        self.expire(at_ns);
+        let of_this = |e: &Rc<EndedProgram>| e.user == user;
+        if self.0.iter().filter(|e| of_this(e)).count() >= of_user(USER_ENDED_MAX, user.is_own())
+            && let Some(at) = self.0.iter().position(of_this)
+        {
+            self.0.remove(at);
+        }
+        if self.0.len() >= ENDED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(Rc::new(EndedProgram { user, at_ns, last }));
+    }
+
+    /// Those that are still kept.
+    pub(crate) fn iter(&mut self, now_ns: u64) -> impl Iterator<Item = &Rc<EndedProgram>> {
+        self.expire(now_ns);
+        self.0.iter()
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        while self.0.front().is_some_and(|e| e.at_ns + ENDED_NS <= now_ns) {
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xsched_proto::class::Class;
+    use xsched_proto::wire::ClassFrom;
+
+    fn program(pid: u32) -> ProgramInfo {
+        ProgramInfo {
+            pid,
+            uid: 1,
+            exe: String::new(),
+            name: String::new(),
+            command: Vec::new(),
+            job: None,
+            container: None,
+            attached_s: 3,
+            ended_s: None,
+            class: Class::Normal,
+            class_from: ClassFrom::Default,
+            limited: false,
+            priority: 0,
+            weight: 100,
+            hints: Default::default(),
+            share: None,
+            domains: Default::default(),
+            groups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_user_keeps_the_last_ones_for_some_time() {
+        let (one, other) = (User::unknown(1), User::unknown(2));
+        let mut ended = Ended::default();
+        ended.push(other, 0, program(7));
+        let n = USER_ENDED_MAX.0 as u32;
+        (0..n + 5).for_each(|pid| ended.push(one, 1_000_000_000, program(pid)));
+        let pids = |ended: &mut Ended, user| -> Vec<u32> {
+            ended.iter(2_000_000_000).filter(|e| e.user == user).map(|e| e.last.pid).collect()
+        };
+        assert_eq!(pids(&mut ended, one), (5..n + 5).collect::<Vec<_>>());
+        assert_eq!(pids(&mut ended, other), [7]);
+        let info = ended.iter(3_000_000_000).next().unwrap().info(3_000_000_000);
+        assert_eq!((info.ended_s, info.attached_s), (Some(3), 3));
+        assert_eq!(ended.iter(ENDED_NS + 500_000_000).count(), n as usize, "the first is too old");
+        assert_eq!(ended.iter(u64::MAX).count(), 0);
+    }
+}

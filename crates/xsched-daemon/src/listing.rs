@@ -1,0 +1,219 @@
+//! What `ps` is told: the daemon, devices, programs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_policy::GroupId;
+use xsched_proto::class::Class;
+use xsched_proto::hint::Hint;
+use xsched_proto::histogram::quantile_us;
+use xsched_proto::program;
+use xsched_proto::segment::state;
+use xsched_proto::wire::{
+    DaemonInfo, DaemonMsg, GroupInfo, GroupState, ProgramInfo, QueueDomain, QueueInfo, Unscheduled, Waits,
+};
+
+use crate::client::{Client, Group};
+use crate::clock::now_ns;
+use crate::container;
+use crate::identity::User;
+use crate::memory::Launches;
+use crate::server::{Answer, Conn, Server};
+use crate::targets::own_job;
+use crate::timeslices::is_short;
+
+/// The number of each queue and its launches, by the slot of its group.
+type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
+
+impl Server {
+    /// Tells the first part of the answer. `all` = with programs that ended lately.
+    pub(crate) fn ps(&mut self, id: u64, user: User, all: bool) -> Answer {
+        let hidden = self.conns.values().filter_map(Conn::client).filter(|c| !may(user, c)).count();
+        let daemon = DaemonInfo {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            policy: self.gatekeeper.arbiter().policy().to_string(),
+            device_policies: self
+                .gatekeeper
+                .arbiter()
+                .policies()
+                .map(|(device, choice)| (device.to_owned(), choice.to_string()))
+                .collect(),
+            uptime_s: self.now_ns.saturating_sub(self.started_ns) / 1_000_000_000,
+            dropped_clients: self.dropped_clients,
+            hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX),
+        };
+        self.send(id, &DaemonMsg::Daemon(daemon), &[]);
+        let mut clients: Vec<_> =
+            self.conns.iter().filter_map(|(id, c)| Some((*id, c.client().filter(|c| may(user, c))?))).collect();
+        clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
+        let clients = clients.into_iter().map(|(id, _)| id).collect();
+        self.look_at_devices();
+        let now_ns = self.now_ns;
+        let mut ended = VecDeque::new();
+        if all {
+            ended.extend(self.ended.iter(now_ns).filter(|e| user.is_root() || user == e.user).cloned());
+        }
+        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients, ended }
+    }
+
+    /// What the user of a command is told of a device. Its driver names processes to everybody, but not which are attached.
+    pub(crate) fn device_info(&self, command: u64, device: &str) -> Option<DaemonMsg> {
+        let user = self.conns.get(&command)?.user;
+        let hidden: BTreeSet<u32> = self.clients().filter(|c| !may(user, c)).map(|c| c.peer.pid).collect();
+        let info = self.devices.info(device, self.now_ns, |pid| !hidden.contains(&pid))?;
+        Some(DaemonMsg::Device(Box::new(info)))
+    }
+
+    /// What is told of a program.
+    pub(crate) fn program_info(&self, client: &Client) -> ProgramInfo {
+        let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
+        // By group; the counters of all queues are added up once.
+        let mut queues = QueuesByGroup::new();
+        if !client.queues.is_empty() {
+            let launches = client.segment.queue_launches();
+            for (slot, queue) in &client.queues {
+                queues.entry(queue.group).or_default().push((queue.id, launches[usize::from(*slot)]));
+            }
+        }
+        ProgramInfo {
+            pid: client.peer.pid,
+            uid: client.peer.uid,
+            exe: client.peer.exe.clone(),
+            name: called(client).to_owned(),
+            command: client.command.clone(),
+            job: own_job(client).filter(|job| !is_fresh(job)).map(str::to_owned),
+            container: container::innermost(&client.peer.cgroup),
+            attached_s: self.now_ns.saturating_sub(client.attached_ns) / 1_000_000_000,
+            ended_s: None,
+            class: Class::of(client.priority),
+            class_from: client.class_from,
+            limited: client.limited,
+            priority: client.priority,
+            weight: client.hints.weight(),
+            hints: client
+                .hints
+                .given()
+                .filter_map(|hint| Some((hint.name().to_owned(), client.hints.text(hint)?)))
+                .collect(),
+            share: groups().find_map(Group::share),
+            domains: client.domains,
+            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues)).collect(),
+        }
+    }
+
+    /// Its part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
+    fn share_asked(&self, client: &Client, device: &str) -> Option<f64> {
+        let entry = self.gatekeeper.arbiter().policy_of(device).entry;
+        let looks_at = |hint| entry.overlooks([hint]).is_empty();
+        if !looks_at(Hint::Utilization) && !looks_at(Hint::Weight) {
+            return None;
+        }
+        let is_there = |c: &&Client| c.groups.iter().any(|id| self.groups.get(id).is_some_and(|g| g.device == device));
+        let all: f64 = self.clients().filter(is_there).map(|c| c.hints.part()).sum();
+        (all > 0.0).then(|| client.hints.part() * 100.0 / all)
+    }
+
+    /// Its part of the device time that was charged to the groups of a device lately, in percent.
+    fn share_got(&self, id: GroupId, device: &str) -> Option<f64> {
+        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
+        let charged = |id: GroupId| Some(self.recent.charged_us(self.now_ns, id, arbiter.status(now_us, id)?.used_us));
+        let of_all: f64 =
+            self.groups.iter().filter(|(_, g)| g.device == device).filter_map(|(id, _)| charged(*id)).sum();
+        (of_all > 0.0).then(|| charged(id).unwrap_or(0.0) * 100.0 / of_all)
+    }
+
+    /// Notes what is charged to each group by now.
+    pub(crate) fn look_at_shares(&mut self) {
+        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
+        let used = self.groups.keys().filter_map(|id| Some((*id, arbiter.status(now_us, *id)?.used_us)));
+        self.recent.look(self.now_ns, used);
+    }
+
+    fn group_info(&self, client: &Client, id: GroupId, queues: &QueuesByGroup) -> Option<GroupInfo> {
+        let group = self.groups.get(&id)?;
+        let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;
+        let words = &group.words;
+        let state = if status.held {
+            GroupState::Suspended
+        } else if words.gate.peek().is_detached() {
+            GroupState::Detached
+        } else if words.state.load(Relaxed) == state::IDLE {
+            GroupState::Idle
+        } else if status.granted {
+            GroupState::Running
+        } else {
+            GroupState::Ready
+        };
+        let queues = queues.get(&group.slot).map_or(&[][..], Vec::as_slice);
+        let inspected = words.gate.peek().is_inspected();
+        let system_launches = inspected.then(|| {
+            let living = queues.iter().map(|(_, launches)| launches.system);
+            living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)
+        });
+        let queues: Vec<QueueInfo> =
+            queues.iter().map(|(id, launches)| QueueInfo { id: format!("q{id}"), launches: launches.all }).collect();
+        let retired = words.launches_retired.load(Relaxed);
+        Some(GroupInfo {
+            id: format!("g{}", id.0),
+            device: group.device.clone(),
+            platform: group.platform,
+            domain: if group.system { QueueDomain::System } else { QueueDomain::Application },
+            system_launches,
+            exempt_launches: words.exempt.load(Relaxed),
+            priority: status.priority,
+            level: group.level,
+            threshold: words.budget_commands.load(Relaxed),
+            batch: words.batch_commands.load(Relaxed),
+            state,
+            launches: queues.iter().fold(retired, |sum, q| sum.wrapping_add(q.launches)),
+            queues,
+            unscheduled: Unscheduled {
+                attach: words.unscheduled_attach.load(Relaxed),
+                passthrough: words.unscheduled_passthrough.load(Relaxed),
+                error: words.unscheduled_error.load(Relaxed),
+            },
+            liveness_overrides: words.liveness_overrides.load(Relaxed),
+            signal_overrides: words.signal_overrides.load(Relaxed),
+            suspensions: status.suspensions,
+            device_us: status.used_us as u64,
+            share_asked_percent: self.share_asked(client, &group.device),
+            share_got_percent: self.share_got(id, &group.device),
+            waits: waits(group, self.started_ns),
+            wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), self.started_ns)) / 1_000,
+            longest_us: words.longest_us.load(Relaxed),
+            short: is_short(group),
+            timeslice_us: client.told_timeslice_us,
+            completed: words.completed.load(Relaxed),
+            alone_us: status.alone_us,
+        })
+    }
+}
+
+/// What a program is called.
+pub(crate) fn called(client: &Client) -> &str {
+    program::script(&client.command).unwrap_or_else(|| program::file_name(&client.peer.exe))
+}
+
+/// Whether a job is one that `xsched run` has made up.
+fn is_fresh(job: &str) -> bool {
+    let parts: Vec<&str> = job.split('-').collect();
+    matches!(parts[..], ["run", pid, when] if pid.parse::<u32>().is_ok() && u64::from_str_radix(when, 16).is_ok())
+}
+
+fn waits(group: &Group, started_ns: u64) -> Waits {
+    let counts = group.words.waits().counts();
+    let now = group.words.waiting.load(Relaxed);
+    Waits {
+        now,
+        now_us: group.words.waiting_ns(now_ns(), started_ns) / 1_000 / u64::from(now.max(1)),
+        count: counts.iter().map(|count| u64::from(*count)).sum(),
+        p50_us: quantile_us(&counts, 0.5),
+        p99_us: quantile_us(&counts, 0.99),
+    }
+}
+
+/// Whether a user sees and controls a program.
+pub(crate) fn may(user: User, client: &Client) -> bool {
+    user.is_root() || user == client.peer.user
+}

@@ -1,0 +1,19 @@
+//! The configuration: two files, the second of which wins.
+
+use crate::scratch;
+
+pub(crate) fn run(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == 0);
+    let (first, second) = end.map_or((data, &[][..]), |end| (&data[..end], &data[end + 1..]));
+    let files = [scratch::place("first.toml"), scratch::place("second.toml")];
+    scratch::write(&files[0], first);
+    scratch::write(&files[1], second);
+    let said = match xsched_daemon::check_config(&files) {
+        Ok(notices) => notices,
+        Err(why) => vec![why.to_string()],
+    };
+    for line in &said {
+        assert!(!line.chars().any(char::is_control), "not one clear line: {line:?}");
+    }
+    crate::planted(|| said.is_empty() && first.windows(3).any(|three| three == b"1_0"));
+}

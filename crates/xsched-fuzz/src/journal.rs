@@ -1,0 +1,11 @@
+//! Journals: what is recorded is asked again, and a blessed journal has no differences.
+
+use xsched_flow::journal::{bless, replay};
+
+pub(crate) fn run(data: &[u8]) {
+    let Ok(found) = replay(data) else { return };
+    let blessed = bless(data).expect("what can be replayed can be blessed");
+    let again = replay(&blessed).expect("what is blessed can be replayed");
+    assert_eq!(again.differences(), 0, "{:?}", again.first);
+    crate::planted(|| found.models.get("watchdog").is_some_and(|(asked, _)| *asked >= 3));
+}

@@ -1,0 +1,55 @@
+//! Targets for a fuzzer: each takes any bytes, gives them to what reads bytes of strangers, and panics where something is wrong.
+//!
+//! `cargo xtask fuzz` lets libFuzzer look for such bytes (`fuzz/`). The tests of this crate give each target its corpus and what
+//! comes of it by small changes.
+
+mod answers;
+mod config;
+mod daemon;
+mod journal;
+mod library;
+mod packets;
+mod rules;
+mod running;
+mod scratch;
+mod state;
+
+/// Something that reads bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What `cargo xtask fuzz` and the folders of `corpus/` call it.
+    pub name: &'static str,
+    /// Panics where something is wrong.
+    pub run: fn(&[u8]),
+    /// Whether a daemon answers or starts each time: some hundred runs a second instead of many thousand.
+    pub slow: bool,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 8] = [
+    Target { name: "packets", run: packets::run, slow: false },
+    Target { name: "daemon", run: daemon::run, slow: true },
+    Target { name: "library", run: library::run, slow: true },
+    Target { name: "answers", run: answers::run, slow: true },
+    Target { name: "config", run: config::run, slow: false },
+    Target { name: "rules", run: rules::run, slow: false },
+    Target { name: "journal", run: journal::run, slow: false },
+    Target { name: "state", run: state::run, slow: true },
+];
+
+/// The variable that has every target hold a bug, to see whether the fuzzer finds it.
+pub const PLANTED: &str = "XSCHED_FUZZ_PLANTED";
+
+/// A bug that is there only if asked for. `reached` is true after bytes that no seed holds, behind the checks of what is tried.
+fn planted(reached: impl FnOnce() -> bool) {
+    static ASKED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| std::env::var_os(PLANTED).is_some());
+    assert!(!*ASKED || !reached(), "the planted bug");
+}
+
+/// Cuts something off the front, as long as the first byte says; what follows it.
+fn piece<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = data.split_first()?;
+    let (piece, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+    *data = rest;
+    Some(piece)
+}

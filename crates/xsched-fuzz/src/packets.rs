@@ -1,0 +1,24 @@
+//! Packets of both sides: what is read is written the same again.
+
+use std::fmt::Debug;
+
+use xsched_proto::wire::{ClientMsg, DaemonMsg, decode, encode, version_of};
+
+const UNSEEN_PRIORITY: i32 = -77;
+
+pub(crate) fn run(data: &[u8]) {
+    let _ = version_of(data);
+    again::<DaemonMsg>(data);
+    let read = again::<ClientMsg>(data);
+    crate::planted(
+        || matches!(read, Some(ClientMsg::Hello { options, .. }) if options.priority == Some(UNSEEN_PRIORITY)),
+    );
+}
+
+fn again<T: serde::Serialize + serde::de::DeserializeOwned + Debug>(data: &[u8]) -> Option<T> {
+    let message: T = decode(data).ok()?;
+    let written = encode(&message).expect("what fits into a packet fits into one again");
+    let read: T = decode(&written).expect("what is written can be read");
+    assert_eq!(format!("{read:?}"), format!("{message:?}"));
+    Some(message)
+}

@@ -1,0 +1,323 @@
+//! Who had a device, and for how long: pure, in integer ns, without a clock. [`docs/internals/accounting.md`] defines what is counted.
+//!
+//! A program is *on* a device while one of its groups is known to have work there. Of a moment in which n programs are on it, each
+//! is charged one n-th ([`Usage::gpu_ns`]) and all of it ([`Usage::resident_ns`]). What is charged sums to [`Ledger::busy`] to the
+//! ns: both grow by the same spans.
+//!
+//! News comes late: that a group went idle is told after its grace time. So what is told is entered at its own time, up to
+//! [`LATE_NS`] ago, and charged once nothing earlier can come.
+//!
+//! Without rivals a program's completions are not followed, and its short pauses not seen. Such time is *unfollowed*: it waits until
+//! the device's driver has said what part of it the device was active ([`Ledger::measured`]).
+//!
+//! [`docs/internals/accounting.md`]: https://github.com/xsched/xsched/blob/main/docs/internals/accounting.md
+
+use std::collections::{BTreeMap, HashMap};
+
+use xsched_policy::{GroupId, ProgramId};
+
+/// Nanoseconds of the clock that the gatekeeper's host has.
+pub type Nanos = u64;
+
+/// How late something may be told, in ns: the longest grace time is 1 ms, and a busy machine delays a thread by some tens of ms.
+pub const LATE_NS: Nanos = 100_000_000;
+
+/// Entries that wait to be charged, of one device: with so many those that are old enough are charged …
+const WAITING_SOME: usize = 64;
+/// … and with so many the older half, whatever may still come.
+const WAITING_MAX: usize = 4_096;
+
+/// Time on a device, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time in which n programs were on it counts one n-th for each.
+    pub gpu_ns: u64,
+    /// The part of that which was not followed, and which the driver's own figure was applied to.
+    pub by_driver_ns: u64,
+    /// The part which was not followed and of which the driver told nothing: it may be too much.
+    pub at_most_ns: u64,
+    /// Time in which the program was on it, whatever else was.
+    pub resident_ns: u64,
+}
+
+impl Usage {
+    /// What came since an earlier look at the same figures.
+    pub fn since(self, before: Usage) -> Usage {
+        Usage {
+            gpu_ns: self.gpu_ns.saturating_sub(before.gpu_ns),
+            by_driver_ns: self.by_driver_ns.saturating_sub(before.by_driver_ns),
+            at_most_ns: self.at_most_ns.saturating_sub(before.at_most_ns),
+            resident_ns: self.resident_ns.saturating_sub(before.resident_ns),
+        }
+    }
+
+    fn charge(&mut self, ns: u64, how: How) {
+        self.gpu_ns += ns;
+        match how {
+            How::Followed => {}
+            How::ByDriver => self.by_driver_ns += ns,
+            How::AtMost => self.at_most_ns += ns,
+        }
+    }
+}
+
+/// How a span is known.
+#[derive(Clone, Copy)]
+enum How {
+    /// By the completions that the programs follow.
+    Followed,
+    ByDriver,
+    AtMost,
+}
+
+/// Whose a figure is, and what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account<'a> {
+    /// Device key.
+    pub device: &'a str,
+    /// Whose.
+    pub program: ProgramId,
+    /// Since the program came.
+    pub usage: Usage,
+    /// The program has no group there any more, and nothing more comes.
+    pub closed: bool,
+}
+
+/// The books of all devices.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    devices: BTreeMap<String, Device>,
+    groups: HashMap<GroupId, Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    device: String,
+    program: ProgramId,
+    on: bool,
+    /// Since when, as it was told.
+    since_ns: Nanos,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    /// What was told and is not charged yet, in order.
+    waiting: Vec<(Nanos, Entry)>,
+    /// Charged up to here.
+    at_ns: Nanos,
+    /// Programs that are on it at that time, by number, and with how many groups.
+    on: Vec<(ProgramId, u32)>,
+    /// Whether completions are followed, at that time and as was told last.
+    followed: bool,
+    told_followed: bool,
+    /// Who gets the ns left over by a division: each in turn.
+    turn: usize,
+    books: BTreeMap<ProgramId, Book>,
+    busy: Usage,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    usage: Usage,
+    /// What is not followed and not measured yet.
+    unfollowed_ns: u64,
+    /// Groups, on the device or not.
+    groups: u32,
+    /// When the last of them went.
+    left_ns: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    On(ProgramId),
+    Off(ProgramId),
+    Followed(bool),
+}
+
+impl Ledger {
+    /// A group comes, with nothing on its device.
+    pub fn add(&mut self, now: Nanos, id: GroupId, program: ProgramId, device: &str) {
+        let own = self.devices.entry(device.to_owned()).or_insert_with(|| Device { at_ns: now, ..Device::default() });
+        own.books.entry(program).or_default().groups += 1;
+        self.groups.insert(id, Group { device: device.to_owned(), program, on: false, since_ns: now });
+    }
+
+    /// It goes, and with it what it had there.
+    pub fn remove(&mut self, now: Nanos, id: GroupId) {
+        self.set(now, id, false);
+        let Some(group) = self.groups.remove(&id) else { return };
+        let Some(book) = self.devices.get_mut(&group.device).and_then(|d| d.books.get_mut(&group.program)) else {
+            return;
+        };
+        book.groups -= 1;
+        book.left_ns = now;
+    }
+
+    /// Whether a group has work on its device, as far as was told.
+    pub fn is_on(&self, id: GroupId) -> bool {
+        self.groups.get(&id).is_some_and(|group| group.on)
+    }
+
+    /// From `at` on a group has work on its device, or none any more. Told late, it counts from then on all the same, but not from
+    /// before what was told of the group last.
+    pub fn set(&mut self, at: Nanos, id: GroupId, on: bool) {
+        let Some(group) = self.groups.get_mut(&id).filter(|group| group.on != on) else { return };
+        let at = at.max(group.since_ns);
+        (group.on, group.since_ns) = (on, at);
+        let entry = if on { Entry::On(group.program) } else { Entry::Off(group.program) };
+        if let Some(device) = self.devices.get_mut(&group.device) {
+            device.enter(at, entry);
+        }
+    }
+
+    /// From now on the completions of the programs on a group's device are followed, or not any more.
+    pub fn follow(&mut self, now: Nanos, id: GroupId, followed: bool) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let Some(device) = self.devices.get_mut(&group.device) else { return };
+        if std::mem::replace(&mut device.told_followed, followed) != followed {
+            device.enter(now, Entry::Followed(followed));
+        }
+    }
+
+    /// What part of the time since the last call a device was active, in %, as its driver tells; none = it does not. It is applied
+    /// to what was not followed. To be told about once a second of each device in [`Ledger::unmeasured`].
+    pub fn measured(&mut self, now: Nanos, device: &str, active_percent: Option<u32>) {
+        let Some(device) = self.devices.get_mut(device) else { return };
+        device.settle(now.saturating_sub(LATE_NS));
+        for book in device.books.values_mut() {
+            let span = std::mem::take(&mut book.unfollowed_ns);
+            let (ns, how) = match active_percent {
+                Some(percent) => (part(span, percent), How::ByDriver),
+                None => (span, How::AtMost),
+            };
+            book.usage.charge(ns, how);
+            device.busy.charge(ns, how);
+        }
+    }
+
+    /// The devices with time that was not followed and not measured.
+    pub fn unmeasured(&self) -> impl Iterator<Item = &str> {
+        let waits = |d: &Device| d.books.values().any(|book| book.unfollowed_ns > 0);
+        let alone = |d: &Device| !d.followed && !(d.on.is_empty() && d.waiting.is_empty());
+        self.devices.iter().filter(move |(_, d)| waits(d) || alone(d)).map(|(name, _)| name.as_str())
+    }
+
+    /// Charges all that nothing earlier can come before, as of now. Each figure is that of one moment, [`LATE_NS`] ago.
+    pub fn settle(&mut self, now: Nanos) {
+        self.devices.values_mut().for_each(|device| device.settle(now.saturating_sub(LATE_NS)));
+    }
+
+    /// Charges all, at the end: nothing more comes.
+    pub fn finish(&mut self, now: Nanos) {
+        self.devices.values_mut().for_each(|device| device.settle(now));
+        let names: Vec<String> = self.devices.keys().cloned().collect();
+        names.iter().for_each(|name| self.measured(now, name, None));
+    }
+
+    /// What was charged so far.
+    pub fn accounts(&self) -> impl Iterator<Item = Account<'_>> {
+        self.devices.iter().flat_map(|(name, device)| {
+            let closed = |book: &Book| book.groups == 0 && device.at_ns >= book.left_ns && book.unfollowed_ns == 0;
+            device.books.iter().map(move |(&program, book)| Account {
+                device: name,
+                program,
+                usage: book.usage,
+                closed: closed(book),
+            })
+        })
+    }
+
+    /// The time in which some program was on a device, since it has books. Its `resident_ns` is the same without what
+    /// [`Ledger::measured`] takes off.
+    pub fn busy(&self, device: &str) -> Usage {
+        self.devices.get(device).map_or_else(Usage::default, |device| device.busy)
+    }
+
+    /// The devices that have books.
+    pub fn devices(&self) -> impl Iterator<Item = (&str, Usage)> {
+        self.devices.iter().map(|(name, device)| (name.as_str(), device.busy))
+    }
+
+    /// Closes the book of a program on a device, once it is [`Account::closed`], and the device's with its last one.
+    pub fn close(&mut self, device: &str, program: ProgramId) {
+        let Some(own) = self.devices.get_mut(device) else { return };
+        if own.books.get(&program).is_some_and(|book| book.groups == 0) {
+            own.books.remove(&program);
+        }
+        if own.books.is_empty() {
+            self.devices.remove(device);
+        }
+    }
+}
+
+impl Device {
+    fn enter(&mut self, at: Nanos, entry: Entry) {
+        // What is charged stays so.
+        let at = at.max(self.at_ns);
+        let place = self.waiting.partition_point(|(other, _)| *other <= at);
+        self.waiting.insert(place, (at, entry));
+        if self.waiting.len() > WAITING_MAX {
+            self.settle(self.waiting[WAITING_MAX / 2].0);
+        } else if self.waiting.len() > WAITING_SOME && self.waiting[WAITING_SOME / 2].0 + LATE_NS <= at {
+            self.settle(at - LATE_NS);
+        }
+    }
+
+    /// Charges all up to a time.
+    fn settle(&mut self, to: Nanos) {
+        let due = self.waiting.partition_point(|(at, _)| *at <= to);
+        let entries: Vec<(Nanos, Entry)> = self.waiting.drain(..due).collect();
+        for (at, entry) in entries {
+            self.advance(at);
+            match entry {
+                Entry::On(program) => match self.on.binary_search_by_key(&program, |(p, _)| *p) {
+                    Ok(place) => self.on[place].1 += 1,
+                    Err(place) => self.on.insert(place, (program, 1)),
+                },
+                Entry::Off(program) => {
+                    if let Ok(place) = self.on.binary_search_by_key(&program, |(p, _)| *p) {
+                        self.on[place].1 -= 1;
+                        if self.on[place].1 == 0 {
+                            self.on.remove(place);
+                        }
+                    }
+                }
+                Entry::Followed(followed) => self.followed = followed,
+            }
+        }
+        self.advance(to);
+    }
+
+    fn advance(&mut self, to: Nanos) {
+        let span = to.saturating_sub(self.at_ns);
+        self.at_ns = self.at_ns.max(to);
+        let sharers = self.on.len() as u64;
+        if span == 0 || sharers == 0 {
+            return;
+        }
+        self.busy.resident_ns += span;
+        let measures = self.followed || sharers > 1;
+        let (each, rest) = (span / sharers, (span % sharers) as usize);
+        for (place, (program, _)) in self.on.iter().enumerate() {
+            let book = self.books.entry(*program).or_default();
+            book.usage.resident_ns += span;
+            if !measures {
+                book.unfollowed_ns += span;
+                continue;
+            }
+            let gets_one = (place + self.on.len() - self.turn % self.on.len()) % self.on.len() < rest;
+            book.usage.charge(each + u64::from(gets_one), How::Followed);
+        }
+        if measures {
+            self.turn = self.turn.wrapping_add(rest);
+            self.busy.charge(span, How::Followed);
+        }
+    }
+}
+
+fn part(ns: u64, percent: u32) -> u64 {
+    (u128::from(ns) * u128::from(percent.min(100)) / 100) as u64
+}
+
+#[cfg(test)]
+mod tests;

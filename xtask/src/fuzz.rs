@@ -1,0 +1,192 @@
+//! `cargo xtask fuzz`: libFuzzer looks for bytes that a target (crates/xsched-fuzz) does not take as it should.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+usage: cargo xtask fuzz [TARGET] [--secs N] [--planted]
+
+Lets libFuzzer try a target, or one after the other, N seconds each (60 unless told), from its seeds in crates/xsched-fuzz/corpus and
+from what earlier runs found, which is kept in target/fuzz/corpus. It is built with the stable compiler, whose switches for coverage
+and the address sanitizer a variable (RUSTC_BOOTSTRAP) opens. Input on which a target fails is left in target/fuzz/artifacts, and the
+way to try it again is printed: give the file to a seed folder once it is mended.
+
+--planted: each target has a bug, which must be found within N seconds (300 unless told).
+
+Ends with 0 if nothing was found (with --planted: if all was found), 1 if something failed, 2 for a wrong argument.";
+
+const COMPILER: &str = "x86_64-unknown-linux-gnu";
+/// Coverage as libFuzzer wants it, and the address sanitizer.
+const FLAGS: [&str; 7] = [
+    "--cfg=fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Zsanitizer=address",
+];
+/// What a target prints that found its planted bug.
+const PLANTED: &str = "the planted bug";
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Wish {
+    /// None = each.
+    target: Option<String>,
+    secs: Option<u64>,
+    planted: bool,
+}
+
+impl Wish {
+    /// Reads the arguments after `fuzz`.
+    ///
+    /// # Errors
+    /// One line: what is wrong and what is accepted.
+    pub(crate) fn read(words: &[&str], targets: &[String]) -> Result<Wish, String> {
+        let mut wish = Wish::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "--planted" => wish.planted = true,
+                "--secs" => {
+                    let secs = words.next().and_then(|n| n.parse().ok()).filter(|n| (1..=86_400).contains(n));
+                    wish.secs = Some(secs.ok_or("--secs takes a number of seconds from 1 to 86400")?);
+                }
+                name if targets.iter().any(|target| target == name) && wish.target.is_none() => {
+                    wish.target = Some(name.to_owned());
+                }
+                wrong => {
+                    return Err(format!(
+                        "cargo xtask fuzz takes [TARGET] [--secs N] [--planted], not `{wrong}`; TARGET is one of {}",
+                        targets.join(", ")
+                    ));
+                }
+            }
+        }
+        Ok(wish)
+    }
+}
+
+/// The names of all targets: each has its folder of seeds.
+///
+/// # Errors
+/// One line, where there is no such folder.
+pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
+    let folder = seeds(root);
+    let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn seeds(root: &Path) -> PathBuf {
+    root.join("crates/xsched-fuzz/corpus")
+}
+
+/// Builds the fuzzer and runs it.
+///
+/// # Errors
+/// One line, where it cannot be built, finds something, or misses what was planted.
+pub(crate) fn run(root: &Path, targets: &[String], wish: &Wish) -> Result<(), String> {
+    let work = crate::test::target_folder(root).join("fuzz");
+    let fuzzer = build(root, &work)?;
+    let chosen = targets.iter().filter(|target| wish.target.as_ref().is_none_or(|wanted| wanted == *target));
+    let mut failed = Vec::new();
+    for target in chosen {
+        println!("== {target}");
+        if !one(root, &work, &fuzzer, target, wish)? {
+            failed.push(target.as_str());
+        }
+    }
+    match (failed.is_empty(), wish.planted) {
+        (true, _) => Ok(()),
+        (false, false) => Err(format!("found something: {}", failed.join(", "))),
+        (false, true) => Err(format!("the planted bug was not found: {}", failed.join(", "))),
+    }
+}
+
+fn build(root: &Path, work: &Path) -> Result<PathBuf, String> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root.join("fuzz")).args(["build", "--release", "--target", COMPILER, "--target-dir"]).arg(work);
+    // With a target named, what runs at build time is built without these.
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
+    let status = command.status().map_err(|e| format!("cargo: {e}"))?;
+    if !status.success() {
+        return Err("the fuzzer cannot be built".into());
+    }
+    Ok(work.join(COMPILER).join("release/fuzz"))
+}
+
+/// Whether all is well with a target.
+fn one(root: &Path, work: &Path, fuzzer: &Path, target: &str, wish: &Wish) -> Result<bool, String> {
+    // What was found while a bug was planted leads to that bug: it would help the next search.
+    let found = work.join(if wish.planted { "planted" } else { "corpus" }).join(target);
+    let artifacts = work.join("artifacts");
+    if wish.planted {
+        let _ = std::fs::remove_dir_all(&found);
+    }
+    for folder in [&found, &artifacts] {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let secs = wish.secs.unwrap_or(if wish.planted { 300 } else { 60 });
+    let log = work.join(format!("{target}.log"));
+    let file = std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let mut command = Command::new(fuzzer);
+    command.env("XSCHED_FUZZ_TARGET", target).stderr(file);
+    // Threads of a daemon keep what a process keeps until its end.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    if wish.planted {
+        command.env("XSCHED_FUZZ_PLANTED", "1");
+    }
+    let artifact = artifacts.join(format!("{target}-"));
+    command.arg(format!("-max_total_time={secs}")).arg(format!("-artifact_prefix={}", artifact.display()));
+    command.args(["-timeout=60", "-print_final_stats=1", "-detect_leaks=0"]).arg(&found).arg(seeds(root).join(target));
+    let begun = Instant::now();
+    let status = command.status().map_err(|e| format!("{}: {e}", fuzzer.display()))?;
+    let said = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let took = Duration::from_secs(begun.elapsed().as_secs());
+    let runs = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).map_or("", str::trim);
+    let is_planted = said.contains(PLANTED);
+    match (status.success(), wish.planted) {
+        (true, false) => println!("nothing found in {runs} runs and {took:?}"),
+        (false, true) if is_planted => println!("found the planted bug in {took:?}"),
+        (true, true) => println!("did not find the planted bug in {runs} runs and {took:?}"),
+        (false, _) => {
+            let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with('#')).collect();
+            lines[lines.len().saturating_sub(40)..].iter().for_each(|line| println!("{line}"));
+            println!("try it again: XSCHED_FUZZ_TARGET={target} {} ARTIFACT; log: {}", fuzzer.display(), log.display());
+        }
+    }
+    Ok(if wish.planted { is_planted } else { status.success() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_names_a_target_a_time_or_a_planted_bug() {
+        let targets = ["daemon".to_owned(), "rules".to_owned()];
+        let read = |words: &[&str]| Wish::read(words, &targets);
+        assert_eq!(read(&[]), Ok(Wish::default()));
+        let all = Wish { target: Some("rules".into()), secs: Some(7), planted: true };
+        assert_eq!(read(&["rules", "--secs", "7", "--planted"]), Ok(all));
+        for wrong in [&["nothing"][..], &["--secs"], &["--secs", "0"], &["rules", "daemon"]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(read(&["x"]).unwrap_err().contains("daemon, rules"));
+    }
+
+    #[test]
+    fn each_target_has_seeds() {
+        let root = crate::root();
+        let targets = targets(&root).unwrap();
+        assert!(targets.iter().any(|target| target == "daemon"), "{targets:?}");
+        for target in targets {
+            assert!(std::fs::read_dir(seeds(&root).join(&target)).unwrap().count() >= 2, "{target}");
+        }
+    }
+}
