@@ -7,7 +7,6 @@ use xsched_policy::GroupId;
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hint;
 use xsched_proto::histogram::quantile_us;
-use xsched_proto::program;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
     DaemonInfo, DaemonMsg, GroupInfo, GroupState, ProgramInfo, QueueDomain, QueueInfo, Unscheduled, Waits,
@@ -18,8 +17,8 @@ use crate::clock::now_ns;
 use crate::container;
 use crate::identity::User;
 use crate::memory::Launches;
+use crate::naming::{called, may, named_job};
 use crate::server::{Answer, Conn, Server};
-use crate::targets::own_job;
 use crate::timeslices::is_short;
 
 /// The number of each queue and its launches, by the slot of its group.
@@ -82,7 +81,7 @@ impl Server {
             exe: client.peer.exe.clone(),
             name: called(client).to_owned(),
             command: client.command.clone(),
-            job: own_job(client).filter(|job| !is_fresh(job)).map(str::to_owned),
+            job: named_job(client).map(str::to_owned),
             container: container::innermost(&client.peer.cgroup),
             attached_s: self.now_ns.saturating_sub(client.attached_ns) / 1_000_000_000,
             ended_s: None,
@@ -190,17 +189,6 @@ impl Server {
     }
 }
 
-/// What a program is called.
-pub(crate) fn called(client: &Client) -> &str {
-    program::script(&client.command).unwrap_or_else(|| program::file_name(&client.peer.exe))
-}
-
-/// Whether a job is one that `xsched run` has made up.
-fn is_fresh(job: &str) -> bool {
-    let parts: Vec<&str> = job.split('-').collect();
-    matches!(parts[..], ["run", pid, when] if pid.parse::<u32>().is_ok() && u64::from_str_radix(when, 16).is_ok())
-}
-
 fn waits(group: &Group, started_ns: u64) -> Waits {
     let counts = group.words.waits().counts();
     let now = group.words.waiting.load(Relaxed);
@@ -211,9 +199,4 @@ fn waits(group: &Group, started_ns: u64) -> Waits {
         p50_us: quantile_us(&counts, 0.5),
         p99_us: quantile_us(&counts, 0.99),
     }
-}
-
-/// Whether a user sees and controls a program.
-pub(crate) fn may(user: User, client: &Client) -> bool {
-    user.is_root() || user == client.peer.user
 }

@@ -9,7 +9,7 @@ use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 use crate::Error;
 use crate::client::{Changes, Client};
 use crate::identity::User;
-use crate::listing::{called, may};
+use crate::naming::{called, may, own_job};
 use crate::process::start_ticks;
 use crate::server::{Conn, Server};
 
@@ -126,11 +126,6 @@ fn below(pid: u32) -> Box<dyn Fn(&Client) -> bool> {
         let is_older = start.zip(client.peer.start).is_none_or(|(start, since)| start <= since);
         client.ancestors.contains(&pid) && is_older
     })
-}
-
-/// The job of a program as it was given, without its user.
-pub(crate) fn own_job(client: &Client) -> Option<&str> {
-    client.job.as_deref()?.strip_prefix(&format!("{}:", client.peer.user))
 }
 
 /// Several process ids in a line of the log.
