@@ -10,6 +10,7 @@ Names:
   cold      cuLaunchKernel where caches are cold: after so many KiB of other data and code
   start     what the preload costs a program that never touches a device
   decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
+  scale     the same beside up to 990 programs that are idle, with 16 queues each; memory and processor time of the daemon
   flood     the same while another user floods the daemon with groups, jobs, requests or answers not read (as root)
   opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
   sim       the same on the simulated device, by level, and with long best-effort kernels
@@ -260,6 +261,14 @@ class Bench:
             raise RuntimeError(done.stderr)
         return {"samples": samples, "said": done.stdout.splitlines()}
 
+    def scale(self):
+        samples = 50 if self.quick else 500
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "scale", samples]
+        done = run(command, dict(os.environ), 900, cwd=ROOT)
+        if done.status != 0:
+            raise RuntimeError(done.stderr)
+        return {"samples": samples, "programs": [json.loads(line) for line in done.stdout.splitlines()]}
+
     def flood(self):
         samples = 100 if self.quick else 2_000
         command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "flood", samples]
@@ -431,7 +440,7 @@ def main():
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
-    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "flood", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "scale", "flood", "opencl", "sim", "shares", "groups"], metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:

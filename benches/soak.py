@@ -9,8 +9,9 @@ Programs of testing/suite/work.c give commands back to back; each checks its res
 what the scheduler counted. Meanwhile, in a random order that the seed decides: programs start, end, are killed, stopped and
 continued, suspended and resumed, get another priority; the policy changes, and the configuration is read again. Each ten seconds a
 line of JSON is written (--out): memory, descriptors, threads, mapped files and processor time of the daemon, how long decisions took
-(two programs made by hand on a device of their own, policy hpf), what happened so far. Exit status 1 if a result was wrong, a program
-hung, or the daemon complained or ended.
+(two programs made by hand on a device of their own, policy hpf), beside a bare hop from a thread to another, what happened so far (let_go: programs that went on
+unscheduled since the machine did not run the daemon for 0.8 s, as they said). Exit status 1 if a result was wrong, a program
+hung, or the daemon ended.
 
 Needs in DIR (default: target/release) xsched, libxsched.so and the program `decision`, which `cargo build --release --example
 decision -p xsched-daemon` leaves in DIR/examples; and gcc, unless the workload is given (--program).
@@ -55,8 +56,7 @@ class Program:
         dice = soak.dice
         us, batch = dice.choice([100, 200, 500, 1000]), dice.choice([4, 8, 16])
         self.priority, self.at, self.lines, self.born = dice.choice(CLASSES), 0.0, [], time.monotonic()
-        # Stopped or suspended it gets nowhere, rightly.
-        self.held_at = None
+        self.was_let_go = False
         self.stats = soak.work / f"stats-{number}"
         command = [soak.xsched, "run", "--require", "--socket", soak.daemon.socket, "--priority", self.priority, "--",
                    soak.program, "steady", us, batch]
@@ -100,7 +100,10 @@ class Program:
         except (OSError, ValueError) as why:
             return f"its counts: {why}"
         launched = int(said.split()[2])
-        if stats["launches"] != launched or any(stats["unscheduled"].values()):
+        # A machine that does not run the daemon for 0.8 s lets held programs go on; they say so.
+        self.was_let_go = any("runs unscheduled until" in line for line in self.lines)
+        unscheduled = dict(stats["unscheduled"], **({"attach": 0} if self.was_let_go else {}))
+        if stats["launches"] != launched or any(unscheduled.values()):
             return f"launched {launched}, counted {stats['launches']}, unscheduled {stats['unscheduled']}"
         return None
 
@@ -132,7 +135,7 @@ class Soak:
         self.daemon = Daemon(self.xsched, work, self.policy, "--config", self.config)
         self.pid = self.daemon.process.pid
         self.programs, self.number, self.wrong = [], 0, []
-        self.counts = dict.fromkeys([*ACTS, "checked"], 0)
+        self.counts = dict.fromkeys([*ACTS, "checked", "let_go"], 0)
         self.sink = open(options.out, "w") if options.out else sys.stdout
         self.began = time.monotonic()
 
@@ -157,21 +160,14 @@ class Soak:
     def leave(self, program, how):
         self.programs.remove(program)
         if how == "end":
-            self.release(program)
             wrong = program.end()
             self.counts["checked"] += 1
+            self.counts["let_go"] += program.was_let_go
             if wrong:
                 self.fault(f"program {program.pid}: {wrong}")
         else:
             program.kill()
         program.close()
-
-    def release(self, program):
-        if program.held_at is not None:
-            os.kill(program.pid, signal.SIGCONT)
-            if program.born < 0:
-                self.ask("resume", "--pid", program.pid)
-            program.held_at = None
 
     def act(self):
         dice = self.dice
@@ -248,9 +244,10 @@ class Soak:
         done = run([self.probe, SAMPLES, self.daemon.socket], timeout=120)
         if done.status != 0:
             self.fault(f"decisions were not measured: {done.stderr.strip()[-300:]}")
+        took = json.loads(done.stdout) if done.status == 0 else {}
         line = {"t_s": round(time.monotonic() - self.began, 1), "rss_kib": kib, "fds": fds, "threads": threads,
                 "memfds": maps, "cpu_s": cpu_s, "programs": attached,
-                "decision_us": json.loads(done.stdout) if done.status == 0 else None,
+                "decision_us": took.get("decision"), "hop_us": took.get("bare"),
                 "acts": dict(self.counts), "wrong": len(self.wrong)}
         self.sink.write(json.dumps(line) + "\n")
         self.sink.flush()
@@ -289,7 +286,7 @@ def summary(found):
     quarters = [found[len(found) * n // 4:max(len(found) * (n + 1) // 4, len(found) * n // 4 + 1)] for n in range(4)]
     table = {}
     for name, of in (("rss_kib", lambda r: r["rss_kib"]), ("fds", lambda r: r["fds"]), ("memfds", lambda r: r["memfds"]),
-                     ("decision_p50_us", lambda r: r["decision_us"]["p50"]), ("decision_p99_us", lambda r: r["decision_us"]["p99"])):
+                     ("decision_p50_us", lambda r: r["decision_us"]["p50"]), ("decision_p99_us", lambda r: r["decision_us"]["p99"]), ("hop_p99_us", lambda r: r["hop_us"]["p99"])):
         table[name] = [statistics.median(of(line) for line in quarter) for quarter in quarters]
     last = found[-1]
     return {"secs": last["t_s"], "samples": len(found), "medians_by_quarter": table, "acts": last["acts"], "wrong": last["wrong"],
@@ -297,12 +294,14 @@ def summary(found):
 
 
 def plot(found, path, title):
-    """Four curves over time, one above the other."""
-    wide, left, high, gap = 900, 90, 120, 34
+    """Curves over time, one above the other."""
+    wide, left, high, gap = 900, 90, 90, 34
     curves = (("memory of the daemon, MiB", lambda r: r["rss_kib"] / 1024, "#1e6ebe"),
               ("its descriptors", lambda r: r["fds"], "#5a5a5a"),
               ("programs attached", lambda r: r["programs"], "#5a5a5a"),
-              ("decision P99, ms", lambda r: r["decision_us"]["p99"] / 1000, "#c83c28"))
+              ("decision, median, ms", lambda r: r["decision_us"]["p50"] / 1000, "#c83c28"),
+              ("decision P99, ms", lambda r: r["decision_us"]["p99"] / 1000, "#c83c28"),
+              ("a bare hop from a thread to another, P99, ms", lambda r: r["hop_us"]["p99"] / 1000, "#5a5a5a"))
     last = max(line["t_s"] for line in found)
     parts, y = [f'<text x="{left}" y="22" font-size="15">{escape(title)}</text>'], 44
     for name, of, colour in curves:

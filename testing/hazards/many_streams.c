@@ -6,20 +6,35 @@
 static long streams, rounds;
 static pthread_barrier_t made, go;
 
+/* Memory is taken and given back once a thread: to give it back waits for every stream. */
 static void *body(void *arg)
 {
     (void)arg;
     struct work *w = calloc((size_t)streams, sizeof *w);
+    float *y, *got;
+    size_t bytes = sizeof w->expected * (size_t)streams;
     CHECK(w);
-    for (long s = 0; s < streams; s++)
-        start_work(&w[s], 0);
+    SIM(simMalloc((void **)&y, bytes));
+    SIM(simHostAlloc((void **)&got, bytes));
+    for (long s = 0; s < streams; s++) {
+        w[s].y = y + s * ELEMENTS;
+        SIM(simStreamCreateWithPriority(&w[s].stream, 0));
+        SIM(simMemsetAsync(w[s].y, 0, sizeof w->expected, w[s].stream));
+    }
     pthread_barrier_wait(&made);
     pthread_barrier_wait(&go);
     for (long round = 0; round < rounds; round++)
         for (long s = 0; s < streams; s++)
             launch(&w[s], 1);
-    for (long s = 0; s < streams; s++)
-        end_work(&w[s]);
+    for (long s = 0; s < streams; s++) {
+        SIM(simMemcpyAsync(got + s * ELEMENTS, w[s].y, sizeof w->expected, w[s].stream));
+        SIM(simStreamSynchronize(w[s].stream));
+        for (int i = 0; i < ELEMENTS; i++)
+            CHECK(fabsf(got[s * ELEMENTS + i] - w[s].expected[i]) <= 1e-3f * (1 + fabsf(w[s].expected[i])));
+        SIM(simStreamDestroy(w[s].stream));
+    }
+    SIM(simHostFree(got));
+    SIM(simFree(y));
     free(w);
     return NULL;
 }

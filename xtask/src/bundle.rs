@@ -41,6 +41,8 @@ pub(crate) struct Contents {
     carried: &'static [&'static str],
     /// Files at the top: their names and what they hold. Those that end in `.sh` can be started.
     top: &'static [(&'static str, &'static str)],
+    /// What benches/soak.py needs.
+    soak: bool,
     /// The software HIP runtime as well, and what is built against it.
     hip_runtime: bool,
 }
@@ -74,6 +76,7 @@ pub(crate) const CUDA: Contents = Contents {
         "benches/cuda",
         "benches/h200",
         "benches/hip",
+        "benches/soak.py",
         "examples/pytorch",
         "python",
         "testing/capi",
@@ -87,8 +90,10 @@ pub(crate) const CUDA: Contents = Contents {
         ("compat.sh", COMPAT),
         ("compare.sh", COMPARE),
         ("hip.sh", HIP_BENCH),
+        ("soak.sh", SOAK),
         ("README.txt", README),
     ],
+    soak: true,
     hip_runtime: true,
 };
 
@@ -112,6 +117,7 @@ pub(crate) const HIP: Contents = Contents {
             "An AMD GPU, ROCm, Python 3.11 or newer: ./kit.sh --quick, then ./kit.sh; see docs/guide/amd-kit.md.\n",
         ),
     ],
+    soak: false,
     hip_runtime: false,
 };
 
@@ -143,6 +149,17 @@ exec python3 \"$here/benches/hip/bench.py\" all --bin \"$here/bin\" --runtime \"
     --out \"$here/results/hip.jsonl\" --deadline 440 \"$@\"
 ";
 
+const SOAK: &str = "#!/bin/sh
+# Random starts, stops, kills, policies, priorities and reloads for so many seconds (300); results go to results/soak-cuda.*. See
+# benches/soak.py --help.
+here=$(cd \"$(dirname \"$0\")\" && pwd) || exit 3
+mkdir -p \"$here/results\" || exit 3
+secs=${1:-300}
+[ $# -gt 0 ] && shift
+exec python3 \"$here/benches/soak.py\" --secs \"$secs\" --platform cuda --bin \"$here/bin\" --program \"$here/bin/soak-work\" \\
+    --out \"$here/results/soak-cuda.jsonl\" --svg \"$here/results/soak-cuda.svg\" \"$@\"
+";
+
 const README: &str = "xsched, to be measured and tried on this machine.
 
 Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transformers for the workloads; glibc 2.34 or newer.
@@ -155,6 +172,7 @@ Needs: an NVIDIA driver, Python 3.11 or newer; PyTorch, torchvision and transfor
   ./compare.sh --quick, ./compare.sh
                                  xsched check, and xsched compare with the PyTorch examples, about 12 minutes
   ./hip.sh --quick, ./hip.sh     HIP programs on a software HIP runtime over this machine's driver, under 8 minutes
+  ./soak.sh SECS                 programs that come and go at random under one daemon; are results right, is memory flat?
   python3 benches/cuda/report.py results
                                  everything measured so far, as JSON, Markdown and plots
 
@@ -170,6 +188,9 @@ results/  what was measured                              COMMIT                t
 pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(), String> {
     refuse_foreign(folder)?;
     build(root)?;
+    if contents.soak {
+        cargo(root, &["-p", "xsched-daemon", "--example", "decision"])?;
+    }
     let bin = folder.join("bin");
     for old in ["bin", "benches", "docs", "examples", "hip", "python", "testing"] {
         remove(&folder.join(old))?;
@@ -198,6 +219,12 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
     for name in programs {
         let source = root.join(format!("testing/capi/{name}.c"));
         compile(&source, &bin.join(format!("capi-{name}")), &api_flags(root, &bin, platform))?;
+    }
+    if contents.soak {
+        compile(&root.join("testing/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
+        let probe = bin.join("decision");
+        copy(&release.join("examples/decision"), &probe)?;
+        strip(&probe)?;
     }
     for (source, name) in contents.libraries {
         compile(&root.join(source), &bin.join(name), &["-shared", "-fPIC"])?;
@@ -244,12 +271,15 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
 }
 
 pub(crate) fn build(root: &Path) -> Result<(), String> {
+    let parts = ["cli", "shim", "simdev", "preempt", "halcuda", "halhip", "halopencl"];
+    let words: Vec<String> = parts.iter().map(|part| format!("-pxsched-{part}")).collect();
+    cargo(root, &words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn cargo(root: &Path, what: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim"]);
-    command.args(["-p", "xsched-simdev", "-p", "xsched-preempt"]);
-    command.args(["-p", "xsched-halcuda", "-p", "xsched-halhip", "-p", "xsched-halopencl"]);
-    command.current_dir(root);
+    command.args(["build", "--release"]).args(what).current_dir(root);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build: {status}")),

@@ -13,6 +13,7 @@
 
 mod activity;
 mod admit;
+mod blocks;
 mod clock;
 mod completion;
 mod descriptor;

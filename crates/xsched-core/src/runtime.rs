@@ -10,6 +10,7 @@ use xsched_proto::memory::{Hardware, Memory, Sleepers};
 use xsched_proto::segment::{COUNTERS, GROUPS, Heartbeat, MAGIC, QUEUES, Segment};
 
 use crate::Platform;
+use crate::blocks::Blocks;
 use crate::clock::now_ns;
 use crate::descriptor::Descriptor;
 use crate::estimate::Estimates;
@@ -26,15 +27,16 @@ pub(crate) use tables::Move;
 pub use tables::QueueSpec;
 use tables::Tables;
 
+use counts::CounterPlace;
+
 /// The scheduler's state in this process. Lives until the process ends.
 pub struct Runtime {
     pub(crate) segment: &'static Segment,
     pub(crate) groups: Box<[Group]>,
-    pub(crate) queues: Box<[XQueue]>,
+    pub(crate) queues: Blocks<XQueue>,
     pub(crate) platforms: &'static [&'static dyn Platform],
     pub(crate) estimates: Estimates,
-    owners: Box<[AtomicI32]>,
-    next_counter: Box<[AtomicU32]>,
+    counters: Blocks<CounterPlace>,
     tables: Mutex<Tables>,
     group_count: AtomicU32,
     high_water: AtomicU32,
@@ -95,11 +97,10 @@ impl Runtime {
         Runtime {
             segment,
             groups: (0..GROUPS as u16).map(Group::new).collect(),
-            queues: (0..QUEUES as u16).map(XQueue::new).collect(),
+            queues: Blocks::new(QUEUES, XQueue::new),
             platforms,
             estimates: Estimates::new(),
-            owners: (0..COUNTERS).map(|_| AtomicI32::new(0)).collect(),
-            next_counter: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            counters: Blocks::new(COUNTERS, |_| CounterPlace::default()),
             tables: Mutex::new(Tables::new()),
             group_count: AtomicU32::new(0),
             high_water: AtomicU32::new(0),

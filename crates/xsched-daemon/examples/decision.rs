@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p xsched-daemon --example decision [SAMPLES [SOCKET]]`
 //!
-//! With SOCKET it is the daemon there that decides, of a device of its own that has the policy hpf; the result is a line of JSON, in µs.
+//! With SOCKET it is the daemon there that decides, of a device of its own that has the policy hpf; the result, beside a hop to a
+//! thread, is a line of JSON, in µs.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -86,23 +87,44 @@ fn beside_others(socket: &Path, samples: usize) {
     high.group_with(0, "sim:probe", 0, Levels::ONE);
     low.ready(0);
     low.until_open(0);
+    let (word, event) = (AtomicU32::new(0), eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+    let (stop, mut bare, mut decision) = (AtomicBool::new(false), Vec::new(), Vec::new());
     // Not by a spinning thread: on a small machine that would take a processor from the daemon.
-    let nap = || std::thread::sleep(Duration::from_micros(10));
-    let mut times: Vec<u64> = Vec::new();
-    for _ in 0..samples {
-        std::thread::sleep(Duration::from_millis(2));
-        let start = Instant::now();
-        high.ready(0);
-        while low.open(0) {
-            nap();
+    let until = |start: Instant, done: &dyn Fn() -> bool| {
+        while !done() {
+            std::thread::sleep(Duration::from_micros(10));
         }
-        times.push(start.elapsed().as_nanos() as u64);
-        high.idle(0);
-        while !low.open(0) {
-            nap();
+        start.elapsed().as_nanos() as u64
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut count = [0; 8];
+            while !stop.load(SeqCst) {
+                let _ = rustix::io::read(&event, &mut count);
+                word.store(1, SeqCst);
+            }
+        });
+        let wake = || rustix::io::write(&event, &1u64.to_ne_bytes()).expect("a write");
+        for _ in 0..samples {
+            std::thread::sleep(Duration::from_millis(2));
+            word.store(0, SeqCst);
+            let start = Instant::now();
+            wake();
+            bare.push(until(start, &|| word.load(SeqCst) == 1));
+            std::thread::sleep(Duration::from_millis(2));
+            let start = Instant::now();
+            high.ready(0);
+            decision.push(until(start, &|| !low.open(0)));
+            high.idle(0);
+            until(start, &|| low.open(0));
         }
-    }
-    times.sort_unstable();
-    let [p50, p99, most] = [0.5, 0.99, 1.0].map(|q| quantile_us(&times, q));
-    println!("{{\"p50\": {p50:.1}, \"p99\": {p99:.1}, \"max\": {most:.1}, \"samples\": {}}}", times.len());
+        stop.store(true, SeqCst);
+        wake();
+    });
+    let said = [("bare", bare), ("decision", decision)].map(|(name, mut times)| {
+        times.sort_unstable();
+        let [p50, p99, most] = [0.5, 0.99, 1.0].map(|q| quantile_us(&times, q));
+        format!("\"{name}\": {{\"p50\": {p50:.1}, \"p99\": {p99:.1}, \"max\": {most:.1}}}")
+    });
+    println!("{{{}, \"samples\": {samples}}}", said.join(", "));
 }

@@ -23,13 +23,15 @@ use rustix::net::{RecvFlags, SendFlags};
 use support::{Daemon, connect, hello, map, memfd, own_pidfd, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::hint::Hints;
-use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES, Segment, state};
+use xsched_proto::segment::{GROUPS, SEGMENT_BYTES, Segment, state};
 use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode};
 use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
 /// Programs of a flood.
 const PROGRAMS: usize = 24;
+/// Queues that `ps` tells of.
+const QUEUES: u16 = 1_024;
 /// Rounds of each, in turn with its control.
 const ROUNDS: usize = 5;
 /// No round is longer: where decisions take long, fewer samples say so too.
@@ -295,7 +297,7 @@ fn looks(path: &Path) {
 fn ps(path: &Path) {
     let program = Program::start(path, ProgramOptions::default()).expect("a program");
     (0..GROUPS as u16).all(|slot| program.group(slot, "sim:0"));
-    (0..QUEUES as u16).all(|slot| program.say(&ClientMsg::QueueAdd { slot, group: slot % GROUPS as u16 }));
+    (0..QUEUES).all(|slot| program.say(&ClientMsg::QueueAdd { slot, group: slot % GROUPS as u16 }));
     let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: Request::Ps }).expect("a message");
     println!("on");
     std::thread::scope(|scope| {

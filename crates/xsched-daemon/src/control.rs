@@ -67,17 +67,18 @@ impl Server {
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
         let next = match answer {
-            Answer::Ps { devices, clients, ended } => match devices.pop_front() {
-                Some(device) => Some(self.device_info(id, &device)),
-                None => match clients.pop_front() {
+            Answer::Ps { devices, clients, more, ended } => {
+                if let Some(device) = devices.pop_front() {
+                    Some(self.device_info(id, &device))
+                } else if let Some((conn, from)) = more.take() {
+                    Some(self.more_queues(id, conn, from))
+                } else if let Some(conn) = clients.pop_front() {
                     // One that has ended meanwhile is not told.
-                    Some(client) => {
-                        let client = self.conns.get(&client).and_then(Conn::client);
-                        Some(client.map(|client| DaemonMsg::Program(Box::new(self.program_info(client)))))
-                    }
-                    None => ended.pop_front().map(|ended| Some(DaemonMsg::Program(Box::new(ended.info(self.now_ns))))),
-                },
-            },
+                    Some(self.first_of(id, conn))
+                } else {
+                    ended.pop_front().map(|ended| Some(DaemonMsg::Program(Box::new(ended.info(self.now_ns)))))
+                }
+            }
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
             Answer::OfClient | Answer::OfPool | Answer::OfUsage => return,

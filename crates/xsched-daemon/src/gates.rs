@@ -1,5 +1,6 @@
 //! What the gatekeeper leaves to the daemon when it scans and when gates change: interrupts, time slices, the heartbeat.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_gatekeeper::{Change, UnknownState};
@@ -105,10 +106,14 @@ impl Server {
         self.send(conn, &DaemonMsg::Interrupt { slot, on }, &[]);
     }
 
-    /// Has the counters of all groups looked at: reading those of one program takes some 0.1 ms.
+    /// Has the counters of the programs looked at whose progress is of interest, and once more of those whose was: what was seen of them
+    /// is forgotten then. Reading those of one program takes some 0.1 ms.
     pub(crate) fn look_soon(&mut self) {
-        for (id, conn) in &self.conns {
-            if conn.client().is_some_and(|client| !client.groups.is_empty()) {
+        let scrutinised = self.gatekeeper.arbiter().scrutinised();
+        let now: BTreeSet<u64> = scrutinised.filter_map(|id| Some(self.groups.get(&id)?.conn)).collect();
+        let before = std::mem::replace(&mut self.looked_at, now);
+        for id in self.looked_at.union(&before) {
+            if let Some(conn) = self.conns.get(id) {
                 self.work.push(conn.user, Work::Look(*id));
             }
         }

@@ -18,8 +18,9 @@ use crate::container;
 use crate::identity::User;
 use crate::memory::Launches;
 use crate::naming::{called, may, named_job};
-use crate::server::{Answer, Conn, Server};
+use crate::server::{Answer, Conn, Role, Server};
 use crate::timeslices::is_short;
+use crate::tuning::PS_QUEUES;
 
 /// The number of each queue and its launches, by the slot of its group.
 type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
@@ -53,7 +54,7 @@ impl Server {
         if all {
             ended.extend(self.ended.iter(now_ns).filter(|e| user.is_root() || user == e.user).cloned());
         }
-        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients, ended }
+        Answer::Ps { devices: self.devices.keys().cloned().collect::<VecDeque<_>>(), clients, more: None, ended }
     }
 
     /// What the user of a command is told of a device. Its driver names processes to everybody, but not which are attached.
@@ -64,6 +65,44 @@ impl Server {
         Some(DaemonMsg::Device(Box::new(info)))
     }
 
+    /// What is told of a program, with as many of its queues as a message has room for.
+    pub(crate) fn first_of(&mut self, command: u64, conn: u64) -> Option<DaemonMsg> {
+        let client = self.conns.get(&conn)?.client()?;
+        let mut info = self.program_info(client);
+        let rest = client.queues.keys().nth(PS_QUEUES).copied();
+        if rest.is_some() {
+            let told: BTreeSet<String> = client.queues.values().take(PS_QUEUES).map(|q| format!("q{}", q.id)).collect();
+            info.groups.iter_mut().for_each(|group| group.queues.retain(|queue| told.contains(&queue.id)));
+        }
+        self.go_on_with(command, conn, rest);
+        Some(DaemonMsg::Program(Box::new(info)))
+    }
+
+    /// Further queues of a program, from a slot on.
+    pub(crate) fn more_queues(&mut self, command: u64, conn: u64, from: u16) -> Option<DaemonMsg> {
+        let client = self.conns.get(&conn)?.client()?;
+        let launches = client.segment.queue_launches();
+        let group = |slot: u16| {
+            let id = client.groups.iter().find(|id| self.groups.get(id).is_some_and(|group| group.slot == slot));
+            id.map(|id| format!("g{}", id.0))
+        };
+        let told = client.queues.range(from..).take(PS_QUEUES).filter_map(|(slot, queue)| {
+            let info = QueueInfo { id: format!("q{}", queue.id), launches: of_queue(&launches, *slot).all };
+            Some((group(queue.group)?, info))
+        });
+        let told = told.collect();
+        let rest = client.queues.range(from..).nth(PS_QUEUES).map(|(slot, _)| *slot);
+        self.go_on_with(command, conn, rest);
+        Some(DaemonMsg::MoreQueues(told))
+    }
+
+    /// What a command is to be told next: further queues of a program, if it has any.
+    fn go_on_with(&mut self, command: u64, conn: u64, rest: Option<u16>) {
+        if let Some(Conn { role: Role::Command(Some(Answer::Ps { more, .. })), .. }) = self.conns.get_mut(&command) {
+            *more = rest.map(|from| (conn, from));
+        }
+    }
+
     /// What is told of a program.
     pub(crate) fn program_info(&self, client: &Client) -> ProgramInfo {
         let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
@@ -72,7 +111,7 @@ impl Server {
         if !client.queues.is_empty() {
             let launches = client.segment.queue_launches();
             for (slot, queue) in &client.queues {
-                queues.entry(queue.group).or_default().push((queue.id, launches[usize::from(*slot)]));
+                queues.entry(queue.group).or_default().push((queue.id, of_queue(&launches, *slot)));
             }
         }
         ProgramInfo {
@@ -187,6 +226,11 @@ impl Server {
             alone_us: status.alone_us,
         })
     }
+}
+
+/// What was launched on a queue: nothing, if the program has not said that its place is used.
+fn of_queue(launches: &[Launches], slot: u16) -> Launches {
+    launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
 }
 
 fn waits(group: &Group, started_ns: u64) -> Waits {

@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
-    COUNTERS, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, SEGMENT_BYTES, Segment, device_place,
+    COUNTERS, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment, device_place,
 };
 
 use crate::Error;
@@ -102,13 +102,19 @@ impl ClientSegment {
         self.0.get()
     }
 
-    /// Launches of each queue, by threads that are alive or gone.
-    pub(crate) fn queue_launches(&self) -> Vec<Launches> {
+    /// The places for queues and counters that hold something: what was never used is no memory, and is not to become some by a look.
+    fn used(&self) -> (&[QueueSlot], &[CounterSlot]) {
         let segment = self.get();
-        let shared =
-            segment.queues.iter().map(|q| Launches { all: q.shared.total(), system: q.shared.system.load(Relaxed) });
+        let (queues, counters) = segment.header.used();
+        (&segment.queues[..queues], &segment.counters[..counters])
+    }
+
+    /// Launches of each queue up to the last one in use, by threads that are alive or gone.
+    pub(crate) fn queue_launches(&self) -> Vec<Launches> {
+        let (queues, counters) = self.used();
+        let shared = queues.iter().map(|q| Launches { all: q.shared.total(), system: q.shared.system.load(Relaxed) });
         let mut sums: Vec<Launches> = shared.collect();
-        for counter in &segment.counters {
+        for counter in counters {
             let queue = counter.queue.load(Relaxed) as usize;
             if let Some(sum) = queue.checked_sub(1).and_then(|queue| sums.get_mut(queue)) {
                 sum.all = sum.all.wrapping_add(counter.counter.total());
@@ -125,21 +131,20 @@ impl ClientSegment {
         for (sum, group) in sums.iter_mut().zip(&segment.groups) {
             *sum = group.launches_retired.load(Relaxed);
         }
-        let mut add = |queue: usize, launches: u64| {
-            let group = segment.queues[queue].group.load(Relaxed) as usize;
+        let (queues, counters) = self.used();
+        let mut add = |queue: &QueueSlot, launches: u64| {
+            let group = queue.group.load(Relaxed) as usize;
             if let Some(sum) = group.checked_sub(1).and_then(|g| sums.get_mut(g)) {
                 *sum = sum.wrapping_add(launches);
             }
         };
-        for (at, queue) in segment.queues.iter().enumerate() {
-            if queue.group.load(Relaxed) != 0 {
-                add(at, queue.shared.total());
-            }
+        for queue in queues.iter().filter(|queue| queue.group.load(Relaxed) != 0) {
+            add(queue, queue.shared.total());
         }
-        for counter in &segment.counters {
+        for counter in counters {
             let queue = counter.queue.load(Relaxed) as usize;
-            if (1..=QUEUES).contains(&queue) {
-                add(queue - 1, counter.counter.total());
+            if let Some(queue) = queue.checked_sub(1).and_then(|queue| queues.get(queue)) {
+                add(queue, counter.counter.total());
             }
         }
         sums

@@ -4,7 +4,7 @@
 mod tests;
 mod timers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -89,6 +89,8 @@ pub(crate) struct Server {
     /// Whose they are, of those that it was just found out of.
     found: HashMap<u64, Result<Who, Error>>,
     pub(crate) groups: HashMap<GroupId, Group>,
+    /// How many queues the programs of a user have.
+    pub(crate) queues_of: HashMap<User, usize>,
     /// Groups that are gone, of which there may be records.
     pub(crate) left: VecDeque<LeftGroup>,
     pub(crate) heartbeat: HeartbeatPage,
@@ -127,6 +129,8 @@ pub(crate) struct Server {
     pub(crate) now_ns: u64,
     pub(crate) beat_at: Option<u64>,
     look_at: Option<u64>,
+    /// Programs whose progress was of interest at the last look.
+    pub(crate) looked_at: BTreeSet<u64>,
     /// When to look for connections that do not read; perhaps too early.
     unread_at: Option<u64>,
     idle_exit_ns: Option<u64>,
@@ -193,8 +197,14 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these devices, then for each of these clients, then for each of these programs.
-    Ps { devices: VecDeque<String>, clients: VecDeque<u64>, ended: VecDeque<Rc<EndedProgram>> },
+    /// A message for each of these devices, then for each of these clients and what more queues that has, then for each of these programs.
+    Ps {
+        devices: VecDeque<String>,
+        clients: VecDeque<u64>,
+        /// A client, and the slot from which on its queues are still to be told.
+        more: Option<(u64, u16)>,
+        ended: VecDeque<Rc<EndedProgram>>,
+    },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// Groups, then records of what happened to them.
@@ -302,6 +312,7 @@ impl Server {
             conns: HashMap::new(),
             found: HashMap::new(),
             groups: HashMap::new(),
+            queues_of: HashMap::new(),
             left: VecDeque::new(),
             heartbeat,
             wakes: FairQueue::new(),
@@ -327,6 +338,7 @@ impl Server {
             now_ns,
             beat_at: None,
             look_at: None,
+            looked_at: BTreeSet::new(),
             unread_at: None,
             idle_exit_ns: idle_exit.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             idle_since: Some(now_ns),

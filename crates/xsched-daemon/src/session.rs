@@ -11,7 +11,7 @@ use xsched_policy::{Event, GroupId, GroupSpec, ProgramId};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::class::{Class, is_priority};
 use xsched_proto::hint::Hint;
-use xsched_proto::segment::{GROUPS, QUEUES};
+use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, Platform, ProgramOptions, Sharing};
 
 use crate::Error;
@@ -23,6 +23,9 @@ use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, Work, kind};
 use crate::socket::Passed;
+
+/// Descriptors of a program beside its connection: to wake the daemon, and of its process.
+const PROGRAM_FDS: usize = 2;
 
 impl Server {
     /// The most that a user may ask for.
@@ -76,6 +79,11 @@ impl Server {
         let user = who.user;
         if !user.is_served() {
             self.refuse(id, Error::environment("this daemon serves another user"));
+            self.doomed.push((id, None));
+            return Ok(());
+        }
+        if let Some(why) = self.too_much_kept(user) {
+            self.refuse(id, why);
             self.doomed.push((id, None));
             return Ok(());
         }
@@ -188,18 +196,29 @@ impl Server {
                 }
                 self.group_at(id, group)
                     .ok_or_else(|| Error::input("it adds a queue to a group that it does not have"))?;
+                if let Some(why) = self.too_many_queues(id) {
+                    self.refuse(id, why);
+                    self.doomed.push((id, None));
+                    return Ok(());
+                }
                 let fresh = self.next_id();
                 let client =
                     self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
+                let user = client.peer.user;
                 // Told again, a queue has moved to another group.
                 let queue = client.queues.entry(slot).or_insert(Queue { id: fresh, group });
                 queue.group = group;
+                if queue.id == fresh {
+                    *self.queues_of.entry(user).or_default() += 1;
+                }
                 Ok(())
             }
             ClientMsg::QueueRemove { slot } => {
                 let client =
                     self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
                 client.queues.remove(&slot).ok_or_else(|| Error::input("it removes a queue that it does not have"))?;
+                let user = client.peer.user;
+                self.queues_gone(user, 1);
                 Ok(())
             }
             ClientMsg::Description { token, more, lines } => self.description(id, token, more, lines),
@@ -212,13 +231,43 @@ impl Server {
         client.groups.iter().copied().find(|id| self.groups.get(id).is_some_and(|g| g.slot == slot))
     }
 
+    /// So many queues of a user are gone.
+    fn queues_gone(&mut self, user: User, n: usize) {
+        if let Some(left) = self.queues_of.get_mut(&user) {
+            *left = left.saturating_sub(n);
+            if *left == 0 {
+                self.queues_of.remove(&user);
+            }
+        }
+    }
+
+    /// Why the user of a program may not have a further queue.
+    fn too_many_queues(&self, conn: u64) -> Option<Error> {
+        let user = self.conns.get(&conn)?.user;
+        let has = self.queues_of.get(&user).copied().unwrap_or(0);
+        (has >= self.config.bounds(user.uid, user.is_own()).queues).then(|| bound_met(user, has, "queues"))
+    }
+
+    /// Why a user may not have a further program: what the daemon keeps for those that it has.
+    fn too_much_kept(&self, user: User) -> Option<Error> {
+        let bounds = self.config.bounds(user.uid, user.is_own());
+        let theirs = || self.conns.values().filter(|conn| conn.user == user);
+        let programs = theirs().filter(|conn| conn.client().is_some()).count();
+        let announced = self.expected.values().filter(|expected| expected.user == user).count();
+        let descriptors = theirs().count() + programs * PROGRAM_FDS + announced;
+        if descriptors + PROGRAM_FDS > bounds.descriptors {
+            return Some(bound_met(user, descriptors, "descriptors"));
+        }
+        let mapped_mib = (programs * SEGMENT_BYTES) >> 20;
+        let too_much = ((programs + 1) * SEGMENT_BYTES).div_ceil(1 << 20) > bounds.mapped_mib;
+        too_much.then(|| bound_met(user, mapped_mib, "MiB mapped"))
+    }
+
     /// Why a user may not have a further group: every decision, also for others, would take longer.
     fn too_much(&self, group: &Group) -> Option<Error> {
         let user = group.user;
         let bounds = self.config.bounds(user.uid, user.is_own());
-        let has = |n: usize, what: &str| {
-            Some(Error::environment(format!("user {user} has {n} {what}, as many as a user may have: see xsched ps")))
-        };
+        let has = |n: usize, what: &str| Some(bound_met(user, n, what));
         let of_user_now = || self.groups.values().filter(|g| g.user == user);
         let here = of_user_now().filter(|g| g.device == group.device).count();
         if here >= bounds.device_groups {
@@ -381,6 +430,7 @@ impl Server {
             devices.extend(self.take_group(id).map(|group| group.device));
             self.gatekeeper.remove(now_us, id);
         }
+        self.queues_gone(client.peer.user, client.queues.len());
         if client.held {
             self.gatekeeper.event(now_us, Event::Release(client.program));
         }
@@ -408,6 +458,10 @@ impl Server {
         }
         self.end_pools();
     }
+}
+
+fn bound_met(user: User, n: usize, what: &str) -> Error {
+    Error::environment(format!("user {user} has {n} {what}, as many as a user may have: see xsched ps"))
 }
 
 /// That a policy does not look at some hints, in one line; none if there are none.

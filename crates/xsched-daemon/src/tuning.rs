@@ -82,6 +82,15 @@ pub(crate) const USER_TIMESLICE_MAX_US: u64 = 100_000;
 pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
 /// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.
 pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
+/// Queues told in one message, which has room for three times as many.
+pub(crate) const PS_QUEUES: usize = 1_024;
+/// Queues of one user, likewise: a program has some dozens, one with ten thousand is known, and each costs the daemon some 50 bytes.
+pub(crate) const USER_QUEUES_MAX: (usize, usize) = (131_072, 1_048_576);
+/// Descriptors that the daemon keeps for one user, likewise: as many as its connections may need.
+pub(crate) const USER_FDS_MAX: (usize, usize) = (8_192, usize::MAX);
+/// What programs of one user share with the daemon, likewise, in MiB: as much as its connections may need. What no queue uses is no
+/// memory.
+pub(crate) const USER_MAPPED_MAX_MIB: (usize, usize) = (8_192, usize::MAX);
 /// Jobs of one user that have groups on several devices, likewise: where all of them have to give way, each costs a decision on all its
 /// devices, some 20 µs on sixteen.
 pub(crate) const USER_JOBS_MAX: (usize, usize) = (16, 128);

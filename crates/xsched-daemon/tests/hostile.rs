@@ -15,7 +15,7 @@ use support::{Client, Daemon, connect, hello, is_hung_up, memfd, own_pidfd, rece
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{
-    ClientMsg, DaemonMsg, Described, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, encode,
+    ClientMsg, DaemonMsg, Described, GroupInfo, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, encode,
 };
 use xsched_testkit::until;
 
@@ -316,14 +316,68 @@ fn a_client_that_reads_late_stays() {
         Some((DaemonMsg::GroupAdded { slot: s, .. }, _)) if s == slot => (),
         other => panic!("{other:?}"),
     };
-    for slot in 0..QUEUES as u16 {
+    // More than a list has room for in one message.
+    const MANY: u16 = 3_000;
+    for slot in 0..MANY {
         client.queue(slot, 0);
     }
-    until("it has all its queues", || daemon.ps().1[0].groups.iter().any(|g| g.queues.len() == QUEUES));
+    let all = |groups: &[GroupInfo]| groups.iter().any(|g| g.queues.len() == usize::from(MANY));
+    until("it has all its queues", || all(&daemon.ps().1[0].groups));
     for _ in 0..=ANSWERS {
         answered(0);
     }
     assert_eq!(daemon.ps().0.dropped_clients, 0);
+}
+
+/// A daemon with limits for the user of this test, and what it says to a further program.
+fn with_limits(limits: &str) -> (Daemon, impl Fn(&Daemon) -> Option<String>) {
+    let daemon = Daemon::start_with(|o| {
+        let uid = rustix::process::geteuid().as_raw();
+        let path = o.socket.parent().unwrap().with_extension("toml");
+        std::fs::write(&path, format!("[limits.users.{uid}]\n{limits}")).unwrap();
+        o.config = vec![path];
+    });
+    let refused = |daemon: &Daemon| {
+        let (socket, event) = (connect(&daemon.socket), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let segment = memfd(SEGMENT_BYTES, seals());
+        send(&socket, &hello(ProgramOptions::default()), &[segment.as_fd(), event.as_fd(), own_pidfd().as_fd()]);
+        is_hung_up(&socket)
+    };
+    (daemon, refused)
+}
+
+#[test]
+fn what_the_daemon_keeps_for_the_programs_of_a_user_is_bounded() {
+    for (limits, what) in [("mapped_mib = 11\n", "MiB mapped"), ("descriptors = 7\n", "descriptors")] {
+        let (daemon, refused) = with_limits(limits);
+        let (first, _second) = (daemon.attach(0), daemon.attach(0));
+        let line = refused(&daemon).expect("a line");
+        assert!(line.contains(what) && line.contains("as many as a user may have"), "{line}");
+        // There is room again for what another one leaves.
+        drop(first);
+        until("one has left", || daemon.ps().1.len() == 1);
+        drop(daemon.attach(0));
+    }
+}
+
+#[test]
+fn queues_of_a_user_are_bounded_over_all_of_its_programs() {
+    let (daemon, _) = with_limits("queues = 3\n");
+    let (first, second) = (daemon.attach(0), daemon.attach(0));
+    [&first, &second].iter().for_each(|client| _ = client.group(0, "sim:0"));
+    first.queue(0, 0);
+    first.queue(1, 0);
+    second.queue(0, 0);
+    // Told again, a queue has moved to another group: it is none more.
+    second.queue(0, 0);
+    second.say(&ClientMsg::QueueRemove { slot: 0 });
+    second.queue(1, 0);
+    second.queue(2, 0);
+    let line = is_hung_up(&second.socket).expect("a line");
+    assert!(line.contains("has 3 queues, as many as a user may have"), "{line}");
+    until("it is forgotten", || daemon.ps().1.len() == 1);
+    first.queue(2, 0);
+    until("the other has room for one", || daemon.ps().1[0].groups[0].queues.len() == 3);
 }
 
 #[test]

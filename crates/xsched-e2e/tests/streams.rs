@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use xsched_e2e::{Place, now_ns, until};
+use xsched_e2e::{Gpu, Place, Process, now_ns, until};
 
 #[test]
 fn streams_of_three_priorities_that_wait_for_each_other_finish() {
@@ -120,29 +120,50 @@ fn a_queue_that_is_given_another_priority_again_and_again_loses_nothing() {
     place.assert_counts(&lines);
 }
 
-/// A thousand queues are introduced at once, to the first daemon while they are made and to the second all together. Neither
-/// takes that for an attack, and every launch is scheduled.
+/// Many queues are introduced at once, to the first daemon while they are made and to the second all together. Neither takes that for
+/// an attack, and every launch is scheduled.
+fn attaches_and_stays(
+    place: &Place,
+    threads: &str,
+    streams: &str,
+    start: impl Fn(&[&str]) -> Process,
+) -> (u32, Vec<String>) {
+    let all = threads.parse::<usize>().unwrap() * streams.parse::<usize>().unwrap();
+    let first = place.daemon(&["--policy", "hpf"]);
+    let mut process = start(&[threads, streams, "4"]);
+    process.expect("ready");
+    let pid = process.pid();
+    let queues = || -> usize {
+        let groups = place.program(pid).map(|p| p["groups"].as_array().unwrap().clone()).unwrap_or_default();
+        groups.iter().map(|g| g["queues"].as_array().unwrap().len()).sum()
+    };
+    until("the first daemon knows them all", || queues() >= all);
+    drop(first);
+    let _second = place.daemon(&["--policy", "hpf"]);
+    until("the second knows them all", || queues() >= all);
+    process.tell("go");
+    let (code, lines, errors) = process.wait();
+    assert_eq!(code, 0, "{lines:?} {errors}");
+    assert_eq!(place.ps().unwrap()["daemon"]["dropped_clients"], 0);
+    (pid, lines)
+}
+
 #[test]
-fn programs_with_a_thousand_streams_attach_and_stay() {
+fn programs_with_ten_thousand_streams_attach_and_stay() {
     let place = Place::new();
     let program = place.sim_program("many_streams");
-    for (threads, streams) in ["1", "200"].into_iter().zip(["1000", "5"]) {
-        let first = place.daemon(&["--policy", "hpf"]);
-        let mut process = place.run(&[], &program, &[threads, streams, "16"]);
-        process.expect("ready");
-        let pid = process.pid();
-        let queues = || -> usize {
-            let groups = place.program(pid).map(|p| p["groups"].as_array().unwrap().clone()).unwrap_or_default();
-            groups.iter().map(|g| g["queues"].as_array().unwrap().len()).sum()
-        };
-        until("the first daemon knows them all", || queues() >= 1000);
-        drop(first);
-        let _second = place.daemon(&["--policy", "hpf"]);
-        until("the second knows them all", || queues() >= 1000);
-        process.tell("go");
-        let (code, lines, errors) = process.wait();
-        assert_eq!((code, lines.last().unwrap().as_str()), (0, "ok"), "{errors}");
+    for (threads, streams) in [("1", "1000"), ("200", "50")] {
+        let (_, lines) = attaches_and_stays(&place, threads, streams, |args| place.run(&[], &program, args));
+        assert_eq!(lines.last().unwrap(), "ok");
         place.assert_counts(&lines);
-        assert_eq!(place.ps().unwrap()["daemon"]["dropped_clients"], 0);
     }
+}
+
+#[test]
+fn programs_with_ten_thousand_streams_attach_and_stay_on_the_software_cuda_driver() {
+    let gpu = Gpu::new();
+    let program = gpu.program("many_streams");
+    let (pid, lines) = attaches_and_stays(&gpu.place, "200", "50", |args| gpu.run(&[], &program, args));
+    assert!(lines.iter().all(|line| line.starts_with("ok ")), "{lines:?}");
+    gpu.assert_counts(pid);
 }

@@ -48,6 +48,7 @@ fn with_length(packet: &[u8]) -> Vec<u8> {
 
 fn packets() -> Vec<(&'static str, Vec<u8>)> {
     let options = ProgramOptions { priority: Some(3), job: Some("j".into()), threshold: Some(4), ..Default::default() };
+    let more = ProgramOptions { level: Some(1), batch: Some(2), ..options.clone() };
     let group = ClientMsg::GroupAdd {
         slot: 1,
         device: "pci:0000:41:00.0".into(),
@@ -60,6 +61,7 @@ fn packets() -> Vec<(&'static str, Vec<u8>)> {
     };
     let of_client = [
         ("hello", ClientMsg::Hello { version: PROTOCOL_VERSION, options }),
+        ("hello-more", ClientMsg::Hello { version: PROTOCOL_VERSION, options: more }),
         ("ps", ClientMsg::Control { version: PROTOCOL_VERSION, request: Request::Ps }),
         ("group", group),
         ("queue", ClientMsg::QueueAdd { slot: 700, group: 1 }),

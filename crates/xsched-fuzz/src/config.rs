@@ -15,5 +15,5 @@ pub(crate) fn run(data: &[u8]) {
     for line in &said {
         assert!(!line.chars().any(char::is_control), "not one clear line: {line:?}");
     }
-    crate::planted(|| said.is_empty() && first.windows(3).any(|three| three == b"1_0"));
+    crate::planted(|| said.is_empty() && first.contains(&b'=') && second.contains(&b'='));
 }

@@ -4,15 +4,14 @@ use std::fmt::Debug;
 
 use xsched_proto::wire::{ClientMsg, DaemonMsg, decode, encode, version_of};
 
-const UNSEEN_PRIORITY: i32 = -77;
-
 pub(crate) fn run(data: &[u8]) {
     let _ = version_of(data);
     again::<DaemonMsg>(data);
     let read = again::<ClientMsg>(data);
-    crate::planted(
-        || matches!(read, Some(ClientMsg::Hello { options, .. }) if options.priority == Some(UNSEEN_PRIORITY)),
-    );
+    crate::planted(|| {
+        let Some(ClientMsg::Hello { options, .. }) = read else { return false };
+        options.batch.is_some() && options.level.is_some() && options.job.is_some_and(|job| job.len() >= 2)
+    });
 }
 
 fn again<T: serde::Serialize + serde::de::DeserializeOwned + Debug>(data: &[u8]) -> Option<T> {

@@ -1,4 +1,4 @@
-//! Each target with its corpus, and with what comes of each seed by a small change.
+//! Each target with its corpus, with what comes of each seed by a small change, and with seeds mixed at random.
 
 use std::path::{Path, PathBuf};
 
@@ -27,16 +27,53 @@ fn changed(seed: &[u8], at: usize) -> Vec<Vec<u8>> {
     variants
 }
 
+/// Numbers from a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
+/// The beginning of a seed and the end of one, with some bytes changed.
+fn mixed(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let [first, last] = [0, 1].map(|_| &seeds[random.below(seeds.len())]);
+    let mut data = first[..random.below(first.len() + 1)].to_vec();
+    data.extend(&last[random.below(last.len() + 1)..]);
+    for _ in 0..random.below(8).min(data.len()) {
+        let at = random.below(data.len());
+        data[at] = random.below(256) as u8;
+    }
+    data
+}
+
 #[test]
 fn every_target_takes_its_corpus_and_what_is_like_it() {
     for target in TARGETS {
         let seeds = seeds(&target);
         seeds.iter().for_each(|seed| (target.run)(seed));
         let places = seeds.iter().flat_map(|seed| (0..seed.len()).map(move |at| (seed, at)));
-        let all: Vec<Vec<u8>> = places.flat_map(|(seed, at)| changed(seed, at)).collect();
+        let mut all: Vec<Vec<u8>> = places.flat_map(|(seed, at)| changed(seed, at)).collect();
+        let mut random = Random(1);
+        all.extend((0..all.len()).map(|_| mixed(&seeds, &mut random)));
         // Spread over all places, where there are too many.
         let step = all.len().div_ceil(if target.slow { SLOW_RUNS } else { RUNS }).max(1);
         all.iter().step_by(step).for_each(|data| (target.run)(data));
         println!("{}: {} seeds, {} like them", target.name, seeds.len(), all.len().div_ceil(step));
+    }
+}
+
+/// Seeds that are refused at their first line would lead nowhere.
+#[test]
+fn seeds_of_the_configuration_are_taken() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    for name in ["classes", "rules"] {
+        let said = xsched_daemon::check_config(&[folder.join("config").join(name)]);
+        assert_eq!(said.map_err(|why| why.to_string()), Ok(Vec::new()), "{name}");
     }
 }

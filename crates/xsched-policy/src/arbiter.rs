@@ -2,6 +2,7 @@
 
 mod classes;
 mod device;
+mod dormant;
 mod jobs;
 mod shares;
 
@@ -279,7 +280,8 @@ impl Arbiter {
     }
 
     /// Takes in an event and leaves the decision to [`Arbiter::decide`]: of many that come together, only the state that they
-    /// end in is decided. One decision costs as much as there are groups on the device, whatever has changed.
+    /// end in is decided. One decision costs as much as there are groups on the device that wanted something lately, whatever has
+    /// changed.
     pub fn take(&mut self, now: Micros, event: Event) {
         match event {
             Event::Add(spec) => self.add(now, spec),
@@ -432,7 +434,16 @@ impl Arbiter {
 
     /// Whether some gate is closed.
     pub fn any_closed(&self) -> bool {
-        self.devices.iter().any(|d| d.members.iter().any(|m| !m.group.granted))
+        self.devices.iter().any(|d| d.all().any(|m| !m.group.granted))
+    }
+
+    /// The groups whose progress is of interest ([`GroupStatus::scrutinised`]).
+    pub fn scrutinised(&self) -> impl Iterator<Item = GroupId> {
+        self.devices.iter().flat_map(|d| {
+            let waits = d.somebody_waits();
+            let is = move |m: &&Member| m.stalled || m.group.granted && m.group.ready && waits;
+            d.members.iter().filter(is).map(|m| m.group.id)
+        })
     }
 
     /// Whether the progress of some group is of interest ([`GroupStatus::scrutinised`]).
@@ -467,10 +478,11 @@ impl Arbiter {
         self.devices[at].charge(now);
         let gone = self.devices[at].remove(id);
         let program = gone.map(|m| m.group.program);
-        if self.devices[at].members.is_empty() {
+        self.devices[at].wake_few();
+        if self.devices[at].members.is_empty() && self.devices[at].dormant.is_empty() {
             self.devices.swap_remove(at);
             if let Some(moved) = self.devices.get(at) {
-                for m in &moved.members {
+                for m in moved.all() {
                     self.device_of.insert(m.group.id, at);
                 }
             }
@@ -481,7 +493,7 @@ impl Arbiter {
             self.dirty.push(at);
         }
         self.jobs_changed = true;
-        let relative = self.devices.iter().flat_map(|d| &d.members).find(|m| Some(m.group.program) == program);
+        let relative = self.devices.iter().flat_map(Device::all).find(|m| Some(m.group.program) == program);
         if let Some(relative) = relative.map(|m| m.group.id) {
             self.inherit(relative);
         }
@@ -490,6 +502,7 @@ impl Arbiter {
     fn change(&mut self, now: Micros, id: GroupId, change: impl FnOnce(&mut Member, Micros)) {
         let Some(&at) = self.device_of.get(&id) else { return };
         self.devices[at].charge(now);
+        self.devices[at].wake(id);
         if let Some(member) = self.devices[at].member_mut(id) {
             change(member, now);
             self.dirty.push(at);
@@ -499,7 +512,7 @@ impl Arbiter {
     fn change_program(&mut self, now: Micros, program: ProgramId, change: impl Fn(&mut Group)) {
         for (at, device) in self.devices.iter_mut().enumerate() {
             device.charge(now);
-            for m in device.members.iter_mut().filter(|m| m.group.program == program) {
+            for m in device.all_mut().filter(|m| m.group.program == program) {
                 change(&mut m.group);
                 self.dirty.push(at);
             }
@@ -526,6 +539,7 @@ impl Arbiter {
             self.held.remove(&program)
         };
         for (at, device) in self.devices.iter_mut().enumerate() {
+            device.wake_if(|m| m.group.program == program);
             for m in device.members.iter_mut().filter(|m| m.group.program == program && m.held != hold) {
                 m.held = hold;
                 self.dirty.push(at);
@@ -537,10 +551,10 @@ impl Arbiter {
     fn inherit(&mut self, id: GroupId) {
         let Some(&at) = self.device_of.get(&id) else { return };
         let Some(program) = self.devices[at].member(id).map(|m| m.group.program) else { return };
-        let of_program = self.devices.iter().flat_map(|d| &d.members).filter(|m| m.group.program == program);
+        let of_program = self.devices.iter().flat_map(Device::all).filter(|m| m.group.program == program);
         let cap = of_program.map(|m| m.own_priority).max().unwrap_or(i32::MIN);
         for (at, device) in self.devices.iter_mut().enumerate() {
-            for m in device.members.iter_mut().filter(|m| m.group.program == program) {
+            for m in device.all_mut().filter(|m| m.group.program == program) {
                 let effective = m.own_priority.max(m.lent.unwrap_or(i32::MIN).min(cap));
                 if m.group.priority != effective {
                     m.group.priority = effective;
@@ -586,6 +600,7 @@ impl Arbiter {
         }
         for &at in &dirty {
             self.devices[at].open(now, actions);
+            self.devices[at].set_aside(now, actions);
         }
         dirty.clear();
         self.dirty = dirty;
@@ -612,6 +627,6 @@ impl Arbiter {
 
     /// The groups of all devices as the policy would see them, for tests and tools.
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
-        self.devices.iter().flat_map(|d| d.members.iter().map(|m| (d.name.as_str(), &m.group)))
+        self.devices.iter().flat_map(|d| d.all().map(|m| (d.name.as_str(), &m.group)))
     }
 }

@@ -119,5 +119,9 @@ pub(crate) const RATE_MEMORY_SPELLS: f64 = 16.0;
 pub(crate) const HARDLY_SLOWED: f64 = 0.75;
 /// Time beside others after which what was learned of it counts a third, in µs.
 pub(crate) const BESIDE_MEMORY_US: f64 = 1_000_000.0;
+/// On a device with more groups than this …
+pub(crate) const MANY_GROUPS: usize = 64;
+/// … those that have wanted nothing for so long, in µs, are no part of decisions: 1,000 idle groups would make each take some 50 µs.
+pub(crate) const DORMANT_US: Micros = 1_000_000;
 /// What runs when a gate closes is taken to be over after so long, in µs, or after its longest command and a quarter.
 pub(crate) const SETTLE_US: Micros = 1_000;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::wire::{ClientMsg, DaemonMsg, MAX_PACKET, Request, decode, encode};
+use crate::wire::{ClientMsg, DaemonMsg, MAX_PACKET, QueueInfo, Request, decode, encode};
 use crate::{Error, PROTOCOL_VERSION, trust};
 
 /// Longest wait for room in a daemon's backlog.
@@ -86,8 +86,19 @@ pub fn ask_on(fd: &OwnedFd, request: Request, patience: Duration) -> Result<Vec<
         match decode(&buffer[..length]) {
             Ok(DaemonMsg::End) => return Ok(answer),
             Ok(DaemonMsg::Refused(why)) => return Err(NoAnswer::Refused(why)),
+            Ok(DaemonMsg::MoreQueues(queues)) => add_queues(answer.last_mut(), queues),
             Ok(part) => answer.push(part),
             Err(e) => return Err(NoAnswer::Unreadable(e)),
+        }
+    }
+}
+
+/// Adds queues ([`DaemonMsg::MoreQueues`]) to the program that they belong to.
+pub fn add_queues(program: Option<&mut DaemonMsg>, queues: Vec<(String, QueueInfo)>) {
+    let Some(DaemonMsg::Program(program)) = program else { return };
+    for (group, queue) in queues {
+        if let Some(group) = program.groups.iter_mut().find(|g| g.id == group) {
+            group.queues.push(queue);
         }
     }
 }

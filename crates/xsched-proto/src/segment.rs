@@ -11,6 +11,9 @@
 //! …        CounterSlot [COUNTERS]  launches of one thread on one queue: a plain add, no sharing
 //! …        Histogram   [GROUPS]    how long threads waited at the closed gate
 //! ```
+//!
+//! There are places for many more queues than most programs have. They are used from the first on, and what is not used is not in
+//! memory: the header tells how far each side has to look, and devices are told of queues block by block ([`QUEUE_BLOCK`]).
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
@@ -22,9 +25,12 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"XSG1");
 /// Groups of one process.
 pub const GROUPS: usize = 64;
 /// XQueues of one process alive at a time.
-pub const QUEUES: usize = 1024;
+pub const QUEUES: usize = 32 * QUEUE_BLOCK;
+/// So many queues are made known to a device at a time, with [`DEVICE_BYTES`] before the first: memory that a driver knows stays in
+/// memory.
+pub const QUEUE_BLOCK: usize = 1024;
 /// Pairs of thread and queue counted without sharing; further ones share their queue's counter.
-pub const COUNTERS: usize = 4096;
+pub const COUNTERS: usize = 16_384;
 
 /// Values of [`GroupSlot::state`], stored by the client.
 pub mod state {
@@ -55,6 +61,16 @@ pub struct Header {
     pub version: AtomicU32,
     /// [`GROUPS`], [`QUEUES`], [`COUNTERS`] of the writer, so that a reader can refuse another layout.
     pub sizes: [AtomicU32; 3],
+    /// Places for queues and for counters that were ever used: no other holds anything.
+    pub used: [AtomicU32; 2],
+}
+
+impl Header {
+    /// Places for queues and for counters to look at, whatever the words say.
+    pub fn used(&self) -> (usize, usize) {
+        let [queues, counters] = self.used.each_ref().map(|word| word.load(Acquire) as usize);
+        (queues.min(QUEUES), counters.min(COUNTERS))
+    }
 }
 
 /// One suspension unit. 256 bytes; the first 64 are the daemon's (but for two bytes of the gate word).
@@ -208,6 +224,22 @@ pub struct Segment {
 /// Bytes of a [`Segment`], whole pages.
 pub const SEGMENT_BYTES: usize = size_of::<Segment>();
 
+/// The part of a segment, in bytes from its beginning, that a device needs of a program with one block of queues: header, groups, and
+/// that block.
+pub const DEVICE_BYTES: usize = core::mem::offset_of!(Segment, queues) + BLOCK_BYTES;
+
+const BLOCK_BYTES: usize = QUEUE_BLOCK * size_of::<QueueSlot>();
+
+/// The part of a segment with the word at `offset` that a device is told of at once: where it begins, and its bytes. None for a word
+/// that no device needs.
+pub fn device_part(offset: usize) -> Option<(usize, usize)> {
+    if offset < DEVICE_BYTES {
+        return Some((0, DEVICE_BYTES));
+    }
+    let block = (offset - DEVICE_BYTES) / BLOCK_BYTES;
+    (offset < core::mem::offset_of!(Segment, counters)).then_some((DEVICE_BYTES + block * BLOCK_BYTES, BLOCK_BYTES))
+}
+
 /// The heartbeat page: made by the daemon, read-only for clients. One beat each 50 ms while some group is suspended.
 #[repr(C)]
 pub struct Heartbeat {
@@ -235,13 +267,28 @@ const _: () = {
     assert!(core::mem::offset_of!(GroupSlot, liveness_overrides) == 128);
     assert!(size_of::<QueueSlot>() == 128);
     assert!(size_of::<CounterSlot>() == 64);
+    assert!(
+        SEGMENT_BYTES.is_multiple_of(4096) && DEVICE_BYTES.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096)
+    );
+    assert!(QUEUES <= u16::MAX as usize);
+    assert!(COUNTERS <= u16::MAX as usize);
     assert!(size_of::<Histogram>() == 256);
-    assert!(SEGMENT_BYTES.is_multiple_of(4096));
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_is_told_of_each_block_of_queues_by_itself() {
+        let queue = |n: usize| core::mem::offset_of!(Segment, queues) + n * size_of::<QueueSlot>();
+        assert_eq!(device_part(0), Some((0, DEVICE_BYTES)));
+        assert_eq!(device_part(queue(QUEUE_BLOCK - 1)), Some((0, DEVICE_BYTES)));
+        assert_eq!(device_part(queue(QUEUE_BLOCK)), Some((DEVICE_BYTES, BLOCK_BYTES)));
+        let last = device_part(queue(QUEUES - 1) + 4).unwrap();
+        assert_eq!(last.0 + last.1, core::mem::offset_of!(Segment, counters));
+        assert_eq!(device_part(core::mem::offset_of!(Segment, counters)), None);
+    }
 
     #[test]
     fn waits_that_go_on_are_added_up() {

@@ -492,6 +492,9 @@ pub enum DaemonMsg {
     End,
     /// Part of the answer to [`Request::Ps`].
     Device(Box<DeviceInfo>),
+    /// Part of the answer to [`Request::Ps`]: further queues of the program before it, each with the group that it belongs to.
+    /// [`crate::ask::ask`] adds them to that.
+    MoreQueues(Vec<(String, QueueInfo)>),
     /// Part of the answer to [`Request::Usage`].
     Usage(UsageRow),
     /// First part of the answer to [`Request::Trace`].

@@ -5,8 +5,8 @@
 use crate::command::{Command, WORDS};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Streams of one context, including those destroyed but not yet drained.
-pub const STREAMS: usize = 1024;
+/// Streams of one context, including those destroyed but not yet drained. Only touched pages exist.
+pub const STREAMS: usize = 16_384;
 /// Events of one context.
 pub const EVENTS: usize = 65_536;
 /// Entries of the command ring. The device empties it whenever it is awake, whatever the streams wait for.

@@ -1,6 +1,6 @@
 //! How many launches there were, and what became of them.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 
 use xsched_proto::segment::{Counter, CounterSlot};
 
@@ -8,7 +8,21 @@ use super::Runtime;
 use crate::group::Group;
 use crate::queue::XQueue;
 
+/// What this process alone knows of a counter.
+#[derive(Default)]
+pub(super) struct CounterPlace {
+    /// The thread that counts there; 0 = none.
+    owner: AtomicI32,
+    /// 1 + index of its queue's next counter.
+    next: AtomicU32,
+}
+
 impl Runtime {
+    /// 1 + index of the counter after this one of the same queue; 0 = none.
+    pub(super) fn counter_after(&self, at: usize) -> u32 {
+        self.counters[at].next.load(Relaxed)
+    }
+
     /// The counter of the calling thread on a queue; shared with other threads when there are too many.
     pub fn counter(&'static self, queue: &XQueue) -> &'static Counter {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
@@ -17,15 +31,15 @@ impl Runtime {
         let mut orphan = None;
         while let Some(index) = next.checked_sub(1) {
             let at = index as usize;
-            match self.owners[at].load(Acquire) {
+            match self.counters[at].owner.load(Acquire) {
                 owner if owner == me => return &self.segment.counters[at].counter,
                 0 => orphan = Some(at),
                 _ => {}
             }
-            next = self.next_counter[at].load(Relaxed);
+            next = self.counter_after(at);
         }
         if let Some(at) = orphan {
-            self.owners[at].store(me, Release);
+            self.counters[at].owner.store(me, Release);
             return &self.segment.counters[at].counter;
         }
         let Some(index) = tables.take_counter() else {
@@ -34,13 +48,15 @@ impl Runtime {
             return &queue.slot(self).shared;
         };
         let at = usize::from(index);
+        let place = self.counters.made(index);
         let counter: &CounterSlot = &self.segment.counters[at];
         counter.counter.launches.store(0, Relaxed);
         counter.counter.tracked.store(0, Relaxed);
         counter.counter.system.store(0, Relaxed);
         counter.queue.store(u32::from(queue.index) + 1, Release);
-        self.owners[at].store(me, Release);
-        self.next_counter[at].store(queue.counters.load(Relaxed), Relaxed);
+        self.segment.header.used[1].fetch_max(u32::from(index) + 1, AcqRel);
+        place.owner.store(me, Release);
+        place.next.store(queue.counters.load(Relaxed), Relaxed);
         queue.counters.store(u32::from(index) + 1, Release);
         &counter.counter
     }
@@ -48,8 +64,8 @@ impl Runtime {
     /// Leaves the calling thread's counters to the next threads that ask for some.
     pub(crate) fn leave_counters(&self) {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        for owner in &self.owners {
-            let _ = owner.compare_exchange(me, 0, AcqRel, Relaxed);
+        for place in self.counters.iter() {
+            let _ = place.owner.compare_exchange(me, 0, AcqRel, Relaxed);
         }
     }
 
@@ -57,7 +73,7 @@ impl Runtime {
         let mut next = queue.counters.load(Acquire);
         let own = core::iter::from_fn(move || {
             let at = next.checked_sub(1)? as usize;
-            next = self.next_counter[at].load(Relaxed);
+            next = self.counter_after(at);
             Some(&self.segment.counters[at].counter)
         });
         own.chain([&queue.slot(self).shared])

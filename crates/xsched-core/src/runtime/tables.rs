@@ -68,12 +68,36 @@ pub(crate) enum Move {
     OtherDomain,
 }
 
+/// Which places are free.
+#[derive(Default)]
+struct Places {
+    all: u16,
+    /// Those from here on were never used.
+    fresh: u16,
+    /// Those before it that are free again.
+    left: Vec<u16>,
+}
+
+impl Places {
+    /// The place that is taken next: one that was used before, so that the used ones lie together.
+    fn next(&self) -> Option<u16> {
+        self.left.last().copied().or_else(|| (self.fresh < self.all).then_some(self.fresh))
+    }
+
+    /// Takes the next place, which this is.
+    fn take(&mut self, at: u16) {
+        if self.left.pop_if(|last| *last == at).is_none() {
+            self.fresh = at + 1;
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Tables {
     queues: HashMap<usize, u16>,
-    free_queues: Vec<u16>,
+    free_queues: Places,
     groups: Vec<GroupKey>,
-    free_counters: Vec<u16>,
+    free_counters: Places,
     outbox: Vec<ClientMsg>,
     /// By group.
     said: HashMap<u16, Said>,
@@ -85,15 +109,17 @@ impl Tables {
     /// Of a process that has used nothing yet.
     pub(super) fn new() -> Tables {
         Tables {
-            free_queues: (0..QUEUES as u16).rev().collect(),
-            free_counters: (0..COUNTERS as u16).rev().collect(),
+            free_queues: Places { all: QUEUES as u16, ..Places::default() },
+            free_counters: Places { all: COUNTERS as u16, ..Places::default() },
             ..Tables::default()
         }
     }
 
     /// A counter's place that no queue has.
     pub(super) fn take_counter(&mut self) -> Option<u16> {
-        self.free_counters.pop()
+        let at = self.free_counters.next()?;
+        self.free_counters.take(at);
+        Some(at)
     }
 }
 
@@ -133,12 +159,13 @@ impl Runtime {
             system,
             own: None,
         };
-        let at = *tables.free_queues.last()?;
+        let at = tables.free_queues.next()?;
         let own = self.own_group_of(&tables, at);
         let group = self.group_for(&mut tables, GroupKey { own, ..group_key })?;
-        tables.free_queues.pop();
+        tables.free_queues.take(at);
+        let queue = self.queues.made(at);
         self.high_water.fetch_max(u32::from(at) + 1, AcqRel);
-        let queue = &self.queues[usize::from(at)];
+        self.segment.header.used[0].fetch_max(u32::from(at) + 1, AcqRel);
         queue.reset();
         queue.key.store(key, Relaxed);
         queue.handle.store(spec.handle, Relaxed);
@@ -242,10 +269,10 @@ impl Runtime {
         while let Some(index) = next.checked_sub(1) {
             let at = index as usize;
             self.segment.counters[at].queue.store(0, Release);
-            next = self.next_counter[at].load(Relaxed);
-            tables.free_counters.push(index as u16);
+            next = self.counter_after(at);
+            tables.free_counters.left.push(index as u16);
         }
-        tables.free_queues.push(at);
+        tables.free_queues.left.push(at);
         tables.outbox.push(ClientMsg::QueueRemove { slot: at });
         Some(group)
     }

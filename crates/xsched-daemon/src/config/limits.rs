@@ -8,8 +8,8 @@ use xsched_proto::hint::Hints;
 
 use super::{ClassName, Config, Count, Quantum, User, Weight};
 use crate::tuning::{
-    USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX,
-    of_user,
+    USER_CONNS_MAX, USER_DEVICE_GROUPS_MAX, USER_FDS_MAX, USER_GROUPS_MAX, USER_JOBS_MAX, USER_MAPPED_MAX_MIB,
+    USER_QUEUES_MAX, USER_TIMESLICE_MAX_US, USER_WEIGHT_MAX, of_user,
 };
 
 /// What is said for all users stands beside the table of those with limits of their own.
@@ -23,6 +23,9 @@ pub(super) struct Limits {
     groups: Option<Count>,
     device_groups: Option<Count>,
     jobs: Option<Count>,
+    queues: Option<Count>,
+    descriptors: Option<Count>,
+    mapped_mib: Option<Count>,
     #[serde(default)]
     users: BTreeMap<User, UserLimits>,
 }
@@ -38,24 +41,29 @@ pub(super) struct UserLimits {
     groups: Option<Count>,
     device_groups: Option<Count>,
     jobs: Option<Count>,
+    queues: Option<Count>,
+    descriptors: Option<Count>,
+    mapped_mib: Option<Count>,
     pub(super) weight: Option<Weight>,
 }
 
 impl Limits {
     /// What holds for all users, and for single ones.
     pub(super) fn parts(self) -> (UserLimits, BTreeMap<User, UserLimits>) {
-        let Limits { max_class, max_weight, max_timeslice_us, connections, groups, device_groups, jobs, users } = self;
         let of_all = UserLimits {
-            max_class,
-            max_weight,
-            max_timeslice_us,
-            connections,
-            groups,
-            device_groups,
-            jobs,
+            max_class: self.max_class,
+            max_weight: self.max_weight,
+            max_timeslice_us: self.max_timeslice_us,
+            connections: self.connections,
+            groups: self.groups,
+            device_groups: self.device_groups,
+            jobs: self.jobs,
+            queues: self.queues,
+            descriptors: self.descriptors,
+            mapped_mib: self.mapped_mib,
             weight: None,
         };
-        (of_all, users)
+        (of_all, self.users)
     }
 }
 
@@ -70,6 +78,9 @@ impl UserLimits {
             groups: self.groups.or(those.groups),
             device_groups: self.device_groups.or(those.device_groups),
             jobs: self.jobs.or(those.jobs),
+            queues: self.queues.or(those.queues),
+            descriptors: self.descriptors.or(those.descriptors),
+            mapped_mib: self.mapped_mib.or(those.mapped_mib),
             weight: self.weight.or(those.weight),
         }
     }
@@ -119,6 +130,9 @@ pub(crate) struct Bounds {
     pub(crate) device_groups: usize,
     /// With groups on several devices.
     pub(crate) jobs: usize,
+    pub(crate) queues: usize,
+    pub(crate) descriptors: usize,
+    pub(crate) mapped_mib: usize,
 }
 
 impl Config {
@@ -145,6 +159,9 @@ impl Config {
             groups: bound(limits.groups, USER_GROUPS_MAX),
             device_groups: bound(limits.device_groups, USER_DEVICE_GROUPS_MAX),
             jobs: bound(limits.jobs, USER_JOBS_MAX),
+            queues: bound(limits.queues, USER_QUEUES_MAX),
+            descriptors: bound(limits.descriptors, USER_FDS_MAX),
+            mapped_mib: bound(limits.mapped_mib, USER_MAPPED_MAX_MIB),
         }
     }
 }
@@ -156,7 +173,7 @@ mod tests {
     #[test]
     fn limits_are_of_all_users_or_of_one_and_wider_for_the_daemons_own() {
         let c = Config::parsed(&[
-            "[limits]\nmax_weight = 300\nmax_timeslice_us = 20000\nconnections = 10\ngroups = 20\n[limits.users.7]\nmax_weight = 5000\njobs = 3\n",
+            "[limits]\nmax_weight = 300\nmax_timeslice_us = 20000\nconnections = 10\ngroups = 20\nqueues = 40\n[limits.users.7]\nmax_weight = 5000\njobs = 3\ndescriptors = 9\nmapped_mib = 64\n",
             "[limits]\nconnections = 11\n[limits.users.7]\nconnections = 50\n",
         ])
         .unwrap();
@@ -168,6 +185,12 @@ mod tests {
         };
         assert_eq!((of(7, false), of(8, false)), ((50, 20, 128, 3), (11, 20, 128, 16)));
         assert_eq!((of(7, true).0, of(8, true)), (50, (usize::MAX, 4_096, 1_024, 128)));
+        let more = |uid, own| {
+            let b = c.bounds(uid, own);
+            (b.queues, b.descriptors, b.mapped_mib)
+        };
+        assert_eq!((more(7, false), more(8, false)), ((40, 9, 64), (40, 8_192, 8_192)));
+        assert_eq!(more(8, true), (1_048_576, usize::MAX, usize::MAX));
         let asked = Hints { weight: Some(400), timeslice_us: Some(10), ..Hints::default() };
         assert_eq!(c.ceilings(8).cut(asked), Hints { weight: Some(300), ..asked });
         assert_eq!(c.ceilings(8).notice(asked).as_deref(), Some("weight 400 is over your limit: 300 counts"));

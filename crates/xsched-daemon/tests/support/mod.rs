@@ -198,6 +198,7 @@ pub fn ask(path: &Path, request: Request) -> Result<Vec<DaemonMsg>, Error> {
         match receive(&socket).expect("an answer has an end").0 {
             DaemonMsg::End => return Ok(answer),
             DaemonMsg::Refused(error) => return Err(error),
+            DaemonMsg::MoreQueues(queues) => xsched_proto::ask::add_queues(answer.last_mut(), queues),
             message => answer.push(message),
         }
     }
@@ -223,6 +224,9 @@ pub fn memfd(bytes: usize, seals: SealFlags) -> OwnedFd {
         for (word, n) in header.sizes.iter().zip([GROUPS, QUEUES, COUNTERS]) {
             word.store(n as u32, SeqCst);
         }
+        // More than a test by hand uses.
+        header.used[0].store(1_024, SeqCst);
+        header.used[1].store(4_096, SeqCst);
     }
     rustix::fs::fcntl_add_seals(&file, seals).unwrap();
     file
@@ -298,6 +302,7 @@ impl Client {
     }
 
     pub fn queue(&self, slot: u16, group: u16) {
+        self.segment().header.used[0].fetch_max(u32::from(slot) + 1, SeqCst);
         self.segment().queues[usize::from(slot)].group.store(u32::from(group) + 1, SeqCst);
         self.say(&ClientMsg::QueueAdd { slot, group });
     }

@@ -5,9 +5,10 @@ use xsched_proto::device::DeviceState;
 use xsched_proto::trace::Why;
 
 use super::classes::{Claims, Fairness};
+use super::dormant::Dormant;
 use super::shares::Shares;
 use super::{Action, GroupSpec};
-use crate::tuning::{DOUBT_US, STARVATION_US, WAITS_US};
+use crate::tuning::{DORMANT_US, DOUBT_US, STARVATION_US, WAITS_US};
 use crate::{Choice, Group, GroupId, Micros, Policy, ProgramId, Verdict};
 
 pub(super) struct Member {
@@ -116,6 +117,28 @@ impl Member {
         self.held || self.own_priority <= PRIORITY_NEVER
     }
 
+    /// Whether no decision needs to look at it: it has wanted nothing for long, and nothing else is known of it that one would follow.
+    pub(super) fn may_sleep(&self, now: Micros) -> bool {
+        let g = &self.group;
+        let wants = g.ready || g.busy || self.stalled || self.lent.is_some();
+        let is_special =
+            self.is_held() || self.system || self.spanning.is_some() || g.pool.is_some() || g.spatial.is_some();
+        !wants && !is_special && g.idle_since.unwrap_or(g.ready_since) + DORMANT_US <= now
+    }
+
+    /// It is set aside: closed, and in all else as after a decision.
+    pub(super) fn sleep(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        let id = self.group.id;
+        if std::mem::take(&mut self.group.granted) {
+            self.closed_at = now;
+            self.suspensions += 1;
+            actions.push(Action::Close(id));
+        }
+        if std::mem::take(&mut self.exclusive) {
+            actions.push(Action::Exclusive(id, false));
+        }
+    }
+
     /// Whether the policy is told that the group is ready.
     pub(super) fn wants(&self) -> bool {
         self.group.ready && !self.is_held() && !self.stalled && !self.refused && self.yields_until.is_none()
@@ -134,8 +157,10 @@ pub(super) struct Device {
     pub(super) filler: Option<Box<dyn Policy>>,
     pub(super) fairness: Fairness,
     pub(super) shares: Shares,
-    /// Sorted by id.
+    /// Those that may want something, sorted by id.
     pub(super) members: Vec<Member>,
+    /// The others, at which no decision looks.
+    pub(super) dormant: Dormant,
     pub(super) verdicts: Vec<Verdict>,
     said: Vec<Said>,
     pub(super) next: Option<Micros>,
@@ -178,6 +203,7 @@ impl Device {
             fairness: Fairness::default(),
             shares: Shares::new(evenness),
             members: Vec::new(),
+            dormant: Dormant::new(),
             verdicts: Vec::new(),
             said: Vec::new(),
             next: None,
@@ -214,11 +240,14 @@ impl Device {
     }
 
     pub(super) fn member(&self, id: GroupId) -> Option<&Member> {
-        self.at(id).ok().map(|at| &self.members[at])
+        self.at(id).ok().map(|at| &self.members[at]).or_else(|| self.dormant.get(&id))
     }
 
     pub(super) fn member_mut(&mut self, id: GroupId) -> Option<&mut Member> {
-        self.at(id).ok().map(|at| &mut self.members[at])
+        match self.at(id) {
+            Ok(at) => Some(&mut self.members[at]),
+            Err(_) => self.dormant.get_mut(&id),
+        }
     }
 
     pub(super) fn insert(&mut self, member: Member) {
@@ -228,7 +257,7 @@ impl Device {
     }
 
     pub(super) fn remove(&mut self, id: GroupId) -> Option<Member> {
-        self.at(id).ok().map(|at| self.members.remove(at))
+        self.at(id).ok().map(|at| self.members.remove(at)).or_else(|| self.dormant.remove(&id))
     }
 
     pub(super) fn somebody_waits(&self) -> bool {
@@ -509,7 +538,7 @@ impl Device {
     /// Second half: what gives, and what goes with it.
     pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
         // A group alone is left alone, but where the policy may close its gate all the same: it must say then that it has drained.
-        let contended = self.members.len() > 1 || !self.choice.entry.conserves_work;
+        let contended = self.members.len() + self.dormant.len() > 1 || !self.choice.entry.conserves_work;
         // A group that preempts waits for what all of them have in flight.
         let running = |at: &usize| self.verdicts[*at].bounded && self.members[*at].wants() && self.runs(*at);
         let sharers = (0..self.members.len()).filter(running).count().max(1) as u32;

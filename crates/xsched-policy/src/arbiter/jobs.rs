@@ -16,7 +16,7 @@ struct Job(usize);
 pub(super) fn spanning(devices: &mut [Device]) -> usize {
     let mut seen: Vec<(&str, usize)> = Vec::new();
     for (at, device) in devices.iter().enumerate() {
-        seen.extend(device.members.iter().filter_map(|m| Some((m.job.as_deref()?, at))));
+        seen.extend(device.all().filter_map(|m| Some((m.job.as_deref()?, at))));
     }
     seen.sort_unstable();
     seen.dedup();
@@ -28,9 +28,13 @@ pub(super) fn spanning(devices: &mut [Device]) -> usize {
     }
     // They are in order.
     let jobs: Vec<String> = jobs.into_iter().map(str::to_owned).collect();
-    for m in devices.iter_mut().flat_map(|d| &mut d.members) {
-        let number = |job: &str| jobs.binary_search_by(|known| known.as_str().cmp(job)).ok();
-        m.spanning = m.job.as_deref().and_then(number);
+    let number = |m: &Member| {
+        let job = m.job.as_deref()?;
+        jobs.binary_search_by(|known| known.as_str().cmp(job)).ok()
+    };
+    for device in devices {
+        device.wake_if(|m| number(m).is_some());
+        device.members.iter_mut().for_each(|m| m.spanning = number(m));
     }
     jobs.len()
 }

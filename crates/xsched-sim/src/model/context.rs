@@ -1,7 +1,7 @@
 //! One context: its streams, the FIFO of kernels they feed, and the members whose streams they are.
 
 use super::{Board, ContextId, WHOLE, Work, member_of, streams_of};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Debug)]
 struct Stream<P> {
@@ -27,6 +27,10 @@ pub(super) struct Context<P> {
     fifo: VecDeque<u32>,
     /// Streams whose kernels have the device, in the order of the FIFO; meaningful while the context's kernels run.
     running: Vec<u32>,
+    /// Streams that a [`Work::Poll`] blocks.
+    polling: BTreeSet<u32>,
+    /// Streams that a [`Work::After`] blocks, by the stream that it waits for.
+    waiters: BTreeMap<u32, BTreeSet<u32>>,
     /// The widths of the members other than the first, by number.
     members: BTreeMap<u32, u32>,
     pub(super) evicted: bool,
@@ -40,6 +44,8 @@ impl<P> Context<P> {
             streams: BTreeMap::new(),
             fifo: VecDeque::new(),
             running: Vec::new(),
+            polling: BTreeSet::new(),
+            waiters: BTreeMap::new(),
             members: BTreeMap::new(),
             evicted: false,
             timeslice_ns: timeslice_ns.max(1),
@@ -78,6 +84,11 @@ impl<P> Context<P> {
         self.streams.retain(|stream, _| !streams.contains(stream));
         self.fifo.retain(|stream| !streams.contains(stream));
         self.running.retain(|stream| !streams.contains(stream));
+        self.polling.retain(|stream| !streams.contains(stream));
+        self.waiters.retain(|stream, waiters| {
+            waiters.retain(|waiter| !streams.contains(waiter));
+            !streams.contains(stream) && !waiters.is_empty()
+        });
     }
 
     /// The kernels that have the device when this context has it: in the order of the FIFO, one of each member, up to the first
@@ -136,7 +147,10 @@ impl<P> Context<P> {
     pub(super) fn finish_kernels(&mut self, now: u64, id: ContextId, board: &mut impl Board<P>) {
         for stream in std::mem::take(&mut self.running) {
             if self.left(stream) == Some(0) {
-                self.fifo.retain(|&other| other != stream);
+                // Near the front: kernels begin in this order.
+                if let Some(at) = self.fifo.iter().position(|&other| other == stream) {
+                    self.fifo.remove(at);
+                }
                 self.complete_first(now, id, stream, board);
                 self.advance(now, id, stream, board);
             }
@@ -153,17 +167,11 @@ impl<P> Context<P> {
     }
 
     pub(super) fn polls(&self) -> bool {
-        !self.evicted && self.streams.values().any(|s| matches!(s.commands.front(), Some((Work::Poll, _))))
+        !self.evicted && !self.polling.is_empty()
     }
 
     pub(super) fn poll(&mut self, now: u64, id: ContextId, board: &mut impl Board<P>) {
-        let blocked: Vec<u32> = self
-            .streams
-            .iter()
-            .filter(|(_, s)| matches!(s.commands.front(), Some((Work::Poll, _))))
-            .map(|(&stream, _)| stream)
-            .collect();
-        for stream in blocked {
+        for stream in self.polling.clone() {
             self.advance(now, id, stream, board);
         }
     }
@@ -185,13 +193,19 @@ impl<P> Context<P> {
                 self.complete_first(now, id, stream, board);
             }
             // Those that waited for this stream and may go on now. Each leaves its wait, so this ends.
-            let completed = |s: u32| self.streams.get(&s).map_or(0, |s| s.completed);
-            todo.extend(self.streams.iter().filter_map(|(&waiter, s)| match s.commands.front() {
-                Some((Work::After { stream: on, count }, _)) if *on == stream && completed(*on) >= *count => {
-                    Some(waiter)
+            let Some(waiters) = self.waiters.get_mut(&stream) else { continue };
+            let completed = self.streams.get(&stream).map_or(0, |s| s.completed);
+            waiters.retain(|waiter| {
+                let front = self.streams.get(waiter).and_then(|s| s.commands.front());
+                let goes_on = matches!(front, Some((Work::After { count, .. }, _)) if completed >= *count);
+                if goes_on {
+                    todo.push(*waiter);
                 }
-                _ => None,
-            }));
+                !goes_on
+            });
+            if waiters.is_empty() {
+                self.waiters.remove(&stream);
+            }
         }
     }
 
@@ -204,8 +218,22 @@ impl<P> Context<P> {
         let Some((work, command)) = state.commands.front() else { return false };
         let engage = match *work {
             Work::Instant => return true,
-            Work::Poll => return board.holds(command),
-            Work::After { stream: on, count } => return self.streams.get(&on).map_or(0, |s| s.completed) >= count,
+            Work::Poll => {
+                let holds = board.holds(command);
+                if holds {
+                    self.polling.remove(&stream);
+                } else {
+                    self.polling.insert(stream);
+                }
+                return holds;
+            }
+            Work::After { stream: on, count } => {
+                let done = self.streams.get(&on).map_or(0, |s| s.completed) >= count;
+                if !done {
+                    self.waiters.entry(on).or_default().insert(stream);
+                }
+                return done;
+            }
             Work::Run(_) => {
                 self.fifo.push_back(stream);
                 true

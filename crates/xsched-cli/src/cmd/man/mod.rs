@@ -10,7 +10,6 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_mangen::Man;
 use xsched_proto::similar::nearest;
 
-use crate::cli;
 use crate::failure::{Error, Result, print};
 use crate::reference;
 
@@ -47,8 +46,8 @@ struct Page {
 }
 
 /// Shows, prints or writes.
-pub(crate) fn main(args: Args) -> Result {
-    let pages = pages().map_err(|e| Error::environment(format!("cannot make the manual pages: {e}")))?;
+pub(crate) fn main(args: Args, command: clap::Command) -> Result {
+    let pages = pages(command).map_err(|e| Error::environment(format!("cannot make the manual pages: {e}")))?;
     if let Some(dir) = &args.dir {
         return write(&pages, dir);
     }
@@ -67,8 +66,8 @@ pub(crate) fn main(args: Args) -> Result {
 
 fn pages_to_choose() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let names = pages().unwrap_or_default().into_iter().map(|page| page.name);
-        names.map(|name| CompletionCandidate::new(name.strip_prefix("xsched-").unwrap_or(&name).to_owned())).collect()
+        let commands = CLI.lines().filter_map(|line| line.strip_prefix("## `xsched ")?.strip_suffix('`'));
+        commands.chain(["xsched", "xsched.toml", "environment"]).map(CompletionCandidate::new).collect()
     })
 }
 
@@ -92,8 +91,7 @@ fn write(pages: &[Page], dir: &Path) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pages() -> std::io::Result<Vec<Page>> {
-    let mut command = cli::command();
+fn pages(mut command: clap::Command) -> std::io::Result<Vec<Page>> {
     command.build();
     let visible = || command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let mut pages = vec![overview(&command)?];

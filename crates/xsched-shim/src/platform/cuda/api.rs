@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::gate::Gate;
-use xsched_proto::segment::SEGMENT_BYTES;
+use xsched_proto::segment::device_part;
 use xsched_proto::wire::{Levels, Sharing};
 
 use super::hot::hot;
@@ -75,8 +75,8 @@ api! {
 /// What is known of contexts and devices.
 #[derive(Default)]
 struct Known {
-    /// Where each context sees the segment; 0 = it cannot. By handle.
-    segments: HashMap<usize, CUdeviceptr>,
+    /// Where each context sees a part of the segment; 0 = it cannot. By handle, and where the part begins.
+    segments: HashMap<(usize, usize), CUdeviceptr>,
     /// By driver number.
     devices: HashMap<CUdevice, Device>,
     /// The context that each queue lies in, by key.
@@ -227,7 +227,11 @@ impl Api {
 
     /// Whether commands of this process were seen in no more than one context.
     pub(super) fn has_one_context(&self) -> bool {
-        known().as_ref().is_none_or(|k| k.segments.len() <= 1)
+        known().as_ref().is_none_or(|known| {
+            let mut contexts = known.segments.keys().map(|(context, _)| context);
+            let first = contexts.next();
+            contexts.all(|context| Some(context) == first)
+        })
     }
 
     /// Key of a device: its PCI address, or the UUID of an instance of a divided one.
@@ -293,20 +297,21 @@ impl Api {
             return None;
         }
         let segment = std::ptr::from_ref(rt.segment()) as usize;
+        let (begin, bytes) = device_part(address - segment)?;
         let base = {
             let mut known = known();
             let segments = &mut known.get_or_insert_default().segments;
-            match segments.get(&(context as usize)) {
+            match segments.get(&(context as usize, begin)) {
                 Some(base) => *base,
                 None => {
-                    let base = self.register(segment).unwrap_or(0);
+                    let base = self.register(segment + begin, bytes).unwrap_or(0);
                     NO_MARKS.store(base == 0, Relaxed);
-                    segments.insert(context as usize, base);
+                    segments.insert((context as usize, begin), base);
                     base
                 }
             }
         };
-        (base != 0).then(|| base + (address - segment) as u64)
+        (base != 0).then(|| base + (address - segment - begin) as u64)
     }
 
     /// Makes the segment known to a context.
@@ -321,16 +326,16 @@ impl Api {
         }
     }
 
-    fn register(&self, segment: usize) -> Option<CUdeviceptr> {
-        let at = segment as *mut c_void;
+    fn register(&self, address: usize, bytes: usize) -> Option<CUdeviceptr> {
+        let at = address as *mut c_void;
         // Registering during a global-mode capture would invalidate it.
         let mut mode = CAPTURE_RELAXED;
         let mut base = 0;
-        // SAFETY: the whole segment, mapped until the process ends; pointers to locals.
+        // SAFETY: a part of the segment, mapped until the process ends; pointers to locals.
         unsafe {
             let exchanged = (self.exchange_capture_mode)(&mut mode) == SUCCESS;
             // Registered already when another context of the process did (portable); whether so, the pointer tells.
-            (self.host_register)(at, SEGMENT_BYTES, REGISTER_FOR_DEVICES);
+            (self.host_register)(at, bytes, REGISTER_FOR_DEVICES);
             let rc = (self.host_device_pointer)(&mut base, at, 0);
             if exchanged {
                 (self.exchange_capture_mode)(&mut mode);

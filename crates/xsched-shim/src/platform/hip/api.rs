@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*
 use xsched_agent::say_once;
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue, thread};
 use xsched_proto::gate::Gate;
-use xsched_proto::segment::SEGMENT_BYTES;
+use xsched_proto::segment::device_part;
 use xsched_proto::settings::Log;
 
 use super::types::*;
@@ -110,8 +110,8 @@ static COPIES: [AtomicPtr<Api>; BINDINGS] = [const { AtomicPtr::new(std::ptr::nu
 /// What is known of devices, by the runtime's number.
 #[derive(Default)]
 struct Known {
-    /// Where each sees the segment; 0 = it cannot.
-    segments: HashMap<c_int, usize>,
+    /// Where each sees a part of the segment; 0 = it cannot. By where the part begins.
+    segments: HashMap<(c_int, usize), usize>,
     /// Device key, and whether gates are safe there.
     devices: HashMap<c_int, (String, bool)>,
 }
@@ -285,17 +285,18 @@ impl Api {
     pub(super) fn seen(&self, rt: &Runtime, address: usize) -> Option<*mut c_void> {
         let device = self.device()?;
         let segment = std::ptr::from_ref(rt.segment()) as usize;
-        let known = self.known().segments.get(&device).copied();
+        let (begin, bytes) = device_part(address - segment)?;
+        let known = self.known().segments.get(&(device, begin)).copied();
         let base = match known {
             Some(base) => base,
             None => {
-                let base = self.register(segment);
+                let base = self.register(segment + begin, bytes);
                 self.has_no_fences.store(base == 0, Relaxed);
-                self.known().segments.insert(device, base);
+                self.known().segments.insert((device, begin), base);
                 base
             }
         };
-        (base != 0).then(|| (base + (address - segment)) as *mut c_void)
+        (base != 0).then(|| (base + (address - segment - begin)) as *mut c_void)
     }
 
     /// Makes the segment known to the calling thread's device.
@@ -303,13 +304,13 @@ impl Api {
         self.seen(rt, std::ptr::from_ref(rt.segment()) as usize);
     }
 
-    /// Registers the segment. Answers where the calling thread's device sees it; 0 = it does not.
-    fn register(&self, segment: usize) -> usize {
+    /// Registers a part of the segment. Answers where the calling thread's device sees it; 0 = it does not.
+    fn register(&self, address: usize, bytes: usize) -> usize {
         let (Some(register), Some(pointer), Some(_)) = (self.host_register, self.host_device_pointer, self.write_value)
         else {
             return 0;
         };
-        let at = segment as *mut c_void;
+        let at = address as *mut c_void;
         let mut base = std::ptr::null_mut();
         // Registering during a global-mode capture would invalidate it.
         let mut mode = CAPTURE_RELAXED;
@@ -320,8 +321,8 @@ impl Api {
         };
         let exchanged = exchange();
         // Registered already where another device of the process did (portable); whether so, the pointer tells.
-        // SAFETY: the whole segment, mapped until the process ends; pointers to locals.
-        self.quietly(|| unsafe { register(at, SEGMENT_BYTES, REGISTER_FOR_DEVICES) });
+        // SAFETY: a part of the segment, mapped until the process ends; pointers to locals.
+        self.quietly(|| unsafe { register(at, bytes, REGISTER_FOR_DEVICES) });
         // SAFETY: as above.
         let answered = self.quietly(|| unsafe { pointer(&mut base, at, 0) });
         if exchanged {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use xsched_core::{Runtime, Waiting, XQueue, thread};
+use xsched_core::{Group, Runtime, Waiting, XQueue, thread};
 
 use super::{DefaultStreamMode, Driver, SUCCESS, Stream, loads};
 use crate::process;
@@ -63,7 +63,10 @@ pub(crate) fn end(awaited: Awaited, complete: bool) {
 
 /// Every XQueue on a device.
 pub(crate) fn on_device(rt: &'static Runtime, key: &str) -> Vec<&'static XQueue> {
-    rt.queues().filter(|q| rt.device_of(q.group(rt).index()).is_some_and(|(device, _)| device == key)).collect()
+    // Groups are few; queues may be many.
+    let lies_there = |group: &u16| rt.device_of(*group).is_some_and(|(device, _)| device == key);
+    let groups: Vec<u16> = rt.groups().map(Group::index).filter(lies_there).collect();
+    rt.queues().filter(|q| groups.contains(&q.group(rt).index())).collect()
 }
 
 /// Every queue that lies in the calling thread's context, as far as it can be told: those of its device.

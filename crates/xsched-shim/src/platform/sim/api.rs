@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use xsched_core::{CompletionFence, QueueSpec, Runtime, XQueue};
 use xsched_proto::gate::Gate;
-use xsched_proto::segment::SEGMENT_BYTES;
+use xsched_proto::segment::device_part;
 use xsched_proto::wire::Platform;
 
 use crate::enabled::SIM;
@@ -27,8 +27,8 @@ pub(super) struct Api {
 }
 
 static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
-/// Devices whose context knows our segment. A reset forgets it.
-static REGISTERED: Lock<Vec<c_int>> = Lock::new();
+/// Devices whose context knows a part of our segment, and where that begins. A reset forgets it.
+static REGISTERED: Lock<Vec<(c_int, usize)>> = Lock::new();
 
 impl Api {
     #[cold]
@@ -92,6 +92,24 @@ pub(super) fn key_of(device: c_int) -> String {
     format!("{}:{device}", Platform::Sim.name())
 }
 
+impl Api {
+    /// Lets the calling thread's device reach the part of the segment with this address.
+    fn reaches(&self, rt: &Runtime, address: usize) -> bool {
+        let segment = std::ptr::from_ref(rt.segment()) as usize;
+        let (Some(device), Some((begin, bytes))) = (self.device(), device_part(address - segment)) else {
+            return false;
+        };
+        let mut registered = REGISTERED.lock();
+        // SAFETY: a part of the segment, mapped until the process ends.
+        let known = registered.contains(&(device, begin))
+            || unsafe { (self.host_register)((segment + begin) as *mut c_void, bytes) } == 0;
+        if known && !registered.contains(&(device, begin)) {
+            registered.push((device, begin));
+        }
+        known
+    }
+}
+
 impl Driver for Api {
     const PLATFORM: u8 = SIM;
 
@@ -129,14 +147,8 @@ impl Driver for Api {
     /// Also lets the device's context reach the segment.
     fn describe(&self, rt: &Runtime, handle: Handle) -> Option<QueueSpec> {
         let device = self.device()?;
-        let mut registered = REGISTERED.lock();
-        if !registered.contains(&device) {
-            let segment = std::ptr::from_ref(rt.segment()).cast_mut().cast();
-            // SAFETY: the whole segment, mapped until the process ends.
-            if unsafe { (self.host_register)(segment, SEGMENT_BYTES) } != 0 {
-                return None;
-            }
-            registered.push(device);
+        if !self.reaches(rt, std::ptr::from_ref(rt.segment()) as usize) {
+            return None;
         }
         let mut priority = 0;
         // SAFETY: the application's stream; pointer to a local.
@@ -153,9 +165,9 @@ impl Driver for Api {
     }
 
     fn place_fence(&self, rt: &Runtime, queue: &XQueue, fence: &CompletionFence) -> bool {
-        let word = queue.slot(rt).completed_word.as_ptr().cast();
-        // SAFETY: a word of the registered segment.
-        unsafe { (self.write_value)(queue.handle(), word, fence.number) == 0 }
+        let word = queue.slot(rt).completed_word.as_ptr();
+        // SAFETY: a word of the registered part of the segment.
+        self.reaches(rt, word as usize) && unsafe { (self.write_value)(queue.handle(), word.cast(), fence.number) == 0 }
     }
 
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
@@ -185,7 +197,7 @@ pub(super) fn set_runnable(device: c_int, on: bool) {
 
 /// After a reset of the calling thread's device: its context is new and knows nothing.
 pub(super) fn forget_registration(device: c_int) {
-    REGISTERED.lock().retain(|d| *d != device);
+    REGISTERED.lock().retain(|(registered, _)| *registered != device);
 }
 
 /// In a forked child nothing is registered.
