@@ -17,6 +17,9 @@ forget_library "$prefix/lib/xsched/"
 if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] &&
     [ "$(systemctl show -P FragmentPath xsched.service 2>/dev/null)" = "$prefix/lib/systemd/system/xsched.service" ]; then
     systemctl disable --now --quiet xsched.service || true
+    systemctl stop --quiet xsched-pool.socket || true
+    # A pool that still has programs keeps its own.
+    [ ! -d /run/xsched-pool ] || rmdir /run/xsched-pool 2>/dev/null || true
 fi
 echo "$all" | sed -n 's/^f //p' | while read -r file; do
     rm -f "$prefix/$file"

@@ -4,155 +4,26 @@
 Prints a line for each check, `ok NAME` or `not ok NAME: why`, and at last `end N M`: N checks, M of which failed.
 """
 
-import json
 import os
 import pwd
 import re
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-SIM = "/run/sim.sock"
-SOCKET = "/run/xsched/xsched.sock"
-# The processor is emulated: what takes 1 s on a machine may take 10 here.
-PATIENCE_S = 90
-checks = failures = 0
-
-
-def say(line):
-    print(line, flush=True)
-
-
-def check(name, found, why=""):
-    global checks, failures
-    checks += 1
-    failures += not found
-    say(f"ok {name}" if found else f"not ok {name}: {' '.join(str(why).split())[:400]}")
-
-
-def until(wanted):
-    """Waits for a condition and returns what it gave, or what it gave last."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        found = wanted()
-        if found or time.monotonic() > deadline:
-            return found
-        time.sleep(0.1)
-
-
-def sh(*command, user=None, **env):
-    if user:
-        command = ("runuser", "-u", user, "--", *command)
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=PATIENCE_S)
-    return done.returncode, (done.stdout + done.stderr).strip()
-
-
-def xsched(*args, user=None, **env):
-    return sh("/usr/bin/xsched", *args, user=user, **env)
-
-
-def ps(user=None, **env):
-    code, text = xsched("ps", "--json", user=user, **env)
-    return json.loads(text) if code == 0 else None
-
-
-def programs(user=None, **env):
-    return {p["pid"]: p for p in (ps(user, **env) or {"programs": []})["programs"]}
-
-
-def state(pid):
-    groups = programs().get(pid, {}).get("groups", [])
-    return groups[0]["state"] if groups else None
-
-
-class Steady:
-    """A program that works until its stdin ends. `before` stands before it, `options` are of `xsched run`."""
-
-    def __init__(self, user=None, options=(), before=(), env=(), run=True):
-        started = ["/usr/bin/xsched", "run", *options, "--"] if run else []
-        as_user = ["runuser", "-u", user, "--"] if user else []
-        self.child = subprocess.Popen(
-            [*as_user, *before, *started, str(HERE / "steady"), "5000", "2"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "SIMDEV_SOCKET": SIM, **dict(env)},
-        )
-        os.set_blocking(self.child.stdout.fileno(), False)
-        self.lines = 0
-
-    def pid(self):
-        """Of the program itself, below whatever started it."""
-        below = [self.child.pid]
-        for pid in below:
-            children = Path(f"/proc/{pid}/task/{pid}/children")
-            below += [int(child) for child in children.read_text().split()] if children.exists() else []
-        names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in below if Path(f"/proc/{pid}/comm").exists()}
-        return next((pid for pid, name in names.items() if name == "steady"), None)
-
-    def attached(self):
-        """Waits until the daemon knows it; returns its pid."""
-        return until(lambda: (pid := self.pid()) in programs() and pid)
-
-    def goes_on(self):
-        """Whether it completes further work."""
-
-        def more():
-            try:
-                return self.child.stdout.read()
-            except TypeError:
-                return None
-
-        while more():
-            pass
-        return bool(until(more))
-
-    def end(self):
-        try:
-            _, errors = self.child.communicate("end\n", timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            return None, "it does not end"
-        return self.child.returncode, errors
-
-
-def install():
-    library = Path("/usr/lib/xsched")
-    library.mkdir(parents=True, exist_ok=True)
-    for file in HERE.iterdir():
-        if file.name == "xsched" or file.name.startswith("lib"):
-            shutil.copy2(file, library / file.name)
-    Path("/usr/bin/xsched").unlink(missing_ok=True)
-    os.symlink("../lib/xsched/xsched", "/usr/bin/xsched")
-    shutil.copy(HERE / "xsched.service", "/etc/systemd/system/xsched.service")
-    Path("/etc/systemd/user").mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "user-xsched.service", "/etc/systemd/user/xsched.service")
-    for user in ("alice", "bob"):
-        if user not in {p.pw_name for p in pwd.getpwall()}:
-            subprocess.run(["useradd", "--create-home", user], check=True)
-    sh("systemctl", "daemon-reload")
-
-
-def property_of(name, unit="xsched"):
-    return sh("systemctl", "show", "-P", name, unit)[1]
-
-
-def journal():
-    return sh("journalctl", "-u", "xsched", "-o", "cat", "--no-pager")[1]
+import package
+import pools
+from tools import HERE, SIM, SOCKET, Steady, check, journal, outcomes, programs, property_of, ps, say, sh, state, until, user_journal, xsched
 
 
 def the_system_unit():
-    code, text = sh("systemctl", "start", "xsched")
+    code, text = sh("systemctl", "enable", "--now", "xsched")
     check("the system unit starts and says that it serves", (code, property_of("ActiveState")) == (0, "active"), text + journal())
     info = ps()
     check("root's command finds the daemon", info is not None, xsched("ps"))
     code, text = sh("systemd-analyze", "security", "--no-pager", "xsched")
     score = re.search(r"exposure level for xsched\.service: ([0-9.]+)", text)
-    check("exposure under 3.0", score and float(score[1]) < 3.0, score and score[1])
+    check(f"exposure under 3.0: {score and score[1]}", score and float(score[1]) < 3.0, score and score[1])
     check("its files are its own", oct(os.stat("/var/lib/xsched").st_mode & 0o777) == "0o700", os.listdir("/var/lib"))
 
 
@@ -237,16 +108,42 @@ def the_user_unit():
     uid = pwd.getpwnam("alice").pw_uid
     until(lambda: Path(f"/run/user/{uid}/systemd/private").exists())
     as_alice = {"XDG_RUNTIME_DIR": f"/run/user/{uid}"}
-    code, text = sh("systemctl", "--user", "start", "xsched", user="alice", **as_alice)
-    check("the user unit starts", code == 0, text + sh("journalctl", "--user-unit", "xsched", "--no-pager")[1][-400:])
-    its = {"XSCHED_SOCKET": f"/run/user/{uid}/xsched/xsched.sock"}
-    program = Steady("alice", env={**its, **as_alice}.items())
+    its = {"XSCHED_SOCKET": f"/run/user/{uid}/xsched/xsched.sock", **as_alice}
+    unit = lambda verb: sh("systemctl", "--user", verb, "xsched", user="alice", **as_alice)
+    its_property = lambda name: sh("systemctl", "--user", "show", "-P", name, "xsched", user="alice", **as_alice)[1]
+    main_pid = lambda: its_property("MainPID")
+    enabled = unit("is-enabled")[1]
+    check("the user unit is off", (enabled, its_property("ActiveState")) == ("disabled", "inactive"), enabled)
+    code, text = unit("start")
+    check("the user unit starts", code == 0, text + user_journal()[-400:])
+    code, text = sh("systemd-analyze", "--user", "security", "--no-pager", "xsched", user="alice", **as_alice)
+    score = re.search(r"exposure level for xsched\.service: ([0-9.]+)", text)
+    check(f"exposure under 3.0: {score and score[1]}", score and float(score[1]) < 3.0, text[-300:])
+    program = Steady("alice", env=its)
     known = until(lambda: (pid := program.pid()) in programs("alice", **its) and pid)
     check("a program attaches to it", known, ps("alice", **its))
-    code, text = sh("systemctl", "--user", "reload", "xsched", user="alice", **as_alice)
-    check("it reloads", code == 0, text)
+    exe = programs("alice", **its).get(known, {}).get("exe")
+    check("it knows the program's file", exe == str(HERE / "steady"), exe)
+    its_state = lambda: (programs("alice", **its).get(known, {}).get("groups") or [{}])[0].get("state")
+    xsched("suspend", "--pid", str(known), user="alice", **its)
+    check("it suspends", until(lambda: its_state() == "suspended"), its_state())
+    folder = Path(f"/home/alice/.config/xsched")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text('[[rule]]\nexe = "/opt/x/steady"\nweight = 300\n')
+    for path in (folder.parent, folder):
+        os.chown(path, uid, uid)
+    check("it reloads", unit("reload")[0] == 0 and until(lambda: programs("alice", **its).get(known, {}).get("weight") == 300), programs("alice", **its))
+    was = main_pid()
+    os.kill(int(was), 19)
+    is_new = until(lambda: main_pid() not in (was, "0") and its_property("ActiveState") == "active")
+    check("the watchdog ends one that hangs", is_new, user_journal()[-400:])
+    check("what was suspended is so under the next", until(lambda: its_state() == "suspended"), (its_state(), user_journal()[-300:]))
+    xsched("resume", "--pid", str(known), user="alice", **its)
+    check("and goes on when it is resumed", program.goes_on(), its_state())
     check("it ends well", program.end()[0] == 0)
-    code, text = sh("systemctl", "--user", "stop", "xsched", user="alice", **as_alice)
+    (folder / "config.toml").unlink()
+    pools.a_pool("user unit", main_pid, unit, **its)
+    code, text = unit("stop")
     check("it stops", code == 0, text)
 
 
@@ -276,18 +173,38 @@ def stop():
 
 
 def main():
-    install()
-    device = subprocess.Popen(["/usr/bin/xsched", "sim-device", "--socket", SIM])
+    for user in ("alice", "bob"):
+        if user not in {p.pw_name for p in pwd.getpwall()}:
+            subprocess.run(["useradd", "--create-home", user], check=True)
+    # The device is no part of what is installed.
+    device = subprocess.Popen([HERE / "xsched", "sim-device", "--socket", SIM])
     until(lambda: Path(SIM).exists())
     os.chmod(SIM, 0o666)
-    for part in (the_system_unit, users, over_a_restart, reload, watchdog, rootless_container, the_user_unit, stop):
-        say(f"# {part.__name__}")
+    parts = (
+        package.install,
+        the_system_unit,
+        users,
+        over_a_restart,
+        reload,
+        watchdog,
+        rootless_container,
+        pools.stand_ins,
+        pools.under_the_system_unit,
+        the_user_unit,
+        pools.taken_away,
+        package.upgrade,
+        stop,
+        package.remove,
+        package.archive,
+    )
+    for part in parts:
+        say(f"# {part.__name__.replace('_', ' ')}")
         try:
             part()
         except Exception as e:  # One part's fault must not hide the others' results.
             check(part.__name__, False, repr(e))
     device.terminate()
-    say(f"end {checks} {failures}")
+    say(f"end {len(outcomes)} {outcomes.count(False)}")
 
 
 sys.exit(main())

@@ -21,7 +21,7 @@ mod wheel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm]";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -44,8 +44,9 @@ fn main() -> ExitCode {
             println!("{}", vm::HELP);
             Ok(())
         }
-        ["vm"] => vm::run(&root(), false),
-        ["vm", "--kvm"] => vm::run(&root(), true),
+        ["vm", options @ ..] if vm::Options::of(options).is_some() => {
+            vm::run(&root(), vm::Options::of(options).unwrap_or_default())
+        }
         ["rocm", folder] if !folder.starts_with('-') => rocm::run(rocm::SUITE, folder.as_ref()),
         ["rocm", "--suite", suite, folder] if rocm::is_suite(suite) && !folder.starts_with('-') => {
             rocm::run(suite, folder.as_ref())

@@ -142,6 +142,10 @@ impl Run {
             },
             other => other,
         });
+        self.step("package", |s| {
+            let own = std::env::current_exe().unwrap_or_default();
+            s.verdict(Command::new(own).args(["package", "--check"]).current_dir(s.root), &[])
+        });
         // They wait more than they compute (but for lint, which fills the gaps), and what they compare is no time: two at a
         // time, the longest first.
         let script = |script: &'static str| -> Body<'static> {

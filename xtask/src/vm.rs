@@ -8,24 +8,54 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::bundle::{copy, create, remove, target_folder};
+use crate::package;
 
 pub(crate) const HELP: &str = "\
-usage: cargo xtask vm [--kvm]
+usage: cargo xtask vm [--kvm] [--suite SUITE]
 
-Boots a Debian guest in QEMU and tries in it what needs systemd, several users and namespaces: the units of dist/, reloads,
-restarts, the watchdog, a rootless container. The processor is emulated, which takes some minutes; --kvm uses the machine's own where
-/dev/kvm works. Needs qemu-system-x86, mmdebstrap and e2fsprogs, and makes the guest at the first time (400 MB).";
+Boots a Debian guest in QEMU and tries in it what needs systemd, several users and namespaces: package and archive, the units, reloads,
+restarts, the watchdog, pools with stand-ins for NVIDIA's programs, a rootless container. The processor is emulated, which takes some
+minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. Needs
+qemu-system-x86, mmdebstrap, genext2fs and e2fsprogs, and makes the guest at the first time (400 MB).";
 
 /// What the guest has besides a minimal Debian.
 const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib";
-const SUITE: &str = "bookworm";
+/// What may be tried.
+const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
 /// The guest has to be through after this time.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// What the guest's lines begin with on its console.
 const MARK: &str = "XSCHED-VM: ";
 
+/// How to try it.
+pub(crate) struct Options {
+    suite: &'static str,
+    kvm: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { suite: SUITES[0], kvm: false }
+    }
+}
+
+impl Options {
+    /// From what was typed; none = that is no option.
+    pub(crate) fn of(words: &[&str]) -> Option<Options> {
+        match words {
+            [] => Some(Options::default()),
+            ["--kvm", rest @ ..] => Some(Options { kvm: true, ..Options::of(rest)? }),
+            ["--suite", suite, rest @ ..] => {
+                let suite = SUITES.into_iter().find(|known| known == suite)?;
+                Some(Options { suite, ..Options::of(rest)? })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Makes the guest unless it is there, boots it with what was built, and prints what it tells.
-pub(crate) fn run(root: &Path, kvm: bool) -> Result<(), String> {
+pub(crate) fn run(root: &Path, options: Options) -> Result<(), String> {
     for (program, package) in [
         ("qemu-system-x86_64", "qemu-system-x86"),
         ("mmdebstrap", "mmdebstrap"),
@@ -37,9 +67,10 @@ pub(crate) fn run(root: &Path, kvm: bool) -> Result<(), String> {
             return Err(format!("{program} is not installed: apt-get install {package}"));
         }
     }
-    let folder = target_folder(root).join("vm");
+    let Options { suite, kvm } = options;
+    let folder = target_folder(root).join("vm").join(suite);
     create(&folder)?;
-    let image = guest(&folder)?;
+    let image = guest(&folder, suite)?;
     let payload = payload(root, &folder)?;
     boot(&folder, &image, &payload, kvm)
 }
@@ -54,12 +85,12 @@ fn done(command: &mut Command) -> Result<(), String> {
 }
 
 /// The guest's disk; its kernel lies beside it.
-fn guest(folder: &Path) -> Result<PathBuf, String> {
+fn guest(folder: &Path, suite: &str) -> Result<PathBuf, String> {
     let (image, fresh) = (folder.join("root.ext2"), folder.join("fresh.ext2"));
     if image.exists() {
         return Ok(image);
     }
-    println!("making the guest (Debian {SUITE}), once");
+    println!("making the guest (Debian {suite}), once");
     let boot = folder.join("boot");
     remove(&boot)?;
     create(&boot)?;
@@ -81,7 +112,7 @@ fn guest(folder: &Path) -> Result<PathBuf, String> {
             .arg(hook(
                 "chroot \"$1\" systemctl mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer".into(),
             ))
-            .arg(SUITE)
+            .arg(suite)
             .arg(&fresh),
     )?;
     done(Command::new("truncate").args(["-s", "1G"]).arg(&fresh))?;
@@ -90,27 +121,43 @@ fn guest(folder: &Path) -> Result<PathBuf, String> {
     Ok(image)
 }
 
-/// A disk that is a tar archive: the command, its libraries, the units, the programs.
+/// A disk that is a tar archive: the package in two versions, the archive, what is tried with them.
 fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
     done(Command::new("cargo").args(["build", "--quiet", "--workspace"]).current_dir(root))?;
     let (built, stage) = (target_folder(root).join("debug"), folder.join("payload"));
     remove(&stage)?;
-    create(&stage)?;
-    for name in ["xsched", "libxsched.so", "libsimdev.so"] {
-        copy(&built.join(name), &stage.join(name))?;
-        done(Command::new("strip").arg("--strip-debug").arg(stage.join(name)))?;
+    create(&stage.join("driver"))?;
+    for (version, name) in [("0.0.1", "old.deb"), ("0.0.2", "new.deb")] {
+        let release = package::Release::of(root).called(version);
+        let written = package::write(root, &built, &folder.join("package"), &folder.join("package/out"), &release)?;
+        copy(&written.deb, &stage.join(name))?;
+        copy(&written.archive, &stage.join("xsched.tar.gz"))?;
     }
-    copy(&root.join("dist/xsched.service"), &stage.join("xsched.service"))?;
-    copy(&root.join("dist/user/xsched.service"), &stage.join("user-xsched.service"))?;
-    copy(&root.join("testing/vm/guest.py"), &stage.join("guest.py"))?;
-    let cc = |program: &str| {
+    // The device, and stand-ins for what NVIDIA's driver brings, which find each other in one folder.
+    let stand_ins = [
+        ("xsched", "xsched"),
+        ("libsimdev.so", "libsimdev.so"),
+        ("libfakecuda.so", "driver/libcuda.so.1"),
+        ("nvidia-cuda-mps-control", "driver/nvidia-cuda-mps-control"),
+        ("nvidia-cuda-mps-server", "driver/nvidia-cuda-mps-server"),
+    ];
+    for (name, to) in stand_ins {
+        copy(&built.join(name), &stage.join(to))?;
+        done(Command::new("strip").arg("--strip-debug").arg(stage.join(to)))?;
+    }
+    for script in ["guest.py", "tools.py", "package.py", "pools.py"] {
+        copy(&root.join("testing/vm").join(script), &stage.join(script))?;
+    }
+    let cc = |source: &str, to: &str, flags: &[&str]| {
         let mut cc = Command::new("cc");
-        cc.args(["-std=gnu11", "-O1"]).arg(root.join(format!("testing/hazards/{program}.c")));
-        cc.arg("-I").arg(root.join("crates/xsched-simdev/include")).arg("-L").arg(&stage);
-        cc.args(["-lsimdev", "-lpthread", "-lm", "-Wl,-rpath,/opt/x", "-o"]).arg(stage.join(program));
-        done(&mut cc)
+        cc.args(["-std=gnu11", "-O1"]).arg(root.join("testing").join(source)).arg("-o").arg(stage.join(to));
+        cc.arg("-I").arg(root.join("crates/xsched-simdev/include")).arg("-L").arg(&stage).args(flags);
+        done(cc.args(["-lpthread", "-lm", "-ldl"]))
     };
-    cc("steady")?;
+    cc("hazards/steady.c", "steady", &["-lsimdev", "-Wl,-rpath,/opt/x"])?;
+    cc("cuda/c/pooled.c", "pooled", &[])?;
+    cc("cuda/c/fakerm.c", "fakerm.so", &["-shared", "-fPIC"])?;
+    cc("nvml/nvml.c", "libnvidia-ml.so.1", &["-shared", "-fPIC"])?;
     let archive = folder.join("payload.tar");
     done(Command::new("tar").arg("-C").arg(&stage).arg("-cf").arg(&archive).arg("."))?;
     Ok(archive)

@@ -49,7 +49,8 @@ impl Connection {
         connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
         trust::check_daemon(socket.as_fd(), path)?;
         let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;
-        let options = ProgramOptions { command: own_command(), ..options.clone() };
+        let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned();
+        let options = ProgramOptions { exe, command: own_command(), ..options.clone() };
         let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options })?;
         let fds = [segment, event, me.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

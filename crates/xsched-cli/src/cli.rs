@@ -162,6 +162,29 @@ mod tests {
     }
 
     #[test]
+    fn there_is_a_page_for_each_command_and_file_with_what_a_page_has() {
+        let pages = cmd::man::pages(command()).unwrap();
+        let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+        for name in ["xsched", "xsched-run", "xsched-ps", "xsched-policy", "xsched.toml", "xsched-environment"] {
+            assert!(names.contains(&name), "{name} of {names:?}");
+        }
+        for page in &pages {
+            let sections: &[&str] = match page.section {
+                '1' => &["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "FILES", "\"EXIT STATUS\""],
+                _ => &["NAME", "\"DESCRIPTION\"", "FILES"],
+            };
+            for section in sections {
+                assert!(page.text.contains(&format!(".SH {section}\n")), "{} has no {section}", page.name);
+            }
+            let is_marked = page.text.contains("](") || page.section != '1' && page.text.contains('`');
+            assert!(!is_marked, "{} has Markdown", page.name);
+        }
+        let of = |name: &str| &pages.iter().find(|page| page.name == name).unwrap().text;
+        assert!(of("xsched.toml").contains(".TP\n\\fBbudget_us\\fR\n"), "every key");
+        assert!(of("xsched-environment").contains(".TP\n\\fBXSCHED_SHARE\\fR\n"), "every variable");
+    }
+
+    #[test]
     fn every_visible_command_and_flag_says_what_it_is_for() {
         for sub in command().get_subcommands().filter(|s| !s.is_hide_set()) {
             assert!(sub.get_about().is_some(), "{}", sub.get_name());

@@ -73,7 +73,7 @@ fn dispatch(command: Command) -> Result {
         Command::Demo(args) => cmd::demo::main(args),
         Command::Compare(args) => cmd::compare::main(args),
         Command::Completions(args) => cmd::completions::main(args),
-        Command::Man(args) => cmd::man::main(args),
+        Command::Man(args) => cmd::man::main(args, cli::command()),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),

@@ -17,7 +17,7 @@ use crate::clerk;
 use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::identity::User;
-use crate::listing::may;
+use crate::naming::may;
 use crate::places::Joining;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};

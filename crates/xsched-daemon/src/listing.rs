@@ -7,7 +7,6 @@ use xsched_policy::GroupId;
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hint;
 use xsched_proto::histogram::quantile_us;
-use xsched_proto::program;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
     DaemonInfo, DaemonMsg, GroupInfo, GroupState, ProgramInfo, QueueDomain, QueueInfo, Unscheduled, Waits,
@@ -18,6 +17,7 @@ use crate::clock::now_ns;
 use crate::container;
 use crate::identity::User;
 use crate::memory::Launches;
+use crate::naming::{called, may, named_job};
 use crate::server::{Answer, Conn, Role, Server};
 use crate::timeslices::is_short;
 use crate::tuning::PS_QUEUES;
@@ -120,7 +120,7 @@ impl Server {
             exe: client.peer.exe.clone(),
             name: called(client).to_owned(),
             command: client.command.clone(),
-            job: own_job(client).filter(|job| !is_fresh(job)).map(str::to_owned),
+            job: named_job(client).map(str::to_owned),
             container: container::innermost(&client.peer.cgroup),
             attached_s: self.now_ns.saturating_sub(client.attached_ns) / 1_000_000_000,
             ended_s: None,
@@ -233,22 +233,6 @@ fn of_queue(launches: &[Launches], slot: u16) -> Launches {
     launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
 }
 
-/// The job of a program as it was given, without its user.
-pub(crate) fn own_job(client: &Client) -> Option<&str> {
-    client.job.as_deref()?.strip_prefix(&format!("{}:", client.peer.user))
-}
-
-/// What a program is called.
-pub(crate) fn called(client: &Client) -> &str {
-    program::script(&client.command).unwrap_or_else(|| program::file_name(&client.peer.exe))
-}
-
-/// Whether a job is one that `xsched run` has made up.
-fn is_fresh(job: &str) -> bool {
-    let parts: Vec<&str> = job.split('-').collect();
-    matches!(parts[..], ["run", pid, when] if pid.parse::<u32>().is_ok() && u64::from_str_radix(when, 16).is_ok())
-}
-
 fn waits(group: &Group, started_ns: u64) -> Waits {
     let counts = group.words.waits().counts();
     let now = group.words.waiting.load(Relaxed);
@@ -259,9 +243,4 @@ fn waits(group: &Group, started_ns: u64) -> Waits {
         p50_us: quantile_us(&counts, 0.5),
         p99_us: quantile_us(&counts, 0.99),
     }
-}
-
-/// Whether a user sees and controls a program.
-pub(crate) fn may(user: User, client: &Client) -> bool {
-    user.is_root() || user == client.peer.user
 }

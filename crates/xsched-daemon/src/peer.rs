@@ -54,7 +54,8 @@ pub(crate) fn is_eventfd(fd: &OwnedFd) -> bool {
         .is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
-fn cut(mut text: String) -> String {
+/// As much of a path as is kept.
+pub(crate) fn cut(mut text: String) -> String {
     if text.len() > PATH_MAX_BYTES {
         let at = (0..=PATH_MAX_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(at);

@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    fn greet(&mut self, id: u64, who: Who, options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {
+    fn greet(&mut self, id: u64, mut who: Who, mut options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {
         let pid = self.conns.get(&id).map_or(0, |c| c.pid);
         let user = who.user;
         if !user.is_served() {
@@ -90,6 +90,11 @@ impl Server {
         let [segment, eventfd, pidfd] = fds;
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
+        }
+        // A daemon that is confined to a user namespace (dist/user) may not look at its own user's programs outside of it.
+        let told = peer::cut(std::mem::take(&mut options.exe));
+        if who.exe.is_empty() && user.is_own() && told.starts_with('/') {
+            who.exe = told;
         }
         let names = self.names(pid, user, who.names);
         let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, cgroup: who.cgroup, start: who.start };

@@ -9,7 +9,7 @@ use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 use crate::Error;
 use crate::client::{Changes, Client};
 use crate::identity::User;
-use crate::listing::{called, may, own_job};
+use crate::naming::{called, may, own_job};
 use crate::process::start_ticks;
 use crate::server::{Conn, Server};
 

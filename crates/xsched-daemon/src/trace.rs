@@ -10,7 +10,7 @@ use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::client::Client;
 use crate::identity::User;
-use crate::listing::called;
+use crate::naming::called;
 use crate::server::{Answer, Conn, Server};
 use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{TRACED_ENDED_MAX, TRACED_RECORDS};

@@ -64,6 +64,22 @@ fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
     assert!(daemon.has_ended().is_none() && daemon.complaints().is_empty(), "{}", daemon.complaints());
 }
 
+#[test]
+fn a_scheduler_runs_without_the_daemons_rights() {
+    let place = Place::new();
+    place.device();
+    let (file, told) =
+        (place.join("written"), library(&place, "testing/domains/rights_scheduler.c", &[], "librights.so"));
+    let daemon = place.daemon_with(&["--scheduler", &told], &[("RIGHTS_FILE", file.as_os_str())]);
+    assert_eq!(place.ps().unwrap()["daemon"]["policy"], "external");
+    until("it has told", || daemon.errors().contains("rights write"));
+    let said = daemon.errors();
+    for wanted in ["CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "write no"] {
+        assert!(said.contains(&format!("rights {wanted}\n")), "{wanted}: {said}");
+    }
+    assert!(!file.exists());
+}
+
 /// What `body` gives beside a daemon with this scheduler; once more if the machine was so busy that an answer took longer than
 /// the 100 ms that a scheduler has.
 fn beside_scheduler<T>(place: &Place, library: &str, mut body: impl FnMut() -> T) -> T {

@@ -154,6 +154,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 word => DomainMode::named(word),
             }),
             command: Vec::new(),
+            exe: String::new(),
         }
     }
 

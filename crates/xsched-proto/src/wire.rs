@@ -103,6 +103,8 @@ pub struct ProgramOptions {
     pub domains: Option<DomainMode>,
     /// Its command line, as [`crate::program::own_command`] has it.
     pub command: Vec<String>,
+    /// Resolved path of its executable. Counts only where the daemon is its own user's and may not look itself.
+    pub exe: String,
 }
 
 /// Preemption levels that a device can do; bit n-1 = level n.

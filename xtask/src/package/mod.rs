@@ -32,8 +32,13 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    fn of(root: &Path) -> Release {
+    pub(crate) fn of(root: &Path) -> Release {
         Release { version: env!("CARGO_PKG_VERSION").to_owned(), epoch: epoch(root) }
+    }
+
+    /// The same by another version, for what tries an upgrade.
+    pub(crate) fn called(self, version: &str) -> Release {
+        Release { version: version.to_owned(), ..self }
     }
 }
 

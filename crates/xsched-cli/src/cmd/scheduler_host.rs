@@ -15,6 +15,7 @@ use crate::preload;
 
 mod callbacks;
 mod device_state;
+mod rights;
 
 use callbacks::{Scheduler, Table};
 
@@ -30,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn main(args: Args) -> Result {
     let stdin = std::io::stdin();
     let socket = stdin.as_fd();
-    let table = match load(&args.library) {
+    let table = match rights::give_up().map_err(Error::environment).and_then(|()| load(&args.library)) {
         Ok(table) => table,
         Err(why) => {
             say(socket, &FromHost::Failed(why.to_string()));

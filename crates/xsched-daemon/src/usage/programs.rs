@@ -6,11 +6,11 @@ use std::sync::Arc;
 use xsched_gatekeeper::ledger::Usage;
 use xsched_policy::ProgramId;
 use xsched_proto::class::Class;
-use xsched_proto::program;
 
 use super::{Identity, Query, Record};
 use crate::client::Client;
 use crate::container;
+use crate::naming::{called, named_job};
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 
 /// What is known of the programs that have books, beside what is in them.
@@ -90,20 +90,6 @@ fn identity(client: &Client) -> Identity {
         container: container::innermost(&peer.cgroup).as_deref().map(cut),
         pod: container::pod(&peer.cgroup),
     }
-}
-
-/// What a program is called: the script that an interpreter runs, else the file name of its executable.
-pub(crate) fn called(client: &Client) -> &str {
-    program::script(&client.command).unwrap_or_else(|| program::file_name(&client.peer.exe))
-}
-
-/// The job that it was given, unless `xsched run` has made it up.
-pub(crate) fn named_job(client: &Client) -> Option<&str> {
-    let job = client.job.as_deref()?.split_once(':')?.1;
-    let parts: Vec<&str> = job.split('-').collect();
-    let made_up =
-        matches!(parts[..], ["run", pid, when] if pid.parse::<u32>().is_ok() && u64::from_str_radix(when, 16).is_ok());
-    (!made_up).then_some(job)
 }
 
 fn cut(text: &str) -> String {

@@ -10,7 +10,6 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_mangen::Man;
 use xsched_proto::similar::nearest;
 
-use crate::cli;
 use crate::failure::{Error, Result, print};
 use crate::reference;
 
@@ -40,15 +39,15 @@ const ENVIRONMENT: &str = include_str!("../../../../../docs/reference/environmen
 const FILES: &str = include_str!("../../../../../docs/reference/files.md");
 
 /// A manual page.
-struct Page {
-    name: String,
-    section: char,
-    text: String,
+pub(crate) struct Page {
+    pub(crate) name: String,
+    pub(crate) section: char,
+    pub(crate) text: String,
 }
 
 /// Shows, prints or writes.
-pub(crate) fn main(args: Args) -> Result {
-    let pages = pages().map_err(|e| Error::environment(format!("cannot make the manual pages: {e}")))?;
+pub(crate) fn main(args: Args, command: clap::Command) -> Result {
+    let pages = pages(command).map_err(|e| Error::environment(format!("cannot make the manual pages: {e}")))?;
     if let Some(dir) = &args.dir {
         return write(&pages, dir);
     }
@@ -67,8 +66,8 @@ pub(crate) fn main(args: Args) -> Result {
 
 fn pages_to_choose() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let names = pages().unwrap_or_default().into_iter().map(|page| page.name);
-        names.map(|name| CompletionCandidate::new(name.strip_prefix("xsched-").unwrap_or(&name).to_owned())).collect()
+        let commands = CLI.lines().filter_map(|line| line.strip_prefix("## `xsched ")?.strip_suffix('`'));
+        commands.chain(["xsched", "xsched.toml", "environment"]).map(CompletionCandidate::new).collect()
     })
 }
 
@@ -92,8 +91,8 @@ fn write(pages: &[Page], dir: &Path) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pages() -> std::io::Result<Vec<Page>> {
-    let mut command = cli::command();
+/// A page for each command that is shown, and for each file that one may read about.
+pub(crate) fn pages(mut command: clap::Command) -> std::io::Result<Vec<Page>> {
     command.build();
     let visible = || command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let mut pages = vec![overview(&command)?];
@@ -218,32 +217,4 @@ fn as_typed(help: Option<&clap::builder::StyledStr>) -> String {
     // A full stop or quote at the start of a line would be a request to the formatter.
     let lines: String = help.lines().map(|line| format!("\\&{}\n", roff::plain(line))).collect();
     format!(".SH {heading}\n.nf\n{lines}.fi\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_a_page_for_each_command_and_file_with_what_a_page_has() {
-        let pages = pages().unwrap();
-        let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
-        for name in ["xsched", "xsched-run", "xsched-ps", "xsched-policy", "xsched.toml", "xsched-environment"] {
-            assert!(names.contains(&name), "{name} of {names:?}");
-        }
-        for page in &pages {
-            let sections: &[&str] = match page.section {
-                '1' => &["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "FILES", "\"EXIT STATUS\""],
-                _ => &["NAME", "\"DESCRIPTION\"", "FILES"],
-            };
-            for section in sections {
-                assert!(page.text.contains(&format!(".SH {section}\n")), "{} has no {section}", page.name);
-            }
-            let is_marked = page.text.contains("](") || page.section != '1' && page.text.contains('`');
-            assert!(!is_marked, "{} has Markdown", page.name);
-        }
-        let of = |name: &str| &pages.iter().find(|page| page.name == name).unwrap().text;
-        assert!(of("xsched.toml").contains(".TP\n\\fBbudget_us\\fR\n"), "every key");
-        assert!(of("xsched-environment").contains(".TP\n\\fBXSCHED_SHARE\\fR\n"), "every variable");
-    }
 }

@@ -1,0 +1,27 @@
+//! What the process of an operator's own scheduler gives up before it loads that: it decides, and needs no more for it than to read its
+//! own files.
+
+use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, path_beneath_rules};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+
+/// What newer kernels than this one can restrict is restricted where it can be.
+const KNOWN: ABI = ABI::V6;
+
+/// Gives up capabilities for good, writing files, network connections and signals to other processes. Its error output stays.
+pub(super) fn give_up() -> Result<(), String> {
+    set_no_new_privs(true).map_err(|e| format!("cannot give up new privileges: {e}"))?;
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, sets).map_err(|e| format!("cannot give up capabilities: {e}"))?;
+    confine().map_err(|e| format!("cannot give up writing: {e}"))
+}
+
+fn confine() -> Result<(), landlock::RulesetError> {
+    let writes = AccessFs::from_write(KNOWN);
+    let rules =
+        Ruleset::default().handle_access(writes)?.handle_access(AccessNet::from_all(KNOWN))?.scope(Scope::Signal)?;
+    // What programs throw away.
+    let null = path_beneath_rules(["/dev/null"], AccessFs::WriteFile);
+    rules.create()?.add_rules(null)?.restrict_self()?;
+    Ok(())
+}
