@@ -7,7 +7,7 @@ use common::{Place, said};
 fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
     let place = Place::new();
     let cases: &[(&[&str], &str)] = &[
-        (&["frobnicate"], "there is no command 'frobnicate': use run, ps, policy"),
+        (&["frobnicate"], "there is no command 'frobnicate': use run, ps, usage, top, trace, policy"),
         (&["run"], "<COMMAND>... is missing"),
         (&["run", "--"], "<COMMAND>... is missing"),
         (&["run", "--priority", "999", "--", "true"], "'999' is no priority: use low (or batch), normal, high"),

@@ -243,7 +243,7 @@ impl Server {
 
     /// Why the user of a program may not have a further queue.
     fn too_many_queues(&self, conn: u64) -> Option<Error> {
-        let user = self.conns.get(&conn)?.user;
+        let user = self.conns.get(&conn)?.client()?.peer.user;
         let has = self.queues_of.get(&user).copied().unwrap_or(0);
         (has >= self.config.bounds(user.uid, user.is_own()).queues).then(|| bound_met(user, has, "queues"))
     }
