@@ -42,6 +42,26 @@ impl Width {
         out.push('\n');
         out
     }
+
+    /// A line, broken at blanks where it is too long; what follows stands `indent` columns further right.
+    pub(crate) fn fill(self, line: &str, indent: usize) -> String {
+        let Width::Columns(columns) = self else { return format!("{line}\n") };
+        let begin = line.len() - line.trim_start().len();
+        let (mut out, mut used) = (line[..begin].to_owned(), begin);
+        for word in line[begin..].split_inclusive(' ') {
+            let wide = columns_of(word.trim_end());
+            if used > indent && used + wide > columns {
+                out.truncate(out.trim_end().len());
+                out.push('\n');
+                out.extend(std::iter::repeat_n(' ', indent));
+                used = indent;
+            }
+            out.push_str(word);
+            used += columns_of(word);
+        }
+        out.push('\n');
+        out
+    }
 }
 
 /// How many columns a text takes.
@@ -76,5 +96,9 @@ mod tests {
         assert_eq!(Width::Unlimited.fold(line), format!("{line}\n"));
         assert_eq!(Width::Columns(40).fold(line), format!("{line}\n"));
         assert_eq!(Width::Columns(25).fold(line), "policy hpf, up on sim:0,\n  daemon 7 up 3 s\n");
+        let line = "ok    glibc  2.36 is here";
+        assert_eq!(Width::Unlimited.fill(line, 13), format!("{line}\n"));
+        assert_eq!(Width::Columns(18).fill(line, 13), "ok    glibc  2.36\n             is\n             here\n");
+        assert_eq!(Width::Columns(8).fill("   → a longword b", 5), "   → a\n     longword\n     b\n");
     }
 }

@@ -100,3 +100,32 @@ fn a_library_that_is_preloaded_before_ours_is_found_in_a_program() {
         program.wait().unwrap();
     }
 }
+
+#[test]
+fn what_else_arbitrates_is_found() {
+    let place = Place::new();
+    let found = |doctor: &Said, cause: &str| {
+        let v: serde_json::Value = serde_json::from_str(&doctor.out).unwrap();
+        let found = v["checks"].as_array().unwrap().iter().filter(|check| check["cause"] == cause);
+        found.map(|check| check["found"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
+    };
+    // Named as XSched's own daemon.
+    let original = place.join("xserver");
+    common::copy_program("/bin/sleep".as_ref(), &original);
+    let mut server = place.command(&original, &["600"]).spawn().unwrap();
+    let line = format!("process {} is an xserver", server.id());
+    until("it is found", || found(&said(doctor(&place)), "other-arbiter").contains(&line));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(!found(&said(doctor(&place)), "other-arbiter").contains(&line));
+    // A wrapper in this shell's environment: behind the library it is none of ours, before it is.
+    let wrapper = place.compile("libwrap.so", "int cuLaunchKernel(void) { return 0; }", &["-shared", "-fPIC"]);
+    let with = |list: String| {
+        let mut command = doctor(&place);
+        command.env("LD_PRELOAD", list);
+        found(&said(command), "preloaded")
+    };
+    let shown = wrapper.display();
+    assert_eq!(with(shown.to_string()), format!("LD_PRELOAD has {shown}, which answers cuLaunchKernel itself"));
+    assert_eq!(with(format!("{}:{shown}", common::library().display())), "");
+}

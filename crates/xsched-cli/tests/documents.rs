@@ -323,13 +323,12 @@ fn the_columns_of_ps_in_the_pages_are_those_it_prints() {
     }
 }
 
-/// The published schema has the fields of the reference, with their types, and what `ps --json` prints obeys it.
-#[test]
-fn the_schema_of_ps_says_what_the_reference_says() {
+/// The published schema has the fields of the reference, with their types. Returns how many.
+fn schema_is_page(command: &str, page_name: &str) -> usize {
     let place = Place::new();
-    let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&["ps", "--schema"])).out).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&[command, "--schema"])).out).unwrap();
     assert!(jsonschema::meta::is_valid(&schema));
-    let text = page("docs/reference/ps-json.md").text;
+    let text = page(page_name).text;
     let mut at = String::new();
     let mut checked = 0;
     for line in text.lines() {
@@ -366,5 +365,29 @@ fn the_schema_of_ps_says_what_the_reference_says() {
         assert_eq!(types.contains(&"null"), kind.ends_with(" or null"), "{at}: {name}: {types:?}");
         checked += 1;
     }
-    assert!(checked > 80, "only {checked} fields were found");
+    checked
+}
+
+#[test]
+fn the_schemas_say_what_the_reference_says() {
+    assert!(schema_is_page("ps", "docs/reference/ps-json.md") > 80);
+    assert!(schema_is_page("doctor", "docs/reference/doctor.md") > 30);
+}
+
+#[test]
+fn what_doctor_prints_obeys_its_schema() {
+    let place = Place::new();
+    let schema: serde_json::Value = serde_json::from_str(&said(place.xsched(&["doctor", "--schema"])).out).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let own = std::process::id().to_string();
+    for words in [&["doctor", "--json"][..], &["doctor", "--json", &own]] {
+        let answer: serde_json::Value = serde_json::from_str(&said(place.xsched(words)).out).unwrap();
+        let faults: Vec<_> = validator.iter_errors(&answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(faults.is_empty(), "{words:?}: {faults:?}");
+        // No field is missing in the schema.
+        for (part, of) in [(&answer, &schema), (&answer["checks"][0], &schema["properties"]["checks"]["items"])] {
+            let names = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+            assert_eq!(names(part), names(&of["properties"]));
+        }
+    }
 }

@@ -63,6 +63,22 @@ pub fn usual_sockets() -> Vec<PathBuf> {
     sockets
 }
 
+/// The socket that another process finds by itself: `root` is where its root folder is to be seen from here, `uid` whose it is,
+/// `var` reads its environment. The path is as the process names it.
+pub fn socket_path_of(root: &Path, uid: u32, var: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    if let Some(path) = var("XSCHED_SOCKET") {
+        return path;
+    }
+    if root.join(SYSTEM_SOCKET.trim_start_matches('/')).exists() {
+        return SYSTEM_SOCKET.into();
+    }
+    let folder = match var("XDG_RUNTIME_DIR") {
+        Some(session) => session.join("xsched"),
+        None => user_folder_below(root, uid, None),
+    };
+    Path::new("/").join(folder.strip_prefix(root).unwrap_or(&folder)).join(SOCKET)
+}
+
 fn user_folder_below(root: &Path, uid: u32, session: Option<PathBuf>) -> PathBuf {
     let session = session.or_else(|| Some(session_below(root, uid)).filter(|folder| is_of_session(folder, uid)));
     session.map_or_else(|| tmp_below(root, uid), |folder| folder.join("xsched"))
@@ -105,6 +121,13 @@ mod tests {
             assert_eq!(with_mode(mode), tmp, "{mode:o}");
         }
         with_mode(0o700);
+        let of = |name: &str, value: &str| {
+            let var = |asked: &str| (asked == name).then(|| PathBuf::from(value));
+            socket_path_of(&root, uid, var)
+        };
+        assert_eq!(of("", ""), Path::new("/").join(format!("run/user/{uid}/xsched/xsched.sock")), "as it names it");
+        assert_eq!(of("XDG_RUNTIME_DIR", "/r"), Path::new("/r/xsched/xsched.sock"));
+        assert_eq!(of("XSCHED_SOCKET", "/s"), Path::new("/s"));
         assert_eq!(user_folder_below(&root, uid + 1, None), root.join(format!("tmp/xsched-{}", uid + 1)));
         // A folder of this user's under another one's number, and a link.
         let other = session_below(&root, uid + 1);

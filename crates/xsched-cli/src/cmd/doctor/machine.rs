@@ -11,79 +11,80 @@ use xsched_proto::{paths, variables};
 
 use super::cuda::Cuda;
 use super::probe::{self, What};
-use super::{Check, Report, Status, lines};
+use super::{Cause, Check, Report, arbiters};
+use crate::width::Width;
 use crate::{client, folders, preload};
 
-/// What was found.
-#[derive(Serialize)]
-pub(super) struct Machine {
-    version: u32,
-    ok: bool,
-    checks: Vec<Check>,
-    platforms: Vec<Platform>,
-}
+/// What the kernel's drivers give programs to open, and which group of users may, by the rules that distributions ship.
+const NODES: [(&str, &str); 3] = [
+    ("/dev/nvidiactl", "the users that NVreg_DeviceFileMode allows"),
+    ("/dev/kfd", "group render"),
+    ("/dev/dri", "group render"),
+];
 
 /// One vendor interface.
-#[derive(Serialize)]
-struct Platform {
+#[derive(Debug, Serialize)]
+pub(super) struct Platform {
     platform: &'static str,
     present: bool,
     devices: Vec<String>,
     /// Preemption levels this version can do on it.
     levels: Vec<u8>,
     note: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cuda: Option<Cuda>,
 }
 
-impl Report for Machine {
-    fn checks(&self) -> &[Check] {
-        &self.checks
-    }
-
-    fn text(&self) -> String {
-        let mut out = lines(&self.checks);
+/// For people.
+pub(super) fn platforms(all: &[Platform], width: Width) -> String {
+    let mut out = String::new();
+    if !all.is_empty() {
         out.push_str("\nplatforms\n");
-        for p in &self.platforms {
-            let levels = p.levels.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-            let what = match p.present {
-                true => format!("{}; levels {levels}", p.devices.join(", ")),
-                false => "not here".to_owned(),
-            };
-            let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();
-            out.push_str(&format!("      {:<10} {what}{note}\n", p.platform));
-            for line in p.cuda.iter().flat_map(Cuda::lines) {
-                out.push_str(&format!("      {:<10} {line}\n", ""));
-            }
-        }
-        out
     }
+    for p in all {
+        let levels = p.levels.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+        let what = match p.present {
+            true => format!("{}; levels {levels}", p.devices.join(", ")),
+            false => "not here".to_owned(),
+        };
+        let note = p.note.as_deref().map(|n| format!(" ({n})")).unwrap_or_default();
+        out += &width.fill(&format!("      {:<14} {what}{note}", p.platform), 21);
+        for line in p.cuda.iter().flat_map(Cuda::lines) {
+            out += &width.fill(&format!("      {:<14} {line}", ""), 21);
+        }
+    }
+    out
 }
 
 /// Runs all checks.
-pub(super) fn examine(socket: Option<&Path>) -> Machine {
+pub(super) fn examine(socket: Option<&Path>) -> Report {
     let platforms = vec![
         platform(What::Cuda, "cuda", &[1]),
         platform(What::Opencl, "opencl", &[1]),
         platform(What::Hip, "hip", &[1]),
         platform(What::Sim, "sim", &[1, 2, 3]),
     ];
-    let mut checks =
-        vec![preload_check(), libc_check(), daemon_check(socket), environment_check(), configuration_check()];
-    checks.extend(other_daemons(socket));
+    let mut checks = vec![preload_check(), libc_check()];
+    let (daemon, found) = daemon_checks(socket);
+    checks.extend(found);
+    checks.push(environment_check());
+    checks.push(configuration_check());
+    checks.extend(arbiters::daemons(socket));
+    checks.extend(arbiters::others(daemon));
+    checks.extend(arbiters::preloaded());
     checks.push(state_check());
+    checks.extend(permission_check(Path::new("/")));
     checks.push(if platforms.iter().any(|p| p.present && p.platform != "sim") {
         Check::ok("device", "there is a device that this version can schedule")
     } else {
         Check::note(
             "device",
+            Cause::NoDevice,
             "no real device that this version can schedule",
             "install your device's driver: NVIDIA's, ROCm, or one for OpenCL (PoCL makes a device of the CPU); the simulated \
              device works meanwhile",
         )
     });
-    let ok = checks.iter().all(|c| c.status != Status::Fail);
-    Machine { version: 1, ok, checks, platforms }
+    Report { platforms, ..Report::new(None, checks) }
 }
 
 fn platform(what: What, name: &'static str, levels: &[u8]) -> Platform {
@@ -109,6 +110,7 @@ fn preload_check() -> Check {
         Err(why) => {
             return Check::fail(
                 name,
+                Cause::NoLibrary,
                 why.line(),
                 "build or install xsched whole: libxsched.so belongs beside the command",
             );
@@ -119,6 +121,7 @@ fn preload_check() -> Check {
         Ok(found) => Check::ok(name, format!("{} loads here", found.names.join(", "))),
         Err(why) => Check::fail(
             name,
+            Cause::LibraryNotLoadable,
             format!("{} does not load: {why}", library.display()),
             "take a libxsched.so that was made for this machine, or set XSCHED_PRELOAD to one",
         ),
@@ -132,7 +135,7 @@ fn libc_check() -> Check {
     if parts.as_slice() >= [2, 34].as_slice() {
         Check::ok("glibc", version)
     } else {
-        Check::fail("glibc", version, "2.34 or later is needed")
+        Check::fail("glibc", Cause::OldGlibc, version, "2.34 or later is needed")
     }
 }
 
@@ -144,11 +147,17 @@ fn state_check() -> Check {
     match probe::run(What::State, &[]) {
         Ok(found) if found.names.is_empty() => Check::note(
             name,
+            Cause::NoState,
             "no memory, activity or heat of devices in `xsched ps`: neither NVML nor amdgpu is here",
             advice,
         ),
         Ok(found) => Check::ok(name, format!("of devices from {}", found.names.join(", "))),
-        Err(why) => Check::note(name, format!("no memory, activity or heat of devices in `xsched ps`: {why}"), advice),
+        Err(why) => Check::note(
+            name,
+            Cause::NoState,
+            format!("no memory, activity or heat of devices in `xsched ps`: {why}"),
+            advice,
+        ),
     }
 }
 
@@ -160,11 +169,16 @@ fn environment_check() -> Check {
     let platforms = variables::text("XSCHED_PLATFORMS").and_then(|list| wire::Platform::fault_in(&list));
     let faults = settings.complaints.into_iter().chain(platforms).collect::<Vec<_>>();
     if !faults.is_empty() {
-        Check::fail(name, faults.join("; "), "correct or unset it")
+        Check::fail(name, Cause::BadVariable, faults.join("; "), "correct or unset it")
     } else if variables::is_disabled() {
-        Check::note(name, "XSCHED_DISABLE switches scheduling off for what is started from here", "unset it")
+        Check::note(
+            name,
+            Cause::SwitchedOff,
+            "XSCHED_DISABLE switches scheduling off for what is started from here",
+            "unset it",
+        )
     } else if !unknown.is_empty() {
-        Check::note(name, unknown.join("; "), "correct or unset it")
+        Check::note(name, Cause::UselessVariable, unknown.join("; "), "correct or unset it")
     } else {
         Check::ok(name, "every variable of xsched that is set has effect")
     }
@@ -178,49 +192,115 @@ fn configuration_check() -> Check {
     match xsched_daemon::check_config(&files) {
         Ok(_) if files.is_empty() => Check::ok(name, "none; the defaults hold"),
         Ok(remarks) if remarks.is_empty() => Check::ok(name, shown),
-        Ok(remarks) => Check::note(name, remarks.join("; "), "change it at your leisure"),
-        Err(why) => Check::fail(name, why.line(), "correct it: no daemon starts with it, and programs run unscheduled"),
+        Ok(remarks) => Check::note(name, Cause::OddConfiguration, remarks.join("; "), "change it at your leisure"),
+        Err(why) => Check::fail(
+            name,
+            Cause::BadConfiguration,
+            why.line(),
+            "correct it: no daemon starts with it, and programs run unscheduled",
+        ),
     }
 }
 
-/// Daemons where a program of this user would find one with another environment. Each schedules its own programs, and none with
-/// those of another.
-fn other_daemons(socket: Option<&Path>) -> Vec<Check> {
-    let (ours, _) = paths::socket_path(socket.map(Path::to_owned));
-    let same =
-        |path: &Path| path == ours || path.canonicalize().is_ok_and(|p| ours.canonicalize().is_ok_and(|o| p == o));
-    let others = paths::usual_sockets().into_iter().filter(|path| !same(path));
-    let answering = others.filter(|path| path.exists() && client::ask(Some(path), Request::Ps).is_ok());
-    let check = |path: PathBuf| {
-        let found = format!(
-            "another one answers at {}: its programs and those of this one are not scheduled together",
-            path.display()
-        );
-        let advice = "give both the same XDG_RUNTIME_DIR or XSCHED_SOCKET; for several users, run a system daemon";
-        Check::note("daemons", found, advice)
+/// Devices whose files this user may not open.
+fn permission_check(root: &Path) -> Option<Check> {
+    use rustix::fs::{Access, AtFlags, CWD};
+    let files = |place: &Path| match place.is_dir() {
+        true => std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path()).collect(),
+        false => vec![place.to_owned()],
     };
-    answering.map(check).collect()
+    let is_closed = |file: &PathBuf| {
+        let is_node = !file.is_dir() && file.exists();
+        is_node && rustix::fs::accessat(CWD, file, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS).is_err()
+    };
+    let closed = NODES.iter().filter_map(|(place, group)| {
+        let file = files(&root.join(place.trim_start_matches('/'))).into_iter().find(is_closed)?;
+        Some((file, group))
+    });
+    let (file, group) = closed.into_iter().next()?;
+    let found = format!("this user may not open {}, and so sees no device of that driver", file.display());
+    let advice = format!(
+        "it is for {group}: `sudo usermod -aG render,video $USER` and a new login, where the driver goes by groups"
+    );
+    Some(Check::note("permission", Cause::NoPermission, found, advice))
 }
 
-fn daemon_check(socket: Option<&Path>) -> Check {
+/// The daemon that answers, by its process id, and what is to be said of it and of what it sees.
+fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     let (path, _) = paths::socket_path(socket.map(Path::to_owned));
-    match client::ask_if_there(socket, Request::Ps) {
-        Ok(Some(answer)) => {
-            let programs = answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
-            let about = answer.iter().find_map(|m| match m {
-                DaemonMsg::Daemon(d) => Some(format!("process {}, version {}, policy {}", d.pid, d.version, d.policy)),
-                _ => None,
-            });
-            let about = about.unwrap_or_else(|| "it says nothing about itself".to_owned());
-            Check::ok("daemon", format!("{about}, {programs} programs, at {}", path.display()))
+    let name = "daemon";
+    let answer = match client::ask_if_there(socket, Request::Ps) {
+        Ok(Some(answer)) => answer,
+        Ok(None) => {
+            let shown = path.display();
+            let found = format!(
+                "none at {shown}: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot"
+            );
+            return (None, vec![Check::ok(name, found)]);
         }
-        Ok(None) => Check::ok(
-            "daemon",
-            format!(
-                "none at {}: `xsched run` starts one; `xsched daemon` shows what stands in its way if it cannot",
-                path.display()
-            ),
-        ),
-        Err(e) => Check::fail("daemon", e.line(), "end it by its process id; `xsched run` starts a new one"),
+        Err(e) => {
+            let advice = "end it by its process id; `xsched run` starts a new one";
+            return (None, vec![Check::fail(name, Cause::NoAnswer, e.line(), advice)]);
+        }
+    };
+    let programs = answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
+    let daemon = answer.iter().find_map(|m| match m {
+        DaemonMsg::Daemon(d) => Some(d),
+        _ => None,
+    });
+    let Some(d) = daemon else {
+        let advice = "restart it with this version";
+        return (None, vec![Check::fail(name, Cause::NoAnswer, "it says nothing about itself", advice)]);
+    };
+    let about = format!(
+        "process {}, version {}, policy {}, {programs} program{}, at {}",
+        d.pid,
+        d.version,
+        d.policy,
+        if programs == 1 { "" } else { "s" },
+        path.display()
+    );
+    let ours = env!("CARGO_PKG_VERSION");
+    let mut checks = vec![if d.version == ours {
+        Check::ok(name, about)
+    } else {
+        let found = format!("{about}; this command is of version {ours}");
+        Check::note(name, Cause::OtherVersion, found, "restart the daemon; programs go on and attach again")
+    }];
+    for device in answer.iter().filter_map(|m| if let DaemonMsg::Device(device) = m { Some(device) } else { None }) {
+        let outside = device.processes.iter().flatten().filter(|p| p.outside);
+        let names: Vec<String> =
+            outside.map(|p| format!("{} ({})", p.name.as_deref().unwrap_or("unknown"), p.pid)).collect();
+        if !names.is_empty() {
+            checks.push(Check::note(
+                "programs",
+                Cause::NotAttached,
+                format!("{} is used by processes that are not attached: {}", device.device, names.join(", ")),
+                "start them with `xsched run`; `xsched doctor PID` tells why one is not attached",
+            ));
+        }
+    }
+    (Some(d.pid), checks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_device_that_may_not_be_opened_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(permission_check(root.path()).is_none(), "there is none");
+        std::fs::create_dir(root.path().join("dev")).unwrap();
+        let node = root.path().join("dev/kfd");
+        std::fs::write(&node, "").unwrap();
+        assert!(permission_check(root.path()).is_none());
+        std::fs::set_permissions(&node, PermissionsExt::from_mode(0o000)).unwrap();
+        // Root may open what it likes.
+        if !rustix::process::geteuid().is_root() {
+            let check = permission_check(root.path()).unwrap();
+            assert!(check.found.contains("dev/kfd") && check.advice.unwrap().contains("group render"));
+        }
     }
 }

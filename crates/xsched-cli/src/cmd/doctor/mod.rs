@@ -1,8 +1,11 @@
 //! `xsched doctor`: what works here, and what to do if not.
 
+mod arbiters;
+mod calls;
 mod cuda;
 mod machine;
 pub(crate) mod probe;
+mod process;
 mod program;
 mod shadow;
 
@@ -16,13 +19,18 @@ use xsched_proto::text::escaped;
 use crate::candidates;
 use crate::failure::{Result, print, print_json};
 use crate::values;
+use crate::width::{self, Width};
 
-/// Check what works on this machine, or look into a running program
+/// Check what works on this machine, or why a running program is not scheduled
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Exit code 3 if a check failed; with --strict, also if there is a note.")]
 pub(crate) struct Args {
-    /// Look into this program: the functions it calls and who owns them, its queues
-    #[arg(long, value_name = "PID", value_parser = values::pid, add = candidates::pids())]
+    /// Look into this program: is it scheduled, and if not, why; the functions it calls and who owns them, its queues
+    #[arg(value_name = "PID", value_parser = values::pid, add = candidates::pids())]
+    program: Option<u32>,
+
+    /// As PID
+    #[arg(long, value_name = "PID", value_parser = values::pid, conflicts_with = "program", add = candidates::pids())]
     pid: Option<u32>,
 
     /// Also what is only worth a note counts as failed
@@ -33,10 +41,17 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// The JSON Schema of `--json`
+    #[arg(long, exclusive = true)]
+    schema: bool,
+
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
     #[arg(long, value_name = "PATH", value_parser = values::socket)]
     socket: Option<PathBuf>,
 }
+
+/// The published schema of the answer.
+const SCHEMA: &str = include_str!("../../../../../docs/reference/doctor.schema.json");
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,74 +62,178 @@ enum Status {
     Fail,
 }
 
+/// What is at fault where a check is not `ok`: a word that stays the same, for scripts and for the table of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(clap::ValueEnum))]
+enum Cause {
+    // Of the machine.
+    NoLibrary,
+    LibraryNotLoadable,
+    OldGlibc,
+    NoAnswer,
+    OtherVersion,
+    SwitchedOff,
+    BadVariable,
+    UselessVariable,
+    BadConfiguration,
+    OddConfiguration,
+    OtherDaemon,
+    OtherArbiter,
+    Preloaded,
+    NoState,
+    NoPermission,
+    NoDevice,
+    NotAttached,
+    // Of a program.
+    NoProcess,
+    Stopped,
+    NotReadable,
+    NotPreloadable,
+    Secure,
+    NoScheduler,
+    NotPreloaded,
+    FileMissing,
+    NotLoaded,
+    Shadowed,
+    PassedBy,
+    NoDaemon,
+    NoCall,
+    Held,
+    Unscheduled,
+}
+
 /// One check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     status: Status,
+    /// None where it is `ok`.
+    cause: Option<Cause>,
     /// What was found.
     found: String,
     /// What to do, if anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
 }
 
 impl Check {
     fn ok(name: &'static str, found: impl Into<String>) -> Check {
-        Check { name, status: Status::Ok, found: found.into(), advice: None }
+        Check { name, status: Status::Ok, cause: None, found: found.into(), advice: None }
     }
 
-    fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { name, status: Status::Note, found: found.into(), advice: Some(advice.into()) }
+    fn note(name: &'static str, cause: Cause, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check { name, status: Status::Note, cause: Some(cause), found: found.into(), advice: Some(advice.into()) }
     }
 
-    fn fail(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { name, status: Status::Fail, found: found.into(), advice: Some(advice.into()) }
+    fn fail(name: &'static str, cause: Cause, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check { name, status: Status::Fail, cause: Some(cause), found: found.into(), advice: Some(advice.into()) }
     }
 }
 
-/// Checks as lines.
-fn lines(checks: &[Check]) -> String {
-    let mut out = String::new();
-    for check in checks {
-        let mark = match check.status {
-            Status::Ok => "ok  ",
-            Status::Note => "note",
-            Status::Fail => "FAIL",
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{mark}  {:<13} {}", check.name, escaped(&check.found));
-        if let Some(advice) = &check.advice {
-            let _ = writeln!(out, "{:<20}→ {}", "", escaped(advice));
+/// What was found, of the machine or of a program.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: u32,
+    /// No check failed.
+    ok: bool,
+    /// The program that was looked into; none = the machine.
+    pid: Option<u32>,
+    checks: Vec<Check>,
+    platforms: Vec<machine::Platform>,
+    functions: Vec<program::Function>,
+    queues: Vec<program::Queue>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    fn new(pid: Option<u32>, checks: Vec<Check>) -> Report {
+        let (platforms, functions, queues, notes) = Default::default();
+        Report {
+            version: 2,
+            ok: checks.iter().all(|c| c.status != Status::Fail),
+            pid,
+            checks,
+            platforms,
+            functions,
+            queues,
+            notes,
         }
     }
-    out
-}
 
-/// A report: prints as lines or as JSON.
-trait Report: Serialize {
-    fn checks(&self) -> &[Check];
-    fn text(&self) -> String;
-}
-
-/// Examines the machine or a program.
-pub(crate) fn main(args: Args) -> Result {
-    match args.pid {
-        None => show(&machine::examine(args.socket.as_deref()), &args),
-        Some(pid) => show(&program::examine(pid, args.socket.as_deref()), &args),
+    fn text(&self, width: Width) -> String {
+        let mut out = String::new();
+        for check in &self.checks {
+            let mark = match check.status {
+                Status::Ok => "ok  ",
+                Status::Note => "note",
+                Status::Fail => "FAIL",
+            };
+            out += &width.fill(&format!("{mark}  {:<14} {}", check.name, escaped(&check.found)), 21);
+            if let Some(advice) = &check.advice {
+                out += &width.fill(&format!("{:<21}→ {}", "", escaped(advice)), 23);
+            }
+        }
+        out += &machine::platforms(&self.platforms, width);
+        // Writing to a String cannot fail.
+        if !self.functions.is_empty() {
+            let _ = writeln!(out, "\n{:<40} {:>18}  {:<8} OWNER", "FUNCTION", "ADDRESS", "FOUND BY");
+            for f in &self.functions {
+                let _ = writeln!(out, "{:<40} {:>18}  {:<8} {}", f.name, f.address, f.via, f.file);
+            }
+        }
+        if !self.queues.is_empty() {
+            let _ = writeln!(out, "\n{:>18}  {:>6} {:>6}", "QUEUE", "XQUEUE", "GROUP");
+            for q in &self.queues {
+                let _ = writeln!(out, "{:>18}  {:>6} {:>6}", q.handle, q.slot, q.group);
+            }
+        }
+        if !self.notes.is_empty() {
+            out.push('\n');
+        }
+        for note in &self.notes {
+            out += &width.fill(&format!("note  {note}"), 6);
+        }
+        out
     }
 }
 
 /// Exit code when something that programs need does not work: the environment's fault.
 const FAILED: u8 = 3;
 
-fn show(report: &impl Report, args: &Args) -> Result {
+/// Examines the machine or a program.
+pub(crate) fn main(args: Args) -> Result {
+    if args.schema {
+        return print(SCHEMA);
+    }
+    let report = match args.program.or(args.pid) {
+        None => machine::examine(args.socket.as_deref()),
+        Some(pid) => program::examine(pid, args.socket.as_deref()),
+    };
     if args.json {
-        print_json(report)?
+        print_json(&report)?
     } else {
-        print(&report.text())?
+        print(&report.text(width::of_output()))?
     };
     let fails = |c: &Check| c.status == Status::Fail || args.strict && c.status == Status::Note;
-    let failed = report.checks().iter().any(fails);
+    let failed = report.checks.iter().any(fails);
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn the_reference_has_every_cause_and_no_other() {
+        let text = include_str!("../../../../../docs/reference/doctor.md");
+        let of = |heading| crate::reference::rows(text, heading).into_iter().map(|row| crate::reference::bare(&row[0]));
+        let mut named: Vec<String> = of("Of the machine").chain(of("Of a program")).collect();
+        named.sort();
+        named.dedup();
+        let mut there: Vec<String> =
+            Cause::value_variants().iter().filter_map(|c| Some(c.to_possible_value()?.get_name().to_owned())).collect();
+        there.sort();
+        assert_eq!(named, there);
+    }
 }

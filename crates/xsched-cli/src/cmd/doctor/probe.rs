@@ -1,10 +1,12 @@
 //! A look at one vendor's library, in a process of its own: such libraries may hang or abort.
 
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::process::{self, Mapping};
 use crate::client;
 use crate::cmd::demo::simdev_path;
 use crate::cuda::{self, Cuda, DeviceInfo};
@@ -105,16 +107,18 @@ pub(crate) fn main(args: Args) -> Result {
 }
 
 /// The path of libxsched.so in a process, if it is mapped there.
-pub(super) fn mapped(pid: u32) -> Result<Option<String>> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))
-        .map_err(|e| Error::environment(format!("cannot read its maps: {e}")))?;
-    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
-    Ok(paths
-        .filter(|path| {
-            path.rsplit('/').next().is_some_and(|file| file.starts_with("libxsched") && file.contains(".so"))
-        })
-        .map(str::to_owned)
-        .next())
+fn mapped(pid: u32) -> Result<Option<String>> {
+    let mappings = process::mappings(pid).map_err(|e| Error::environment(format!("cannot read its maps: {e}")))?;
+    Ok(mapped_in(&mappings).map(|path| path.display().to_string()))
+}
+
+/// The same among what a process has mapped.
+pub(super) fn mapped_in(mappings: &[Mapping]) -> Option<&Path> {
+    let is_it = |path: &&Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libxsched") && name.contains(".so")
+    };
+    mappings.iter().filter_map(|m| m.file.as_deref()).find(is_it)
 }
 
 fn opencl() -> Result<Vec<String>> {

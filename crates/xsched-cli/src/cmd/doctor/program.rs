@@ -1,112 +1,128 @@
-//! One running program: is the library in it, what did it find, which queues are there.
+//! One running program: is it scheduled, and if not, why; what it found, and its queues.
 
-use std::fmt::Write;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use xsched_proto::class::PRIORITY_NEVER;
+use xsched_proto::paths;
+use xsched_proto::settings::{Mode, Settings};
 use xsched_proto::text::escaped;
-use xsched_proto::wire::{DaemonMsg, Described, Request};
+use xsched_proto::wire::{DaemonMsg, Described, GroupState, ProgramInfo, Request};
 
-use super::{Check, Report, Status, lines, probe, shadow};
+use super::process::{self, Mapping};
+use super::{Cause, Check, Report, Status, calls, probe, shadow};
 use crate::client;
+use crate::target::{self, Verdict};
 
-/// What was found.
-#[derive(Serialize)]
-pub(super) struct Program {
-    version: u32,
-    pid: u32,
-    ok: bool,
-    checks: Vec<Check>,
-    functions: Vec<Function>,
-    queues: Vec<Queue>,
-    notes: Vec<String>,
-}
+/// What the vendors' libraries are called, without the version behind `.so`.
+const VENDORS: [&str; 5] = ["libcuda.so", "libamdhip64.so", "libhsa-runtime64.so", "libOpenCL.so", "libsimdev.so"];
 
 /// A hooked function and what it leads to.
-#[derive(Serialize)]
-struct Function {
-    name: String,
+#[derive(Debug, Serialize)]
+pub(super) struct Function {
+    pub(super) name: String,
     /// Hexadecimal.
-    address: String,
-    file: String,
-    via: String,
+    pub(super) address: String,
+    pub(super) file: String,
+    pub(super) via: String,
 }
 
 /// A vendor's queue and the XQueue over it.
-#[derive(Serialize)]
-struct Queue {
+#[derive(Debug, Serialize)]
+pub(super) struct Queue {
     /// Hexadecimal.
-    handle: String,
-    slot: u16,
-    group: u16,
-}
-
-impl Report for Program {
-    fn checks(&self) -> &[Check] {
-        &self.checks
-    }
-
-    fn text(&self) -> String {
-        let mut out = lines(&self.checks);
-        // Writing to a String cannot fail.
-        if !self.functions.is_empty() {
-            let _ = writeln!(out, "\n{:<40} {:>18}  {:<8} OWNER", "FUNCTION", "ADDRESS", "FOUND BY");
-            for f in &self.functions {
-                let _ = writeln!(out, "{:<40} {:>18}  {:<8} {}", f.name, f.address, f.via, f.file);
-            }
-        }
-        if !self.queues.is_empty() {
-            let _ = writeln!(out, "\n{:>18}  {:>6} {:>6}", "QUEUE", "XQUEUE", "GROUP");
-            for q in &self.queues {
-                let _ = writeln!(out, "{:>18}  {:>6} {:>6}", q.handle, q.slot, q.group);
-            }
-        }
-        if !self.notes.is_empty() {
-            out.push('\n');
-        }
-        for note in &self.notes {
-            let _ = writeln!(out, "note  {note}");
-        }
-        out
-    }
+    pub(super) handle: String,
+    pub(super) slot: u16,
+    pub(super) group: u16,
 }
 
 /// Looks from outside, then asks the program itself by way of the daemon.
-pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Program {
-    let mut program = Program {
-        version: 1,
-        pid,
-        ok: false,
-        checks: vec![library(pid)],
-        functions: Vec::new(),
-        queues: Vec::new(),
-        notes: vec![
-            "calls of objects opened with RTLD_DEEPBIND or dlmopen pass by any preload library; that cannot be seen \
-             from here: compare the launches of `xsched ps` with what the program should have launched"
-                .to_owned(),
-        ],
+pub(super) fn examine(pid: u32, socket: Option<&Path>) -> Report {
+    let mut checks = Vec::new();
+    let is_gone = match process::state(pid) {
+        None => Some(format!("there is no process {pid}")),
+        Some('Z' | 'X') => Some(format!("process {pid} has ended; only its parent has not noticed yet")),
+        Some(_) if process::command(pid).is_empty() => Some(format!("process {pid} is a thread of the kernel")),
+        Some(_) => None,
     };
-    match client::ask(socket, Request::Describe { pid }) {
-        Ok(answer) => {
-            for part in answer {
-                if let DaemonMsg::Description(lines) = part {
-                    lines.into_iter().for_each(|line| program.add(line));
-                }
-            }
-            program.checks.push(Check::ok("attached", "the daemon knows the program and it answers"));
-        }
-        Err(e) => program.checks.push(Check::fail(
-            "attached",
-            e.line(),
-            "a program attaches at its first device call, to the daemon that its XSCHED_SOCKET names",
-        )),
+    if let Some(found) = is_gone {
+        checks.push(Check::fail("process", Cause::NoProcess, found, "see `xsched ps --all`"));
+        return Report::new(Some(pid), checks);
     }
-    program.ok = program.checks.iter().all(|c| c.status != Status::Fail);
-    program
+    let (functions, queues, notes) = Default::default();
+    let mut report = Report { functions, queues, notes, ..Report::new(Some(pid), checks) };
+    report.add_checks(pid, socket);
+    report.ok = report.checks.iter().all(|check| check.status != Status::Fail);
+    report
 }
 
-impl Program {
-    fn add(&mut self, line: Described) {
+impl Report {
+    fn add_checks(&mut self, pid: u32, socket: Option<&Path>) {
+        if let Some('T' | 't') = process::state(pid) {
+            let advice = format!("`kill -CONT {pid}` lets it go on");
+            self.checks.push(Check::note(
+                "process",
+                Cause::Stopped,
+                "it is stopped, by a signal or a debugger",
+                advice,
+            ));
+        }
+        let environment = process::environment(pid);
+        let var = |name: &str| process::value(environment.as_deref()?, name);
+        let in_its_way = executable(pid).or_else(|| switched_off(&var));
+        let can_be = in_its_way.is_none();
+        self.checks.extend(in_its_way);
+        let mappings = match process::mappings(pid) {
+            Ok(mappings) => Some(mappings),
+            Err(why) => {
+                let found = format!("it cannot be looked into: {why}");
+                self.checks.push(Check::note(
+                    "library",
+                    Cause::NotReadable,
+                    found,
+                    "ask as the program's user or as root",
+                ));
+                None
+            }
+        };
+        if let Some(mappings) = &mappings
+            && can_be
+        {
+            let preload = var("LD_PRELOAD").unwrap_or_default();
+            let library = library(pid, mappings, &preload);
+            let is_in = library.status == Status::Ok;
+            self.checks.push(library);
+            if is_in {
+                self.checks.extend(passed_by(pid));
+            }
+        }
+        let elsewhere = if environment.is_some() { other_daemon(pid, socket, &var) } else { None };
+        let is_told = self.checks.iter().any(|check| check.status == Status::Fail) || elsewhere.is_some();
+        self.checks.extend(elsewhere);
+        match client::ask(socket, Request::Describe { pid }) {
+            Ok(answer) => {
+                for part in answer {
+                    if let DaemonMsg::Description(lines) = part {
+                        lines.into_iter().for_each(|line| self.add_line(line));
+                    }
+                }
+                self.checks.push(Check::ok("attached", "the daemon knows the program and it answers"));
+                self.checks.extend(held(pid, socket));
+                self.notes.push(
+                    "a call by an address that dlsym gave to an object opened with RTLD_DEEPBIND cannot be seen: compare the \
+                     launches of `xsched ps` with what the program should have launched"
+                        .to_owned(),
+                );
+            }
+            // What was found before says why.
+            Err(_) if is_told => {}
+            Err(e) => self.checks.push(not_attached(mappings.as_deref(), e.line())),
+        }
+    }
+
+    fn add_line(&mut self, line: Described) {
         let shown = |text: String| escaped(&text).into_owned();
         match line {
             Described::Function { name, address, file, via } => {
@@ -125,35 +141,240 @@ impl Program {
     }
 }
 
-/// Is libxsched.so mapped, and if not, why?
-fn library(pid: u32) -> Check {
-    let name = "library";
-    if !Path::new(&format!("/proc/{pid}")).exists() {
-        return Check::fail(name, format!("there is no process {pid}"), "see `xsched ps`");
+/// Why no preload library can be in it.
+fn executable(pid: u32) -> Option<Check> {
+    let name = "executable";
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let shown =
+        std::fs::read_link(&link).map_or_else(|_| link.display().to_string(), |path| path.display().to_string());
+    if process::is_secure(pid) == Some(true) {
+        let found = format!(
+            "{shown} runs with more rights than its user (setuid, setgid or file capabilities): the loader ignores LD_PRELOAD"
+        );
+        return Some(Check::fail(
+            name,
+            Cause::Secure,
+            found,
+            "start it without these rights, or go without a scheduler",
+        ));
     }
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let has = |wanted: &[u8]| environment.split(|&b| b == 0).any(|entry| entry == wanted);
-    match probe::mapped(pid) {
-        Ok(Some(_)) if has(b"XSCHED_DISABLE=1") => {
-            Check::fail(name, "loaded, but switched off by XSCHED_DISABLE=1", "start the program without it")
+    match target::inspect(&link) {
+        Ok(Verdict::Cannot { why, .. }) if !why.starts_with("not readable") => {
+            let advice = "use a build that is linked dynamically to glibc 2.34 or newer, or go without a scheduler";
+            Some(Check::fail(name, Cause::NotPreloadable, format!("{shown} is {why}"), advice))
         }
-        Ok(Some(path)) => match shadow::of(pid, &environment) {
-            None => Check::ok(name, format!("{path} is loaded")),
+        _ => None,
+    }
+}
+
+/// What its variables say against it.
+fn switched_off(var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
+    let name = "environment";
+    let text = |name: &str| var(name)?.into_string().ok();
+    // As the library reads it: what is not clear switches off, too.
+    let is_disabled = text("XSCHED_DISABLE").filter(|value| xsched_proto::variables::flag(value) != Some(false));
+    if let Some(value) = is_disabled {
+        let found = format!("it was started with XSCHED_DISABLE={value}, which switches xsched off in it");
+        return Some(Check::fail(name, Cause::SwitchedOff, found, "start it without that variable"));
+    }
+    let settings = Settings::read(text, std::iter::empty());
+    match settings.mode {
+        Mode::Unscheduled => Some(Check::fail(
+            name,
+            Cause::NoScheduler,
+            "it was started with `run --no-daemon`, XSCHED_NO_DAEMON=1 or XSCHED_SCHEDULER=APP, and so asks no daemon",
+            "start it without",
+        )),
+        Mode::Local(policy) => Some(Check::fail(
+            name,
+            Cause::NoScheduler,
+            format!(
+                "it schedules only inside itself, by the policy {policy} (`run --local`, XSCHED_POLICY, XSCHED_SCHEDULER=LCL)"
+            ),
+            "start it without, to have it scheduled with other programs",
+        )),
+        Mode::Daemon(_) if !settings.auto_xqueue => Some(Check::fail(
+            name,
+            Cause::NoScheduler,
+            "it was started with XSCHED_AUTO_XQUEUE=OFF: only XQueues that it makes itself are scheduled",
+            "start it without",
+        )),
+        Mode::Daemon(_) => None,
+    }
+}
+
+/// Is libxsched.so in it, and before other libraries that answer the same calls?
+fn library(pid: u32, mappings: &[Mapping], preload: &OsStr) -> Check {
+    let name = "library";
+    if let Some(path) = probe::mapped_in(mappings) {
+        return match shadow::of(pid, preload) {
+            None => Check::ok(name, format!("{} is loaded", path.display())),
             Some((before, function)) => Check::fail(
                 name,
+                Cause::Shadowed,
                 format!(
-                    "{path} is loaded, but {before} stands before it and answers {function}: what that does not pass on is \
-                         not scheduled"
+                    "{} is loaded, but {before} stands before it and answers {function}: what that does not pass on is not \
+                     scheduled",
+                    path.display()
                 ),
                 "name libxsched.so first in LD_PRELOAD; where another command preloads, put `xsched run` behind it: \
                  `oclgrind xsched run -- ./app`",
             ),
-        },
-        Ok(None) => Check::fail(
-            name,
-            "libxsched.so is not loaded in it",
-            "start it with `xsched run -- COMMAND`, which says so where the library cannot be loaded",
-        ),
-        Err(why) => Check::note(name, why.line(), "ask as the program's user or as root"),
+        };
     }
+    let named = shadow::preloads(preload).into_iter().find(|file| shadow::is_ours(file));
+    match named {
+        None => Check::fail(
+            name,
+            Cause::NotPreloaded,
+            "libxsched.so is not loaded in it: it was started without, or by something that clears LD_PRELOAD",
+            "start it with `xsched run -- COMMAND`; under sudo or a wrapper that clears variables put `xsched run` behind: \
+             `sudo xsched run -- COMMAND`",
+        ),
+        Some(file) if !process::path_in(pid, file).exists() => {
+            let whose = if process::has_own_files(pid) {
+                "which sees other files than this shell (a container?)"
+            } else {
+                "which"
+            };
+            let found =
+                format!("LD_PRELOAD names {}, but there is no such file for the program, {whose}", file.display());
+            let found = found.trim_end_matches(", which").to_owned();
+            Check::fail(
+                name,
+                Cause::FileMissing,
+                found,
+                "mount the folder of libxsched.so into the container, at the same path",
+            )
+        }
+        Some(file) => Check::fail(
+            name,
+            Cause::NotLoaded,
+            format!("LD_PRELOAD names {}, but the loader did not take it", file.display()),
+            "take a libxsched.so that was made for this machine; the loader says on stderr why it refuses a library",
+        ),
+    }
+}
+
+/// Modules whose calls do not come to the library.
+fn passed_by(pid: u32) -> Option<Check> {
+    let name = "calls";
+    match calls::of(pid) {
+        Ok(calls) => match calls.past.first() {
+            Some(past) => Some(Check::fail(
+                name,
+                Cause::PassedBy,
+                format!(
+                    "{} of {} goes straight to {}: the module was opened with RTLD_DEEPBIND or dlmopen, which pass by any preload",
+                    past.function,
+                    past.module.display(),
+                    past.owner.display()
+                ),
+                "have the module opened without; what it launches is not scheduled and not counted",
+            )),
+            None if calls.through > 0 => Some(Check::ok(name, "of its modules come to the library")),
+            None => None,
+        },
+        // As for its own user under Yama, which lets only parents and root read memory.
+        Err(_) => None,
+    }
+}
+
+/// Does it ask another daemon than the one that is asked here, or none?
+fn other_daemon(pid: u32, socket: Option<&Path>, var: &impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Check> {
+    let name = "daemon";
+    let root = process::path_in(pid, Path::new("/"));
+    let uid = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let theirs = paths::socket_path_of(&root, uid, |name| var(name).map(PathBuf::from));
+    let (ours, _) = paths::socket_path(socket.map(Path::to_owned));
+    let inode = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let seen = process::path_in(pid, &theirs);
+    match inode(&seen) {
+        Some(there) if Some(there) == inode(&ours) => None,
+        Some(_) => {
+            let found = format!("it looks for its daemon at {}, not at {}", theirs.display(), ours.display());
+            let advice = format!(
+                "`xsched ps --socket {}` asks that one; for all to share one, run a system daemon",
+                seen.display()
+            );
+            Some(Check::fail(name, Cause::OtherDaemon, found, advice))
+        }
+        None => {
+            let mut found = format!("it looks for its daemon at {}, and there is none", theirs.display());
+            let mut advice = "start it with `xsched run`, which starts a daemon";
+            if process::has_own_files(pid) {
+                found += " among the files that it sees (a container?)";
+                advice = "mount the folder of the daemon's socket into the container, at the same path";
+            }
+            Some(Check::fail(name, Cause::NoDaemon, found, advice))
+        }
+    }
+}
+
+/// The daemon does not know it, and nothing is in its way.
+fn not_attached(mappings: Option<&[Mapping]>, why: &str) -> Check {
+    let name = "attached";
+    let files = mappings.unwrap_or_default().iter().filter_map(|m| m.file.as_deref()?.file_name()?.to_str());
+    let vendor = files.into_iter().find(|file| VENDORS.iter().any(|vendor| file.starts_with(vendor)));
+    let found = match (mappings, vendor) {
+        (None, _) => why.to_owned(),
+        (_, None) => format!("it has loaded no vendor's library, and so has used no device yet ({why})"),
+        (_, Some(file)) => {
+            format!("it has loaded {file}, but has given no command to a device through libxsched.so ({why})")
+        }
+    };
+    Check::fail(
+        name,
+        Cause::NoCall,
+        found,
+        "a program attaches at its first device call: wait for that; if it has been made, another library took it",
+    )
+}
+
+/// It is attached: what keeps it from running, or has gone past.
+fn held(pid: u32, socket: Option<&Path>) -> Option<Check> {
+    let name = "scheduled";
+    let answer = client::ask(socket, Request::Ps).ok()?;
+    let program = answer.into_iter().find_map(|part| match part {
+        DaemonMsg::Program(program) if program.pid == pid => Some(program),
+        _ => None,
+    })?;
+    let is = |state| program.groups.iter().any(|group| group.state == state);
+    if program.priority == PRIORITY_NEVER {
+        let advice = format!("`xsched hint {pid} --priority low` lets it run");
+        return Some(Check::note(name, Cause::Held, "its priority is -256: it never runs", advice));
+    }
+    if is(GroupState::Suspended) {
+        return Some(Check::note(name, Cause::Held, "it is suspended", format!("`xsched resume {pid}` lets it go on")));
+    }
+    if is(GroupState::Detached) {
+        let found = "it has opened its own gate: it runs whatever the daemon says";
+        return Some(Check::note(
+            name,
+            Cause::Unscheduled,
+            found,
+            "restart it; report it if it was not the program's wish",
+        ));
+    }
+    Some(
+        unscheduled(&program).unwrap_or_else(|| Check::ok(name, "every launch that came to the library was scheduled")),
+    )
+}
+
+/// Launches without a decision of the daemon.
+fn unscheduled(program: &ProgramInfo) -> Option<Check> {
+    let sum = |of: fn(&xsched_proto::wire::Unscheduled) -> u64| {
+        program.groups.iter().map(|g| of(&g.unscheduled)).sum::<u64>()
+    };
+    let (attach, rules, errors) = (sum(|u| u.attach), sum(|u| u.passthrough), sum(|u| u.error));
+    let launches: u64 = program.groups.iter().map(|group| group.launches).sum();
+    if attach + rules + errors == 0 {
+        return None;
+    }
+    let found = format!(
+        "{} of {launches} launches were not scheduled: {attach} before the daemon had answered, {rules} by pass-through rules, {errors} for errors",
+        attach + rules + errors
+    );
+    let advice = "a few at the start are usual; a growing number: see `docs/guide/troubleshooting.md`";
+    Some(Check::note("scheduled", Cause::Unscheduled, found, advice))
 }

@@ -2,30 +2,39 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSymbol, ReadCache};
 use xsched_proto::files;
 
+use super::process;
+
 /// The function of each interface that every program of it launches by.
-const LAUNCHES: [&str; 5] =
+pub(super) const LAUNCHES: [&str; 5] =
     ["clEnqueueNDRangeKernel", "cuLaunchKernel", "hipLaunchKernel", "hipModuleLaunchKernel", "simLaunchKernel"];
 
-/// The library and the function, by the environment that the program was started with.
-pub(super) fn of(pid: u32, environment: &[u8]) -> Option<(String, &'static str)> {
-    let preloads = environment.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))?;
-    let files = preloads.split(|b| b" :".contains(b)).filter(|file| !file.is_empty());
-    let files: Vec<&Path> = files.map(|file| Path::new(OsStr::from_bytes(file))).collect();
-    let is_ours = |file: &&Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libxsched"));
-    let own = files.iter().position(is_ours)?;
+/// The files that LD_PRELOAD of a program names.
+pub(super) fn preloads(value: &OsStr) -> Vec<&Path> {
+    let files = value.as_bytes().split(|b| b" :".contains(b)).filter(|file| !file.is_empty());
+    files.map(|file| Path::new(OsStr::from_bytes(file))).collect()
+}
+
+/// Whether a file is called as the library is.
+pub(super) fn is_ours(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libxsched"))
+}
+
+/// The library and the function, by what LD_PRELOAD held when the program was started.
+pub(super) fn of(pid: u32, preloaded: &OsStr) -> Option<(String, &'static str)> {
+    let files = preloads(preloaded);
+    let own = files.iter().position(|file| is_ours(file))?;
     // Its files, where it has other folders than this process.
-    let seen = |file: &Path| PathBuf::from(format!("/proc/{pid}/root{}", file.display()));
-    files[..own].iter().find_map(|file| Some((file.display().to_string(), defined(&seen(file))?)))
+    files[..own].iter().find_map(|file| Some((file.display().to_string(), defined(&process::path_in(pid, file))?)))
 }
 
 /// The first of these functions that a library defines.
-fn defined(library: &Path) -> Option<&'static str> {
+pub(super) fn defined(library: &Path) -> Option<&'static str> {
     let cache = ReadCache::new(files::read_only(library).ok()?);
     let elf: ElfFile64<object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
     let defines = |name: &str| elf.dynamic_symbols().any(|s| s.is_definition() && s.name() == Ok(name));
