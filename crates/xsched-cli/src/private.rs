@@ -1,13 +1,15 @@
 //! What `demo`, `check` and `compare` work with: a folder and daemons of their own. The user's daemon, configuration and state
 //! are left alone.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::children::Guarded;
-use crate::failure::{Error, Result};
+use crate::failure::{Error, Result, say};
 use crate::preload;
 
 /// A folder, gone with this.
@@ -124,31 +126,42 @@ pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
 }
 
-/// One line on a terminal that says how far a measurement is; none elsewhere.
+/// Elsewhere than on a terminal a line says how far it is this often at most.
+const LINES_EVERY: Duration = Duration::from_secs(10);
+
+/// How far a measurement is, on stderr: on a terminal one line that changes, elsewhere a line now and then.
 pub(crate) struct Progress {
-    shown: bool,
+    name: &'static str,
+    on_terminal: bool,
+    last: Cell<Instant>,
 }
 
 impl Progress {
-    pub(crate) fn new(head: &str) -> Progress {
-        let shown = std::io::stderr().is_terminal();
-        if shown {
-            eprintln!("{head}");
+    /// `name` is the command's; `about` says what begins, of one that takes long.
+    pub(crate) fn new(name: &'static str, about: Option<&str>) -> Progress {
+        let on_terminal = std::io::stderr().is_terminal();
+        match (on_terminal, about) {
+            (true, about) => eprintln!("xsched {name} {}", about.unwrap_or_default()),
+            (false, Some(about)) => say(&format!("{name} {about}")),
+            (false, None) => {}
         }
-        Progress { shown }
+        Progress { name, on_terminal, last: Cell::new(Instant::now()) }
     }
 
     pub(crate) fn show(&self, what: &str) {
-        if self.shown {
+        if self.on_terminal {
             eprint!("\r\x1b[K  {what} …");
             let _ = std::io::stderr().flush();
+        } else if self.last.get().elapsed() >= LINES_EVERY {
+            self.last.set(Instant::now());
+            say(&format!("{}: {what}", self.name));
         }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.shown {
+        if self.on_terminal {
             eprint!("\r\x1b[K");
         }
     }

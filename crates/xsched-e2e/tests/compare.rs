@@ -13,6 +13,15 @@ fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
     command
 }
 
+/// A line that tells how far it is.
+fn is_progress(line: &str) -> bool {
+    line.starts_with("xsched: compare plays ") || line.starts_with("xsched: compare: round ")
+}
+
+fn complaints(said: &str) -> String {
+    said.lines().filter(|line| !is_progress(line)).map(|line| format!("{line}\n")).collect()
+}
+
 /// Runs it to its good end: the table and the JSON.
 #[track_caller]
 fn report(place: &Place, mut command: Command) -> (String, Value) {
@@ -21,7 +30,7 @@ fn report(place: &Place, mut command: Command) -> (String, Value) {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let output = finish(command.spawn().expect("xsched runs"), 6 * TIMEOUT);
     let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""));
+    assert!(output.status.success() && said.lines().all(is_progress), "{said}");
     let svg = std::fs::read_to_string(place.join("report.svg")).expect("a picture");
     assert!(svg.starts_with("<svg") && svg.contains("together, under xsched: P50"), "{svg}");
     let table = String::from_utf8(output.stdout).expect("text");
@@ -106,7 +115,7 @@ fn a_program_that_fails_or_ends_or_does_nothing_is_told() {
         let mut command = compare(&place, high, low, options);
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let output = finish(command.spawn().expect("xsched runs"), 3 * TIMEOUT);
-        let said = String::from_utf8(output.stderr).expect("text");
+        let said = complaints(&String::from_utf8(output.stderr).expect("text"));
         assert!(said.starts_with("xsched: compare: ") && said.contains(expected), "{expected}: {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         let bad_input = expected.ends_with("'ready'");
@@ -124,6 +133,6 @@ fn an_interrupted_comparison_ends_its_programs() {
     let pid: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
     signal(comparison.pid(), Signal::INT);
     let (code, _, said) = comparison.wait();
-    assert_eq!((code, said.as_str()), (130, "xsched: compare: interrupted\n"));
+    assert_eq!((code, complaints(&said).as_str()), (130, "xsched: compare: interrupted\n"));
     assert!(!xsched_e2e::is_alive(pid));
 }

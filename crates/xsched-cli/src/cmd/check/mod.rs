@@ -144,7 +144,7 @@ fn look(args: &Args) -> Result<Report> {
     let daemon = private.daemon("xsched", &["--policy".as_ref(), "hpf".as_ref()])?;
     let sim_device = (args.device == Choice::Sim).then(|| private.sim_device()).transpose()?;
     let stage = Stage { private, daemon, sim_device };
-    let progress = Progress::new("xsched check");
+    let progress = Progress::new("check", None);
     let mut parts = Vec::new();
     for platform in args.device.platforms() {
         progress.show(platform.name());

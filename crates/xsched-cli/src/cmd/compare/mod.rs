@@ -143,8 +143,8 @@ pub(crate) fn main(args: Args) -> Result {
 
 fn measure(stage: &mut Stage, rounds: usize) -> Result<Report> {
     let mut report = Report::default();
-    let progress = Progress::new("xsched compare");
     let cases = Case::ALL.len();
+    let progress = Progress::new("compare", Some(&format!("plays {cases} situations in each of {rounds} rounds")));
     for round in 0..rounds {
         for step in 0..cases {
             // Each round begins with another situation, so that drift of the machine hits all alike.

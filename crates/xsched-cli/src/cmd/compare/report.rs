@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::program::Cost;
 use super::stage::{Case, Played, Wish};
 use crate::failure::{Error, Result};
-use crate::picture::{self, Curve, RGBColor};
+use crate::picture::{self, Bar, Curve, RGBColor};
 
 /// Longest command in a caption, in characters.
 const CAPTION: usize = 44;
@@ -275,10 +275,16 @@ impl Report {
     pub(super) fn plot(&self, wish: &Wish, file: &Path) -> Result<()> {
         let curve = |(case, color): (Case, RGBColor)| {
             let (f, all) = (self.figures(case), self.latencies(case));
-            let work = f.work.map_or(String::new(), |w| format!(", work {:.0} %", w.to_alone * 100.0));
-            let label =
-                format!("{}: P50 {:.2}, P99 {:.2}, worst {:.2} ms{work}", case.name(), f.p50_ms, f.p99_ms, f.worst_ms);
-            Curve { label, color, lowest: quantile(&all, 0.0), worst: f.worst_ms, points: picture::steps(&all) }
+            let bar = |w: Work| Bar { label: format!("work {:.0} % of alone", w.to_alone * 100.0), part: w.to_alone };
+            Curve {
+                label: format!("{}: P50 {:.2}, P99 {:.2}, worst {:.2} ms", case.name(), f.p50_ms, f.p99_ms, f.worst_ms),
+                color,
+                lowest: quantile(&all, 0.0),
+                worst: f.worst_ms,
+                requests: all.len() as u64,
+                points: picture::steps(&all),
+                work: f.work.map(bar),
+            }
         };
         let cases = [(Case::Alone, picture::ALONE), (Case::Native, picture::NATIVE), (Case::Xsched, picture::XSCHED)];
         let caption = format!("{} beside {}", short(&wish.high), short(&wish.low));

@@ -124,8 +124,10 @@ fn measure(platforms: &[Platform], requests: u32, rounds: u32) -> Result<Report>
     let stage = Stage { private, platform, calibration, requests, daemon };
     let mut report =
         Report { platform, device, alone: Situation::new()?, native: Situation::new()?, xsched: Situation::new()? };
-    let progress = Progress::new(&format!("xsched demo on {}", report.device));
     let cases = [Case::Alone, Case::Native, Case::Xsched];
+    let measured = PERIOD * requests * rounds * cases.len() as u32;
+    let about = format!("on {}: rounds: {rounds}, about {} s", report.device, measured.as_secs() + 1);
+    let progress = Progress::new("demo", Some(&about));
     for round in 0..rounds as usize {
         for step in 0..cases.len() {
             // Each round begins with another situation, so that drift of the machine hits all alike.

@@ -9,12 +9,18 @@ use serde::Serialize;
 use super::load::{Burst, Part, Platform};
 use super::worker::PERIOD;
 use crate::failure::{Error, Result};
-use crate::picture::{self, Curve, RGBColor};
+use crate::picture::{self, Bar, Curve, RGBColor};
+
+/// All requests of the demo are alike: alone, P99 is at most so many times P50, and P99 of one round at most so many times that of
+/// another, on a machine whose figures mean something.
+const STEADY: f64 = 1.5;
 
 /// One of the three situations, over all rounds.
 #[derive(Debug)]
 pub(super) struct Situation {
     latency_ns: Histogram<u64>,
+    /// P99 of each round, in ms.
+    p99_of_rounds_ms: Vec<f64>,
     kernels: u64,
     seconds: f64,
 }
@@ -23,11 +29,16 @@ impl Situation {
     /// Nothing yet.
     pub(super) fn new() -> Result<Self> {
         let latency_ns = Histogram::new_with_bounds(1, 600_000_000_000, 3).map_err(Error::environment)?;
-        Ok(Situation { latency_ns, kernels: 0, seconds: 0.0 })
+        Ok(Situation { latency_ns, p99_of_rounds_ms: Vec::new(), kernels: 0, seconds: 0.0 })
     }
 
     /// Adds a round's latencies.
     pub(super) fn add_latencies(&mut self, all_ns: &[u64]) {
+        let mut sorted = all_ns.to_vec();
+        sorted.sort_unstable();
+        if let Some(p99) = sorted.get((sorted.len() * 99).div_ceil(100).saturating_sub(1)) {
+            self.p99_of_rounds_ms.push(*p99 as f64 / 1e6);
+        }
         for &ns in all_ns {
             self.latency_ns.saturating_record(ns);
         }
@@ -80,6 +91,8 @@ pub(super) struct Report {
 struct Json<'a> {
     platform: &'a str,
     device: &'a str,
+    /// Why the figures are to be taken with care; none = the machine was steady.
+    noise: Option<String>,
     alone: JsonSituation,
     native: JsonSituation,
     xsched: JsonSituation,
@@ -92,9 +105,37 @@ struct JsonSituation {
     worst_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     best_effort_per_s: Option<f64>,
+    /// Part of what it did without xsched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best_effort_kept: Option<f64>,
 }
 
 impl Report {
+    /// What the best-effort program did, relative to what it did without xsched.
+    fn kept(&self, s: &Situation) -> Option<f64> {
+        Some(s.best_effort_per_s()? / self.native.best_effort_per_s()?)
+    }
+
+    /// What in the figures can only be the machine's doing, if anything.
+    fn noise(&self) -> Option<String> {
+        let spread = self.alone.quantile_ms(0.99) / self.alone.quantile_ms(0.5);
+        let rounds = &self.alone.p99_of_rounds_ms;
+        let (least, most) =
+            (rounds.iter().copied().fold(f64::MAX, f64::min), rounds.iter().copied().fold(0.0, f64::max));
+        let faster = self.xsched.quantile_ms(0.99) / self.alone.quantile_ms(0.99);
+        if spread > STEADY {
+            Some(format!("alone, P99 is {spread:.1} times P50, above the bound of {STEADY}"))
+        } else if most > STEADY * least {
+            Some(format!(
+                "alone, P99 is {least:.2} ms in one round and {most:.2} ms in another, above the bound of {STEADY} times"
+            ))
+        } else if faster < 1.0 / STEADY {
+            Some(format!("P99 is {faster:.2} of what it is alone, and it cannot be better than alone"))
+        } else {
+            None
+        }
+    }
+
     fn rows(&self) -> [(&'static str, &Situation, RGBColor); 3] {
         [
             ("alone", &self.alone, picture::ALONE),
@@ -119,20 +160,24 @@ impl Report {
         );
         let _ = writeln!(
             out,
-            "{:<26}{:>10}{:>10}{:>13}{:>10}{:>16}",
-            "", "P50 ms", "P99 ms", "P99 / alone", "worst ms", "best-effort/s"
+            "{:<26}{:>8}{:>9}{:>13}{:>10}{:>15}{:>6}",
+            "", "P50 ms", "P99 ms", "P99 / alone", "worst ms", "best-effort/s", "kept"
         );
         for (name, s, _) in self.rows() {
             let ratio = s.quantile_ms(0.99) / self.alone.quantile_ms(0.99);
             let work = s.best_effort_per_s().map_or("-".to_owned(), |w| format!("{w:.0}"));
+            let kept = self.kept(s).map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0));
             let _ = writeln!(
                 out,
-                "{name:<26}{:>10.2}{:>10.2}{:>13}{:>10.2}{work:>16}",
+                "{name:<26}{:>8.2}{:>9.2}{:>13}{:>10.2}{work:>15}{kept:>6}",
                 s.quantile_ms(0.5),
                 s.quantile_ms(0.99),
                 format!("{ratio:.2}x"),
                 s.quantile_ms(1.0),
             );
+        }
+        if let Some(why) = self.noise() {
+            let _ = writeln!(out, "\ntoo noisy here, take these with care: {why}");
         }
         out
     }
@@ -144,10 +189,12 @@ impl Report {
             p99_ms: s.quantile_ms(0.99),
             worst_ms: s.quantile_ms(1.0),
             best_effort_per_s: s.best_effort_per_s(),
+            best_effort_kept: self.kept(s),
         };
         let json = Json {
             platform: self.platform.name(),
             device: &self.device,
+            noise: self.noise(),
             alone: of(&self.alone),
             native: of(&self.native),
             xsched: of(&self.xsched),
@@ -160,7 +207,17 @@ impl Report {
         let curve = |(name, s, color): (&str, &Situation, RGBColor)| {
             let (p50, p99, worst) = (s.quantile_ms(0.5), s.quantile_ms(0.99), s.quantile_ms(1.0));
             let label = format!("{name}: P50 {p50:.2}, P99 {p99:.2}, worst {worst:.2} ms");
-            Curve { label, color, lowest: s.quantile_ms(0.0), worst, points: s.curve() }
+            let bar =
+                |kept: f64| Bar { label: format!("best-effort {:.0} % of without xsched", kept * 100.0), part: kept };
+            Curve {
+                label,
+                color,
+                lowest: s.quantile_ms(0.0),
+                worst,
+                requests: s.latency_ns.len(),
+                points: s.curve(),
+                work: self.kept(s).map(bar),
+            }
         };
         let caption = format!("Latency on {} ({})", self.device, self.platform.name());
         let x_desc = "latency from the time a request was due, ms";
@@ -194,13 +251,36 @@ mod tests {
     fn json_has_the_published_shape() {
         let v: serde_json::Value = serde_json::from_str(&report().json().unwrap()).unwrap();
         let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&v), ["alone", "device", "native", "platform", "xsched"]);
+        assert_eq!(keys(&v), ["alone", "device", "native", "noise", "platform", "xsched"]);
         assert_eq!(keys(&v["alone"]), ["p50_ms", "p99_ms", "worst_ms"]);
-        assert_eq!(keys(&v["native"]), ["best_effort_per_s", "p50_ms", "p99_ms", "worst_ms"]);
+        assert_eq!(keys(&v["native"]), ["best_effort_kept", "best_effort_per_s", "p50_ms", "p99_ms", "worst_ms"]);
         assert_eq!(keys(&v["xsched"]), keys(&v["native"]));
-        assert_eq!(v["native"]["best_effort_per_s"], 400.0);
+        assert_eq!(
+            (&v["native"]["best_effort_per_s"], &v["xsched"]["best_effort_kept"]),
+            (&400.0.into(), &0.875.into())
+        );
+        assert!(v["noise"].as_str().unwrap().starts_with("alone, P99 is 2.0 times P50"), "{v}");
         assert!((v["alone"]["p50_ms"].as_f64().unwrap() - 5.0).abs() < 0.01);
         assert!((v["xsched"]["p99_ms"].as_f64().unwrap() - 10.89).abs() < 0.02);
+    }
+
+    #[test]
+    fn a_machine_that_is_not_steady_is_told() {
+        let with = |rounds: &[&[u64]], xsched_us: u64| {
+            let mut alone = Situation::new().unwrap();
+            rounds.iter().for_each(|ms| alone.add_latencies(&ms.iter().map(|ms| ms * 1_000_000).collect::<Vec<_>>()));
+            let mut xsched = Situation::new().unwrap();
+            xsched.add_latencies(&[xsched_us * 1000; 100]);
+            Report { alone, xsched, ..report() }
+        };
+        assert_eq!(with(&[&[10; 100], &[14; 100]], 11_000).noise(), None);
+        let spread = with(&[&[[10; 98].as_slice(), &[16, 16]].concat()], 11_000);
+        assert!(
+            spread.table().ends_with("take these with care: alone, P99 is 1.6 times P50, above the bound of 1.5\n")
+        );
+        let rounds = with(&[&[10; 1], &[16; 100]], 11_000).noise().unwrap();
+        assert!(rounds.contains("10.00 ms in one round and 16.00 ms in another"), "{rounds}");
+        assert!(with(&[&[10; 100]], 4_900).noise().unwrap().starts_with("P99 is 0.49 of"));
     }
 
     #[test]
@@ -208,6 +288,8 @@ mod tests {
         let text = report().table();
         assert!(text.contains("worst ms") && text.contains("30.0"), "{text}");
         assert!(text.contains("1.00x") && text.contains("3.00x") && text.contains("1.10x"), "{text}");
+        assert!(text.contains("100%") && text.contains("  88%"), "{text}");
+        assert!(text.lines().skip(3).take(4).all(|line| line.len() <= 90), "{text}");
     }
 
     #[test]
