@@ -149,7 +149,8 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // What is meant for the program is not meant for the daemon.
     for (name, _) in std::env::vars_os() {
-        if name == "LD_PRELOAD" || name.as_encoded_bytes().starts_with(b"XSCHED_") {
+        let is_ours = name.as_encoded_bytes().starts_with(b"XSCHED_") && name != "XSCHED_LOG";
+        if name == "LD_PRELOAD" || is_ours {
             command.env_remove(&name);
         }
     }

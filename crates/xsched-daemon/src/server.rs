@@ -269,7 +269,7 @@ impl Server {
         let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;
-        let events = EventLog::new(options.log.as_deref())?;
+        let events = EventLog::new(options.log.as_deref(), options.log_details)?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
         let mut arbiter = Arbiter::new(policy.clone(), options.seed);
@@ -364,6 +364,10 @@ impl Server {
         server.restore_policies();
         server.watch_scheduler_socket(SCHEDULER)?;
         server.start_metrics(METRICS)?;
+        server.detail_of_own(|| {
+            let (at, policy) = (options.socket.display(), &server.default_policy.entry.name);
+            format!("listens at {at}, policy {policy}, configuration {}", server.sources.text())
+        });
         Ok(server)
     }
 
@@ -476,7 +480,10 @@ impl Server {
     fn heed_signals(&mut self) {
         while let Some(signal) = self.signals.take() {
             match signal {
-                Signal::End => self.stop = true,
+                Signal::End => {
+                    self.detail_of_own(|| "ends: it was told to by a signal".to_owned());
+                    self.stop = true;
+                }
                 Signal::Reload => self.reload(),
             }
         }
