@@ -63,6 +63,7 @@ mod scheduler;
 mod server;
 mod service;
 mod session;
+mod shares;
 mod signals;
 mod socket;
 mod sources;

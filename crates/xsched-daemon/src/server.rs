@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::recent::Recent;
 use crate::service::{self, Service};
+use crate::shares::Shares;
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
@@ -115,6 +116,7 @@ pub(crate) struct Server {
     /// Times that gates were decided, counted for monitors.
     pub(crate) decisions: u64,
     pub(crate) recent: Recent,
+    pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
@@ -328,6 +330,7 @@ impl Server {
             metrics: None,
             decisions: 0,
             recent: Recent::default(),
+            shares: Rc::default(),
             ended: Ended::default(),
             bursts,
             questions: Vec::new(),

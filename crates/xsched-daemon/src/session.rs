@@ -418,7 +418,8 @@ impl Server {
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
         self.keep_last_figures(&client);
         if !client.groups.is_empty() {
-            let last = self.program_info(&client);
+            let shares = self.recent_shares();
+            let last = self.program_info(&client, &shares);
             self.detail_left(&last);
             self.ended.push(client.peer.user, self.now_ns, last);
         }
