@@ -195,8 +195,7 @@ mod tests {
     #[test]
     fn a_change_is_told_with_what_was_in_force_on_each_device() {
         let mut policies = built_in();
-        let mut find = |name: &str| policies.iter().position(|p| p.name == name).unwrap();
-        let (hpf, kedf) = (find("hpf"), find("kedf"));
+        let [hpf, kedf] = ["hpf", "kedf"].map(|name| policies.iter().position(|p| p.name == name).unwrap());
         policies[hpf].current = true;
         assert_eq!(changed(&policies, "up", None), "policy: hpf → up\n");
         assert_eq!(changed(&policies, "hpf", None), "policy: hpf as before\n");
