@@ -115,7 +115,7 @@ mod tests {
         let looks = Cell::new(0);
         let look = |n: &u64| {
             looks.set(looks.get() + 1);
-            if n % 2 == 0 { "a" } else { "b" }
+            if n.is_multiple_of(2) { "a" } else { "b" }
         };
         let groups = (0..N).map(|n| (GroupId(n), look(&n), n as f64));
         let programs = (0..N).map(|n| (1.0, BTreeSet::from([look(&n)])));
