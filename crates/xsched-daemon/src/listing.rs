@@ -1,10 +1,12 @@
 //! What `ps` is told: the daemon, devices, programs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
 use xsched_proto::class::Class;
+use xsched_proto::hint::Hint;
 use xsched_proto::histogram::quantile_us;
 use xsched_proto::segment::state;
 use xsched_proto::wire::{
@@ -140,6 +142,44 @@ impl Server {
             domains: client.domains,
             groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues, shares)).collect(),
         }
+    }
+
+    /// Makes the sums anew: for an answer that begins.
+    pub(crate) fn sum_shares(&mut self) -> Rc<Shares> {
+        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
+        let groups = arbiter.used_us(now_us).filter_map(|(id, used_us)| {
+            let device = self.groups.get(&id)?.device.as_str();
+            Some((id, device, self.recent.charged_us(self.now_ns, id, used_us)))
+        });
+        let programs = self.clients().map(|client| {
+            let devices = client.groups.iter().filter_map(|id| Some(self.groups.get(id)?.device.as_str()));
+            (client.hints.part(), devices.collect())
+        });
+        let shares = Rc::new(Shares::of(self.now_ns, groups, programs));
+        self.shares = shares.clone();
+        shares
+    }
+
+    /// The sums of a moment ago, or new ones: many programs may end at once.
+    pub(crate) fn recent_shares(&mut self) -> Rc<Shares> {
+        if self.shares.is_recent(self.now_ns) { self.shares.clone() } else { self.sum_shares() }
+    }
+
+    /// A program's part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
+    pub(crate) fn share_asked(&self, shares: &Shares, client: &Client, device: &str) -> Option<f64> {
+        let entry = self.gatekeeper.arbiter().policy_of(device).entry;
+        let looks_at = |hint| entry.overlooks([hint]).is_empty();
+        if looks_at(Hint::Utilization) || looks_at(Hint::Weight) {
+            shares.asked_percent(client.hints.part(), device)
+        } else {
+            None
+        }
+    }
+
+    /// Notes what is charged to each group by now.
+    pub(crate) fn look_at_shares(&mut self) {
+        let used = self.gatekeeper.arbiter().used_us(self.now_us());
+        self.recent.look(self.now_ns, used);
     }
 
     fn group_info(&self, client: &Client, id: GroupId, queues: &QueuesByGroup, shares: &Shares) -> Option<GroupInfo> {

@@ -2,13 +2,9 @@
 //! programs, sums for each of them would hold up decisions.
 
 use std::collections::{BTreeSet, HashMap};
-use std::rc::Rc;
 
 use xsched_policy::GroupId;
-use xsched_proto::hint::Hint;
 
-use crate::client::Client;
-use crate::server::Server;
 use crate::tuning::SHARES_NS;
 
 /// Sums over the groups of each device.
@@ -30,7 +26,7 @@ struct Sums {
 
 impl Shares {
     /// Goes once through the groups, with device and charged time each, and once through the programs, with part and devices.
-    fn of<'a>(
+    pub(crate) fn of<'a>(
         at_ns: u64,
         groups: impl Iterator<Item = (GroupId, &'a str, f64)>,
         programs: impl Iterator<Item = (f64, BTreeSet<&'a str>)>,
@@ -50,57 +46,22 @@ impl Shares {
         shares
     }
 
+    /// Whether they serve for programs that end now.
+    pub(crate) fn is_recent(&self, now_ns: u64) -> bool {
+        self.at_ns + SHARES_NS > now_ns
+    }
+
     /// A group's part of the device time that was charged lately, in percent; none = none was.
     pub(crate) fn got_percent(&self, id: GroupId, device: &str) -> Option<f64> {
         let all = self.devices.get(device)?.charged_us;
         (all > 0.0).then(|| self.charged_us.get(&id).copied().unwrap_or(0.0) * 100.0 / all)
     }
 
-    fn asked_percent(&self, part: f64, device: &str) -> Option<f64> {
+    /// What a program asks for, of what all there ask for, in percent.
+    pub(crate) fn asked_percent(&self, part: f64, device: &str) -> Option<f64> {
         // One that has come since is the only one that is more than all.
         let all = self.devices.get(device).map_or(0.0, |sums| sums.parts).max(part);
         (all > 0.0).then_some(part * 100.0 / all)
-    }
-}
-
-impl Server {
-    /// Makes the sums anew: for an answer that begins.
-    pub(crate) fn sum_shares(&mut self) -> Rc<Shares> {
-        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
-        let groups = arbiter.used_us(now_us).filter_map(|(id, used_us)| {
-            let device = self.groups.get(&id)?.device.as_str();
-            Some((id, device, self.recent.charged_us(self.now_ns, id, used_us)))
-        });
-        let programs = self.clients().map(|client| {
-            let devices = client.groups.iter().filter_map(|id| Some(self.groups.get(id)?.device.as_str()));
-            (client.hints.part(), devices.collect())
-        });
-        let shares = Rc::new(Shares::of(self.now_ns, groups, programs));
-        self.shares = shares.clone();
-        shares
-    }
-
-    /// The sums of a moment ago, or new ones: many programs may end at once.
-    pub(crate) fn recent_shares(&mut self) -> Rc<Shares> {
-        let is_recent = self.shares.at_ns + SHARES_NS > self.now_ns;
-        if is_recent { self.shares.clone() } else { self.sum_shares() }
-    }
-
-    /// A program's part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
-    pub(crate) fn share_asked(&self, shares: &Shares, client: &Client, device: &str) -> Option<f64> {
-        let entry = self.gatekeeper.arbiter().policy_of(device).entry;
-        let looks_at = |hint| entry.overlooks([hint]).is_empty();
-        if looks_at(Hint::Utilization) || looks_at(Hint::Weight) {
-            shares.asked_percent(client.hints.part(), device)
-        } else {
-            None
-        }
-    }
-
-    /// Notes what is charged to each group by now.
-    pub(crate) fn look_at_shares(&mut self) {
-        let used = self.gatekeeper.arbiter().used_us(self.now_us());
-        self.recent.look(self.now_ns, used);
     }
 }
 
