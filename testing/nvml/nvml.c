@@ -1,7 +1,9 @@
 /* A stand-in for NVIDIA's management library, for tests on machines without a GPU: libnvidia-ml.so.1 with one device, or with
- * one that is split in two MIG devices. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
+ * one that is split in two MIG devices, or with as many as the file `count` says, of which the others have a UUID only. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
  * file that is not there is a value that is not supported. While the file `hang` is there, reading the memory in use does not
  * return; it makes the file `hangs`. `open` is there between nvmlInit and nvmlShutdown.
+ *
+ * The file `xid` is an event, a critical error of the first device or of the one in `xid_of`; it is removed when it is told.
  *
  * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
 #include <stdint.h>
@@ -10,16 +12,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT = 7 };
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT = 7, TIMEOUT = 10, XID = 8, BOARDS = 4 };
 
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; } pci_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory2_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned gpu, memory; } utilization_t;
 typedef struct { unsigned pid; unsigned long long memory; unsigned gi, ci; } process_t;
+typedef struct { void *device; unsigned long long kind, data; unsigned gi, ci; } event_t;
 
-/* Handles: the board, and its parts. */
-static int board, parts[2];
+/* Handles: the boards, and the parts of the first. */
+static int boards[BOARDS], parts[2];
+#define board boards[0]
 
 static const char *path(const char *name)
 {
@@ -75,14 +79,23 @@ int nvmlSystemGetDriverVersion(char *text, unsigned room)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-    *count = 1;
+    if (read_unsigned("count", count) || *count > BOARDS)
+        *count = 1;
     return SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 {
-    *device = &board;
-    return index == 0 ? SUCCESS : INVALID;
+    if (index >= BOARDS)
+        return INVALID;
+    *device = &boards[index];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMinorNumber(void *device, unsigned *minor)
+{
+    *minor = (unsigned)((int *)device - boards);
+    return *minor < BOARDS ? SUCCESS : INVALID;
 }
 
 /* The address of the first device of the software CUDA driver. */
@@ -128,8 +141,9 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **par
 
 int nvmlDeviceGetUUID(void *device, char *text, unsigned room)
 {
-    if (device == &board)
-        snprintf(text, room, "GPU-00000000-0000-0000-0000-000000000000");
+    unsigned minor;
+    if (!nvmlDeviceGetMinorNumber(device, &minor))
+        snprintf(text, room, "GPU-00000000-0000-0000-0000-00000000000%u", minor);
     else
         snprintf(text, room, "MIG-73696D75-6c61-7465-6420-63756461200%d", (int)((int *)device - parts));
     return SUCCESS;
@@ -230,4 +244,36 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, proce
     fclose(file);
     *count = found;
     return found <= room ? SUCCESS : INSUFFICIENT;
+}
+
+int nvmlEventSetCreate(void **set)
+{
+    static int events;
+    *set = &events;
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set)
+{
+    (void)set;
+    return device && kinds == XID ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlEventSetWait_v2(void *set, event_t *event, unsigned timeout_ms)
+{
+    (void)set;
+    for (unsigned waited = 0; waited < timeout_ms; waited++) {
+        unsigned of = 0;
+        if (!read_number("xid", &event->data)) {
+            if (read_unsigned("xid_of", &of) || of >= BOARDS)
+                of = 0;
+            event->device = &boards[of];
+            event->kind = XID;
+            event->gi = event->ci = 0xffffffff;
+            unlink(path("xid"));
+            return SUCCESS;
+        }
+        usleep(1000);
+    }
+    return TIMEOUT;
 }

@@ -1,0 +1,50 @@
+//! Clients and servers of the kubelet's gRPC services, from their names and methods. The messages are in `src/api`.
+
+use tonic_build::manual::{Builder, Method, Service};
+
+fn method(name: &str, messages: &str, input: &str, output: &str) -> Method {
+    let of = |kind: &str| format!("crate::api::{messages}::{kind}");
+    let method = Method::builder().name(snake(name)).route_name(name).input_type(of(input)).output_type(of(output));
+    let method = method.codec_path("tonic_prost::ProstCodec");
+    if name == "ListAndWatch" { method.server_streaming().build() } else { method.build() }
+}
+
+/// `ListAndWatch` as a function is called.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+fn service(name: &str, package: &str, methods: Vec<Method>) -> Service {
+    methods.into_iter().fold(Service::builder().name(name).package(package), |all, one| all.method(one)).build()
+}
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let plugin = |name, input, output| method(name, "device_plugin", input, output);
+    Builder::new().compile(&[
+        service("Registration", "v1beta1", vec![plugin("Register", "RegisterRequest", "Empty")]),
+        service(
+            "DevicePlugin",
+            "v1beta1",
+            vec![
+                plugin("GetDevicePluginOptions", "Empty", "DevicePluginOptions"),
+                plugin("ListAndWatch", "Empty", "ListAndWatchResponse"),
+                plugin("GetPreferredAllocation", "PreferredAllocationRequest", "PreferredAllocationResponse"),
+                plugin("Allocate", "AllocateRequest", "AllocateResponse"),
+                plugin("PreStartContainer", "PreStartContainerRequest", "PreStartContainerResponse"),
+            ],
+        ),
+        service(
+            "PodResourcesLister",
+            "v1",
+            vec![method("List", "pod_resources", "ListPodResourcesRequest", "ListPodResourcesResponse")],
+        ),
+    ]);
+}

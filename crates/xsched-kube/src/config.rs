@@ -1,0 +1,187 @@
+//! The node's configuration: `/etc/xsched/kubernetes.toml`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use xsched_proto::Error;
+use xsched_proto::class::Class;
+
+/// Where it lies unless an option says so.
+pub const USUAL: &str = "/etc/xsched/kubernetes.toml";
+/// The most programs of a class that one GPU may be offered for.
+pub const COUNT_MAX: u32 = 1000;
+/// The classes that are resources.
+pub const OFFERED: [Class; 3] = [Class::High, Class::Normal, Class::Low];
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How containers get what they need.
+    pub delivery: Delivery,
+    /// Of the device plugin.
+    pub device_plugin: DevicePlugin,
+    /// Of the injector.
+    pub injector: Injector,
+}
+
+/// How containers get what they need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Delivery {
+    /// By the names of CDI devices.
+    #[default]
+    Cdi,
+    /// By variables, mounts and device nodes.
+    Environment,
+}
+
+/// Of the device plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DevicePlugin {
+    /// How many containers of each class may share a GPU.
+    pub counts: Counts,
+    /// The same for single GPUs, by UUID.
+    pub gpus: BTreeMap<String, Counts>,
+    /// How often the daemon is looked for, in ms.
+    pub health_interval_ms: u64,
+}
+
+impl Default for DevicePlugin {
+    fn default() -> DevicePlugin {
+        DevicePlugin { counts: Counts::default(), gpus: BTreeMap::new(), health_interval_ms: 2000 }
+    }
+}
+
+/// How many containers of each class may share a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Counts {
+    /// Of class high.
+    pub high: u32,
+    /// Of class normal.
+    pub normal: u32,
+    /// Of class low.
+    pub low: u32,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { high: 1, normal: 4, low: 4 }
+    }
+}
+
+impl Counts {
+    /// Of a class. The two above `high` are not offered.
+    pub fn of(self, class: Class) -> u32 {
+        match class {
+            Class::High => self.high,
+            Class::Normal => self.normal,
+            Class::Low => self.low,
+            Class::Realtime | Class::System => 0,
+        }
+    }
+}
+
+/// Of the injector.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Injector {
+    /// The class of pods without an annotation; none: they are left alone.
+    pub default_class: Option<Class>,
+    /// The highest class that an annotation gets.
+    pub ceiling: Class,
+    /// The same for single namespaces.
+    pub ceilings: BTreeMap<String, Class>,
+}
+
+impl Default for Injector {
+    fn default() -> Injector {
+        Injector { default_class: None, ceiling: Class::Normal, ceilings: BTreeMap::new() }
+    }
+}
+
+impl Injector {
+    /// The highest class that pods of a namespace get.
+    pub fn ceiling_of(&self, namespace: &str) -> Class {
+        self.ceilings.get(namespace).copied().unwrap_or(self.ceiling)
+    }
+}
+
+impl Config {
+    /// Reads a file; without one the usual one, if it is there.
+    ///
+    /// # Errors
+    /// One line that names the file.
+    pub fn read(given: Option<&Path>) -> Result<Config, Error> {
+        let path = given.unwrap_or(Path::new(USUAL));
+        match std::fs::read_to_string(path) {
+            Ok(text) => Config::parse(&text).map_err(|e| e.within(path.display())),
+            Err(e) if given.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
+            Err(e) => Err(Error::environment(format!("cannot read {}: {e}", path.display()))),
+        }
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn parse(text: &str) -> Result<Config, Error> {
+        let config: Config = toml::from_str(text).map_err(|e| {
+            let line = e.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            Error::input(format!("line {line}: {}", e.message()))
+        })?;
+        let plugin = &config.device_plugin;
+        for counts in plugin.gpus.values().chain([&plugin.counts]) {
+            for class in OFFERED {
+                let count = counts.of(class);
+                if count > COUNT_MAX {
+                    return Err(Error::value(count, &format!("count of class {class}"), format!("0 to {COUNT_MAX}")));
+                }
+            }
+        }
+        if !(10..=60_000).contains(&plugin.health_interval_ms) {
+            return Err(Error::value(plugin.health_interval_ms, "health_interval_ms", "10 to 60000"));
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_in_one_line_with_their_place() {
+        for (text, expected) in [
+            ("delivery = \"cdi\"\ncounts = 1", "line 2: unknown field `counts`"),
+            ("[injector]\nceiling = \"urgent\"", "line 2: unknown variant `urgent`"),
+            ("[device_plugin.counts]\nlow = 1001", "'1001' is no count of class low: use 0 to 1000"),
+            ("[device_plugin]\nhealth_interval_ms = 1", "'1' is no health_interval_ms: use 10 to 60000"),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn the_reference_shows_every_key_with_its_default() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/kubernetes.md"));
+        let page = page.expect("the page");
+        let (_, rest) = page.split_once("```toml\n").expect("an example");
+        let example = rest.split("```").next().unwrap();
+        let shown = Config::parse(example).unwrap();
+        let mut usual = Config::default();
+        // Tables of single GPUs and namespaces are empty by default; so is the class of pods without an annotation.
+        usual.device_plugin.gpus.clone_from(&shown.device_plugin.gpus);
+        usual.injector.ceilings.clone_from(&shown.injector.ceilings);
+        usual.injector.default_class = shown.injector.default_class;
+        assert_eq!(shown, usual);
+        for key in ["delivery", "health_interval_ms", "high", "normal", "low", "gpus", "default_class", "ceiling", "ceilings"] {
+            assert!(example.contains(key), "{key}");
+        }
+    }
+}

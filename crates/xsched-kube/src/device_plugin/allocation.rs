@@ -1,0 +1,175 @@
+//! Devices of a class: which there are, which are preferred, what a container gets with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use xsched_proto::class::Class;
+
+use super::Plugin;
+use super::health::Health;
+use crate::api::device_plugin::{
+    CdiDevice, ContainerAllocateResponse, ContainerPreferredAllocationRequest, Device, DeviceSpec, HEALTHY, Mount,
+    NumaNode, TopologyInfo, UNHEALTHY,
+};
+use crate::api::pod_resources::ListPodResourcesResponse;
+use crate::config::Delivery;
+use crate::delivery::class_device;
+use crate::gpus::Gpu;
+
+/// What all resources begin with.
+const RESOURCES: &str = "xsched.dev/gpu-";
+/// Between a GPU's UUID and the number of the device on it.
+const SEPARATOR: &str = "::";
+/// Device nodes that every NVIDIA GPU needs, where they are there.
+const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
+
+/// The resource of a class.
+pub fn resource(class: Class) -> String {
+    format!("{RESOURCES}{class}")
+}
+
+/// The UUID of a device's GPU.
+fn gpu_of(id: &str) -> &str {
+    id.rsplit_once(SEPARATOR).map_or(id, |(uuid, _)| uuid)
+}
+
+impl Plugin {
+    /// The devices of a class.
+    pub fn devices(&self, class: Class, health: &Health) -> Vec<Device> {
+        let of_gpu = |gpu: &Gpu| {
+            let is_well = health.daemon && !health.broken.contains(&gpu.board);
+            let state = if is_well { HEALTHY } else { UNHEALTHY };
+            let topology = gpu.numa.map(|id| TopologyInfo { nodes: vec![NumaNode { id }] });
+            let uuid = gpu.uuid.clone();
+            (0..self.count(gpu, class)).map(move |n| Device {
+                id: format!("{uuid}{SEPARATOR}{n}"),
+                health: state.to_owned(),
+                topology: topology.clone(),
+            })
+        };
+        self.gpus.iter().flat_map(of_gpu).collect()
+    }
+
+    /// What a container gets with these devices.
+    ///
+    /// # Errors
+    /// For a device that is not offered.
+    pub fn allocate(&self, class: Class, ids: &[String]) -> Result<ContainerAllocateResponse, String> {
+        let uuids: BTreeSet<&str> = ids.iter().map(|id| gpu_of(id)).collect();
+        let known = |uuid: &&str| {
+            let gpu = self.gpus.iter().find(|gpu| gpu.uuid == **uuid);
+            gpu.ok_or_else(|| format!("there is no GPU {uuid} on this node"))
+        };
+        let gpus: Vec<&Gpu> = uuids.iter().map(known).collect::<Result<_, _>>()?;
+        let real = || gpus.iter().filter(|gpu| !gpu.is_simulated);
+        let mut answer = ContainerAllocateResponse::default();
+        match self.config.delivery {
+            Delivery::Cdi => {
+                let names = real().map(|gpu| format!("nvidia.com/gpu={}", gpu.uuid));
+                answer.cdi_devices = [class_device(class)].into_iter().chain(names).map(|name| CdiDevice { name }).collect();
+            }
+            Delivery::Environment => {
+                let variables = self.outside.variables(class, None);
+                answer.envs = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+                let mount = |(host, inside): (&Path, &str)| Mount {
+                    container_path: inside.to_owned(),
+                    host_path: host.display().to_string(),
+                    read_only: true,
+                };
+                answer.mounts = self.outside.mounts().into_iter().map(mount).collect();
+                let all: Vec<&str> = real().map(|gpu| gpu.uuid.as_str()).collect();
+                if !all.is_empty() {
+                    answer.envs.insert("NVIDIA_VISIBLE_DEVICES".to_owned(), all.join(","));
+                    let own = real().filter_map(|gpu| gpu.minor).map(|minor| format!("/dev/nvidia{minor}"));
+                    let nodes: BTreeSet<String> = own.chain(COMMON_NODES.map(str::to_owned)).collect();
+                    let there = nodes.into_iter().filter(|node| Path::new(node).exists());
+                    answer.devices = there.map(node).collect();
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
+
+fn node(path: String) -> DeviceSpec {
+    DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
+}
+
+/// The devices that a container should get: all of one GPU, if one has enough, and of the one with most free. What must be included
+/// comes first, and its GPU before others.
+pub fn preferred(wanted: &ContainerPreferredAllocationRequest) -> Vec<String> {
+    let size = usize::try_from(wanted.allocation_size).unwrap_or(0);
+    let mut chosen = wanted.must_include_device_ids.clone();
+    chosen.truncate(size);
+    let held: BTreeSet<&str> = wanted.must_include_device_ids.iter().map(|id| gpu_of(id)).collect();
+    let mut free: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for id in wanted.available_device_ids.iter().filter(|id| !chosen.contains(id)) {
+        free.entry(gpu_of(id)).or_default().push(id);
+    }
+    while chosen.len() < size {
+        let missing = size - chosen.len();
+        let best = free.iter().max_by_key(|(uuid, ids)| {
+            (held.contains(*uuid), ids.len() >= missing, ids.len(), std::cmp::Reverse(**uuid))
+        });
+        let Some(uuid) = best.map(|(uuid, _)| *uuid) else { break };
+        let ids = free.remove(uuid).unwrap_or_default();
+        chosen.extend(ids.into_iter().take(missing).cloned());
+    }
+    chosen
+}
+
+/// Whether the container that these devices of a class were given to has no other class.
+///
+/// # Errors
+/// One line that names the container.
+pub fn one_class(class: Class, ids: &[String], given: &ListPodResourcesResponse) -> Result<(), String> {
+    let own = resource(class);
+    for pod in &given.pod_resources {
+        for container in &pod.containers {
+            let has = |id: &String| {
+                container.devices.iter().any(|d| d.resource_name == own && d.device_ids.contains(id))
+            };
+            if !ids.iter().any(has) {
+                continue;
+            }
+            let others = container.devices.iter().map(|d| d.resource_name.as_str());
+            if let Some(other) = others.into_iter().find(|name| name.starts_with(RESOURCES) && *name != own) {
+                return Err(format!(
+                    "container {} of pod {}/{} asks for {own} and {other}: use one class for a container",
+                    container.name, pod.namespace, pod.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(list: &[&str]) -> Vec<String> {
+        list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn one_gpu_is_preferred_and_of_these_the_one_with_most_free() {
+        let all = ["a::0", "b::0", "b::1", "c::1", "c::2", "c::3"];
+        for (must, size, expected) in [
+            (&[][..], 1, &["c::1"][..]),
+            (&[], 3, &["c::1", "c::2", "c::3"]),
+            (&["b::0"], 2, &["b::0", "b::1"]),
+            (&["a::0"], 2, &["a::0", "c::1"]),
+            (&[], 5, &["c::1", "c::2", "c::3", "b::0", "b::1"]),
+            (&[], 9, &["c::1", "c::2", "c::3", "b::0", "b::1", "a::0"]),
+            (&[], 0, &[]),
+        ] {
+            let wanted = ContainerPreferredAllocationRequest {
+                available_device_ids: ids(&all),
+                must_include_device_ids: ids(must),
+                allocation_size: size,
+            };
+            assert_eq!(preferred(&wanted), ids(expected), "{must:?} {size}");
+        }
+    }
+}

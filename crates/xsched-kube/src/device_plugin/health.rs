@@ -1,0 +1,30 @@
+//! What devices are worth: a class without the daemon is none, a board with a fault takes no further container.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// What is known of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The daemon answers.
+    pub daemon: bool,
+    /// Boards that had a fault, by UUID.
+    pub broken: BTreeSet<String>,
+}
+
+/// Whether a daemon takes connections at this socket. It is one of packets.
+pub async fn answers(socket: &Path) -> bool {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let Ok(address) = SocketAddrUnix::new(socket) else { return false };
+    let connects = move || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // A queue that is full is a daemon's too.
+        match connect(&socket, &address) {
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            other => other,
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(1), async { connects().is_ok() }).await.unwrap_or(false)
+}

@@ -1,0 +1,134 @@
+//! `xsched kube device-plugin`: each class is a resource, each GPU so many devices of it.
+//!
+//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is what devices are worth.
+
+pub mod allocation;
+pub mod health;
+pub mod kubelet;
+pub mod service;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use xsched_proto::Error;
+
+use crate::config::{Config, OFFERED};
+use crate::delivery::Outside;
+use crate::gpus::Gpu;
+use crate::gpus::nvml::Faults;
+use crate::log;
+use health::Health;
+
+/// The plugin of a node.
+pub struct Plugin {
+    /// The node's configuration.
+    pub config: Config,
+    /// Where things lie on the node.
+    pub outside: Outside,
+    /// The folder of the kubelet's socket for device plugins.
+    pub kubelet: PathBuf,
+    /// The kubelet's socket for pod resources.
+    pub pod_resources: PathBuf,
+    /// What is offered.
+    pub gpus: Vec<Gpu>,
+}
+
+/// How long after a failure the kubelet is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Plugin {
+    /// Serves the kubelet until the program is told to end. `faults` are boards as they fail.
+    ///
+    /// # Errors
+    /// If the kubelet's folder cannot be used.
+    pub async fn run(self, mut faults: Option<Faults>) -> Result<(), Error> {
+        let plugin = Arc::new(self);
+        let mut folder = kubelet::Folder::open(&plugin.kubelet)?;
+        plugin.greet();
+        let mut health = Health { daemon: health::answers(&plugin.outside.socket).await, broken: BTreeSet::new() };
+        let mut ticks = tokio::time::interval(Duration::from_millis(plugin.config.device_plugin.health_interval_ms));
+        let end = crate::told_to_end();
+        tokio::pin!(end);
+        loop {
+            // Streams of before end with their sender.
+            let (sender, receiver) = watch::channel(health.clone());
+            let servers = kubelet::Servers::start(&plugin, &receiver)?;
+            let mut registered = None;
+            let mut retry = Box::pin(tokio::time::sleep(Duration::ZERO));
+            loop {
+                tokio::select! {
+                    ended = &mut end => {
+                        return ended.map_err(|e| Error::environment(format!("cannot wait for signals: {e}")));
+                    }
+                    () = &mut retry, if registered.is_none() => match kubelet::identity(&plugin.kubelet) {
+                        // Its folder tells when it comes.
+                        None => retry = Box::pin(tokio::time::sleep(RETRY * 60)),
+                        Some(now) => match kubelet::register(&plugin.kubelet).await {
+                            Ok(()) => registered = Some(now),
+                            Err(e) => {
+                                log(format!("the kubelet does not take the plugin: {e}"));
+                                retry = Box::pin(tokio::time::sleep(RETRY));
+                            }
+                        },
+                    },
+                    changed = folder.changed() => {
+                        changed?;
+                        if registered.is_some() && registered != kubelet::identity(&plugin.kubelet) || !servers.are_there() {
+                            log("the kubelet has restarted: registering again");
+                            break;
+                        }
+                        if registered.is_none() {
+                            retry = Box::pin(tokio::time::sleep(Duration::ZERO));
+                        }
+                    }
+                    _ = ticks.tick() => {
+                        let daemon = health::answers(&plugin.outside.socket).await;
+                        if daemon != health.daemon {
+                            let word = if daemon { "answers" } else { "does not answer: no device is healthy" };
+                            log(format!("the daemon at {} {word}", plugin.outside.socket.display()));
+                            health.daemon = daemon;
+                            let _ = sender.send(health.clone());
+                        }
+                    }
+                    Some(board) = next(&mut faults) => {
+                        health.broken.insert(board);
+                        let _ = sender.send(health.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is offered, and what else on this node offers the same GPUs.
+    fn greet(&self) {
+        for class in OFFERED {
+            let ids = self.gpus.iter().map(|gpu| self.count(gpu, class) as usize).sum::<usize>();
+            log(format!("{}: {ids} on {} GPUs", allocation::resource(class), self.gpus.len()));
+        }
+        let others = std::fs::read_dir(&self.kubelet).into_iter().flatten().flatten();
+        let names = others.filter_map(|entry| entry.file_name().into_string().ok());
+        if let Some(name) = names.into_iter().find(|name| name.starts_with("nvidia") && name.ends_with(".sock")) {
+            log(format!(
+                "{name}: NVIDIA's device plugin is on this node too. A GPU that both offer is given away twice: keep it off (docs/guide/kubernetes.md)"
+            ));
+        }
+    }
+
+    fn count(&self, gpu: &Gpu, class: xsched_proto::class::Class) -> u32 {
+        let plugin = &self.config.device_plugin;
+        plugin.gpus.get(&gpu.uuid).unwrap_or(&plugin.counts).of(class)
+    }
+}
+
+async fn next(faults: &mut Option<Faults>) -> Option<String> {
+    match faults {
+        Some(faults) => match faults.recv().await {
+            Some(board) => Some(board),
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}

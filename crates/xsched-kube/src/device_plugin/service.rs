@@ -1,0 +1,89 @@
+//! What the kubelet asks of one class.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+use xsched_proto::class::Class;
+
+use super::health::Health;
+use super::{Plugin, allocation, kubelet};
+use crate::api::device_plugin::{
+    AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, DevicePluginOptions, Empty,
+    ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse,
+};
+use crate::api::pod_resources::ListPodResourcesRequest;
+use crate::api::services::device_plugin::device_plugin_server::DevicePlugin;
+use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use crate::log;
+
+/// One class as a resource.
+pub struct Service {
+    class: Class,
+    plugin: Arc<Plugin>,
+    health: watch::Receiver<Health>,
+}
+
+impl Service {
+    /// For a class, of a plugin, as long as the sender of its health lives.
+    pub fn new(class: Class, plugin: Arc<Plugin>, health: watch::Receiver<Health>) -> Service {
+        Service { class, plugin, health }
+    }
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Service {
+    async fn get_device_plugin_options(&self, _: Request<Empty>) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(kubelet::OPTIONS))
+    }
+
+    type ListAndWatchStream = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+    async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let (class, plugin) = (self.class, Arc::clone(&self.plugin));
+        let list = move |health: Health| Ok(ListAndWatchResponse { devices: plugin.devices(class, &health) });
+        Ok(Response::new(Box::pin(WatchStream::new(self.health.clone()).map(list))))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let answer = |wanted: &_| ContainerPreferredAllocationResponse { device_ids: allocation::preferred(wanted) };
+        let container_responses = request.get_ref().container_requests.iter().map(answer).collect();
+        Ok(Response::new(PreferredAllocationResponse { container_responses }))
+    }
+
+    async fn allocate(&self, request: Request<AllocateRequest>) -> Result<Response<AllocateResponse>, Status> {
+        let containers = &request.get_ref().container_requests;
+        let answers = containers.iter().map(|wanted| self.plugin.allocate(self.class, &wanted.devices_ids));
+        let container_responses = answers.collect::<Result<_, _>>().map_err(Status::invalid_argument)?;
+        Ok(Response::new(AllocateResponse { container_responses }))
+    }
+
+    /// Allocations do not say for which container they are; by now the kubelet tells all that the container has.
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        let given = match kubelet::channel(&self.plugin.pod_resources).await {
+            Ok(channel) => {
+                let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await;
+                answer.map(Response::into_inner).map_err(|status| status.message().to_owned())
+            }
+            Err(e) => Err(e),
+        };
+        match given {
+            Ok(given) => allocation::one_class(self.class, &request.get_ref().devices_ids, &given).map_err(|why| {
+                log(&why);
+                Status::failed_precondition(why)
+            })?,
+            Err(e) => log(format!("the kubelet does not tell which classes a container has ({e}): it starts unchecked")),
+        }
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
+}

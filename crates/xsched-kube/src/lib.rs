@@ -1,0 +1,35 @@
+//! `xsched kube`: what a node of Kubernetes needs beside the daemon. A program of its own, `xsched-kube`, so that tokio and tonic are
+//! neither in the daemon nor in the library that is loaded into others.
+//!
+//! - [`device_plugin`]: classes as resources, to the kubelet.
+//! - [`nri`]: classes from annotations, to the container runtime.
+//! - [`api`]: the messages; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
+
+pub mod api;
+pub mod config;
+pub mod delivery;
+pub mod device_plugin;
+pub mod gpus;
+pub mod nri;
+
+/// One line for the log, on stderr.
+pub fn log(line: impl std::fmt::Display) {
+    use std::io::Write;
+    let line = line.to_string().replace(char::is_control, " ");
+    // A stderr that is gone leaves nothing to do.
+    let _ = writeln!(std::io::stderr().lock(), "xsched-kube: {line}");
+}
+
+/// Waits until the program is told to end.
+///
+/// # Errors
+/// If the kernel does not allow a signal to be caught.
+pub async fn told_to_end() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The program `xsched-kube`, which `xsched kube` executes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xsched_kube::config::Config;
+use xsched_kube::delivery::Outside;
+use xsched_kube::{device_plugin, gpus, log, nri};
+use xsched_proto::Error;
+use xsched_proto::paths::SYSTEM_SOCKET;
+
+/// What a node of Kubernetes needs beside the daemon
+#[derive(Parser)]
+#[command(name = "xsched kube", version, max_term_width = 100)]
+#[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Offer the kubelet the GPUs of this node as resources, one for each class
+    DevicePlugin {
+        #[command(flatten)]
+        node: Node,
+
+        /// The folder of the kubelet's socket for device plugins
+        #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
+        kubelet: PathBuf,
+
+        /// The kubelet's socket for pod resources
+        #[arg(long, value_name = "PATH", default_value = "/var/lib/kubelet/pod-resources/kubelet.sock")]
+        pod_resources: PathBuf,
+
+        /// Offer so many simulated GPUs, instead of those that NVIDIA's driver tells of
+        #[arg(long, value_name = "N")]
+        simulated: Option<u32>,
+    },
+    /// Bring the class of a pod's annotation into its containers
+    Nri {
+        #[command(flatten)]
+        node: Node,
+
+        /// The runtime's socket for plugins
+        #[arg(long, value_name = "PATH", default_value = "/var/run/nri/nri.sock")]
+        runtime: PathBuf,
+
+        /// When it is asked, among the runtime's plugins: two digits
+        #[arg(long, value_name = "NN", default_value = "50", value_parser = index)]
+        index: String,
+    },
+}
+
+/// What both need.
+#[derive(clap::Args)]
+struct Node {
+    /// The node's configuration; without this option /etc/xsched/kubernetes.toml, if it is there
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+
+    /// The daemon's socket; containers get its folder
+    #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
+    socket: PathBuf,
+
+    /// The preload library, as the node's runtime finds it
+    #[arg(long, value_name = "PATH", default_value = "/usr/lib/xsched/libxsched.so")]
+    library: PathBuf,
+}
+
+fn index(text: &str) -> Result<String, String> {
+    let fits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+    if fits { Ok(text.to_owned()) } else { Err(format!("'{text}' is no index: use two digits, as 50")) }
+}
+
+impl Node {
+    fn read(self) -> Result<(Config, Outside), Error> {
+        let config = Config::read(self.config.as_deref())?;
+        Ok((config, Outside { socket: self.socket, library: self.library }))
+    }
+}
+
+fn run(command: Command) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::environment(format!("cannot wait for events: {e}")))?;
+    match command {
+        Command::DevicePlugin { node, kubelet, pod_resources, simulated } => {
+            let (config, outside) = node.read()?;
+            let (gpus, events) = match simulated {
+                Some(count) => (gpus::simulated(count), None),
+                None => gpus::nvml::list().map(|(gpus, events)| (gpus, Some(events)))?,
+            };
+            let plugin = device_plugin::Plugin { config, outside, kubelet, pod_resources, gpus };
+            runtime.block_on(plugin.run(events))
+        }
+        Command::Nri { node, runtime: socket, index } => {
+            let (config, outside) = node.read()?;
+            runtime.block_on(nri::run(&nri::injector::Injector::new(config, outside), &socket, &index))
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) if e.exit_code() == 0 || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.exit(),
+        Err(e) => {
+            let text = e.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            log(line.strip_prefix("error: ").unwrap_or(line));
+            return ExitCode::from(2);
+        }
+    };
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_reference_has_every_option() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/kubernetes.md"));
+        let page = page.expect("the page");
+        for command in Cli::command().get_subcommands() {
+            let heading = format!("## xsched kube {}\n", command.get_name());
+            let (_, section) = page.split_once(&heading).unwrap_or_else(|| panic!("{heading}"));
+            let section = section.split("\n## ").next().unwrap();
+            let named: Vec<&str> =
+                section.lines().filter_map(|line| line.strip_prefix("| `--")?.split([' ', '`']).next()).collect();
+            let mut options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+            options.retain(|option| *option != "help");
+            assert_eq!(named, options, "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Stand-ins for the kubelet and for a container runtime, and the program under test.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod kubelet;
+pub mod runtime;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder for one test.
+pub struct Node {
+    folder: tempfile::TempDir,
+}
+
+/// `xsched-kube`, which ends with this.
+pub struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Node {
+    pub fn new() -> Node {
+        let folder = tempfile::Builder::new().prefix("xsched-kube-").tempdir_in("/tmp").unwrap();
+        for name in ["device-plugins", "pod-resources", "nvml", "lib", "run"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Node { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("run/x.sock")
+    }
+
+    /// What listens as the daemon does, until it is dropped.
+    pub fn daemon(&self) -> rustix::fd::OwnedFd {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+        let _ = std::fs::remove_file(self.socket());
+        let fd = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        bind(&fd, &SocketAddrUnix::new(self.socket()).unwrap()).unwrap();
+        listen(&fd, 64).unwrap();
+        fd
+    }
+
+    /// The stand-in for NVIDIA's library, in this folder's `lib`.
+    pub fn compile_nvml(&self) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/nvml/nvml.c");
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]);
+        let done = cc.arg(self.path("lib/libnvidia-ml.so.1")).arg(source).output().expect("a C compiler");
+        assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// What that stand-in tells from now on. In one step: it may be reading.
+    pub fn nvml(&self, name: &str, value: u64) {
+        std::fs::write(self.path("nvml/new"), value.to_string()).unwrap();
+        std::fs::rename(self.path("nvml/new"), self.path("nvml").join(name)).unwrap();
+    }
+
+    pub fn start(&self, command: &str, configuration: &str, options: &[&str]) -> Program {
+        std::fs::write(self.path("kubernetes.toml"), configuration).unwrap();
+        let log = self.path("log");
+        let mut program = Command::new(env!("CARGO_BIN_EXE_xsched-kube"));
+        program.arg(command).arg("--config").arg(self.path("kubernetes.toml")).arg("--socket").arg(self.socket());
+        program.args(options).env("LD_LIBRARY_PATH", self.path("lib")).env("FAKENVML", self.path("nvml"));
+        program.stdin(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+        Program { child: program.spawn().unwrap(), log }
+    }
+
+    pub fn start_device_plugin(&self, configuration: &str, options: &[&str]) -> Program {
+        let (kubelet, resources) = (self.path("device-plugins"), self.path("pod-resources/kubelet.sock"));
+        let mut all = vec!["--kubelet", kubelet.to_str().unwrap(), "--pod-resources", resources.to_str().unwrap()];
+        all.extend(options);
+        self.start("device-plugin", configuration, &all)
+    }
+}
+
+impl Program {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub fn end(&mut self) {
+        xsched_testkit::signal(self.child.id(), rustix::process::Signal::TERM);
+        assert!(self.child.wait().unwrap().success(), "{}", self.log());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A runtime for one test.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Waits with a deadline, while what runs beside goes on.
+pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < xsched_testkit::TIMEOUT, "not so in time: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+impl Program {
+    /// Its exit code, once it has ended by itself.
+    pub fn wait(&mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap()
+    }
+}

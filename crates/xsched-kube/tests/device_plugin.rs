@@ -1,0 +1,235 @@
+//! The device plugin against a stand-in kubelet, which speaks the kubelet's gRPC over its socket paths below a folder of the test's.
+
+mod common;
+
+use common::kubelet::Kubelet;
+use common::{Node, block_on, until};
+
+const CLASSES: [&str; 3] = ["xsched.dev/gpu-high", "xsched.dev/gpu-normal", "xsched.dev/gpu-low"];
+const COUNTS: &str = "[device_plugin]\nhealth_interval_ms = 10\n[device_plugin.counts]\nhigh = 1\nnormal = 2\nlow = 3\n";
+
+fn kubelet(node: &Node) -> Kubelet {
+    Kubelet::start(&node.path("device-plugins"), &node.path("pod-resources/kubelet.sock"))
+}
+
+async fn until_healthy(kubelet: &Kubelet, counts: [usize; 3]) {
+    until("the devices are healthy", || {
+        CLASSES.iter().zip(counts).all(|(class, count)| kubelet.devices(class, "Healthy").len() == count)
+    })
+    .await;
+}
+
+fn board(n: u32) -> String {
+    format!("GPU-00000000-0000-0000-0000-00000000000{n}")
+}
+
+#[test]
+fn each_class_is_registered_with_its_devices_on_every_gpu() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        let kubelet = kubelet(&node);
+        let mut plugin = node.start_device_plugin(COUNTS, &["--simulated", "2"]);
+        until_healthy(&kubelet, [2, 4, 6]).await;
+        let registered = kubelet.registered();
+        assert_eq!(registered.iter().map(|r| r.resource_name.as_str()).collect::<Vec<_>>(), CLASSES);
+        assert!(registered.iter().all(|r| r.version == "v1beta1" && !r.endpoint.contains('/')));
+        assert_eq!(kubelet.devices(CLASSES[0], "Healthy"), ["SIM-0::0", "SIM-1::0"]);
+        let answer = kubelet.allocate(CLASSES[0], &["SIM-1::0"]).await.unwrap();
+        assert_eq!(answer.cdi_devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["xsched.dev/class=high"]);
+        assert!(answer.envs.is_empty() && answer.mounts.is_empty());
+        let refused = kubelet.allocate(CLASSES[0], &["SIM-7::0"]).await.unwrap_err();
+        assert_eq!(refused.message(), "there is no GPU SIM-7 on this node");
+        plugin.end();
+        let left = std::fs::read_dir(node.path("device-plugins")).unwrap().flatten();
+        assert_eq!(left.map(|e| e.file_name()).collect::<Vec<_>>(), ["kubelet.sock"], "its sockets go with it");
+        until("no device is healthy without the plugin", || {
+            CLASSES.iter().all(|class| kubelet.devices(class, "Healthy").is_empty())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_kubelet_that_restarts_is_registered_with_again_and_so_does_a_plugin_that_restarts() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        let first = kubelet(&node);
+        let mut plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
+        until_healthy(&first, [1, 2, 3]).await;
+        first.end();
+        let second = kubelet(&node);
+        until_healthy(&second, [1, 2, 3]).await;
+        assert_eq!(second.registered().len(), 3);
+        plugin.end();
+        plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
+        until("the new plugin registers", || second.registered().len() == 6).await;
+        until_healthy(&second, [1, 2, 3]).await;
+        // One that was killed leaves its sockets; the next takes their place.
+        drop(plugin);
+        let _plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
+        until("the next plugin registers", || second.registered().len() == 9).await;
+        until_healthy(&second, [1, 2, 3]).await;
+    });
+}
+
+#[test]
+fn a_kubelet_that_comes_later_or_refuses_at_first_is_registered_with() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        let plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
+        until("the plugin listens", || node.path("device-plugins/xsched-gpu-low.sock").exists()).await;
+        let kubelet = kubelet(&node);
+        kubelet.refuse(true);
+        until("the plugin is refused", || plugin.log().contains("the kubelet does not take the plugin: ")).await;
+        kubelet.refuse(false);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+    });
+}
+
+#[test]
+fn no_device_is_healthy_while_the_daemon_is_away() {
+    block_on(async {
+        let node = Node::new();
+        let kubelet = kubelet(&node);
+        let plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
+        until("the devices are there and not healthy", || kubelet.devices(CLASSES[2], "Unhealthy").len() == 3).await;
+        let daemon = node.daemon();
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        // Its socket stays where it is, as after a crash.
+        drop(daemon);
+        until("the devices are not healthy", || kubelet.devices(CLASSES[2], "Unhealthy").len() == 3).await;
+        let _daemon = node.daemon();
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        assert!(plugin.log().contains("does not answer: no device is healthy"), "{}", plugin.log());
+    });
+}
+
+#[test]
+fn a_board_with_a_fault_takes_no_further_container_and_a_programs_fault_costs_nothing() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        node.compile_nvml();
+        node.nvml("count", 2);
+        let kubelet = kubelet(&node);
+        let plugin = node.start_device_plugin(COUNTS, &[]);
+        until_healthy(&kubelet, [2, 4, 6]).await;
+        node.nvml("xid", 31);
+        until("the program's fault is told", || plugin.log().contains("Xid 31, a program's fault")).await;
+        assert_eq!(kubelet.devices(CLASSES[0], "Healthy").len(), 2);
+        node.nvml("xid_of", 1);
+        node.nvml("xid", 79);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        assert_eq!(kubelet.devices(CLASSES[0], "Healthy"), [format!("{}::0", board(0))]);
+        assert_eq!(kubelet.devices(CLASSES[0], "Unhealthy"), [format!("{}::0", board(1))]);
+    });
+}
+
+#[test]
+fn a_container_gets_its_class_and_its_gpu_by_cdi() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        node.compile_nvml();
+        node.nvml("count", 2);
+        let kubelet = kubelet(&node);
+        let counts = format!("{COUNTS}[device_plugin.gpus.\"{}\"]\nlow = 5\n", board(1));
+        let _plugin = node.start_device_plugin(&counts, &[]);
+        until_healthy(&kubelet, [2, 6, 8]).await;
+        let all = kubelet.devices(CLASSES[2], "Healthy");
+        let preferred = kubelet.preferred(CLASSES[2], &all, 2).await;
+        assert_eq!(preferred, [format!("{}::0", board(1)), format!("{}::1", board(1))], "the one with most free");
+        let ids: Vec<&str> = preferred.iter().map(String::as_str).collect();
+        let answer = kubelet.allocate(CLASSES[2], &ids).await.unwrap();
+        let names: Vec<&str> = answer.cdi_devices.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(names, ["xsched.dev/class=low", &format!("nvidia.com/gpu={}", board(1))]);
+    });
+}
+
+#[test]
+fn parts_of_a_board_are_devices_of_their_own() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        node.compile_nvml();
+        node.nvml("mig", 1);
+        let kubelet = kubelet(&node);
+        let _plugin = node.start_device_plugin(COUNTS, &[]);
+        until_healthy(&kubelet, [2, 4, 6]).await;
+        let all = kubelet.devices(CLASSES[0], "Healthy");
+        assert!(all.iter().all(|id| id.starts_with("MIG-") && id.len() <= 63), "{all:?}");
+        let answer = kubelet.allocate(CLASSES[0], &[&all[1]]).await.unwrap();
+        let uuid = all[1].split("::").next().unwrap();
+        assert_eq!(answer.cdi_devices[1].name, format!("nvidia.com/gpu={uuid}"));
+        // The fault of a board is one of all its parts.
+        node.nvml("xid", 79);
+        until_healthy(&kubelet, [0, 0, 0]).await;
+    });
+}
+
+#[test]
+fn without_cdi_a_container_gets_variables_and_mounts() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        node.compile_nvml();
+        let kubelet = kubelet(&node);
+        let configuration = format!("delivery = \"environment\"\n{COUNTS}");
+        let _plugin = node.start_device_plugin(&configuration, &["--library", "/opt/xsched/libxsched.so"]);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        let answer = kubelet.allocate(CLASSES[1], &[&format!("{}::1", board(0))]).await.unwrap();
+        assert!(answer.cdi_devices.is_empty());
+        for (name, value) in [
+            ("XSCHED_PRIORITY", "normal"),
+            ("XSCHED_SOCKET", "/run/xsched/x.sock"),
+            ("LD_PRELOAD", "/usr/lib/xsched/libxsched.so"),
+            ("NVIDIA_VISIBLE_DEVICES", &board(0)),
+        ] {
+            assert_eq!(answer.envs[name], value, "{name}");
+        }
+        let mounts: Vec<_> = answer.mounts.iter().map(|m| (m.host_path.clone(), m.container_path.as_str())).collect();
+        let folder = node.path("run").display().to_string();
+        let library = "/opt/xsched/libxsched.so".to_owned();
+        assert_eq!(mounts, [(library, "/usr/lib/xsched/libxsched.so"), (folder, "/run/xsched")]);
+        assert!(answer.mounts.iter().all(|m| m.read_only));
+    });
+}
+
+#[test]
+fn two_classes_in_one_container_are_refused_before_it_starts() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        let kubelet = kubelet(&node);
+        let plugin = node.start_device_plugin(COUNTS, &["--simulated", "1"]);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        kubelet.give("good", &[(CLASSES[0], "SIM-0::0"), ("example.com/nic", "SIM-0::0")]);
+        kubelet.give("bad", &[(CLASSES[1], "SIM-0::1"), (CLASSES[2], "SIM-0::0")]);
+        kubelet.before_start(CLASSES[0], "SIM-0::0").await.unwrap();
+        let refused = kubelet.before_start(CLASSES[2], "SIM-0::0").await.unwrap_err();
+        let line = "container bad of pod team/pod asks for xsched.dev/gpu-low and xsched.dev/gpu-normal: use one class for a container";
+        assert_eq!(refused.message(), line);
+        assert!(plugin.log().contains(line));
+    });
+}
+
+#[test]
+fn bad_input_is_one_line_with_its_exit_code() {
+    let node = Node::new();
+    let run = |configuration: &str, options: &[&str]| {
+        let mut program = node.start_device_plugin(configuration, options);
+        let code = program.wait();
+        (code, program.log())
+    };
+    let (code, log) = run("counts = 1", &["--simulated", "1"]);
+    assert_eq!((code, log.lines().count()), (2, 1), "{log}");
+    assert!(log.contains("kubernetes.toml: line 1: unknown field `counts`"), "{log}");
+    let (code, log) = run("", &["--simulate", "1"]);
+    assert_eq!((code, log.lines().count()), (2, 1), "{log}");
+    let (code, log) = run("", &[]);
+    assert_eq!(code, 3, "{log}");
+    assert!(log.contains("cannot load libnvidia-ml.so.1") && log.contains("--simulated N"), "{log}");
+}
