@@ -163,6 +163,7 @@ impl Run {
             ("co-location's tests", script("benches/cuda/test_coloc.py")),
             ("HIP benchmark's tests", script("benches/hip/test_bench.py")),
             ("programs side by side", Box::new(|s| s.side_by_side("debug", &["--trials", "6"]))),
+            ("containers", Box::new(|s| s.containers())),
             ("CUDA ladder's tests", script("testing/cuda/test_ladder.py")),
             ("OpenCL ladder's tests", script("testing/opencl/test_ladder.py")),
         ]);
@@ -394,6 +395,14 @@ impl Step<'_> {
     fn side_by_side(&self, built: &str, options: &[&str]) -> Verdict {
         let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
         args.extend(options.iter().map(Into::into));
+        self.python(&args)
+    }
+
+    /// Those that are made in a moment; `cargo xtask containers` has the others.
+    fn containers(&self) -> Verdict {
+        let mut args = vec!["testing/containers/containers.py".into(), "--bin".into()];
+        args.push(self.target.join("debug").into_os_string());
+        args.extend(["--kept".into(), self.target.join("containers").into_os_string()]);
         self.python(&args)
     }
 
