@@ -94,6 +94,11 @@ fn say_attached(rt: &Runtime, slot: u16, priority: i32, policy: &str) {
     }
 }
 
+/// Writes one line of what is told with `XSCHED_LOG=debug`: of several processes that write to one place, it says which.
+pub fn say_debug(text: &str) {
+    say(&format!("debug: process {}: {text}", std::process::id()));
+}
+
 /// Writes one line to stderr, in one piece. A closed or redirected stderr is no reason to fail.
 pub fn say(text: &str) {
     let line = format!("xsched: {}\n", escaped(text));

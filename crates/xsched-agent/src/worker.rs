@@ -14,6 +14,7 @@ use xsched_flow::tuning::{
 };
 use xsched_proto::Error;
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::class::Class;
 use xsched_proto::domains::DomainMode;
 use xsched_proto::gate::Gate;
 use xsched_proto::settings::{LOCAL_POLICY, Log, Mode, Settings};
@@ -156,6 +157,13 @@ impl Worker {
         }
     }
 
+    /// A line of `XSCHED_LOG=debug`.
+    fn debug(&self, line: impl FnOnce() -> String) {
+        if self.settings.log >= Log::Debug {
+            crate::say_debug(&line());
+        }
+    }
+
     /// The scheduler inside this process. Where there is no policy of that name the default holds: the program is scheduled all the
     /// same.
     fn local(&self, policy: &str) -> Result<Local, Error> {
@@ -172,6 +180,11 @@ impl Worker {
 
     /// What decides at first.
     fn begin(&mut self) -> Master {
+        self.debug(|| match &self.settings.mode {
+            Mode::Unscheduled => "asks no scheduler".to_owned(),
+            Mode::Daemon(socket) => format!("looks for its daemon at {}", socket.display()),
+            Mode::Local(policy) => format!("schedules itself, by the policy {policy}"),
+        });
         match &self.settings.mode {
             Mode::Unscheduled => {
                 self.rt.detach();
@@ -400,6 +413,7 @@ impl Worker {
         self.rt.attach(heartbeat);
         self.rt.set_priority(priority);
         self.set_priority(priority);
+        self.debug(|| format!("the daemon answers: class {}, priority {priority}", Class::of(priority)));
         // Before any gate of this daemon's can hold a launch.
         self.rt.set_domains(domains);
         self.rt.set_streams_apart(streams_apart);
@@ -425,7 +439,7 @@ impl Worker {
             match message {
                 DaemonMsg::GroupAdded { slot, priority, policy, .. } => {
                     if let Some(group) = self.rt.groups().find(|g| g.index() == slot) {
-                        if self.settings.verbose {
+                        if self.settings.verbose || self.settings.log >= Log::Debug {
                             crate::say_attached(self.rt, slot, priority, &policy);
                         }
                         group.set_registration(self.rt, Registration::Attached);
@@ -444,7 +458,10 @@ impl Worker {
                         }
                     }
                 }
-                DaemonMsg::Priority { priority } => self.set_priority(priority),
+                DaemonMsg::Priority { priority } => {
+                    self.debug(|| format!("its priority is {priority} now, class {}", Class::of(priority)));
+                    self.set_priority(priority);
+                }
                 DaemonMsg::Timeslice { slot, us } => _ = timeslices.insert(slot, us),
                 DaemonMsg::Note { text } => {
                     // Another one each time: the daemon tells each thing once.
@@ -505,6 +522,9 @@ impl Worker {
     /// Says once when a level was asked for that the device lacks.
     fn degrade(&self, message: &ClientMsg) {
         let ClientMsg::GroupAdd { device, platform, levels, .. } = message else { return };
+        self.debug(|| {
+            format!("first XQueue of a group on {device} through {}, which can do {levels}", platform.name())
+        });
         let Some(wanted) = self.settings.options.level else { return };
         if !levels.has(wanted) {
             let used = levels.highest_to(wanted);

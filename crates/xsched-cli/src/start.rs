@@ -110,6 +110,13 @@ fn beside(socket: &Path, what: &str) -> PathBuf {
 /// Takes the starters' lock; none when a daemon answers before it is free.
 fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     let path = beside(socket, ".lock");
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+        let why = format!(
+            "there is no folder {} for the socket of a daemon: make it, or name another by --socket",
+            folder.display()
+        );
+        return Err(Error::environment(why));
+    }
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -149,7 +156,8 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // What is meant for the program is not meant for the daemon.
     for (name, _) in std::env::vars_os() {
-        if name == "LD_PRELOAD" || name.as_encoded_bytes().starts_with(b"XSCHED_") {
+        let is_ours = name.as_encoded_bytes().starts_with(b"XSCHED_") && name != "XSCHED_LOG";
+        if name == "LD_PRELOAD" || is_ours {
             command.env_remove(&name);
         }
     }

@@ -130,7 +130,10 @@ fn ps_policy_and_refusals() {
     assert!(said(place.xsched(&["ps"])).out.contains("no program is attached"));
 
     assert_eq!(said(place.xsched(&["policy", "get"])).out, "up\n");
-    said(place.xsched(&["policy", "set", "Priority"])).quiet(0);
+    let set = said(place.xsched(&["policy", "set", "Priority"]));
+    set.quiet(0);
+    assert_eq!(set.out, "policy: up → hpf\n");
+    assert_eq!(said(place.xsched(&["policy", "set", "hpf"])).out, "policy: hpf as before\n");
     assert_eq!(parse(&said(place.xsched(&["policy", "get", "--json"])).out)["current"], "hpf");
     assert_eq!(parse(&said(place.xsched(&["policy", "--json"])).out)["current"], "hpf");
 

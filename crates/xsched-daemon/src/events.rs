@@ -11,6 +11,8 @@ use crate::writer::{LogFile, Sink, Writer};
 /// What is written, and how much of it each user has caused of late.
 pub(crate) struct EventLog {
     pub(crate) writer: Writer,
+    /// Also what is of interest only where something is looked into.
+    pub(crate) has_details: bool,
     users: HashMap<u32, Lines>,
     complained_ns: Option<u64>,
 }
@@ -26,12 +28,12 @@ impl EventLog {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(crate) fn new(file: Option<&Path>) -> Result<EventLog, Error> {
+    pub(crate) fn new(file: Option<&Path>, has_details: bool) -> Result<EventLog, Error> {
         let sink = match file {
             Some(path) => Sink::File(LogFile::open(path)?),
             None => Sink::Stderr,
         };
-        Ok(EventLog { writer: Writer::new(sink)?, users: HashMap::new(), complained_ns: None })
+        Ok(EventLog { writer: Writer::new(sink)?, has_details, users: HashMap::new(), complained_ns: None })
     }
 
     /// Something that concerns all.
@@ -89,7 +91,7 @@ mod tests {
     fn a_user_who_causes_many_lines_hides_none_of_the_others_and_is_told_of() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let mut log = EventLog::new(Some(&path)).unwrap();
+        let mut log = EventLog::new(Some(&path), false).unwrap();
         for n in 0..USER_LINES_MAX + 7 {
             log.of_user(1_000, 60_001, &format!("noise {n}"));
         }

@@ -34,6 +34,7 @@ mod closer;
 mod config;
 mod container;
 mod control;
+mod details;
 mod devices;
 mod ended;
 mod events;
@@ -62,6 +63,7 @@ mod scheduler;
 mod server;
 mod service;
 mod session;
+mod shares;
 mod signals;
 mod socket;
 mod sources;
@@ -102,6 +104,9 @@ pub struct Options {
     pub config: Vec<PathBuf>,
     /// File for the event log, kept short; none = stderr.
     pub log: Option<PathBuf>,
+    /// The event log has also what is of interest only where something is looked into: groups, their figures at the end, why the
+    /// daemon ends.
+    pub log_details: bool,
     /// `libxsched.so`, for the servers of pools; none = there are no pools.
     pub library: Option<PathBuf>,
     /// A socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts

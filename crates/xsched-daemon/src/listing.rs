@@ -1,6 +1,7 @@
 //! What `ps` is told: the daemon, devices, programs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
@@ -19,6 +20,7 @@ use crate::identity::User;
 use crate::memory::Launches;
 use crate::naming::{called, may, named_job};
 use crate::server::{Answer, Conn, Role, Server};
+use crate::shares::Shares;
 use crate::timeslices::is_short;
 use crate::tuning::PS_QUEUES;
 
@@ -49,6 +51,7 @@ impl Server {
         clients.sort_unstable_by_key(|(id, c)| (c.peer.pid, *id));
         let clients = clients.into_iter().map(|(id, _)| id).collect();
         self.look_at_devices();
+        self.sum_shares();
         let now_ns = self.now_ns;
         let mut ended = VecDeque::new();
         if all {
@@ -67,8 +70,9 @@ impl Server {
 
     /// What is told of a program, with as many of its queues as a message has room for.
     pub(crate) fn first_of(&mut self, command: u64, conn: u64) -> Option<DaemonMsg> {
+        let shares = self.shares.clone();
         let client = self.conns.get(&conn)?.client()?;
-        let mut info = self.program_info(client);
+        let mut info = self.program_info(client, &shares);
         let rest = client.queues.keys().nth(PS_QUEUES).copied();
         if rest.is_some() {
             let told: BTreeSet<String> = client.queues.values().take(PS_QUEUES).map(|q| format!("q{}", q.id)).collect();
@@ -104,7 +108,7 @@ impl Server {
     }
 
     /// What is told of a program.
-    pub(crate) fn program_info(&self, client: &Client) -> ProgramInfo {
+    pub(crate) fn program_info(&self, client: &Client, shares: &Shares) -> ProgramInfo {
         let groups = || client.groups.iter().filter_map(|id| self.groups.get(id));
         // By group; the counters of all queues are added up once.
         let mut queues = QueuesByGroup::new();
@@ -136,39 +140,49 @@ impl Server {
                 .collect(),
             share: groups().find_map(Group::share),
             domains: client.domains,
-            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues)).collect(),
+            groups: client.groups.iter().filter_map(|id| self.group_info(client, *id, &queues, shares)).collect(),
         }
     }
 
-    /// Its part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
-    fn share_asked(&self, client: &Client, device: &str) -> Option<f64> {
+    /// Makes the sums anew: for an answer that begins.
+    pub(crate) fn sum_shares(&mut self) -> Rc<Shares> {
+        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
+        let groups = arbiter.used_us(now_us).filter_map(|(id, used_us)| {
+            let device = self.groups.get(&id)?.device.as_str();
+            Some((id, device, self.recent.charged_us(self.now_ns, id, used_us)))
+        });
+        let programs = self.clients().map(|client| {
+            let devices = client.groups.iter().filter_map(|id| Some(self.groups.get(id)?.device.as_str()));
+            (client.hints.part(), devices.collect())
+        });
+        let shares = Rc::new(Shares::of(self.now_ns, groups, programs));
+        self.shares = shares.clone();
+        shares
+    }
+
+    /// The sums of a moment ago, or new ones: many programs may end at once.
+    pub(crate) fn recent_shares(&mut self) -> Rc<Shares> {
+        if self.shares.is_recent(self.now_ns) { self.shares.clone() } else { self.sum_shares() }
+    }
+
+    /// A program's part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
+    pub(crate) fn share_asked(&self, shares: &Shares, client: &Client, device: &str) -> Option<f64> {
         let entry = self.gatekeeper.arbiter().policy_of(device).entry;
         let looks_at = |hint| entry.overlooks([hint]).is_empty();
-        if !looks_at(Hint::Utilization) && !looks_at(Hint::Weight) {
-            return None;
+        if looks_at(Hint::Utilization) || looks_at(Hint::Weight) {
+            shares.asked_percent(client.hints.part(), device)
+        } else {
+            None
         }
-        let is_there = |c: &&Client| c.groups.iter().any(|id| self.groups.get(id).is_some_and(|g| g.device == device));
-        let all: f64 = self.clients().filter(is_there).map(|c| c.hints.part()).sum();
-        (all > 0.0).then(|| client.hints.part() * 100.0 / all)
-    }
-
-    /// Its part of the device time that was charged to the groups of a device lately, in percent.
-    fn share_got(&self, id: GroupId, device: &str) -> Option<f64> {
-        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
-        let charged = |id: GroupId| Some(self.recent.charged_us(self.now_ns, id, arbiter.status(now_us, id)?.used_us));
-        let of_all: f64 =
-            self.groups.iter().filter(|(_, g)| g.device == device).filter_map(|(id, _)| charged(*id)).sum();
-        (of_all > 0.0).then(|| charged(id).unwrap_or(0.0) * 100.0 / of_all)
     }
 
     /// Notes what is charged to each group by now.
     pub(crate) fn look_at_shares(&mut self) {
-        let (now_us, arbiter) = (self.now_us(), self.gatekeeper.arbiter());
-        let used = self.groups.keys().filter_map(|id| Some((*id, arbiter.status(now_us, *id)?.used_us)));
+        let used = self.gatekeeper.arbiter().used_us(self.now_us());
         self.recent.look(self.now_ns, used);
     }
 
-    fn group_info(&self, client: &Client, id: GroupId, queues: &QueuesByGroup) -> Option<GroupInfo> {
+    fn group_info(&self, client: &Client, id: GroupId, queues: &QueuesByGroup, shares: &Shares) -> Option<GroupInfo> {
         let group = self.groups.get(&id)?;
         let status = self.gatekeeper.arbiter().status(self.now_us(), id)?;
         let words = &group.words;
@@ -215,8 +229,8 @@ impl Server {
             signal_overrides: words.signal_overrides.load(Relaxed),
             suspensions: status.suspensions,
             device_us: status.used_us as u64,
-            share_asked_percent: self.share_asked(client, &group.device),
-            share_got_percent: self.share_got(id, &group.device),
+            share_asked_percent: self.share_asked(shares, client, &group.device),
+            share_got_percent: shares.got_percent(id, &group.device),
             waits: waits(group, self.started_ns),
             wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), self.started_ns)) / 1_000,
             longest_us: words.longest_us.load(Relaxed),

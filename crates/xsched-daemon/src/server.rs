@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::recent::Recent;
 use crate::service::{self, Service};
+use crate::shares::Shares;
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
@@ -115,6 +116,7 @@ pub(crate) struct Server {
     /// Times that gates were decided, counted for monitors.
     pub(crate) decisions: u64,
     pub(crate) recent: Recent,
+    pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
@@ -269,7 +271,7 @@ impl Server {
         let signals = Signals::new().map_err(|e| fail("a signal descriptor", e))?;
         let sources = Sources::new(options);
         let (config, policy) = sources.read()?;
-        let events = EventLog::new(options.log.as_deref())?;
+        let events = EventLog::new(options.log.as_deref(), options.log_details)?;
         let host = options.scheduler.as_deref().map(Host::start).transpose()?;
         let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
         let mut arbiter = Arbiter::new(policy.clone(), options.seed);
@@ -328,6 +330,7 @@ impl Server {
             metrics: None,
             decisions: 0,
             recent: Recent::default(),
+            shares: Rc::default(),
             ended: Ended::default(),
             bursts,
             questions: Vec::new(),
@@ -364,6 +367,10 @@ impl Server {
         server.restore_policies();
         server.watch_scheduler_socket(SCHEDULER)?;
         server.start_metrics(METRICS)?;
+        server.detail_of_own(|| {
+            let (at, policy) = (options.socket.display(), &server.default_policy.entry.name);
+            format!("listens at {at}, policy {policy}, configuration {}", server.sources.text())
+        });
         Ok(server)
     }
 
@@ -476,7 +483,10 @@ impl Server {
     fn heed_signals(&mut self) {
         while let Some(signal) = self.signals.take() {
             match signal {
-                Signal::End => self.stop = true,
+                Signal::End => {
+                    self.detail_of_own(|| "ends: it was told to by a signal".to_owned());
+                    self.stop = true;
+                }
                 Signal::Reload => self.reload(),
             }
         }

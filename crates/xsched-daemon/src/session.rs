@@ -369,6 +369,7 @@ impl Server {
         let arbiter = self.gatekeeper.arbiter();
         let priority = arbiter.status(self.now_us(), id).map_or(0, |status| status.priority);
         let policy = arbiter.policy_of(&device).entry.name.to_owned();
+        self.detail_group(id, priority, &policy);
         self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0, priority, policy }, &[]);
         self.assign_timeslices(&device);
         if let Some(text) = self.overlooked(conn, &device) {
@@ -417,7 +418,10 @@ impl Server {
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
         self.keep_last_figures(&client);
         if !client.groups.is_empty() {
-            self.ended.push(client.peer.user, self.now_ns, self.program_info(&client));
+            let shares = self.recent_shares();
+            let last = self.program_info(&client, &shares);
+            self.detail_left(&last);
+            self.ended.push(client.peer.user, self.now_ns, last);
         }
         let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
         if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {

@@ -26,14 +26,23 @@ impl Sources {
         Sources { usual, given, policy: options.policy.clone(), without }
     }
 
+    /// The files that are there, in order.
+    pub(crate) fn files(&self) -> Vec<&PathBuf> {
+        self.usual.iter().filter(|file| file.exists()).chain(&self.given).collect()
+    }
+
+    /// Their names.
+    pub(crate) fn text(&self) -> String {
+        let names: Vec<String> = self.files().iter().map(|file| file.display().to_string()).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+
     /// What the files say now, and the policy of devices that have none of their own.
     ///
     /// # Errors
     /// What is wrong with which line of which file.
     pub(crate) fn read(&self) -> Result<(Config, Choice), Error> {
-        let mut files: Vec<&PathBuf> = self.usual.iter().filter(|file| file.exists()).collect();
-        files.extend(&self.given);
-        let config = Config::read(&files)?;
+        let config = Config::read(&self.files())?;
         let policy = match (&self.policy, &config.policy) {
             (Some(name), _) => Choice::named(name)?,
             (None, Some(choice)) => choice.clone(),

@@ -50,6 +50,8 @@ pub(crate) const DEVICE_HOT_NS: u64 = 60_000_000_000;
 pub(crate) const SHARE_WINDOW_NS: u64 = 10_000_000_000;
 /// What is charged to each group is noted no more often than this, in ns.
 pub(crate) const SHARE_NS: u64 = 1_000_000_000;
+/// Sums of these that are no older serve for programs that end, in ns.
+pub(crate) const SHARES_NS: u64 = 10_000_000;
 /// Programs that have ended and are told of, of all users and of one; see [`of_user`].
 pub(crate) const ENDED_MAX: usize = 1_024;
 /// As above.

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         let options = Options {
             usual_config: vec![folder.join("config.toml")],
             log: Some(folder.join("log")),
+            log_details: false,
             state: Some(folder.join("state")),
             ..options(folder)
         };

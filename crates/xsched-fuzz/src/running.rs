@@ -28,6 +28,7 @@ impl Running {
             usual_config: Vec::new(),
             config: Vec::new(),
             log: Some(crate::scratch::place("log")),
+            log_details: false,
             library: None,
             pool_keeper: None,
             state: state.map(Path::to_owned),

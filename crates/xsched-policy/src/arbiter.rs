@@ -424,6 +424,14 @@ impl Arbiter {
         })
     }
 
+    /// What is charged to each group by now, in µs, in no order.
+    pub fn used_us(&self, now: Micros) -> impl Iterator<Item = (GroupId, f64)> {
+        self.devices.iter().flat_map(move |device| {
+            let uncharged = device.uncharged(now);
+            device.all().map(move |m| (m.group.id, m.group.used_us + if m.group.busy { uncharged } else { 0.0 }))
+        })
+    }
+
     /// Why a group's gate is as the last decision left it, and the place of the policy in force in [`crate::registry::POLICIES`].
     pub fn why(&self, id: GroupId) -> (Why, u8) {
         let Some(device) = self.device_of.get(&id).map(|&at| &self.devices[at]) else { return (Why::Unsaid, 0) };

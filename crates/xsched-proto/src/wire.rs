@@ -152,6 +152,17 @@ impl Levels {
     }
 }
 
+impl core::fmt::Display for Levels {
+    /// `levels 1, 2`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let there: Vec<String> = (1..=3).filter(|level| self.has(*level)).map(|level| level.to_string()).collect();
+        match there.is_empty() {
+            true => f.write_str("no level"),
+            false => write!(f, "levels {}", there.join(", ")),
+        }
+    }
+}
+
 /// From a client to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ClientMsg {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use xsched_agent::say;
+use xsched_agent::{say, say_debug};
 use xsched_proto::settings::{Log, Settings};
 use xsched_proto::{files, variables};
 
@@ -30,6 +30,28 @@ fn domains(rt: &xsched_core::Runtime, launches: u64) -> String {
         rt.exempt_launches(),
         libraries.join(",")
     )
+}
+
+/// At exit, with `XSCHED_LOG=debug`: what became of the program's launches, in one line.
+pub(crate) fn say_at_end() {
+    let _ = std::panic::catch_unwind(|| {
+        let Some(rt) = process::running() else { return };
+        if Settings::of_process().log < Log::Debug {
+            return;
+        }
+        let (launches, unscheduled) = rt.totals();
+        let (at_gate_us, at_budget_us) = rt.waited_us();
+        let (liveness_overrides, _) = rt.overrides();
+        say_debug(&format!(
+            "ends: {launches} launches, {} of them unscheduled; {} waits at the closed gate, {} ms; {} ms for the in-flight budget; \
+             {} times idle; {liveness_overrides} liveness overrides",
+            unscheduled.iter().sum::<u64>(),
+            rt.gate_waits(),
+            at_gate_us / 1000,
+            at_budget_us / 1000,
+            rt.idles(),
+        ));
+    });
 }
 
 /// At exit: appends one line of JSON to the file that `XSCHED_STATS` names, with `more` members.

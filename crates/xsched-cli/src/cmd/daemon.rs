@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use xsched_proto::paths::{self, Origin};
+use xsched_proto::settings::{Log, Settings};
 
 use crate::failure::{Error, Result};
 use crate::values::{self, IdleExit};
@@ -77,6 +78,7 @@ pub(crate) fn main(args: Args) -> Result {
         usual_config: if args.no_usual_config { Vec::new() } else { folders::configuration() },
         config: given(args.config)?,
         log: args.log,
+        log_details: Settings::of_process().log >= Log::Debug,
         library: library(),
         pool_keeper: args.pool_keeper,
         state: folders::state(),

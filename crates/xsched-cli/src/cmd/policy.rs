@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde::Serialize;
 use xsched_policy::{Choice, Param, registry};
+use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonMsg, ParamInfo, PolicyInfo, Request};
 
 use crate::candidates;
@@ -149,7 +149,61 @@ fn get(common: &Common) -> Result {
 
 fn set(name: String, params: Vec<(String, String)>, device: Option<String>, common: &Common) -> Result {
     // A mistake is one whether or not a daemon answers.
-    Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
-    client::ask(common.socket.as_deref(), Request::PolicySet { name: name.clone(), params, device })?;
-    if common.json { print_json(&serde_json::json!({"version": 1, "current": name})) } else { Ok(ExitCode::SUCCESS) }
+    let now = Choice::with(&name, params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?.to_string();
+    let before = ask(common)?;
+    let set = Request::PolicySet { name: name.clone(), params, device: device.clone() };
+    client::ask(common.socket.as_deref(), set)?;
+    if common.json {
+        return print_json(&serde_json::json!({"version": 1, "current": name, "was": was(&before, device.as_deref())}));
+    }
+    print(&changed(&before, &now, device.as_deref()))
+}
+
+/// The policy with its parameters that are not at their defaults.
+fn text(policy: &PolicyInfo) -> String {
+    let params = policy.params.iter().map(|param| (param.name.as_str(), param.value.as_str()));
+    // That of a newer daemon is not known here.
+    Choice::with(&policy.name, params).map_or_else(|_| policy.name.clone(), |choice| choice.to_string())
+}
+
+/// What was in force on a device, or on those that had none of their own.
+fn was(before: &[PolicyInfo], device: Option<&str>) -> Option<String> {
+    let own = before.iter().find(|p| p.devices.iter().any(|d| Some(d.as_str()) == device));
+    own.or_else(|| before.iter().find(|p| p.current)).map(text)
+}
+
+/// `policy: hpf → up`, a line for each device that had one of its own.
+fn changed(before: &[PolicyInfo], now: &str, device: Option<&str>) -> String {
+    let line = |of: &str, was: Option<String>| match was {
+        Some(was) if was == now => format!("policy{of}: {now} as before\n"),
+        Some(was) => format!("policy{of}: {was} → {now}\n"),
+        None => format!("policy{of}: {now}\n"),
+    };
+    let on = |device: &str| format!(" on {}", escaped(device));
+    if let Some(device) = device {
+        return line(&on(device), was(before, Some(device)));
+    }
+    let own = before.iter().flat_map(|policy| policy.devices.iter().map(move |device| (device, policy)));
+    let others: String = own.map(|(device, policy)| line(&on(device), Some(text(policy)))).collect();
+    line("", was(before, None)) + &others
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_with_what_was_in_force_on_each_device() {
+        let mut policies = built_in();
+        let [hpf, kedf] = ["hpf", "kedf"].map(|name| policies.iter().position(|p| p.name == name).unwrap());
+        policies[hpf].current = true;
+        assert_eq!(changed(&policies, "up", None), "policy: hpf → up\n");
+        assert_eq!(changed(&policies, "hpf", None), "policy: hpf as before\n");
+        policies[kedf].devices = vec!["sim:0".into()];
+        policies[kedf].params[0].value = "2".into();
+        assert_eq!(changed(&policies, "up", None), "policy: hpf → up\npolicy on sim:0: kedf k=2 → up\n");
+        assert_eq!(changed(&policies, "kedf k=2", Some("sim:0")), "policy on sim:0: kedf k=2 as before\n");
+        assert_eq!(changed(&policies, "up", Some("sim:1")), "policy on sim:1: hpf → up\n");
+        assert_eq!(was(&policies, Some("sim:0")).as_deref(), Some("kedf k=2"));
+    }
 }

@@ -28,6 +28,7 @@ impl World {
             usual_config: Vec::new(),
             config: Vec::new(),
             log: None,
+            log_details: false,
             library: None,
             pool_keeper: None,
             state: None,

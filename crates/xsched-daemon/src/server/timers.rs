@@ -71,6 +71,7 @@ impl Server {
         self.time_out_questions();
         self.watch_scheduler();
         if self.idle_deadline().is_some_and(|at| at <= self.now_ns) {
+            self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
             self.stop = true;
         }
     }

@@ -42,6 +42,7 @@ pub fn options(folder: &Path) -> Options {
         usual_config: Vec::new(),
         config: Vec::new(),
         log: None,
+        log_details: false,
         library: None,
         pool_keeper: None,
         state: None,

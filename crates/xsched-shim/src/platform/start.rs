@@ -90,6 +90,7 @@ fn register_handlers() {
 /// What is still held is let go: a driver waits for its streams when the program ends.
 extern "C" fn at_exit() {
     stats::write(cuda::stats::members);
+    stats::say_at_end();
     let _ = std::panic::catch_unwind(|| {
         if let Some(rt) = process::running() {
             rt.detach_for_good();

@@ -1,0 +1,59 @@
+//! What the event log has besides, where something is looked into (`XSCHED_LOG=debug`).
+
+use xsched_policy::GroupId;
+use xsched_proto::wire::ProgramInfo;
+
+use crate::server::Server;
+
+impl Server {
+    /// A line that a user has caused.
+    fn detail(&mut self, uid: u32, line: impl FnOnce(&Server) -> String) {
+        if self.events.has_details {
+            let line = format!("debug: {}", line(self));
+            self.record(uid, &line);
+        }
+    }
+
+    /// Something that concerns all.
+    pub(crate) fn detail_of_own(&self, line: impl FnOnce() -> String) {
+        if self.events.has_details {
+            self.say(&format!("debug: {}", line()));
+        }
+    }
+
+    /// A group has come.
+    pub(crate) fn detail_group(&mut self, id: GroupId, priority: i32, policy: &str) {
+        let Some((uid, conn)) = self.groups.get(&id).map(|group| (group.user.uid, group.conn)) else { return };
+        let pid = self.conns.get(&conn).map_or(0, |conn| conn.pid);
+        self.detail(uid, |server| {
+            let Some(group) = server.groups.get(&id) else { return String::new() };
+            format!(
+                "g{} of process {pid}: {} through {}, {}, level {}, priority {priority}, policy {policy}",
+                id.0,
+                group.device,
+                group.platform.name(),
+                group.levels,
+                group.level
+            )
+        });
+    }
+
+    /// A program has left: what its groups did.
+    pub(crate) fn detail_left(&mut self, program: &ProgramInfo) {
+        for group in &program.groups {
+            self.detail(program.uid, |_| {
+                format!(
+                    "{} of process {} ends: {} launches, gate closed {} times, {} waits of {} ms in all, {} ms on {}",
+                    group.id,
+                    program.pid,
+                    group.launches,
+                    group.suspensions,
+                    group.waits.count,
+                    group.wait_us / 1000,
+                    group.device_us / 1000,
+                    group.device
+                )
+            });
+        }
+    }
+}
