@@ -276,7 +276,7 @@ pub(crate) fn build(root: &Path) -> Result<(), String> {
     cargo(root, &words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn cargo(root: &Path, what: &[&str]) -> Result<(), String> {
+pub(crate) fn cargo(root: &Path, what: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release"]).args(what).current_dir(root);

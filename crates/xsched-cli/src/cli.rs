@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Demo(cmd::demo::Args),
     Compare(cmd::compare::Args),
     Config(cmd::config::Args),
+    Kube(cmd::kube::Args),
     Daemon(cmd::daemon::Args),
     Cdi(cmd::cdi::Args),
     Completions(cmd::completions::Args),

@@ -58,6 +58,7 @@ fn dispatch(command: Command) -> Result {
     match command {
         Command::Run(args) => cmd::run::main(args),
         Command::Config(args) => cmd::config::main(args),
+        Command::Kube(args) => cmd::kube::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
         Command::Cdi(args) => cmd::cdi::main(args),
         Command::Ps(args) => cmd::ps::main(args),

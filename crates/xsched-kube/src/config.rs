@@ -180,7 +180,9 @@ mod tests {
         usual.injector.ceilings.clone_from(&shown.injector.ceilings);
         usual.injector.default_class = shown.injector.default_class;
         assert_eq!(shown, usual);
-        for key in ["delivery", "health_interval_ms", "high", "normal", "low", "gpus", "default_class", "ceiling", "ceilings"] {
+        for key in
+            ["delivery", "health_interval_ms", "high", "normal", "low", "gpus", "default_class", "ceiling", "ceilings"]
+        {
             assert!(example.contains(key), "{key}");
         }
     }

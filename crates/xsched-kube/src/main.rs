@@ -106,7 +106,11 @@ fn run(command: Command) -> Result<(), Error> {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) if e.exit_code() == 0 || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.exit(),
+        Err(e)
+            if e.exit_code() == 0 || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
+        {
+            e.exit()
+        }
         Err(e) => {
             let text = e.to_string();
             let line = text.lines().next().unwrap_or_default();

@@ -6,7 +6,8 @@ use common::kubelet::Kubelet;
 use common::{Node, block_on, until};
 
 const CLASSES: [&str; 3] = ["xsched.dev/gpu-high", "xsched.dev/gpu-normal", "xsched.dev/gpu-low"];
-const COUNTS: &str = "[device_plugin]\nhealth_interval_ms = 10\n[device_plugin.counts]\nhigh = 1\nnormal = 2\nlow = 3\n";
+const COUNTS: &str =
+    "[device_plugin]\nhealth_interval_ms = 10\n[device_plugin.counts]\nhigh = 1\nnormal = 2\nlow = 3\n";
 
 fn kubelet(node: &Node) -> Kubelet {
     Kubelet::start(&node.path("device-plugins"), &node.path("pod-resources/kubelet.sock"))

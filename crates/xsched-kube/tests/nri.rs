@@ -43,9 +43,12 @@ fn a_class_above_the_namespaces_ceiling_is_clamped_and_told() {
     block_on(async {
         let node = Node::new();
         let (program, mut runtime) = started(&node, CEILINGS, "2.0.0").await;
-        for (namespace, asked, given) in
-            [("serving", "system", "high"), ("batch", "high", "low"), ("other", "realtime", "normal"), ("other", "low", "low")]
-        {
+        for (namespace, asked, given) in [
+            ("serving", "system", "high"),
+            ("batch", "high", "low"),
+            ("other", "realtime", "normal"),
+            ("other", "low", "low"),
+        ] {
             let pod = pod(namespace, "p", Some(asked));
             let adjust = runtime.create(&pod, &container(&pod, "c")).await.unwrap();
             assert_eq!(adjust.cdi_devices[0].name, format!("xsched.dev/class={given}"), "{namespace} {asked}");
@@ -113,8 +116,7 @@ fn a_container_that_has_a_class_from_a_resource_keeps_it() {
         let (program, mut runtime) = started(&node, "", "2.0.0").await;
         let pod = pod("a", "p", Some("low"));
         let mut container = container(&pod, "c");
-        container.mounts =
-            vec![Mount { destination: "/usr/lib/xsched/libxsched.so".to_owned(), ..Default::default() }];
+        container.mounts = vec![Mount { destination: "/usr/lib/xsched/libxsched.so".to_owned(), ..Default::default() }];
         assert_eq!(runtime.create(&pod, &container).await, None);
         assert!(program.log().contains("pod a/p, container c: keeps the class of its resource"), "{}", program.log());
     });
@@ -133,7 +135,8 @@ fn containers_that_started_while_the_injector_was_away_are_named() {
         let containers = [container(&asks, "missed"), scheduled, container(&plain, "other")];
         assert!(!runtime.synchronize(&[], &containers, false).await);
         let log = program.log();
-        let line = "pod a/asks, container missed: started while the injector was away and has no class, but asks for low";
+        let line =
+            "pod a/asks, container missed: started while the injector was away and has no class, but asks for low";
         assert!(log.contains(line), "{log}");
         assert_eq!(log.matches("was away").count(), 1, "{log}");
     });

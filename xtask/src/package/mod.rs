@@ -88,6 +88,8 @@ pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
 
 fn build(root: &Path) -> Result<PathBuf, String> {
     bundle::build(root)?;
+    // By itself: what gRPC needs of shared crates is not in the others.
+    bundle::cargo(root, &["-p", "xsched-kube"])?;
     Ok(target_folder(root).join("release"))
 }
 

@@ -12,8 +12,9 @@ use crate::package::{Release, sbom};
 pub(crate) const GLIBC: (u32, u32) = (2, 34);
 
 /// The packages of the workspace whose products are in it.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "xsched-cli",
+    "xsched-kube",
     "xsched-shim",
     "xsched-simdev",
     "xsched-preempt",
@@ -49,7 +50,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 /// The names of files in `lib/xsched` that can be started or loaded.
 pub(crate) fn binaries() -> impl Iterator<Item = &'static str> {
-    ["xsched", "libsimdev.so"].into_iter().chain(LIBRARIES)
+    ["xsched", "xsched-kube", "libsimdev.so"].into_iter().chain(LIBRARIES)
 }
 
 /// Lays all of it out below `prefix`, with what lies built in a folder.
@@ -133,8 +134,8 @@ fn link(target: &str, link: &Path) -> Result<(), String> {
 /// Modes that do not depend on who builds.
 fn modes(folder: &Path) -> Result<(), String> {
     for path in walk(folder)? {
-        let is_program =
-            path.is_dir() || path.file_name().is_some_and(|name| name == "xsched" || name == "uninstall.sh");
+        let is_program = path.is_dir()
+            || path.file_name().is_some_and(|name| name == "xsched" || name == "xsched-kube" || name == "uninstall.sh");
         if !path.is_symlink() {
             chmod(&path, if is_program && !path.ends_with("completions/xsched") { 0o755 } else { 0o644 })?;
         }

@@ -10,6 +10,7 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod hint;
+pub(crate) mod kube;
 pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod ps;

@@ -66,7 +66,8 @@ impl Plugin {
         match self.config.delivery {
             Delivery::Cdi => {
                 let names = real().map(|gpu| format!("nvidia.com/gpu={}", gpu.uuid));
-                answer.cdi_devices = [class_device(class)].into_iter().chain(names).map(|name| CdiDevice { name }).collect();
+                answer.cdi_devices =
+                    [class_device(class)].into_iter().chain(names).map(|name| CdiDevice { name }).collect();
             }
             Delivery::Environment => {
                 let variables = self.outside.variables(class, None);
@@ -126,9 +127,8 @@ pub fn one_class(class: Class, ids: &[String], given: &ListPodResourcesResponse)
     let own = resource(class);
     for pod in &given.pod_resources {
         for container in &pod.containers {
-            let has = |id: &String| {
-                container.devices.iter().any(|d| d.resource_name == own && d.device_ids.contains(id))
-            };
+            let has =
+                |id: &String| container.devices.iter().any(|d| d.resource_name == own && d.device_ids.contains(id));
             if !ids.iter().any(has) {
                 continue;
             }

@@ -82,7 +82,9 @@ impl DevicePlugin for Service {
                 log(&why);
                 Status::failed_precondition(why)
             })?,
-            Err(e) => log(format!("the kubelet does not tell which classes a container has ({e}): it starts unchecked")),
+            Err(e) => {
+                log(format!("the kubelet does not tell which classes a container has ({e}): it starts unchecked"))
+            }
         }
         Ok(Response::new(PreStartContainerResponse {}))
     }

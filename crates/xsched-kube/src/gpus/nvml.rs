@@ -191,7 +191,10 @@ fn watch(api: &Api, boards: &[(usize, String)], sender: &mpsc::UnboundedSender<S
                 if OF_PROGRAMS.contains(&event.data) {
                     log(format!("{board}: Xid {}, a program's fault: the GPU goes on", event.data));
                 } else {
-                    log(format!("{board}: Xid {}: no further container gets it until this plugin is restarted", event.data));
+                    log(format!(
+                        "{board}: Xid {}: no further container gets it until this plugin is restarted",
+                        event.data
+                    ));
                     if sender.send(board.clone()).is_err() {
                         return;
                     }

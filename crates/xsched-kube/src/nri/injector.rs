@@ -2,9 +2,7 @@
 
 use xsched_proto::class::Class;
 
-use crate::api::nri::{
-    CdiDevice, Container, ContainerAdjustment, KeyValue, Mount, PodSandbox, SynchronizeRequest,
-};
+use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, KeyValue, Mount, PodSandbox, SynchronizeRequest};
 use crate::config::{Config, Delivery};
 use crate::delivery::{LIBRARY, Outside, class_device};
 use crate::log;
@@ -61,7 +59,9 @@ impl Injector {
             log("the runtime does not know CDI devices of plugins: containers get variables and mounts");
         }
         if self.config.injector.default_class.is_some() && !self.by_cdi(knows_cdi) {
-            log("default_class is left out: without CDI nothing looks at an image before the library is loaded into it");
+            log(
+                "default_class is left out: without CDI nothing looks at an image before the library is loaded into it",
+            );
         }
     }
 
@@ -77,7 +77,8 @@ impl Injector {
         };
         let ceiling = self.config.injector.ceiling_of(&pod.namespace);
         if asked > ceiling {
-            let line = format!("{name}: asks for class {asked}, gets {ceiling}: the ceiling of namespace {}", pod.namespace);
+            let line =
+                format!("{name}: asks for class {asked}, gets {ceiling}: the ceiling of namespace {}", pod.namespace);
             return (Some(ceiling), Some(line));
         }
         (Some(asked), None)

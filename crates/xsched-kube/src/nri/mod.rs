@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 use xsched_proto::Error;
 
 use crate::api::nri::{
-    CREATE_CONTAINER, ConfigureRequest, ConfigureResponse, CreateContainerRequest, CreateContainerResponse, Empty, PLUGIN,
-    RUNTIME, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
+    CREATE_CONTAINER, ConfigureRequest, ConfigureResponse, CreateContainerRequest, CreateContainerResponse, Empty,
+    PLUGIN, RUNTIME, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
 };
 use crate::log;
 use injector::Injector;
@@ -99,7 +99,9 @@ impl<'a> Session<'a> {
             (PLUGIN, "Synchronize") => request.read().map(|state| self.synchronize(state).encode_to_vec()),
             (PLUGIN, "CreateContainer") => request.read().map(|asked| self.create(&asked).encode_to_vec()),
             (PLUGIN, "Shutdown") => Ok(Empty {}.encode_to_vec()),
-            (service, method) => return Response::failed(UNIMPLEMENTED, format!("{service}/{method} is not known here")),
+            (service, method) => {
+                return Response::failed(UNIMPLEMENTED, format!("{service}/{method} is not known here"));
+            }
         };
         match answered {
             Ok(payload) => Response { status: None, payload },

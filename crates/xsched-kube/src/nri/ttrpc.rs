@@ -61,7 +61,12 @@ pub struct Status {
 
 impl Request {
     pub fn new(service: &str, method: &str, message: &impl Message) -> Request {
-        Request { service: service.to_owned(), method: method.to_owned(), payload: message.encode_to_vec(), timeout_nano: 0 }
+        Request {
+            service: service.to_owned(),
+            method: method.to_owned(),
+            payload: message.encode_to_vec(),
+            timeout_nano: 0,
+        }
     }
 
     /// What it asks.

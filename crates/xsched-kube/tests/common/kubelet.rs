@@ -18,7 +18,9 @@ use xsched_kube::api::pod_resources::{
     ContainerDevices, ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };
 use xsched_kube::api::services::device_plugin::device_plugin_client::DevicePluginClient;
-use xsched_kube::api::services::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use xsched_kube::api::services::pod_resources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
 use xsched_kube::api::services::registration::registration_server::{Registration, RegistrationServer};
 use xsched_kube::device_plugin::kubelet::channel;
 
@@ -145,8 +147,11 @@ impl Registration for Kubelet {
             assert!(options.pre_start_required && options.get_preferred_allocation_available);
             // A stream has no time limit; the channel's would be one.
             let endpoint = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
-            let mut stream =
-                DevicePluginClient::new(endpoint.connect().await.unwrap()).list_and_watch(Empty {}).await.unwrap().into_inner();
+            let mut stream = DevicePluginClient::new(endpoint.connect().await.unwrap())
+                .list_and_watch(Empty {})
+                .await
+                .unwrap()
+                .into_inner();
             kubelet.state.lock().unwrap().clients.insert(resource.clone(), channel);
             while let Ok(Some(list)) = stream.message().await {
                 let devices = list.devices.into_iter().map(|device| (device.id, device.health)).collect();

@@ -8,8 +8,8 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use xsched_kube::api::nri::{
-    ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, CreateContainerRequest, CreateContainerResponse,
-    PodSandbox, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
+    ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, CreateContainerRequest,
+    CreateContainerResponse, PodSandbox, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
 };
 use xsched_kube::nri::ttrpc::{Request, Response};
 
@@ -89,8 +89,11 @@ impl Runtime {
 
     /// What the plugin subscribes to.
     pub async fn configure(&mut self, name: &str, version: &str) -> i32 {
-        let request =
-            ConfigureRequest { runtime_name: name.to_owned(), runtime_version: version.to_owned(), ..Default::default() };
+        let request = ConfigureRequest {
+            runtime_name: name.to_owned(),
+            runtime_version: version.to_owned(),
+            ..Default::default()
+        };
         self.ask::<ConfigureResponse>("Configure", &request).await.events
     }
 
