@@ -171,7 +171,7 @@ mod tests {
     fn the_reference_shows_every_key_with_its_default() {
         let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/kubernetes.md"));
         let page = page.expect("the page");
-        let (_, rest) = page.split_once("```toml\n").expect("an example");
+        let (_, rest) = page.split_once("```text\n").expect("an example");
         let example = rest.split("```").next().unwrap();
         let shown = Config::parse(example).unwrap();
         let mut usual = Config::default();
