@@ -79,6 +79,7 @@ mod usage;
 mod writer;
 
 pub use check::check_config;
+pub use container::record as container_record;
 pub use devices::sources as device_state_sources;
 pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
