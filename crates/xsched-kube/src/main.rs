@@ -12,7 +12,7 @@ use xsched_proto::paths::SYSTEM_SOCKET;
 
 /// What a node of Kubernetes needs beside the daemon
 #[derive(Parser)]
-#[command(name = "xsched kube", version, max_term_width = 100)]
+#[command(name = "xsched-kube", bin_name = "xsched kube", version, max_term_width = 100)]
 #[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
