@@ -182,16 +182,18 @@ class Checks:
             engine.podman("rm", "-f", "-t", "0", "low-1", "low-2")
             said = json.loads(done.stdout)
             assert said["check"] == "ok", said
-            return said["p99_ms"], rows
+            return said["p50_ms"], said["p99_ms"], rows
 
-        alone, _ = measured((), False)
-        native, _ = measured(off, True)
-        scheduled, rows = measured((), True)
+        alone, alone_p99, _ = measured((), False)
+        native, native_p99, _ = measured(off, True)
+        scheduled, scheduled_p99, rows = measured((), True)
         shares = [row["groups"][0]["device_us"] for row in rows if row["container_name"] in ("low-1", "low-2")]
         assert scheduled < native, (alone, native, scheduled)
         until("nothing is attached any more", lambda: not engine.programs())
         ratio = max(shares) / max(1, min(shares))
-        return f"P99 of the urgent container {alone:.1f} ms alone, {native:.1f} native, {scheduled:.1f} scheduled; device time of two low ones 1 : {ratio:.2f}"
+        figures = ((alone, alone_p99), (native, native_p99), (scheduled, scheduled_p99))
+        said = ["{:.1f}/{:.1f} ms".format(*pair) for pair in figures]
+        return f"P50/P99 of the urgent container: {said[0]} alone, {said[1]} native, {said[2]} scheduled; device time of two low ones 1 : {ratio:.2f}"
 
     def killed_and_restarted(self):
         """A container is killed, the daemon starts anew, the engine's containers go on: nothing lost, nothing left."""
