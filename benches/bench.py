@@ -323,7 +323,7 @@ class Bench:
         null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
         launch = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
         program = self.simload()
-        n, requests, rounds = (100_000, 100, 1) if self.quick else (100_000_000, 500, 8)
+        n, requests, rounds = (100_000, 100, 1) if self.quick else (100_000_000, 300, 6)
         latency = [program, "lc", "--kernels", 5, "--us", 1000, "--period-us", 20000, "--requests", requests]
         best = [program, "be", "--us", 200, "--batch", 64, "--secs", requests * 0.02 + 2]
         rows = {name: {"launch": [], "requests": []} for name in ("alone", "observed")}

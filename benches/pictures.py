@@ -26,7 +26,7 @@ FILES = ["xsched", "libxsched.so", "libsimdev.so"]
 # What is typed, and the columns and lines of the terminal.
 PICTURES = {
     "ps": ("xsched ps", 92, 8),
-    "top": ("xsched top", 92, 24),
+    "top": ("xsched top", 92, 14),
     "doctor": ("xsched doctor", 100, 34),
 }
 
@@ -129,6 +129,7 @@ class Terminal:
     """A terminal in tmux."""
 
     def __init__(self, socket, env, columns, lines):
+        self.folder = socket.parent
         self.base = ["tmux", "-f", "/dev/null", "-u", "-S", str(socket)]
         self.env = {**env, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "PS1": ""}
         self.run("new-session", "-d", "-x", str(columns), "-y", str(lines), "-s", "t", "sh", "-c", "exec sleep 1000")
@@ -138,9 +139,13 @@ class Terminal:
         return subprocess.run([*self.base, *args], env=self.env, check=True, capture_output=True, text=True).stdout
 
     def screen(self, command, seconds):
-        """What it shows so long after a command has begun."""
-        self.run("respawn-pane", "-k", "-t", "t", "sh", "-c", f"{command}; exec sleep 1000")
-        time.sleep(seconds)
+        """What it shows once a command has ended, or so long after it has begun."""
+        ended = self.folder / "ended"
+        ended.unlink(missing_ok=True)
+        self.run("respawn-pane", "-k", "-t", "t", "sh", "-c", f"{command}; touch {ended}; exec sleep 1000")
+        until = time.monotonic() + seconds
+        while not ended.exists() and time.monotonic() < until:
+            time.sleep(0.1)
         lines = self.run("capture-pane", "-e", "-p", "-t", "t").split("\n")
         while lines and not re.sub(r"\x1b\[[0-9;]*m", "", lines[-1]).strip():
             lines.pop()
@@ -178,7 +183,7 @@ def main():
                     continue
                 terminal = Terminal(folder / f"{picture}.tmux", env, columns, lines)
                 try:
-                    screen = terminal.screen(command, 5)
+                    screen = terminal.screen(command, 6 if picture == "top" else 60)
                 finally:
                     terminal.end()
                 usual = [(f"{name}/libxsched.so", "/usr/lib/xsched/libxsched.so"), (f"{name}/xsched.sock", "/run/xsched/xsched.sock")]

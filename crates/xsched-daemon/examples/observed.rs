@@ -40,6 +40,7 @@ fn main() {
         std::fs::write(&config, format!("[metrics]\nlisten = \"unix:{}\"\n", listen.display())).expect("a file");
         let mut options = options(folder);
         (options.log, options.config) = (Some(folder.join("log")), vec![config]);
+        options.state = Some(folder.join("state"));
         return xsched_daemon::run(options).expect("a daemon");
     }
     let number = |at: usize, usual: usize| args.get(at).map_or(usual, |text| text.parse().expect("a number"));
