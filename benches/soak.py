@@ -49,6 +49,9 @@ POLICIES = ("hpf", "up", "cfs", "fair", "mlfq", "chaos")
 ACTS = {"start": 5, "end": 5, "kill": 3, "stop": 3, "suspend": 3, "priority": 4, "policy": 2, "reload": 2, "ps": 2}
 PROBE = '[devices."sim:probe"]\npolicy = "hpf"\n'
 LET_GO = "runs unscheduled until"
+# A daemon that is silent for so long lets all programs go. What ends then has no time to say so.
+SILENT_S = 0.8
+STALL = re.compile(r"no decision for (\d+) ms")
 USUAL = re.compile(r"xsched: (attached process |process \d+.* has left|.*: by user |listening |the configuration )")
 LIBRARIES = {"opencl": ["-lOpenCL"], "cuda": ["-ldl"]}
 
@@ -143,9 +146,10 @@ class Soak:
         self.counts = dict.fromkeys([*ACTS, "checked", "let_go"], 0)
         self.sink = open(options.out, "w") if options.out else sys.stdout
         self.log = open(options.log, "w", buffering=1) if options.log else None
+        # When the daemon could not decide: from and until, s. Programs of which it is to be found out whether that was why.
+        self.stalls, self.doubts = [], []
         self.began = time.monotonic()
-        if self.log:
-            threading.Thread(target=self.listen, daemon=True).start()
+        threading.Thread(target=self.listen, daemon=True).start()
 
     def ask(self, *words):
         done = run([self.xsched, *words, "--socket", self.daemon.socket], timeout=60)
@@ -171,14 +175,32 @@ class Soak:
             self.log.write(f"{time.monotonic() - self.began:.3f} {line}\n")
 
     def listen(self):
-        """Notes what the daemon says, when it says it: of all that is not usual."""
+        """Notes what the daemon says when it says it, if it is not usual."""
         with open(self.daemon.stderr) as lines:
             while self.daemon.running():
                 line = lines.readline()
                 if not line:
                     time.sleep(0.02)
                 elif not USUAL.match(line):
+                    if stall := STALL.search(line):
+                        until = time.monotonic()
+                        self.stalls.append((until - int(stall[1]) / 1000, until))
                     self.note(f"the daemon says: {line.strip()}")
+
+    def doubt(self, program, line):
+        """Something is wrong, unless the daemon was silent meanwhile, which it says later."""
+        self.doubts.append((program.born, time.monotonic(), f"program {program.pid}: {line}"))
+
+    def judge(self):
+        for born, ended, line in self.doubts:
+            is_why = any(until - since >= SILENT_S and since < ended and until > born for since, until in self.stalls)
+            is_of_it = "unscheduled {'attach'" in line or "does not answer" in line
+            self.note(f"{'the daemon was silent' if is_why else 'a fault'}: {line}")
+            if is_why and is_of_it:
+                self.counts["let_go"] += 1
+            else:
+                self.fault(line)
+        self.doubts.clear()
 
     def write_config(self):
         # A less urgent program has nothing for so long while a more urgent one works without end.
@@ -196,7 +218,7 @@ class Soak:
             self.counts["checked"] += 1
             self.counts["let_go"] += program.was_let_go
             if wrong:
-                self.fault(f"program {program.pid}: {wrong}")
+                self.doubt(program, wrong)
         else:
             program.kill()
         program.close()
@@ -257,7 +279,7 @@ class Soak:
             if program.process.poll() is not None:
                 self.programs.remove(program)
                 started.discard(program.process)
-                self.fault(f"program {program.pid} ended by itself, status {program.process.returncode}: {program.lines}")
+                self.doubt(program, f"ended by itself, status {program.process.returncode}: {program.lines}")
                 program.close()
             elif now - max(program.at, program.born) > STUCK_S:
                 ps = run([self.xsched, "ps", "--socket", self.daemon.socket], timeout=60).stdout
@@ -279,6 +301,9 @@ class Soak:
         if done.status != 0:
             self.fault(f"decisions were not measured: {done.stderr.strip()[-300:]}")
         took = json.loads(done.stdout) if done.status == 0 else {}
+        # The daemon has decided since, and has said why not before.
+        time.sleep(0.1)
+        self.judge()
         line = {"t_s": round(time.monotonic() - self.began, 1), "rss_kib": kib, "fds": fds, "threads": threads,
                 "memfds": maps, "cpu_s": cpu_s, "programs": attached,
                 "decision_us": took.get("decision"), "hop_us": took.get("bare"),

@@ -19,7 +19,9 @@ if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] &&
     systemctl disable --now --quiet xsched.service xsched-metrics.socket || true
     systemctl stop --quiet xsched-pool.socket || true
     # A pool that still has programs keeps its own.
-    [ ! -d /run/xsched-pool ] || rmdir /run/xsched-pool 2>/dev/null || true
+    for folder in /run/xsched-pool /run/xsched-containers /run/xsched; do
+        [ ! -d "$folder" ] || rmdir "$folder" 2>/dev/null || true
+    done
 fi
 echo "$all" | sed -n 's/^f //p' | while read -r file; do
     rm -f "$prefix/$file"

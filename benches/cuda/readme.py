@@ -120,7 +120,8 @@ def table(found):
     for mix, systems in found.items():
         commit = systems["xsched"]["commit"]
         cells = [cell(systems.get(name), commit) for name in ("native", "xsched", "mps-prio")]
-        work = " / ".join(kept(systems.get(name)) for name in ("native", "xsched", "mps-prio")) + " %"
+        parts = [kept(systems.get(name)) for name in ("native", "xsched", "mps-prio")]
+        work = " / ".join(parts) + " %" if set(parts) != {"–"} else "–"
         rows.append((title(mix), f"{systems['alone']['p99']:.2f} ms", *cells, work))
     return records.table(HEAD, rows)
 

@@ -294,7 +294,10 @@ class Ladder:
                     [*prefix, *rival.command], self.env | {"XSCHED_STATS": str(stats)}, self.logs, f"rival-{mode}"
                 )
                 other.wait_for("rival: ready")
-                self.parallel(lambda program: self.scheduled(program, mode, daemon), programs)
+                # All best-effort programs of this daemon share a pool: those that make a kernel fault are alone in it.
+                self.parallel(lambda program: self.scheduled(program, mode, daemon), [p for p in programs if not p.faults])
+                for program in (p for p in programs if p.faults):
+                    self.parallel(lambda program: self.scheduled(program, mode, daemon), [program])
                 self.rival_ended_well(rival, mode, other, stats)
             except RuntimeError as error:
                 self.note(rival, mode, str(error))

@@ -1,10 +1,12 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
 //! `cargo xtask fuzz [TARGET]`, `cargo xtask wheel DIR`, `cargo xtask package DIR`, `cargo xtask install PREFIX`,
-//! `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`.
+//! `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`,
+//! `cargo xtask containers`.
 #![forbid(unsafe_code)]
 
 mod bundle;
 mod c;
+mod containers;
 mod cuda;
 mod fuzz;
 mod generate;
@@ -21,7 +23,7 @@ mod wheel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE]";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -47,6 +49,12 @@ fn main() -> ExitCode {
         ["vm", options @ ..] if vm::Options::of(options).is_some() => {
             vm::run(&root(), vm::Options::of(options).unwrap_or_default())
         }
+        ["containers", "--help" | "-h"] => {
+            println!("{}", containers::HELP);
+            Ok(())
+        }
+        ["containers"] => containers::run(&root(), &[]),
+        ["containers", "--cost"] => containers::run(&root(), &["--cost"]),
         ["rocm", folder] if !folder.starts_with('-') => rocm::run(rocm::SUITE, folder.as_ref()),
         ["rocm", "--suite", suite, folder] if rocm::is_suite(suite) && !folder.starts_with('-') => {
             rocm::run(suite, folder.as_ref())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Debian packages and what each is for, as it is told when one is missing.
-const PACKAGES: [(&str, &str); 25] = [
+const PACKAGES: [(&str, &str); 29] = [
     ("gcc", "C test programs"),
     ("g++", "the ViennaCL program"),
     ("libc6-dev", "C test programs"),
@@ -23,6 +23,10 @@ const PACKAGES: [(&str, &str); 25] = [
     ("xvfb", "a display for the active window"),
     ("libhsa-runtime-dev", "AMD's own runtime, on a pretended kernel"),
     ("man-db", "manual pages"),
+    ("podman", "containers"),
+    ("runc", "containers"),
+    ("musl-tools", "an image of musl"),
+    ("libjemalloc2", "an image with a preload of its own"),
     ("zsh", "completions"),
     ("fish", "completions"),
     ("hipcc", "AMD's own compiler and HIP, likewise"),

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use crate::{generate, hip_runtime, packages, rocm};
 
+mod targets;
+
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask test [--long]
@@ -36,8 +38,6 @@ const HOLD_WHEN_BUSY: [&str; 8] =
 const HOLD_WHEN_QUIET: [&str; 3] = ["levels", "rules", "shares"];
 /// How often those are repeated.
 const REPETITIONS: u32 = 3;
-/// So many targets of tests that failed are tried once more; where more fail it is not for want of processors.
-const ONCE_MORE_MAX: usize = 3;
 
 /// How a step ended; `Skipped` says why.
 enum Verdict {
@@ -60,13 +60,11 @@ struct Step<'a> {
 }
 
 /// What programs of a step print that is for the summary.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 struct Notes {
     /// Why something could not run.
     skips: Vec<String>,
-    /// Targets of tests that failed, as cargo takes them.
-    failed: Vec<String>,
-    /// Those of them that passed when they were tried once more.
+    /// Targets of tests, as cargo takes them, that failed and passed when they were tried once more.
     unsteady: Vec<String>,
 }
 
@@ -100,12 +98,6 @@ fn skip_in(line: &str) -> Option<String> {
     Some(format!("{}: {}", test.trim(), reason.trim().trim_matches(['\'', '"'])))
 }
 
-/// What cargo's last lines say of a target of tests that failed: ``    `-p PACKAGE --test NAME` ``.
-fn failed_in(line: &str) -> Option<String> {
-    let target = line.trim_end().strip_prefix("    `-p ")?.strip_suffix('`')?;
-    Some(format!("-p {target}"))
-}
-
 /// Runs all steps, also after a failed one, and sums up. False if any failed.
 pub(crate) fn run(root: &Path, long: bool) -> bool {
     let mut run = Run { root: root.to_path_buf(), target: target_folder(root), steps: Vec::new() };
@@ -133,18 +125,10 @@ impl Run {
         self.step("generated files", |s| s.generated());
         let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
         self.step("dependencies", |s| s.component("deny", &checks));
-        // The libraries that tests preload into other programs are not dependencies of the tests: build them first. All at
-        // once, or some would be built a second time for the tests, which ask for more of what both depend on.
-        self.step("tests", |s| match s.cargo(&["build", "--workspace", "--all-targets"]) {
-            Verdict::Passed => match s.cargo(&["test", "--workspace", "--no-fail-fast"]) {
-                Verdict::Failed => s.once_more(),
-                other => other,
-            },
-            other => other,
-        });
+        self.step("tests", targets::run);
         self.step("package", |s| {
-            let own = std::env::current_exe().unwrap_or_default();
-            s.verdict(Command::new(own).args(["package", "--check"]).current_dir(s.root), &[])
+            // This program's own file may have been built anew by a step before.
+            s.cargo(&["run", "--quiet", "--package", "xtask", "--", "package", "--check"])
         });
         // They wait more than they compute (but for lint, which fills the gaps), and what they compare is no time: two at a
         // time, the longest first.
@@ -163,6 +147,7 @@ impl Run {
             ("co-location's tests", script("benches/cuda/test_coloc.py")),
             ("HIP benchmark's tests", script("benches/hip/test_bench.py")),
             ("programs side by side", Box::new(|s| s.side_by_side("debug", &["--trials", "6"]))),
+            ("containers", Box::new(|s| s.containers())),
             ("CUDA ladder's tests", script("testing/cuda/test_ladder.py")),
             ("OpenCL ladder's tests", script("testing/opencl/test_ladder.py")),
         ]);
@@ -341,24 +326,6 @@ impl Step<'_> {
         self.verdict(&mut command, &[])
     }
 
-    /// Runs the few targets of tests that failed once more, one at a time: some compare times, and a machine that others load at
-    /// the wrong moment is no fault of theirs. The summary names them all the same.
-    fn once_more(&self) -> Verdict {
-        let targets = std::mem::take(&mut locked(&self.notes).failed);
-        if targets.is_empty() || targets.len() > ONCE_MORE_MAX {
-            return Verdict::Failed;
-        }
-        for target in targets {
-            self.say(&format!("once more: {target}"));
-            let words: Vec<&str> = ["test"].into_iter().chain(target.split(' ')).collect();
-            if !matches!(self.cargo(&words), Verdict::Passed) {
-                return Verdict::Failed;
-            }
-            locked(&self.notes).unsteady.push(target);
-        }
-        Verdict::Passed
-    }
-
     /// Files of the end-to-end tests.
     fn end_to_end(&self, files: &[&str]) -> Verdict {
         let files = files.iter().flat_map(|file| ["--test", file]);
@@ -394,6 +361,14 @@ impl Step<'_> {
     fn side_by_side(&self, built: &str, options: &[&str]) -> Verdict {
         let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
         args.extend(options.iter().map(Into::into));
+        self.python(&args)
+    }
+
+    /// Those that are made in a moment; `cargo xtask containers` has the others.
+    fn containers(&self) -> Verdict {
+        let mut args = vec!["testing/containers/containers.py".into(), "--bin".into()];
+        args.push(self.target.join("debug").into_os_string());
+        args.extend(["--kept".into(), self.target.join("containers").into_os_string()]);
         self.python(&args)
     }
 
@@ -491,9 +466,7 @@ impl Step<'_> {
             Some(kept) => shown(from, Kept(kept)),
             None => shown(from, to),
         };
-        let mut all = locked(&self.notes);
-        all.skips.extend(notes.skips);
-        all.failed.extend(notes.failed);
+        locked(&self.notes).skips.extend(notes);
     }
 }
 
@@ -511,18 +484,17 @@ impl Write for Kept<'_> {
     }
 }
 
-/// Copies a program's output to ours, line by line as it comes, and returns what it says about skipped and failed tests.
-fn shown(from: impl Read, mut to: impl Write) -> Notes {
-    let (mut from, mut line, mut notes) = (BufReader::new(from), Vec::new(), Notes::default());
+/// Copies a program's output to ours, line by line as it comes, and returns what it says about skipped tests.
+fn shown(from: impl Read, mut to: impl Write) -> Vec<String> {
+    let (mut from, mut line, mut skips) = (BufReader::new(from), Vec::new(), Vec::new());
     while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
         // A terminal that is gone is no reason to stop the program.
         let _ = to.write_all(&line).and_then(|()| to.flush());
         let text = String::from_utf8_lossy(&line);
-        notes.skips.extend(skip_in(&text));
-        notes.failed.extend(failed_in(&text));
+        skips.extend(skip_in(&text));
         line.clear();
     }
-    notes
+    skips
 }
 
 #[cfg(test)]
@@ -563,11 +535,9 @@ mod tests {
 
     #[test]
     fn output_is_shown_and_skips_are_gathered() {
-        let said =
-            b"one\nSKIPPED: a\n\xff\nerror: 1 target failed:\n    `-p xsched-e2e --test shares`\nSKIPPED: b".as_slice();
+        let said = b"one\nSKIPPED: a\n\xff\nSKIPPED: b".as_slice();
         let mut out = Vec::new();
-        let (skips, failed) = (vec!["a".into(), "b".into()], vec!["-p xsched-e2e --test shares".into()]);
-        assert_eq!(shown(said, &mut out), Notes { skips, failed, unsteady: Vec::new() });
+        assert_eq!(shown(said, &mut out), ["a", "b"]);
         assert_eq!(out, said);
     }
 }

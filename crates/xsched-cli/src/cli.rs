@@ -51,6 +51,7 @@ pub(crate) enum Command {
     Compare(cmd::compare::Args),
     Config(cmd::config::Args),
     Daemon(cmd::daemon::Args),
+    Cdi(cmd::cdi::Args),
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
     #[command(hide = true)]

@@ -60,6 +60,7 @@ fn dispatch(command: Command) -> Result {
         Command::Run(args) => cmd::run::main(args),
         Command::Config(args) => cmd::config::main(args),
         Command::Daemon(args) => cmd::daemon::main(args),
+        Command::Cdi(args) => cmd::cdi::main(args),
         Command::Ps(args) => cmd::ps::main(args),
         Command::Usage(args) => cmd::usage::main(args),
         Command::Top(args) => cmd::top::main(args),

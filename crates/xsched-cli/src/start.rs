@@ -110,6 +110,13 @@ fn beside(socket: &Path, what: &str) -> PathBuf {
 /// Takes the starters' lock; none when a daemon answers before it is free.
 fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     let path = beside(socket, ".lock");
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+        let why = format!(
+            "there is no folder {} for the socket of a daemon: make it, or name another by --socket",
+            folder.display()
+        );
+        return Err(Error::environment(why));
+    }
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)

@@ -25,6 +25,11 @@ impl Names {
     pub(crate) fn of(&mut self, uid: u32) -> &str {
         self.0.entry(uid).or_insert_with(|| name(uid).unwrap_or_else(|| uid.to_string()))
     }
+
+    /// The same of one that was looked up.
+    pub(crate) fn known(&self, uid: u32) -> String {
+        self.0.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+    }
 }
 
 fn name(uid: u32) -> Option<String> {

@@ -89,8 +89,8 @@ fn every_block_of_commands_says_where_it_can_run() {
                 continue;
             };
             let shell = ["sh", "bash", "console", "shell"].contains(&kind.as_str());
-            let known = matches!(tags, [tag] if ["run", "gpu", "root", "build"].contains(&tag.as_str()));
-            assert!(!shell || known, "{}: tag it run, gpu, root or build", block.at);
+            let known = matches!(tags, [tag] if ["run", "tour", "gpu", "root", "build"].contains(&tag.as_str()));
+            assert!(!shell || known, "{}: tag it run, tour, gpu, root or build", block.at);
         }
     }
 }

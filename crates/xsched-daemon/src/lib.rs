@@ -79,6 +79,7 @@ mod usage;
 mod writer;
 
 pub use check::check_config;
+pub use container::record as container_record;
 pub use devices::{serve as serve_devices, sources as device_state_sources};
 pub use kept::kept_state;
 pub use pool::keeper::keep_pool;

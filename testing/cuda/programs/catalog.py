@@ -22,7 +22,8 @@ class Program:
 
     `counted`: its launches are compared with CUPTI's count. `reports`: it ends in a way that lets the library write its
     statistics. `modes`: only these (None: all). `gpus`: how many it needs. `stdout` turns what it prints into lines to
-    compare, for programs that are not ours. `refusable`: that it fails bare is no failure of the ladder.
+    compare, for programs that are not ours. `refusable`: that it fails bare is no failure of the ladder. `faults`: it makes a
+    kernel fault, which ends whatever shares a pool with it.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Program:
     status: int = 0
     stdout: callable = exact
     refusable: bool = False
+    faults: bool = False
 
     def source(self):
         """Digest of what it is made of: a result of another version of it is not a result of this one."""
@@ -97,10 +99,10 @@ def programs(binaries):
         python("driver_launches", 4),
         python("driver_memory", 6),
         python("runtime", 3),
-        python("sticky", 5),
+        python("sticky", 5, faults=True),
         Program("streamkinds", [str(binaries("streamkinds"))], 2),
         Program("steps", [str(binaries("steps")), "2000"], 2),
-        *(Program(f"c_{name}", [str(binaries(name))], 3, timeout=60) for name in CHECKED),
+        *(Program(f"c_{name}", [str(binaries(name))], 3, timeout=60, faults=name == "errors") for name in CHECKED),
         *(Program(f"c_groups_{way}", [str(binaries("groups")), way], 5, timeout=60) for way in ("cycle", "mix")),
         python("torch_basic", 12),
         python("torch_vision", 15),
@@ -115,7 +117,7 @@ def programs(binaries):
             "torch_expandable", 12, script="torch_streams", env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
         ),
         python("torch_compile", 40, timeout=200),
-        python("torch_assert", 8, status=1),
+        python("torch_assert", 8, status=1, faults=True),
         # Its process is another's child, and theirs: launches of both are counted by neither alone.
         python("torch_ipc", 20, counted=False),
         python("dynamic", 25, counted=False),

@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod active_window;
+pub(crate) mod cdi;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;

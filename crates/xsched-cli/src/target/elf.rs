@@ -25,10 +25,11 @@ const STRINGS_MAX: u64 = 256 << 20;
 
 /// What matters of one ELF file.
 #[derive(Debug, Default)]
-struct Facts {
+pub(crate) struct Facts {
     interpreter: Option<PathBuf>,
-    address_sanitizer: bool,
-    libc_floor: bool,
+    pub(crate) address_sanitizer: bool,
+    /// It has symbols of the libc that the library needs.
+    pub(crate) libc_floor: bool,
 }
 
 /// Looks at an executable.
@@ -95,9 +96,12 @@ fn secure(path: &Path) -> bool {
     setuid || setgid || capabilities
 }
 
-/// Reads a 64-bit ELF file of this machine; the error says what else it is.
 fn read(path: &Path) -> Result<Facts> {
-    let file = File::open(path).map_err(|e| Error::environment(format!("not readable ({e})")))?;
+    facts(File::open(path).map_err(|e| Error::environment(format!("not readable ({e})")))?)
+}
+
+/// Reads a 64-bit ELF file of this machine; the error says what else it is.
+pub(crate) fn facts(file: File) -> Result<Facts> {
     let data = &ReadCache::new(file);
     let ident: [u8; 20] = match data.read_bytes_at(0, 20) {
         Ok(bytes) => bytes.try_into().unwrap_or([0; 20]),

@@ -3,7 +3,7 @@
 //! The loader ignores a preload library silently in some programs and dies of it in others; both are found out here,
 //! before anything is started.
 
-mod elf;
+pub(crate) mod elf;
 mod script;
 
 use std::ffi::{OsStr, OsString};

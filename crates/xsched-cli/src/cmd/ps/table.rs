@@ -201,7 +201,11 @@ fn short(device: &str) -> &str {
 
 fn state(row: &Row<'_>) -> String {
     if let Some(s) = row.program.ended_s {
-        return format!("ended {}", rough(s.saturating_mul(1_000_000)));
+        // To the second: what ended in this one has ended 0 s ago.
+        return match s {
+            0 => "ended 0s".into(),
+            s => format!("ended {}", rough(s.saturating_mul(1_000_000))),
+        };
     }
     let Some(group) = row.group else { return NOTHING.into() };
     match group.state {

@@ -63,7 +63,7 @@ const fn right(title: &'static str, width: usize, rank: u8, text: fn(&Row, Theme
 /// In the order of the screen; the program's name takes what is left.
 const COLUMNS: [Column; 14] = [
     right("PID", 7, 1, |row, _| row.pid.to_string()),
-    left("USER", 6, 13, |row, _| row.uid.to_string()),
+    left("USER", 6, 13, |row, _| escaped(&row.user).into_owned()),
     left("CLASS", 8, 3, |row, _| row.class.name().into()),
     right("WEIGHT", 6, 12, |row, _| row.weight.to_string()),
     left("LEVEL", 5, 14, |row, _| if row.level > 0 { row.level.to_string() } else { "-".into() }),
@@ -316,7 +316,11 @@ fn details(app: &App, theme: Theme, area: Rect, buffer: &mut Buffer) {
     };
     let who = format!(
         "  {group} on {device}, user {}, {} (priority {}), weight {}, level {}",
-        row.uid, row.class, row.priority, row.weight, row.level
+        escaped(&row.user),
+        row.class,
+        row.priority,
+        row.weight,
+        row.level
     );
     text(rest, buffer, &who, theme.dim());
     let held = if row.held_by.is_empty() { String::new() } else { format!("; held by {}", row.held_by.join(", ")) };

@@ -9,6 +9,7 @@ use xsched_proto::trace::Record;
 use xsched_proto::wire::{DaemonInfo, GroupInfo, GroupState, ProgramInfo, TracedGroup};
 
 use crate::history::{Told, Tracker, quantile};
+use crate::users::Names;
 
 /// Waits and lost devices are told of this time, in µs.
 pub(super) const WINDOW_US: u64 = 60_000_000;
@@ -41,7 +42,8 @@ pub(super) struct Row {
     /// `g<N>`; none = the program uses no device yet.
     pub(super) group: Option<u64>,
     pub(super) pid: u32,
-    pub(super) uid: u32,
+    /// The user's name, or number where there is none.
+    pub(super) user: String,
     /// Fit to be shown.
     pub(super) name: String,
     pub(super) class: Class,
@@ -115,6 +117,7 @@ pub(super) struct Model {
     counted: HashMap<u64, Counted>,
     seen: HashMap<u64, Seen>,
     names: HashMap<u64, String>,
+    users: Names,
 }
 
 impl Model {
@@ -134,6 +137,7 @@ impl Model {
         let before = std::mem::take(&mut self.counted);
         let mut rows = Vec::new();
         for program in &programs {
+            self.users.of(program.uid);
             if program.groups.is_empty() {
                 rows.push(self.row(program, None, None));
             }
@@ -187,7 +191,7 @@ impl Model {
             device: String::new(),
             group: None,
             pid: program.pid,
-            uid: program.uid,
+            user: self.users.known(program.uid),
             name: escaped(&program.name).into_owned(),
             class: program.class,
             priority: program.priority,

@@ -58,7 +58,7 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
 fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> ProgramInfo {
     ProgramInfo {
         pid,
-        uid: 1_000,
+        uid: 60_001,
         exe: exe.into(),
         name: exe.rsplit('/').next().unwrap_or_default().into(),
         command: Vec::new(),
@@ -81,7 +81,7 @@ fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> Program
 fn traced(id: u64, device: &str, exe: Option<&str>, ready: bool, granted: bool) -> TracedGroup {
     let of = |exe: &str| TracedProgram {
         pid: 1,
-        uid: 1_000,
+        uid: 60_001,
         exe: exe.into(),
         name: exe.rsplit('/').next().unwrap_or_default().into(),
         class: Class::High,
@@ -335,7 +335,7 @@ fn a_screen_of_80_by_24_has_what_matters_and_the_rest_of_the_selected_one() {
     assert_eq!(lines[4], "     41 low      ready       0 %   5.0 s        ▃   █ serve       t\\u{1b}[31mn");
     assert_eq!(lines[5], "sim:1  free, 1 waits");
     assert!(lines[6].contains("another pro"), "{}", lines[6]);
-    assert_eq!(lines[21], "41 t\\u{1b}[31mn  g1 on sim:0, user 1000, low (priority 128), weight 100, level 2");
+    assert_eq!(lines[21], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level 2");
     assert_eq!(lines[22], "ready, GPU 0 %, 0.0 launches/s; waits P50 400 us, P99 5.0 s; lost 2; held by ser");
     assert_eq!(lines[23], "? help  q quit  s sort  / filter  c class  x suspend  p policy");
 }
@@ -348,7 +348,7 @@ fn a_screen_of_140_by_50_has_all_columns() {
     let heads = "    PID USER   CLASS    WEIGHT LEVEL STATE       GPU    MEMORY LAUNCH/S     P50     P99 WAITS, 60 s   LOST \
                  HELD BY     PROGRAM";
     assert_eq!(lines[1], heads);
-    let row = "     42 1000   high        100 2     running    75 %         -   12.3 k    0 us    0 us      ▁           0 \
+    let row = "     42 60001  high        100 2     running    75 %         -   12.3 k    0 us    0 us      ▁           0 \
                -           serve";
     assert_eq!(lines[3], row);
 }

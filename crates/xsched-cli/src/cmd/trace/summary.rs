@@ -22,7 +22,10 @@ pub(super) fn table(history: &History) -> String {
         "GROUP", "PID", "CLASS", "DEVICE", "RAN", "WAITED", "WAITS", "P50", "P99", "LONGEST", "LOST", "HELD BY"
     );
     let percent = |us: u64| format!("{:.0} %", us as f64 * 100.0 / all_us.max(1) as f64);
-    for (id, h) in &history.groups {
+    // As `top` has them: what ran most comes first.
+    let mut groups: Vec<_> = history.groups.iter().collect();
+    groups.sort_by_key(|(id, _)| std::cmp::Reverse(history.time_us(**id, Doing::Runs)));
+    for (id, h) in groups {
         let mut waits = h.waits_us.clone();
         let mut wait = |q| quantile(&mut waits, q).map_or_else(|| "-".to_owned(), duration);
         let (p50, p99, longest) = (wait(0.5), wait(0.99), wait(1.0));

@@ -1,4 +1,6 @@
-//! Which container a process is in, as its cgroup's path tells.
+//! Which container a process is in, as its cgroup's path tells, and what is known of it.
+
+pub mod record;
 
 use crate::glob::glob;
 

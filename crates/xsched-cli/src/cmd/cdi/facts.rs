@@ -1,0 +1,147 @@
+//! What is told of a container: by its runtime (the state on standard input, `config.json` in the bundle) and by its engine (names, in
+//! annotations or in files of the engine's).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// What a runtime tells each hook.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct State {
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) bundle: PathBuf,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// The part of a bundle's `config.json` that matters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Bundle {
+    root: RootOf,
+    pub(super) process: ProcessOf,
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RootOf {
+    path: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ProcessOf {
+    pub(super) args: Vec<String>,
+    env: Vec<String>,
+}
+
+impl ProcessOf {
+    /// A variable of its environment.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.env.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+/// How a container is called.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) name: Option<String>,
+    pub(super) pod: Option<String>,
+    pub(super) namespace: Option<String>,
+}
+
+impl Bundle {
+    pub(super) fn read(state: &State) -> Result<Bundle, String> {
+        let path = state.bundle.join("config.json");
+        json(&path).ok_or_else(|| format!("its configuration, {}, cannot be read", path.display()))
+    }
+
+    /// The root of its file system.
+    pub(super) fn root(&self, state: &State) -> PathBuf {
+        state.bundle.join(&self.root.path)
+    }
+
+    pub(super) fn names(&self, state: &State) -> Names {
+        let said = |keys: &[&str]| {
+            let of = |key: &str| state.annotations.get(key).or_else(|| self.annotations.get(key));
+            keys.iter().find_map(|key| of(key)).filter(|name| !name.is_empty()).cloned()
+        };
+        // containerd, CRI-O, nerdctl.
+        Names {
+            name: said(&["io.kubernetes.cri.container-name", "io.kubernetes.container.name", "nerdctl/name"])
+                .or_else(|| of_podman(state))
+                .or_else(|| of_docker(&state.id)),
+            pod: said(&["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"]),
+            namespace: said(&["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"]),
+        }
+    }
+}
+
+/// Podman keeps its containers' names in `containers.json` of its storage, two folders above a bundle.
+fn of_podman(state: &State) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Entry {
+        id: String,
+        #[serde(default)]
+        names: Vec<String>,
+    }
+    let all: Vec<Entry> = json(&state.bundle.parent()?.parent()?.join("containers.json"))?;
+    all.into_iter().find(|entry| entry.id == state.id)?.names.into_iter().next()
+}
+
+/// Docker keeps a container's name in a file of its own.
+fn of_docker(id: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(rename = "Name")]
+        name: String,
+    }
+    let entry: Entry = json(&Path::new("/var/lib/docker/containers").join(id).join("config.v2.json"))?;
+    Some(entry.name.trim_start_matches('/').to_owned())
+}
+
+fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_annotations_or_of_the_engines_files() {
+        let storage = tempfile::tempdir().unwrap();
+        let bundle = storage.path().join("ab12/userdata");
+        std::fs::create_dir_all(&bundle).unwrap();
+        std::fs::write(
+            storage.path().join("containers.json"),
+            r#"[{"id": "cd34", "names": ["other"]}, {"id": "ab12", "names": ["web", "alias"], "layer": "x"}]"#,
+        )
+        .unwrap();
+        let state: State = serde_json::from_str(&format!(
+            r#"{{"ociVersion": "1.0.2", "id": "ab12", "status": "created", "pid": 1, "bundle": "{}"}}"#,
+            bundle.display()
+        ))
+        .unwrap();
+        let config = |text: &str| {
+            std::fs::write(bundle.join("config.json"), text).unwrap();
+            Bundle::read(&state).unwrap()
+        };
+        let plain = config(r#"{"root": {"path": "rootfs"}, "process": {"args": ["sh"], "env": ["PATH=/bin", "A=b"]}}"#);
+        assert_eq!(plain.names(&state), Names { name: Some("web".into()), ..Names::default() });
+        assert_eq!(plain.root(&state), bundle.join("rootfs"));
+        assert_eq!((plain.process.variable("A"), plain.process.variable("PAT")), (Some("b"), None));
+        let pod = config(
+            r#"{"root": {"path": "/abs"}, "annotations": {"io.kubernetes.cri.container-name": "train",
+                "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.sandbox-namespace": "team-a"}}"#,
+        );
+        let expected =
+            Names { name: Some("train".into()), pod: Some("train-0".into()), namespace: Some("team-a".into()) };
+        assert_eq!(pod.names(&state), expected);
+        assert_eq!(pod.root(&state), Path::new("/abs"));
+    }
+}

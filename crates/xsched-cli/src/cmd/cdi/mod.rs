@@ -1,0 +1,100 @@
+//! `xsched cdi`: the scheduler in containers, by the Container Device Interface.
+//!
+//! [`spec`] is what engines read; [`place`] writes it where they look; [`hook`] is what they run in each container, with [`image`]
+//! (does the library load there?), [`inside`] (paths in a container's file system) and [`facts`] (what the engine tells of it).
+
+mod facts;
+mod hook;
+mod image;
+mod inside;
+mod list;
+mod place;
+mod spec;
+
+use std::path::PathBuf;
+
+use xsched_proto::class::Class;
+
+use crate::failure::Result;
+
+/// Give containers the scheduler: a device of the Container Device Interface for each class
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  xsched cdi generate                                     once, as root
+  podman run --device xsched.dev/class=low IMAGE …        a container whose programs are of class low
+  xsched cdi list                                         which containers are scheduled, and why not")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    /// Write the specification that engines read
+    Generate(Generate),
+    /// List the containers that were made with a class, and whether their programs are scheduled
+    List(List),
+    /// What an engine runs when it makes a container
+    #[command(hide = true)]
+    Hook(Hook),
+}
+
+#[derive(clap::Args, Debug)]
+struct Generate {
+    /// The folder for xsched.dev-class.json, instead of /etc/cdi
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// The daemon's socket, instead of /run/xsched/xsched.sock; containers get its folder
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Write nothing: say whether the file there is what would be written
+    #[arg(long, conflicts_with = "remove")]
+    check: bool,
+
+    /// Remove the file
+    #[arg(long)]
+    remove: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct List {
+    /// The daemon's socket, instead of /run/xsched/xsched.sock
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// The answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Hook {
+    /// The container has ended
+    #[arg(long, hide = true)]
+    ended: bool,
+
+    /// The class that the container was made with
+    #[arg(long, hide = true, value_parser = class_name)]
+    class: Option<Class>,
+
+    /// The folder of the daemon's socket
+    #[arg(long, hide = true)]
+    socket_folder: PathBuf,
+}
+
+fn class_name(text: &str) -> std::result::Result<Class, String> {
+    let class = Class::ALL.into_iter().find(|class| class.name() == text);
+    class.ok_or_else(|| format!("'{text}' is no class"))
+}
+
+/// Generates, lists, or does what an engine asks for.
+pub(crate) fn main(args: Args) -> Result {
+    match args.action {
+        Action::Generate(wanted) => place::main(&wanted),
+        Action::List(wanted) => list::main(&wanted),
+        Action::Hook(wanted) => Ok(hook::main(&wanted)),
+    }
+}

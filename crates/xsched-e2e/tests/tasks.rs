@@ -1,0 +1,311 @@
+//! `docs/guide/tasks.md`, as it stands: its commands in one shell on the simulated device, and what the screen says.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::Value;
+use xsched_e2e::{Place, TIMEOUT, beside, until};
+
+/// A framework that calls the simulated device as others call a vendor's library, and the two programs.
+const FILES: [(&str, &str); 3] = [
+    (
+        "device.py",
+        r#"import ctypes, os
+
+class Kernel(ctypes.Structure):
+    _fields_ = [("op", ctypes.c_uint32), ("count", ctypes.c_uint32), ("duration_ns", ctypes.c_uint64),
+                ("x", ctypes.c_void_p), ("y", ctypes.c_void_p), ("a", ctypes.c_float)]
+
+sim = ctypes.CDLL(os.environ["SIMDEV_LIBRARY"])
+
+def launch(us, n):
+    kernel = Kernel(0, 1, us * 1000, None, None, 0)
+    for _ in range(n):
+        assert sim.simLaunchKernel(ctypes.byref(kernel), None) == 0
+
+def wait():
+    assert sim.simStreamSynchronize(None) == 0
+"#,
+    ),
+    (
+        "serve.py",
+        r#"import time
+from device import launch, wait
+while True:
+    launch(1000, 5)
+    wait()
+    time.sleep(0.015)
+"#,
+    ),
+    (
+        "train.py",
+        r#"from device import launch, wait
+while True:
+    launch(200, 64)
+    wait()
+"#,
+    ),
+];
+
+/// The page.
+fn path() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/tasks.md")
+}
+
+/// What stands between ``` of the page, with what follows ``` at its beginning, and the lines where it does.
+fn blocks(page: &str) -> Vec<(String, std::ops::Range<usize>)> {
+    let mut found = Vec::new();
+    let mut open: Option<(String, usize)> = None;
+    for (n, line) in page.lines().enumerate() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(tags), None) => open = Some((tags.to_owned(), n + 1)),
+            (Some(_), Some((tags, first))) => found.push((tags, first..n)),
+            (None, still) => open = still,
+        }
+    }
+    found
+}
+
+/// A shell that is told blocks of commands.
+struct Shell {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Shell {
+    fn new(place: &Place) -> Shell {
+        let mut command = place.command("sh", &[]);
+        let path = format!("{}:{}", beside("xsched").parent().unwrap().display(), std::env::var("PATH").unwrap());
+        command.current_dir(place.join("")).env("PATH", path).env("SIMDEV_LIBRARY", beside("libsimdev.so"));
+        command.env("COLUMNS", "120").env_remove("XSCHED_STATS").env_remove("XDG_CONFIG_HOME");
+        // What it starts ends with it.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut stdin = child.stdin.take().unwrap();
+        writeln!(stdin, "exec 2>&1").unwrap();
+        Shell { child, stdin, lines }
+    }
+
+    /// The same of commands that only look, again and again until the screen shows what the page does: what has the device
+    /// changes all the time.
+    fn shows(&mut self, block: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let mut said = Vec::new();
+        // Where it never does, the last screen tells why.
+        xsched_e2e::so_within(std::time::Duration::from_secs(5), || {
+            said = self.says(block);
+            wanted(&said)
+        });
+        said
+    }
+
+    /// Has it do a block, and returns what stands on the screen then.
+    fn says(&mut self, block: &str) -> Vec<String> {
+        const END: &str = "--- that was the block ---";
+        writeln!(self.stdin, "{block}\necho '{END}'").unwrap();
+        let mut said = Vec::new();
+        loop {
+            match self.lines.recv_timeout(2 * TIMEOUT) {
+                Ok(line) if line == END => return said,
+                // A busy machine, and nothing of the page's; a blank line stands before it.
+                Ok(line) if line.starts_with("too noisy here") => drop(said.pop()),
+                Ok(line) => said.push(line),
+                Err(_) => panic!("{block}: no end after {said:#?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// The names that the page has for what differs from run to run.
+#[derive(Default)]
+struct Names(BTreeMap<String, String>);
+
+impl Names {
+    /// Takes in the programs that there are, in the order of their start.
+    fn see(&mut self, place: &Place) {
+        let Some(ps) = place.ps() else { return };
+        self.0.insert("4700".into(), ps["daemon"]["pid"].to_string());
+        let mut programs: Vec<&Value> = ps["programs"].as_array().unwrap().iter().collect();
+        programs.sort_by_key(|p| (p["name"].as_str().map(str::to_owned), p["pid"].as_u64()));
+        for program in programs {
+            let pid = program["pid"].to_string();
+            let next = (4711..).find(|n| !self.0.contains_key(&n.to_string())).unwrap();
+            if !self.0.values().any(|known| *known == pid) {
+                self.0.insert(next.to_string(), pid);
+            }
+        }
+    }
+
+    /// A line of the page as it is typed here.
+    fn typed(&self, text: &str) -> String {
+        let text = self.0.iter().fold(text.to_owned(), |text, (name, here)| text.replace(name, here));
+        text.replace("sleep 60", "sleep 0.1")
+            .replace("timeout 1 ", "timeout 0.3 ")
+            .replace("[limits.users.anna]", &format!("[limits.users.{}]", user()))
+    }
+
+    /// A line of this screen as it stands in the page.
+    fn shown(&self, place: &Place, line: &str) -> String {
+        let line = self.0.iter().fold(line.to_owned(), |line, (name, here)| {
+            let word = |w: &str| w.trim_matches(|c: char| !c.is_alphanumeric()) == here;
+            line.split_inclusive(' ').map(|w| if word(w) { w.replace(here, name) } else { w.to_owned() }).collect()
+        });
+        let folder = place.join("").display().to_string();
+        let bin = beside("xsched").parent().unwrap().display().to_string();
+        let words: Vec<String> =
+            line.split(' ').map(|w| if w == user() { "anna".into() } else { w.to_owned() }).collect();
+        let line = words.join(" ").replace(&format!("users.{}.", user()), "users.anna.");
+        line.replace(folder.trim_end_matches('/'), "/home/anna").replace(&bin, "/usr/lib/xsched").trim_end().to_owned()
+    }
+}
+
+fn user() -> String {
+    let output = std::process::Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What of a line is the same each time: its words. Figures with their units, and states that change all the time, are all alike.
+fn shape(line: &str) -> String {
+    const UNITS: [&str; 8] = ["ms", "s", "µs", "us", "%", "GiB", "MiB", "min"];
+    let mut words: Vec<&str> = Vec::new();
+    for word in line.split_whitespace() {
+        let is_name = word.starts_with("47") && word.len() >= 4 || ["sim:0", "P50", "P99"].contains(&word);
+        let is_figure = word == "-" || word.chars().any(|c| c.is_ascii_digit());
+        let is_bar = word.chars().all(|c| ('▁'..='█').contains(&c));
+        let word = match word {
+            "idle" | "running" | "ready" => "#",
+            word if is_bar || UNITS.contains(&word) => continue,
+            _ if is_figure && !is_name => "#",
+            word => word,
+        };
+        if word != "#" || words.last() != Some(&"#") {
+            words.push(word);
+        }
+    }
+    words.join(" ")
+}
+
+/// Whether the screen has what the page shows; a line of the page that is `…` stands for any lines.
+fn is_alike(page: &[&str], screen: &[String]) -> bool {
+    match page.split_first() {
+        None => screen.is_empty(),
+        Some((&"…", rest)) => (0..=screen.len()).any(|n| is_alike(rest, &screen[n..])),
+        Some((line, rest)) => {
+            screen.split_first().is_some_and(|(s, more)| shape(s) == shape(line) && is_alike(rest, more))
+        }
+    }
+}
+
+/// Whether a block changes nothing, so that it may be done again.
+fn only_looks(block: &str) -> bool {
+    block.lines().all(|line| {
+        ["xsched ps", "xsched top", "xsched trace", "xsched usage"].iter().any(|look| line.starts_with(look))
+    })
+}
+
+/// The programs that a block has started are under way: each was charged, and the best-effort ones have waited.
+fn await_programs(place: &Place, count: usize) {
+    until("the programs are under way", || {
+        let Some(ps) = place.ps() else { return false };
+        let groups = ps["programs"].as_array().unwrap().iter().filter_map(|p| p["groups"].get(0).map(|g| (p, g)));
+        let has_begun = |(p, g): &(&Value, &Value)| {
+            let has_waited = g["waits"]["count"].as_u64() > Some(20) && g["suspensions"].as_u64() > Some(20);
+            g["device_us"].as_u64() > Some(200_000) && (has_waited || p["name"] == "serve.py")
+        };
+        groups.filter(has_begun).count() == count
+    });
+}
+
+/// `BLESS=1 cargo test -p xsched-e2e --test tasks` writes what the screen says into the page, but where that has an `…`.
+#[test]
+fn the_twenty_tasks_are_done_as_the_page_says() {
+    let page = std::fs::read_to_string(path()).unwrap();
+    let lines: Vec<&str> = page.lines().collect();
+    let place = Place::new();
+    place.device();
+    for (name, text) in FILES {
+        std::fs::write(place.join(name), text).unwrap();
+    }
+    let (mut shell, mut names) = (Shell::new(&place), Names::default());
+    let mut faults = Vec::new();
+    let mut blessed: BTreeMap<usize, (usize, Vec<String>)> = BTreeMap::new();
+    let (mut screen, mut done, mut started) = (Vec::new(), 0, 0);
+    let blocks = blocks(&page);
+    for (n, (tags, at)) in blocks.iter().cloned().enumerate() {
+        let text = lines[at.clone()].join("\n");
+        match tags.as_str() {
+            "sh tour" => {
+                let typed = names.typed(&text);
+                let expected = blocks.get(n + 1).filter(|(tags, _)| tags == "text").map(|(_, at)| &lines[at.clone()]);
+                screen = match expected {
+                    Some(expected) if only_looks(&text) => shell.shows(&typed, |screen| {
+                        let screen: Vec<String> = screen.iter().map(|line| names.shown(&place, line)).collect();
+                        is_alike(expected, &screen)
+                    }),
+                    _ => shell.says(&typed),
+                };
+                started += text.matches(" &").count();
+                if text.contains(" &") {
+                    await_programs(&place, started);
+                    names.see(&place);
+                }
+                started -= text.matches("kill 4712").count();
+                done += 1;
+            }
+            "text" => {
+                let screen: Vec<String> = screen.iter().map(|line| names.shown(&place, line)).collect();
+                if !lines[at.clone()].contains(&"…") {
+                    blessed.insert(at.start, (at.end, screen.clone()));
+                }
+                if !is_alike(&lines[at.clone()], &screen) {
+                    let shapes = |lines: &[String]| lines.iter().map(|line| shape(line)).collect::<Vec<_>>().join("\n");
+                    let page: Vec<String> = lines[at.clone()].iter().map(|line| (*line).to_owned()).collect();
+                    faults.push(format!("line {}:\n{}\nis shown as\n{}", at.start, shapes(&screen), shapes(&page)));
+                }
+            }
+            _ => {}
+        }
+    }
+    if std::env::var_os("BLESS").is_some() {
+        let mut out = String::new();
+        let mut n = 0;
+        while n < lines.len() {
+            match blessed.get(&n) {
+                Some((end, screen)) => {
+                    screen.iter().for_each(|line| out += &format!("{line}\n"));
+                    n = *end;
+                }
+                None => {
+                    out += &format!("{}\n", lines[n]);
+                    n += 1;
+                }
+            }
+            // An empty block has its end where it begins.
+            if blessed.get(&n).is_some_and(|(end, _)| *end == n) && n < lines.len() && out.ends_with("```text\n") {
+                let (_, screen) = &blessed[&n];
+                screen.iter().for_each(|line| out += &format!("{line}\n"));
+                out += &format!("{}\n", lines[n]);
+                n += 1;
+            }
+        }
+        std::fs::write(path(), out).unwrap();
+        return;
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+    assert_eq!(page.matches("\n## ").count(), 20, "twenty tasks");
+    assert!(done >= 19, "{done}");
+}
