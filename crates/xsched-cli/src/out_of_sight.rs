@@ -4,7 +4,7 @@
 //! container sees neither the machine's nor another container's, and says that it is one.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use xsched_proto::paths::{Origin, SYSTEM_SOCKET};
@@ -85,7 +85,7 @@ fn is_usual(socket: &Path) -> bool {
 /// Why programs of a container may be out of sight of a daemon that was found there; none outside, and with the machine's.
 pub(crate) fn of_a_container(origin: Origin) -> Option<String> {
     let namespace = std::fs::read_link("/proc/self/ns/pid").ok();
-    let is_inside = namespace.is_some_and(|name| name != PathBuf::from(FIRST_PID_NAMESPACE));
+    let is_inside = namespace.is_some_and(|name| name.as_os_str() != FIRST_PID_NAMESPACE);
     (is_inside && origin == Origin::User).then(|| {
         format!("this is a container without the machine's daemon: programs outside are not scheduled with its own; {CURE_OF_CONTAINERS}")
     })
