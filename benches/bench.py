@@ -12,6 +12,8 @@ Names:
   decision  first launch of a more urgent program until the other's gate is closed, beside a bare eventfd hop
   scale     the same beside up to 990 programs that are idle, with 16 queues each; memory and processor time of the daemon
   flood     the same while another user floods the daemon with groups, jobs, requests or answers not read (as root)
+  observed  how long answers of a monitor, ps, usage and trace take with 1,000 programs, and decisions meanwhile
+  observing a launch, and an urgent program's requests on the simulated device, with and without top, a monitor, usage and trace
   opencl    latency-critical beside best-effort on the OpenCL device: alone, native, under xsched
   sim       the same on the simulated device, by level, and with long best-effort kernels
   shares    weighted fair share between two best-effort programs on the simulated device
@@ -23,15 +25,18 @@ short rounds, to try the script itself: its figures mean nothing. Needs gcc, the
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -277,6 +282,72 @@ class Bench:
             raise RuntimeError(done.stderr)
         return {"samples": samples, "said": done.stdout.splitlines()}
 
+    def observed(self):
+        rounds, samples, programs = (1, 20, 100) if self.quick else (10, 100, 1_000)
+        command = ["cargo", "run", "--quiet", "--release", "-p", "xsched-daemon", "--example", "observed", rounds, samples, programs]
+        done = run(command, dict(os.environ), 900, cwd=ROOT)
+        if done.status != 0:
+            raise RuntimeError(done.stderr)
+        return {"ways": [json.loads(line) for line in done.stdout.splitlines()]}
+
+    @contextlib.contextmanager
+    def looked_at(self, daemon, metrics):
+        """Meanwhile top and a monitor look each second, usage and trace each five."""
+        over = threading.Event()
+        top = Background([self.xsched, "top", "--batch", "--interval", "1s", "--socket", daemon.socket], self.env, self.work, "top")
+
+        def look():
+            second = 0
+            while not over.wait(1):
+                with socket.socket(socket.AF_UNIX) as stream:
+                    stream.connect(str(metrics))
+                    stream.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                    while stream.recv(65536):
+                        pass
+                second += 1
+                if second % 5 == 0:
+                    for words in (["usage"], ["trace", "--last", "5s", "-o", "/dev/null"]):
+                        subprocess.run([self.xsched, *words, "--socket", daemon.socket], env=self.env, check=True, capture_output=True)
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            top.stop()
+
+    def observing(self):
+        metrics, config = self.work / "metrics.sock", self.work / "metrics.toml"
+        config.write_text(f'[metrics]\nlisten = "unix:{metrics}"\n')
+        null = compile_c(ROOT / "benches/nullcl.c", self.work / "libOpenCL.so.1", "-Wl,-soname,libOpenCL.so.1", shared=True)
+        launch = compile_c(ROOT / "benches/launch.c", self.work / "launch", str(null), f"-Wl,-rpath,{self.work}")
+        program = self.simload()
+        n, requests, rounds = (100_000, 100, 1) if self.quick else (100_000_000, 300, 6)
+        latency = [program, "lc", "--kernels", 5, "--us", 1000, "--period-us", 20000, "--requests", requests]
+        best = [program, "be", "--us", 200, "--batch", 64, "--secs", requests * 0.02 + 2]
+        rows = {name: {"launch": [], "requests": []} for name in ("alone", "observed")}
+        daemon = Daemon(self.xsched, self.work, "hpf", "--config", config)
+        try:
+            for number in range(rounds):
+                for name in sorted(rows, reverse=number % 2 == 1):
+                    with contextlib.nullcontext() if name == "alone" else self.looked_at(daemon, metrics):
+                        rows[name]["launch"] += self.json_of([*self.under(daemon), launch, n, 1])
+                        rows[name]["requests"].append(self.pair(latency, best, self.under(daemon, "--priority", "high"),
+                                                                self.under(daemon, "--priority", "low")))
+        finally:
+            daemon.stop()
+        ratio = lambda of: spread([of(b) / of(a) for a, b in zip(rows["alone"]["requests"], rows["observed"]["requests"])])  # noqa: E731
+        return {
+            "rounds": rounds,
+            "launch_cycles": {name: spread([r["cycles"] for r in row["launch"]]) for name, row in rows.items()},
+            "requests_ms": {name: {q: spread([r["lc"][f"{q}_ms"] for r in row["requests"]]) for q in ("p50", "p99")}
+                            for name, row in rows.items()},
+            "best_effort_per_s": {name: spread([r["be_per_s"] for r in row["requests"]]) for name, row in rows.items()},
+            "p99_to_unobserved": ratio(lambda r: r["lc"]["p99_ms"]),
+            "best_effort_to_unobserved": ratio(lambda r: r["be_per_s"]),
+        }
+
     # ---- co-location -------------------------------------------------------------------------------------------
 
     def pair(self, latency, best_effort, high=(), low=()):
@@ -440,7 +511,8 @@ def main():
     parser.add_argument("--out", type=Path, help="folder for one JSON file per name (default: standard output)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--against", metavar="BIN", help="`launch`: a folder of another build, measured in turns with this one")
-    parser.add_argument("names", nargs="+", choices=["launch", "hip", "cost", "cold", "start", "decision", "scale", "flood", "opencl", "sim", "shares", "groups"], metavar="NAME")
+    names = ["launch", "hip", "cost", "cold", "start", "decision", "scale", "flood", "observed", "observing", "opencl", "sim", "shares", "groups"]
+    parser.add_argument("names", nargs="+", choices=names, metavar="NAME")
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory(prefix="xsched-bench-") as work:

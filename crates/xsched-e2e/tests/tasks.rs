@@ -11,43 +11,9 @@ use xsched_e2e::{Place, TIMEOUT, beside, until};
 
 /// A framework that calls the simulated device as others call a vendor's library, and the two programs.
 const FILES: [(&str, &str); 3] = [
-    (
-        "device.py",
-        r#"import ctypes, os
-
-class Kernel(ctypes.Structure):
-    _fields_ = [("op", ctypes.c_uint32), ("count", ctypes.c_uint32), ("duration_ns", ctypes.c_uint64),
-                ("x", ctypes.c_void_p), ("y", ctypes.c_void_p), ("a", ctypes.c_float)]
-
-sim = ctypes.CDLL(os.environ["SIMDEV_LIBRARY"])
-
-def launch(us, n):
-    kernel = Kernel(0, 1, us * 1000, None, None, 0)
-    for _ in range(n):
-        assert sim.simLaunchKernel(ctypes.byref(kernel), None) == 0
-
-def wait():
-    assert sim.simStreamSynchronize(None) == 0
-"#,
-    ),
-    (
-        "serve.py",
-        r#"import time
-from device import launch, wait
-while True:
-    launch(1000, 5)
-    wait()
-    time.sleep(0.015)
-"#,
-    ),
-    (
-        "train.py",
-        r#"from device import launch, wait
-while True:
-    launch(200, 64)
-    wait()
-"#,
-    ),
+    ("device.py", include_str!("../../../testing/tasks/device.py")),
+    ("serve.py", include_str!("../../../testing/tasks/serve.py")),
+    ("train.py", include_str!("../../../testing/tasks/train.py")),
 ];
 
 /// The page.
