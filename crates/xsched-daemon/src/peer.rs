@@ -33,6 +33,7 @@ pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     let shown = info.lines().find_map(|l| l.strip_prefix("Pid:")?.trim().parse::<i64>().ok());
     match shown {
         None => Err(Error::environment("the descriptor of its process is no pidfd")),
+        Some(-1) => Err(Error::environment("it has ended already")),
         Some(shown) if shown != i64::from(pid) => Err(Error::environment("the descriptor of its process is another's")),
         Some(_) => Ok(()),
     }

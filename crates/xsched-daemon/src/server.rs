@@ -324,7 +324,7 @@ impl Server {
             unsuitable: Unsuitable::read(options.state.as_deref()),
             scheduler: host,
             pools: Pools::new(options.library.clone(), options.pool_keeper.clone()),
-            devices: Devices::new(),
+            devices: Devices::new(options.device_host.clone()),
             accounting: Accounting::default(),
             usage,
             metrics: None,

@@ -63,7 +63,7 @@ fn answer() -> Answer {
         domains: Default::default(),
         groups: vec![group],
     };
-    Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program] }
+    Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program], other_daemons: Vec::new() }
 }
 
 #[test]
