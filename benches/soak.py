@@ -2,7 +2,8 @@
 """Programs that come and go at random under one daemon for a long time: are all results right, do memory, descriptors and
 decisions of the daemon stay as they were?
 
-  soak.py --secs N [--platform opencl|cuda] [--bin DIR] [--program FILE] [--out FILE] [--svg FILE] [--seed N]
+  soak.py --secs N [--platform opencl|cuda] [--bin DIR] [--program FILE] [--out FILE] [--svg FILE] [--log FILE]
+          [--seed N]
   soak.py --plot FILE --svg FILE [--title TEXT]
 
 Programs of testing/suite/work.c give commands back to back; each checks its result at its end, and its launches are held against
@@ -10,7 +11,8 @@ what the scheduler counted. Meanwhile, in a random order that the seed decides: 
 continued, suspended and resumed, get another priority; the policy changes, and the configuration is read again. Each ten seconds a
 line of JSON is written (--out): memory, descriptors, threads, mapped files and processor time of the daemon, how long decisions took
 (two programs made by hand on a device of their own, policy hpf), beside a bare hop from a thread to another, what happened so far (let_go: programs that went on
-unscheduled since the machine did not run the daemon for 0.8 s, as they said). Exit status 1 if a result was wrong, a program
+unscheduled since the machine did not run the daemon for 0.8 s, as they said). --log has each act with its time, what programs said
+and what the daemon said of itself. Exit status 1 if a result was wrong, a program
 hung, or the daemon ended.
 
 Needs in DIR (default: target/release) xsched, libxsched.so and the program `decision`, which `cargo build --release --example
@@ -46,6 +48,11 @@ POLICIES = ("hpf", "up", "cfs", "fair", "mlfq", "chaos")
 # How often what happens, among so many.
 ACTS = {"start": 5, "end": 5, "kill": 3, "stop": 3, "suspend": 3, "priority": 4, "policy": 2, "reload": 2, "ps": 2}
 PROBE = '[devices."sim:probe"]\npolicy = "hpf"\n'
+LET_GO = "runs unscheduled until"
+# A daemon that is silent for so long lets all programs go. What ends then has no time to say so.
+SILENT_S = 0.8
+STALL = re.compile(r"no decision for (\d+) ms")
+USUAL = re.compile(r"xsched: (attached process |process \d+.* has left|.*: by user |listening |the configuration )")
 LIBRARIES = {"opencl": ["-lOpenCL"], "cuda": ["-ldl"]}
 
 
@@ -56,7 +63,7 @@ class Program:
         dice = soak.dice
         us, batch = dice.choice([100, 200, 500, 1000]), dice.choice([4, 8, 16])
         self.priority, self.at, self.lines, self.born = dice.choice(CLASSES), 0.0, [], time.monotonic()
-        self.was_let_go = False
+        self.was_let_go, self.soak = False, soak
         self.stats = soak.work / f"stats-{number}"
         command = [soak.xsched, "run", "--require", "--socket", soak.daemon.socket, "--priority", self.priority, "--",
                    soak.program, "steady", us, batch]
@@ -77,6 +84,7 @@ class Program:
                 self.at = time.monotonic()
             else:
                 self.lines.append(line.strip())
+                self.soak.note(f"process {self.pid} says: {line.strip()}")
 
     def end(self):
         """Ends it; what is wrong with its end, if anything."""
@@ -101,7 +109,7 @@ class Program:
             return f"its counts: {why}"
         launched = int(said.split()[2])
         # A machine that does not run the daemon for 0.8 s lets held programs go on; they say so.
-        self.was_let_go = any("runs unscheduled until" in line for line in self.lines)
+        self.was_let_go = any(LET_GO in line for line in self.lines)
         unscheduled = dict(stats["unscheduled"], **({"attach": 0} if self.was_let_go else {}))
         if stats["launches"] != launched or any(unscheduled.values()):
             return f"launched {launched}, counted {stats['launches']}, unscheduled {stats['unscheduled']}"
@@ -137,16 +145,62 @@ class Soak:
         self.programs, self.number, self.wrong = [], 0, []
         self.counts = dict.fromkeys([*ACTS, "checked", "let_go"], 0)
         self.sink = open(options.out, "w") if options.out else sys.stdout
+        self.log = open(options.log, "w", buffering=1) if options.log else None
+        # When the daemon could not decide: from and until, s. Programs of which it is to be found out whether that was why.
+        self.stalls, self.doubts = [], []
         self.began = time.monotonic()
+        threading.Thread(target=self.listen, daemon=True).start()
 
     def ask(self, *words):
         done = run([self.xsched, *words, "--socket", self.daemon.socket], timeout=60)
+        # A program that was let go attaches again within a second.
+        deadline = time.monotonic() + STUCK_S
+        while done.status == 3 and "is attached" in done.stderr and self.was_let_go(words) and time.monotonic() < deadline:
+            time.sleep(0.1)
+            done = run([self.xsched, *words, "--socket", self.daemon.socket], timeout=60)
         if done.status != 0:
             self.fault(f"xsched {' '.join(map(str, words))}: {done.status} {done.stderr.strip()}")
+
+    def was_let_go(self, words):
+        """Whether a command is for a program that has said so."""
+        named = [program for program in self.programs if program.pid in words]
+        return any(LET_GO in line for program in named for line in program.lines)
 
     def fault(self, line):
         self.wrong.append(line)
         print(f"{time.monotonic() - self.began:.0f} s: {line}", file=sys.stderr, flush=True)
+
+    def note(self, line):
+        if self.log:
+            self.log.write(f"{time.monotonic() - self.began:.3f} {line}\n")
+
+    def listen(self):
+        """Notes what the daemon says when it says it, if it is not usual."""
+        with open(self.daemon.stderr) as lines:
+            while self.daemon.running():
+                line = lines.readline()
+                if not line:
+                    time.sleep(0.02)
+                elif not USUAL.match(line):
+                    if stall := STALL.search(line):
+                        until = time.monotonic()
+                        self.stalls.append((until - int(stall[1]) / 1000, until))
+                    self.note(f"the daemon says: {line.strip()}")
+
+    def doubt(self, program, line):
+        """Something is wrong, unless the daemon was silent meanwhile, which it says later."""
+        self.doubts.append((program.born, time.monotonic(), f"program {program.pid}: {line}"))
+
+    def judge(self):
+        for born, ended, line in self.doubts:
+            is_why = any(until - since >= SILENT_S and since < ended and until > born for since, until in self.stalls)
+            is_of_it = "unscheduled {'attach'" in line or "does not answer" in line
+            self.note(f"{'the daemon was silent' if is_why else 'a fault'}: {line}")
+            if is_why and is_of_it:
+                self.counts["let_go"] += 1
+            else:
+                self.fault(line)
+        self.doubts.clear()
 
     def write_config(self):
         # A less urgent program has nothing for so long while a more urgent one works without end.
@@ -164,7 +218,7 @@ class Soak:
             self.counts["checked"] += 1
             self.counts["let_go"] += program.was_let_go
             if wrong:
-                self.fault(f"program {program.pid}: {wrong}")
+                self.doubt(program, wrong)
         else:
             program.kill()
         program.close()
@@ -182,6 +236,7 @@ class Soak:
             return
         program = dice.choice(working) if working else None
         self.counts[kind] += 1
+        self.note(f"{kind} {program.pid if program else ''}")
         if kind == "start":
             self.start()
         elif kind in ("end", "kill"):
@@ -207,6 +262,7 @@ class Soak:
         begin()
         time.sleep(self.dice.random() * 0.5)
         end()
+        self.note("over")
         # It has as long as any other from now on.
         program.at = max(program.at, time.monotonic())
 
@@ -223,7 +279,7 @@ class Soak:
             if program.process.poll() is not None:
                 self.programs.remove(program)
                 started.discard(program.process)
-                self.fault(f"program {program.pid} ended by itself, status {program.process.returncode}: {program.lines}")
+                self.doubt(program, f"ended by itself, status {program.process.returncode}: {program.lines}")
                 program.close()
             elif now - max(program.at, program.born) > STUCK_S:
                 ps = run([self.xsched, "ps", "--socket", self.daemon.socket], timeout=60).stdout
@@ -245,6 +301,9 @@ class Soak:
         if done.status != 0:
             self.fault(f"decisions were not measured: {done.stderr.strip()[-300:]}")
         took = json.loads(done.stdout) if done.status == 0 else {}
+        # The daemon has decided since, and has said why not before.
+        time.sleep(0.1)
+        self.judge()
         line = {"t_s": round(time.monotonic() - self.began, 1), "rss_kib": kib, "fds": fds, "threads": threads,
                 "memfds": maps, "cpu_s": cpu_s, "programs": attached,
                 "decision_us": took.get("decision"), "hop_us": took.get("bare"),
@@ -270,8 +329,7 @@ class Soak:
             log = self.daemon.stderr.read_text()
             self.daemon.stop()
             end_all()
-        usual = re.compile(r"xsched: (attached process |process \d+.* has left|.*: by user |listening |the configuration )")
-        said = [line for line in log.splitlines() if not usual.match(line)]
+        said = [line for line in log.splitlines() if not USUAL.match(line)]
         for line in said[:20]:
             print(f"the daemon said: {line}", file=sys.stderr)
 
@@ -332,6 +390,7 @@ def main():
     parser.add_argument("--program", type=Path, help="the workload, compiled for the platform")
     parser.add_argument("--out", type=Path, help="file for the samples, a line of JSON each (default: standard output)")
     parser.add_argument("--svg", type=Path, help="draw the samples")
+    parser.add_argument("--log", type=Path, help="each act with its time, and what was said meanwhile")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the samples of a run that is over")
     parser.add_argument("--title", default="xsched's daemon under random starts, stops, kills, policies, priorities and reloads")
     parser.add_argument("--seed", type=int, default=1)

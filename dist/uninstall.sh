@@ -16,7 +16,7 @@ forget_library "$prefix/lib/xsched/"
 
 if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] &&
     [ "$(systemctl show -P FragmentPath xsched.service 2>/dev/null)" = "$prefix/lib/systemd/system/xsched.service" ]; then
-    systemctl disable --now --quiet xsched.service || true
+    systemctl disable --now --quiet xsched.service xsched-metrics.socket || true
     systemctl stop --quiet xsched-pool.socket || true
     # A pool that still has programs keeps its own.
     for folder in /run/xsched-pool /run/xsched-containers /run/xsched; do

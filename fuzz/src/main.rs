@@ -11,3 +11,22 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
 });
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| (TARGET.run)(data));
+
+/// The seeds of a text. What is found on the way is mostly refused at some line, and more and more of it: half of the changes by words
+/// begin anew with a seed.
+static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let entries = std::fs::read_dir(TARGET.seeds()).expect("a folder of seeds");
+    entries.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a seed")).collect()
+});
+
+// A third of the changes of a text are made byte by byte.
+libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    if TARGET.words.is_empty() || seed % 3 == 0 {
+        return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
+    }
+    let text = if seed % 3 == 1 { &SEEDS[seed as usize / 3 % SEEDS.len()] } else { &data[..size] };
+    let changed = xsched_fuzz::changed(text, TARGET.words, seed);
+    let length = changed.len().min(max_size);
+    data[..length].copy_from_slice(&changed[..length]);
+    length
+});

@@ -1,7 +1,7 @@
 /* A stand-in for NVIDIA's management library, for tests on machines without a GPU: libnvidia-ml.so.1 with one device, or with
  * one that is split in two MIG devices. What it tells is read at each call from files of the folder $FAKENVML, one number each; a
  * file that is not there is a value that is not supported. While the file `hang` is there, reading the memory in use does not
- * return; it makes the file `hangs`. `open` is there between nvmlInit and nvmlShutdown.
+ * return; it makes the file `hangs`. While `crash` is there, it makes `crashes` and ends the process. `open` is there between nvmlInit and nvmlShutdown.
  *
  * With -DOLD it has what a driver of 2020 has: the first version of the memory's structure, other names. */
 #include <stdint.h>
@@ -140,6 +140,10 @@ static int memory_used(unsigned long long *used)
     while (!access(path("hang"), F_OK)) {
         touch("hangs");
         usleep(1000);
+    }
+    if (!access(path("crash"), F_OK)) {
+        touch("crashes");
+        abort();
     }
     return read_number("memory_used", used);
 }

@@ -7,6 +7,7 @@ Prints a line for each check, `ok NAME` or `not ok NAME: why`, and at last `end 
 import os
 import pwd
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,38 @@ def watchdog():
     check("it ends well", alice.end()[0] == 0)
 
 
+def read_metrics():
+    with socket.create_connection(("127.0.0.1", 9495), timeout=30) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+
+def metrics():
+    config = Path("/etc/xsched/config.toml")
+    config.write_text('[metrics]\nlisten = "127.0.0.1:9495"\n')
+    sh("systemctl", "restart", "xsched")
+    check("a port that nothing reaches is told", "which nothing reaches" in journal(), journal()[-300:])
+    sh("systemctl", "enable", "xsched-metrics.socket")
+    code, text = sh("systemctl", "restart", "xsched")
+    check("the unit starts with a port", (code, property_of("ActiveState")) == (0, "active"), text + journal()[-300:])
+    text = read_metrics()
+    check("metrics are read by the loopback", text.startswith("HTTP/1.1 200") and "xsched_uptime_seconds" in text, text[:300])
+    before = property_of("MainPID")
+    os.kill(int(before), 9)
+    until(lambda: property_of("MainPID") not in (before, "0") and property_of("ActiveState") == "active")
+    text = read_metrics()
+    check("also of the next daemon after a crash", "xsched_uptime_seconds" in text, text[:300])
+    sh("systemctl", "stop", "xsched")
+    try:
+        text = read_metrics()
+    except OSError:
+        text = ""
+    check("a daemon that was stopped is not started by reading", (text, property_of("ActiveState")) == ("", "inactive"), (text[:100], property_of("ActiveState")))
+    config.unlink()
+    sh("systemctl", "disable", "xsched-metrics.socket")
+    sh("systemctl", "start", "xsched")
+
+
 def the_user_unit():
     sh("loginctl", "enable-linger", "alice")
     uid = pwd.getpwnam("alice").pw_uid
@@ -188,6 +221,7 @@ def main():
         reload,
         watchdog,
         rootless_container,
+        metrics,
         pools.stand_ins,
         pools.under_the_system_unit,
         the_user_unit,

@@ -69,6 +69,8 @@ def a_pool(where, main_pid, unit, **variables):
     check("outside of the daemon's unit", servers and all("xsched-pool" in cgroup(server) for server in servers), [cgroup(s) for s in servers])
     devices = until(lambda: [d for d in (ps("alice", **variables) or {}).get("devices", []) if d["latest"].get("memory_total_bytes")])
     check("the state of the device is told", devices, ps("alice", **variables))
+    maps = Path(f"/proc/{main_pid()}/maps").read_text()
+    check("and the daemon has not loaded NVIDIA's library", "libnvidia-ml" not in maps, maps[-300:])
     was = main_pid()
     unit("restart")
     check("the pool outlives a restart of the daemon", until(lambda: main_pid() not in (was, "0") and share() == "pool") and one.does("sync", "sync 0"), (share(), one.lines))

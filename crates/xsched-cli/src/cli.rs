@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Start and keep the MPS daemon of a pool, for the daemon at standard input
     #[command(hide = true)]
     PoolKeeper,
+    /// Ask NVIDIA's management library how devices are, for the daemon at standard input
+    #[command(hide = true)]
+    DeviceHost,
     #[command(hide = true)]
     DemoWorker(cmd::demo::worker::Args),
     #[command(hide = true)]

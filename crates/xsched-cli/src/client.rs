@@ -38,6 +38,13 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Vec<DaemonM
     Connection::open(socket)?.ask(request)
 }
 
+/// The process that serves at a socket, as it is seen from here; none where there is none.
+pub(crate) fn server(socket: &Path) -> Option<u32> {
+    use std::os::fd::AsFd;
+    let fd = connect(socket).ok()?;
+    xsched_proto::trust::peer(fd.as_fd()).map(|(pid, _)| pid)
+}
+
 /// A connection for several requests.
 pub(crate) struct Connection {
     fd: std::os::fd::OwnedFd,

@@ -26,6 +26,7 @@ mod libm;
 mod markdown;
 mod opencl;
 mod original;
+mod out_of_sight;
 mod picture;
 mod preload;
 mod private;
@@ -77,6 +78,7 @@ fn dispatch(command: Command) -> Result {
         Command::Man(args) => cmd::man::main(args, cli::command()),
         Command::SimDevice(args) => cmd::sim_device::main(args),
         Command::PoolKeeper => xsched_daemon::keep_pool().map(|()| std::process::ExitCode::SUCCESS),
+        Command::DeviceHost => xsched_daemon::serve_devices().map(|()| std::process::ExitCode::SUCCESS),
         Command::SchedulerHost(args) => cmd::scheduler_host::main(args),
         Command::DemoWorker(args) => cmd::demo::worker::main(args),
         Command::CheckSteps(args) => cmd::check::steps::main(args),

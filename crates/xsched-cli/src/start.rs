@@ -46,16 +46,16 @@ impl From<Error> for NoDaemon {
     }
 }
 
-/// Makes sure that a daemon answers at `socket`, starting one if need be.
+/// Makes sure that a daemon answers at `socket`, starting one if need be. Says whether it had to.
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> std::result::Result<(), NoDaemon> {
+pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) -> std::result::Result<bool, NoDaemon> {
     if origin == Origin::User {
         folders::private(socket.parent().unwrap_or(Path::new("/"))).map_err(NoDaemon::Distrusted)?;
     }
     match client::connect(socket) {
-        Ok(_) => return Ok(()),
+        Ok(_) => return Ok(false),
         Err(NoAnswer::Distrusted(why)) => return Err(NoDaemon::Distrusted(why)),
         Err(NoAnswer::NotConnected(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)) => {
             return Err(
@@ -76,14 +76,14 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
     }
     let deadline = Instant::now() + PATIENCE;
     // One starter at a time: the second finds the daemon of the first.
-    let Some(_lock) = lock(socket, deadline)? else { return Ok(()) };
+    let Some(_lock) = lock(socket, deadline)? else { return Ok(false) };
     if client::connect(socket).is_ok() {
-        return Ok(());
+        return Ok(false);
     }
     let daemon = spawn(socket, scheduler)?;
     loop {
         if client::connect(socket).is_ok() {
-            return Ok(());
+            return Ok(true);
         }
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
         // Waits a step, or less when the daemon dies meanwhile.

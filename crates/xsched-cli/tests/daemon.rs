@@ -181,3 +181,27 @@ fn a_daemon_that_is_to_read_no_usual_configuration_starts_beside_a_wrong_one() {
     until("it ends", || !alive(daemon.id()));
     assert!(daemon.wait().unwrap().success());
 }
+
+/// A service without a network has its port from its manager (dist/xsched-metrics.socket). Here the port is taken: the daemon could not
+/// open it itself.
+#[test]
+fn metrics_are_told_at_a_socket_that_the_service_manager_has_opened() {
+    use std::io::Write;
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = place.join("config.toml");
+    std::fs::write(&config, format!("[metrics]\nlisten = \"{address}\"\n")).unwrap();
+    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@""#;
+    let words = ["-c", script, "sh", env!("CARGO_BIN_EXE_xsched"), "daemon", "--config", config.to_str().unwrap()];
+    let mut command = place.command(std::path::Path::new("sh"), &words);
+    let mut daemon = command.stdin(std::os::fd::OwnedFd::from(listener)).stderr(Stdio::null()).spawn().unwrap();
+    until("it serves", || place.daemon_pid().is_some());
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK") && text.contains("xsched_uptime_seconds"), "{text}");
+    place.end_daemon();
+    assert!(daemon.wait().unwrap().success());
+}

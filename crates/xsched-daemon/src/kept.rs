@@ -13,6 +13,7 @@ use crate::Error;
 use crate::client::{Changes, Client};
 use crate::process::start_ticks;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
+use crate::unsuitable::Unsuitable;
 
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
@@ -67,6 +68,20 @@ impl Program {
         let (pid, user) = (client.peer.pid, client.peer.user.to_string());
         Some(Program { pid, start, user, held: client.held, hinted: client.hinted })
     }
+}
+
+/// What the daemon of a socket takes over from one before it that left its state in a folder, a line each: policies, where the
+/// configuration says `configured`, programs that are still there, programs that suit no pool.
+pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String> {
+    let (mut kept, _) = Kept::read(Some(folder), socket);
+    let policies = kept.policies(|_| configured.to_owned());
+    let mut lines: Vec<String> = policies
+        .iter()
+        .map(|(device, choice)| format!("{}: {choice}", device.as_deref().unwrap_or_default()))
+        .collect();
+    lines.extend(kept.absent.iter().map(|program| format!("process {}", program.pid)));
+    lines.extend(Unsuitable::read(Some(folder)).names().map(|name| format!("in no pool: {name}")));
+    lines
 }
 
 impl Kept {

@@ -80,7 +80,8 @@ mod writer;
 
 pub use check::check_config;
 pub use container::record as container_record;
-pub use devices::sources as device_state_sources;
+pub use devices::{serve as serve_devices, sources as device_state_sources};
+pub use kept::kept_state;
 pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
 pub use xsched_proto::Error;
@@ -112,6 +113,8 @@ pub struct Options {
     /// A socket where each connection gets a process that runs [`keep_pool`], as a service manager makes it; none = the daemon starts
     /// them, as `pool-keeper` of its own program.
     pub pool_keeper: Option<PathBuf>,
+    /// A program whose command `device-host` runs [`serve_devices`]; none = NVIDIA's library is not asked how devices are.
+    pub device_host: Option<PathBuf>,
     /// Folder for what outlives the daemon; none = nothing does.
     pub state: Option<PathBuf>,
     /// End after this long without clients; none = never, unless the configuration says so.

@@ -1,9 +1,16 @@
 //! What a service manager is told, by the protocol of sd_notify(3): that the daemon serves, reads its configuration again or ends,
 //! and that its loop turns. The loop itself says that: one that hangs is ended by the manager and started again.
 
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+/// `SD_LISTEN_FDS_START`.
+const FIRST_PASSED: RawFd = 3;
+/// More sockets than any unit has.
+const PASSED_MAX: RawFd = 64;
 
 /// The manager; none outside of a service.
 pub(crate) struct Service {
@@ -60,6 +67,35 @@ impl Service {
             let _ = rustix::net::sendto(socket, what.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT, address);
         }
     }
+}
+
+/// Takes the listening socket of an address that the manager has passed to this process, by the protocol of sd_listen_fds(3). What is
+/// passed is passed once: a second call finds nothing.
+pub(crate) fn passed_listener(address: SocketAddr) -> Option<TcpListener> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Relaxed) {
+        return None;
+    }
+    let count = number("LISTEN_FDS").and_then(|count| RawFd::try_from(count).ok()).unwrap_or(0).min(PASSED_MAX);
+    let sockets = (FIRST_PASSED..FIRST_PASSED + count).map(|fd| {
+        // SAFETY: the manager has opened it for this process, which nothing else of it knows of, and this is done once.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
+        TcpListener::from(fd)
+    });
+    // All are taken, so that no child has the others.
+    let sockets: Vec<TcpListener> = sockets.collect();
+    let listener = sockets.into_iter().find(|socket| socket.local_addr().is_ok_and(|own| own == address))?;
+    listener.set_nonblocking(false).ok()?;
+    Some(listener)
+}
+
+/// Whether this service has a network that others of the machine do not reach (`PrivateNetwork=`); false where that cannot be seen.
+pub(crate) fn has_own_network() -> bool {
+    let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    std::env::var_os("INVOCATION_ID").is_some()
+        && matches!((of("self"), of("1")), (Some(own), Some(first)) if own != first)
 }
 
 /// A path, or `@` and a name without one.

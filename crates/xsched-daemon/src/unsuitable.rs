@@ -55,6 +55,11 @@ impl Unsuitable {
         Unsuitable { file, known }
     }
 
+    /// All that are known.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.known.programs.keys()
+    }
+
     /// Why a program must not be in a pool, in one line.
     pub(crate) fn of(&self, key: &str) -> Option<String> {
         let record = self.known.programs.get(key)?;

@@ -20,16 +20,23 @@ const DEVICE: &str = "pci:0000:0a:00.0";
 const GIB: u64 = 1 << 30;
 
 fn main() -> ExitCode {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        let folder = Path::new(&folder);
-        run(Options { log: Some(folder.join("log")), ..options(folder) }).expect("it serves until it is ended");
+    if std::env::args().nth(1).as_deref() == Some("device-host") {
+        xsched_daemon::serve_devices().expect("it answers until the daemon hangs up");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 6] = [
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let folder = Path::new(&folder);
+        let device_host = std::env::current_exe().ok();
+        run(Options { log: Some(folder.join("log")), device_host, ..options(folder) })
+            .expect("it serves until it is ended");
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, fn()); 7] = [
         ("what the library tells is shown", || the_state_is_shown(&[])),
         ("what an old library tells is shown", || the_state_is_shown(&["-DOLD"])),
         ("parts of a device are told apart", parts_of_a_device_are_told_apart),
         ("a call that hangs delays no decision", a_call_that_hangs_delays_no_decision),
+        ("a library that crashes is opened anew, and not by the daemon", a_library_that_crashes_is_opened_anew),
         ("programs are warned of full memory and the log tells of heat", full_memory_and_heat_are_told),
         ("without the library all else works", without_the_library_all_else_works),
     ];
@@ -243,6 +250,21 @@ fn a_call_that_hangs_delays_no_decision() {
     drop(world.attach(0, DEVICE));
     std::fs::remove_file(world.nvml("hang")).unwrap();
     world.until(DEVICE, "it goes on", |device| !device.stale);
+}
+
+fn a_library_that_crashes_is_opened_anew() {
+    let world = World::start(Some(&[]), &VALUES);
+    let (low, high) = (world.attach(-128, DEVICE), world.attach(128, DEVICE));
+    low.ready(0);
+    world.until(DEVICE, "it is looked at", |_| true);
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", world.daemon.id())).unwrap();
+    assert!(!maps.contains("libnvidia-ml"), "{maps}");
+    world.set("crash", 1);
+    until("it crashes", || world.nvml("crashes").exists());
+    handover(&low, &high);
+    std::fs::remove_file(world.nvml("crash")).unwrap();
+    world.set("temperature", 71);
+    world.until(DEVICE, "it is looked at again", |device| device.latest.temperature_c == Some(71));
 }
 
 fn full_memory_and_heat_are_told() {

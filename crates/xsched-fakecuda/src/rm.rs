@@ -6,6 +6,7 @@
 //! the parameters as the manager would. `fakeRmIoctl` is the same for a preloaded `ioctl` that wants calls of its own
 //! answered.
 
+use crate::fail::FAILURES;
 use crate::result::{Error, Result};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::MemfdFlags;
@@ -178,7 +179,9 @@ impl Group {
                 // SAFETY: as the caller says.
                 let control = unsafe { &mut *arg.cast::<Control>() };
                 // SAFETY: as the caller says.
-                control.status = unsafe { self.control(control) };
+                let fails = unsafe { foreign(control) }.and_then(|name| FAILURES.of(name));
+                // SAFETY: as the caller says.
+                control.status = fails.map_or_else(|| unsafe { self.control(control) }, i32::cast_unsigned);
             }
             _ => return false,
         }
@@ -223,6 +226,22 @@ impl Group {
 
     fn timeslice(&self, engine: usize) -> u64 {
         engine.checked_sub(1).map_or(self.sim.timeslice_ns() / 1000, |copy| self.copy_slices_us[copy].load(Relaxed))
+    }
+}
+
+/// What a call about slices is called among those that a test lets fail, if this library does not make it: it reads none, and sets but one.
+///
+/// # Safety
+/// `control.params` points to `control.params_size` bytes.
+unsafe fn foreign(control: &Control) -> Option<&'static str> {
+    let params = std::ptr::with_exposed_provenance::<u64>(control.params as usize);
+    match control.command {
+        GET_TIMESLICE => Some("ioctl:GET_TIMESLICE"),
+        SET_TIMESLICE if control.params_size == 8 && !params.is_null() => {
+            // SAFETY: 8 bytes, as the caller says.
+            (unsafe { params.read_unaligned() } != TIMESLICE_US).then_some("ioctl:SET_TIMESLICE")
+        }
+        _ => None,
     }
 }
 

@@ -2,6 +2,42 @@
 
 use crate::scratch;
 
+/// Values: the seeds have the keys.
+pub(crate) const WORDS: &[&str] = &[
+    "hpf",
+    "up",
+    "cfs",
+    "fair",
+    "mlfq",
+    "kedf",
+    "chaos",
+    "low",
+    "normal",
+    "high",
+    "system",
+    "off",
+    "report",
+    "ahead",
+    "true",
+    "false",
+    "0",
+    "-1",
+    "1.5",
+    "9223372036854775807",
+    "18446744073709551616",
+    "[",
+    "]",
+    "[[rule]]",
+    "[limits.users.7]",
+    "{}",
+    "\"\"",
+    "\"*\"",
+    "=",
+    "\n",
+    "\0",
+    "#",
+];
+
 pub(crate) fn run(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == 0);
     let (first, second) = end.map_or((data, &[][..]), |end| (&data[..end], &data[end + 1..]));

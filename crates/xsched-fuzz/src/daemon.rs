@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, SEGMENT_BYTES, Segment};
-use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Sharing, encode};
+use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, decode, encode};
 
 use crate::running::{Running, connect, send};
 use crate::scratch;
@@ -86,7 +86,9 @@ impl Program {
             }
             _ => {
                 let packet = crate::piece(data).unwrap_or_default();
-                if !packet.is_empty() {
+                // The daemon's own user may end it, and this is one.
+                let ends = matches!(decode(packet), Ok(ClientMsg::Control { request: Request::Stop, .. }));
+                if !packet.is_empty() && !ends {
                     let _ = rustix::net::send(&self.socket, packet, SendFlags::NOSIGNAL);
                 }
             }

@@ -13,6 +13,11 @@ mod rules;
 mod running;
 mod scratch;
 mod state;
+mod words;
+
+pub use words::changed;
+
+use std::path::{Path, PathBuf};
 
 /// Something that reads bytes.
 #[derive(Clone, Copy, Debug)]
@@ -23,18 +28,28 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Whether a daemon answers or starts each time: some hundred runs a second instead of many thousand.
     pub slow: bool,
+    /// Words of its language, if it reads a text: what it reads is then changed [word by word](changed), too.
+    pub words: &'static [&'static str],
+}
+
+impl Target {
+    /// The folder of its seeds.
+    #[must_use]
+    pub fn seeds(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
+    }
 }
 
 /// All of them.
 pub const TARGETS: [Target; 8] = [
-    Target { name: "packets", run: packets::run, slow: false },
-    Target { name: "daemon", run: daemon::run, slow: true },
-    Target { name: "library", run: library::run, slow: true },
-    Target { name: "answers", run: answers::run, slow: true },
-    Target { name: "config", run: config::run, slow: false },
-    Target { name: "rules", run: rules::run, slow: false },
-    Target { name: "journal", run: journal::run, slow: false },
-    Target { name: "state", run: state::run, slow: true },
+    Target { name: "packets", run: packets::run, slow: false, words: &[] },
+    Target { name: "daemon", run: daemon::run, slow: true, words: &[] },
+    Target { name: "library", run: library::run, slow: true, words: &[] },
+    Target { name: "answers", run: answers::run, slow: true, words: &[] },
+    Target { name: "config", run: config::run, slow: false, words: config::WORDS },
+    Target { name: "rules", run: rules::run, slow: false, words: rules::WORDS },
+    Target { name: "journal", run: journal::run, slow: false, words: &[] },
+    Target { name: "state", run: state::run, slow: true, words: state::WORDS },
 ];
 
 /// The variable that has every target hold a bug, to see whether the fuzzer finds it.

@@ -9,6 +9,35 @@ mod rule_file;
 /// Functions that rules may name.
 const HOOKED: [&str; 4] = ["cuLaunchKernel", "cuLaunchKernelEx", "cuMemcpyAsync", "hipLaunchKernel"];
 
+pub(crate) const WORDS: &[&str] = &[
+    "passthrough",
+    "passthrough_mode",
+    "mode",
+    "libraries",
+    "apis",
+    "blacklist",
+    "whitelist",
+    "schedule",
+    "cuLaunchKernel",
+    "cuMemcpy*",
+    "hipLaunchKernel",
+    "libhipblas.so",
+    "*",
+    "true",
+    "false",
+    "null",
+    "-1.5e3",
+    "1e999",
+    "\\u00e4",
+    "\\ud800",
+    "//",
+    "/*",
+    "*/",
+    "[]",
+    "{}",
+    "\"\"",
+];
+
 pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let value = json::read(text);

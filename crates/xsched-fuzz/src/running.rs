@@ -31,6 +31,7 @@ impl Running {
             log_details: false,
             library: None,
             pool_keeper: None,
+            device_host: None,
             state: state.map(Path::to_owned),
             idle_exit: None,
             seed: 1,

@@ -1,4 +1,4 @@
-//! What an earlier daemon left in its folder: a daemon starts with any of it, answers and ends.
+//! What an earlier daemon left in its folder: a daemon starts with any of it that it takes over, answers, does as that says and ends.
 
 use std::sync::LazyLock;
 
@@ -7,6 +7,53 @@ use crate::scratch;
 
 /// Stands for this machine's boot, which no corpus can know.
 const BOOT: &str = "BOOT";
+
+/// Keys of both files, policies with parameters, and values that have a meaning.
+pub(crate) const WORDS: &[&str] = &[
+    BOOT,
+    "boot",
+    "policies",
+    "programs",
+    "is",
+    "instead_of",
+    "pid",
+    "start",
+    "user",
+    "held",
+    "hinted",
+    "priority",
+    "class",
+    "weight",
+    "timeslice_us",
+    "level",
+    "longest_us",
+    "faults",
+    "true",
+    "false",
+    "0",
+    "1",
+    "-1",
+    "4294967296",
+    "hpf",
+    "up",
+    "cfs",
+    "fair",
+    "mlfq",
+    "kedf",
+    "chaos",
+    "levels",
+    "k=2",
+    "by=user",
+    "latency_us=9",
+    "sim:probe",
+    "low",
+    "high",
+    "system",
+    "\n",
+    "\0",
+    "\"\"",
+    "= {}",
+];
 
 static BOOT_ID: LazyLock<String> =
     LazyLock::new(|| std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned());
@@ -20,8 +67,15 @@ pub(crate) fn run(data: &[u8]) {
     let kept = String::from_utf8_lossy(kept).replacen(BOOT, &BOOT_ID, 1);
     scratch::write(&state.join(format!("runtime-{name}.toml")), kept.as_bytes());
     scratch::write(&state.join("unsuitable.toml"), unsuitable);
+    let taken = xsched_daemon::kept_state(&state, &socket, "hpf");
+    crate::planted(|| taken.iter().any(|line| line.starts_with(": ")));
+    if taken.is_empty() {
+        // One that takes over nothing starts as if nothing was there.
+        return;
+    }
     let daemon = Running::start(&socket, Some(&state));
     let (info, _) = daemon.ps();
     daemon.end();
-    crate::planted(|| info.policy != "hpf");
+    let is_told = |policy: &str| taken.iter().any(|line| line.strip_prefix(": ") == Some(policy));
+    assert!(info.policy == "hpf" || is_told(&info.policy), "{} is in force, of {taken:?}", info.policy);
 }

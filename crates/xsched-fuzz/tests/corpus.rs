@@ -9,8 +9,8 @@ const SLOW_RUNS: usize = 150;
 const RUNS: usize = 20_000;
 
 fn seeds(target: &Target) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder).expect("a corpus").flatten().map(|e| e.path()).collect();
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(target.seeds()).expect("a corpus").flatten().map(|e| e.path()).collect();
     paths.sort();
     assert!(paths.len() >= 2, "{} has {} seeds", target.name, paths.len());
     paths.iter().map(|path| std::fs::read(path).expect("a seed")).collect()
@@ -61,6 +61,10 @@ fn every_target_takes_its_corpus_and_what_is_like_it() {
         let mut all: Vec<Vec<u8>> = places.flat_map(|(seed, at)| changed(seed, at)).collect();
         let mut random = Random(1);
         all.extend((0..all.len()).map(|_| mixed(&seeds, &mut random)));
+        if !target.words.is_empty() {
+            let by_words = (0..1_000).map(|n| xsched_fuzz::changed(&seeds[n as usize % seeds.len()], target.words, n));
+            all.extend(by_words);
+        }
         // Spread over all places, where there are too many.
         let step = all.len().div_ceil(if target.slow { SLOW_RUNS } else { RUNS }).max(1);
         all.iter().step_by(step).for_each(|data| (target.run)(data));

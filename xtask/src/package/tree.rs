@@ -23,11 +23,13 @@ const PACKAGES: [&str; 7] = [
 ];
 
 /// What is carried as it is: where it is in the repository, and where it comes to lie.
-const CARRIED: [(&str, &str); 14] = [
+const CARRIED: [(&str, &str); 16] = [
     ("dist/xsched.service", "lib/systemd/system/xsched.service"),
     ("dist/user/xsched.service", "lib/systemd/user/xsched.service"),
     ("dist/xsched-pool.socket", "lib/systemd/system/xsched-pool.socket"),
     ("dist/xsched-pool@.service", "lib/systemd/system/xsched-pool@.service"),
+    ("dist/xsched-metrics.socket", "lib/systemd/system/xsched-metrics.socket"),
+    ("dist/user/xsched-metrics.socket", "lib/systemd/user/xsched-metrics.socket"),
     ("dist/user/xsched-pool.socket", "lib/systemd/user/xsched-pool.socket"),
     ("dist/user/xsched-pool@.service", "lib/systemd/user/xsched-pool@.service"),
     ("dist/xsched.preset", "lib/systemd/system-preset/50-xsched.preset"),

@@ -81,6 +81,8 @@ pub(crate) fn main(args: Args) -> Result {
         log_details: Settings::of_process().log >= Log::Debug,
         library: library(),
         pool_keeper: args.pool_keeper,
+        // As it is now: an upgrade puts another in its place.
+        device_host: std::env::current_exe().ok(),
         state: folders::state(),
         idle_exit: args.idle_exit.and_then(|i| i.0),
         seed: args.seed,

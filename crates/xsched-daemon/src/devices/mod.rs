@@ -1,18 +1,22 @@
 //! The state of devices, as their drivers tell it: memory, activity, heat, processes.
 //!
-//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] and [`amdgpu`], about once a second and only while programs are
+//! Drivers are asked by threads of their own ([`sampler`]), [`nvml`] in a [process](remote) of its own and [`amdgpu`]'s files, about once a second and only while programs are
 //! attached. A call that hangs therefore delays no decision: what is known grows old, and after some seconds counts as not known.
 
 mod amdgpu;
 mod nvml;
+mod remote;
 mod sampler;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
 
+pub use self::remote::serve;
 pub(crate) use self::sampler::DeviceLabel;
-use self::sampler::{Look, Sampler};
+use self::sampler::{Look, Open, Sampler};
 use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
 
 /// What is known of devices, on the side of the loop.
@@ -36,9 +40,11 @@ struct Device {
 }
 
 impl Devices {
-    pub(crate) fn new() -> Devices {
+    /// `host` = what [`remote`] starts.
+    pub(crate) fn new(host: Option<PathBuf>) -> Devices {
+        let nvml: Open = Arc::new(move || remote::open(host.as_deref()?));
         Devices {
-            samplers: [Sampler::new("xsched-nvml", nvml::open), Sampler::new("xsched-amdgpu", amdgpu::open)],
+            samplers: [Sampler::new("xsched-nvml", nvml), Sampler::new("xsched-amdgpu", Arc::new(amdgpu::open))],
             wanted: BTreeSet::new(),
             known: BTreeMap::new(),
             look_at: None,
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn processes_that_are_not_attached_are_outside_where_they_are_seen_and_stand_for_themselves() {
-        let mut devices = Devices::new();
+        let mut devices = Devices::new(None);
         devices.note(look(S, &[]), |pid| pid == 1);
         let info = devices.info("pci:0000:41:00.0", S, |pid| pid != 1).unwrap();
         assert_eq!(info.latest.outside, Some(1));
@@ -245,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_history_is_bounded_and_what_is_old_is_no_state() {
-        let mut devices = Devices::new();
+        let mut devices = Devices::new(None);
         for n in 1..=DEVICE_HISTORY as u64 + 30 {
             devices.note(look(n * S, &[]), |_| true);
         }
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn heat_is_told_when_it_begins_and_not_each_second() {
-        let mut devices = Devices::new();
+        let mut devices = Devices::new(None);
         let mut told = |at_ns, throttle: &[Throttle]| devices.note(look(at_ns, throttle), |_| true).is_some();
         assert!(!told(S, &[Throttle::PowerCap]));
         assert!(told(2 * S, &[Throttle::HwThermal]));

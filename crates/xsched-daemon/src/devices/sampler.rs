@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use xsched_proto::device::{DeviceProcess, DeviceState, Source};
 
 use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS};
 
 /// What a driver told of one device.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Look {
     /// When it was asked, ns.
     pub(super) at_ns: u64,
@@ -22,7 +23,7 @@ pub(super) struct Look {
 }
 
 /// How other monitors call a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceLabel {
     /// UUID of the GPU, or of that which it is a part of.
     pub(crate) uuid: Option<String>,
@@ -37,7 +38,7 @@ pub(super) trait Driver {
 }
 
 /// Makes a driver; none = it is not on this machine.
-pub(super) type Open = fn() -> Option<Box<dyn Driver>>;
+pub(super) type Open = Arc<dyn Fn() -> Option<Box<dyn Driver>> + Send + Sync>;
 
 /// The thread and what it shares with the loop. There is one only while devices are wanted, and for a while after.
 pub(super) struct Sampler {
@@ -73,8 +74,8 @@ impl Sampler {
         orders.wanted.clone_from(wanted);
         orders.absent &= !wanted.is_empty();
         if !wanted.is_empty() && !orders.running && !orders.absent {
-            let (shared, open) = (self.shared.clone(), self.open);
-            let thread = std::thread::Builder::new().name(self.name.into()).spawn(move || shared.run(open));
+            let (shared, open) = (self.shared.clone(), self.open.clone());
+            let thread = std::thread::Builder::new().name(self.name.into()).spawn(move || shared.run(&open));
             // Without a thread nothing is known, as without a driver.
             (orders.running, orders.absent) = (thread.is_ok(), thread.is_err());
         }
@@ -101,7 +102,7 @@ impl Shared {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, open: Open) {
+    fn run(&self, open: &Open) {
         loop {
             let driver = open();
             let absent = driver.is_none();
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_driver_is_open_only_while_devices_are_wanted() {
-        let sampler = Sampler::new("echo", echo);
+        let sampler = Sampler::new("echo", Arc::new(echo));
         let key = || BTreeSet::from(["pci:0000:41:00.0".to_owned()]);
         assert!(sampler.take().is_empty() && OPEN.load(SeqCst) == 0);
         let looked = |sampler: &Sampler| sampler.take().iter().any(|look| look.device == "pci:0000:41:00.0");
@@ -192,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_has_no_thread() {
-        let sampler = Sampler::new("none", || None);
+        let sampler = Sampler::new("none", Arc::new(|| None));
         sampler.want(&BTreeSet::from(["pci:0000:41:00.0".to_owned()]));
         until("it was tried", || !sampler.shared.lock().running);
         assert!(sampler.shared.lock().absent && sampler.take().is_empty());

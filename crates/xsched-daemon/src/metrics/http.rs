@@ -14,6 +14,7 @@ use super::{Exchange, page};
 use crate::Error;
 use crate::clock::now_ns;
 use crate::config::{Listen, MetricsConfig};
+use crate::service;
 use crate::tuning::{METRICS_HEAD_MAX_BYTES, METRICS_HEAD_MS, METRICS_PATIENCE_MS, METRICS_THREADS, METRICS_WRITE_MS};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -58,9 +59,16 @@ pub(super) fn start(config: &MetricsConfig, exchange: &Arc<Exchange>) -> Result<
         Listen::Unix(path) => (Listener::Unix(unix(path)?), format!("unix:{}", path.display())),
         Listen::Tcp(address) => {
             let fail = |e: std::io::Error| Error::environment(format!("metrics: cannot listen at {address}: {e}"));
-            let listener = TcpListener::bind(address).map_err(fail)?;
+            let passed = service::passed_listener(*address);
+            let is_reached = passed.is_some() || !service::has_own_network();
+            let listener = passed.map_or_else(|| TcpListener::bind(address), Ok).map_err(fail)?;
             let address = listener.local_addr().map_err(fail)?;
-            (Listener::Tcp(listener), format!("http://{address}/metrics"))
+            let but = if is_reached {
+                ""
+            } else {
+                ", which nothing reaches: this unit has a network of its own; enable xsched-metrics.socket with that address and restart the service"
+            };
+            (Listener::Tcp(listener), format!("http://{address}/metrics{but}"))
         }
     };
     let shown = Shown { names: config.names, pids: config.pids, most: config.max_programs };

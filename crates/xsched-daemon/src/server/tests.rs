@@ -31,6 +31,7 @@ impl World {
             log_details: false,
             library: None,
             pool_keeper: None,
+            device_host: None,
             state: None,
             idle_exit: None,
             seed: 1,

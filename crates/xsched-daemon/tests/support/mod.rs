@@ -45,6 +45,7 @@ pub fn options(folder: &Path) -> Options {
         log_details: false,
         library: None,
         pool_keeper: None,
+        device_host: None,
         state: None,
         idle_exit: None,
         seed: 1,

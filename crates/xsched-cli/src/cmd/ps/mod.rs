@@ -10,10 +10,12 @@ use clap::ValueEnum;
 use serde::Serialize;
 use xsched_proto::class::Class;
 use xsched_proto::device::DeviceInfo;
+use xsched_proto::paths::{self, Origin};
 use xsched_proto::text::escaped;
 use xsched_proto::wire::{DaemonInfo, DaemonMsg, ProgramInfo, QueueDomain, Request};
 
 use crate::failure::{Result, print, print_json};
+use crate::out_of_sight::{self, Other};
 use crate::width::{self, Width};
 use crate::{candidates, client, users, values};
 
@@ -111,6 +113,8 @@ struct Answer {
     daemon: Option<DaemonInfo>,
     devices: Vec<DeviceInfo>,
     programs: Vec<ProgramInfo>,
+    /// Daemons whose programs this one does not schedule.
+    other_daemons: Vec<Other>,
 }
 
 /// The published schema of the answer.
@@ -154,7 +158,8 @@ impl Args {
 }
 
 fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
-    let mut answer = Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new() };
+    let mut answer =
+        Answer { version: 2, daemon: None, devices: Vec::new(), programs: Vec::new(), other_daemons: Vec::new() };
     let request = if all { Request::PsAll } else { Request::Ps };
     for part in client::ask(socket, request)? {
         match part {
@@ -163,6 +168,10 @@ fn ask(socket: Option<&Path>, all: bool) -> Result<Answer> {
             DaemonMsg::Program(info) => answer.programs.push(*info),
             _ => {}
         }
+    }
+    let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
+    if origin != Origin::Explicit {
+        answer.other_daemons = out_of_sight::others(client::server(&path));
     }
     Ok(answer)
 }
@@ -180,6 +189,7 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
         out.push_str(&width.fold(&head));
     }
     let hidden = hidden(answer);
+    let others: String = answer.other_daemons.iter().map(|other| format!("{}\n", other.line())).collect();
     if answer.programs.is_empty() {
         let line = match (left_out, hidden.is_empty()) {
             (0, true) => "no program is attached; start one with `xsched run -- COMMAND`\n".to_owned(),
@@ -187,12 +197,13 @@ fn table(answer: &Answer, wide: bool, sort: Sort, width: Width, left_out: usize)
             (1, _) => "1 program is attached, none as asked for\n".to_owned(),
             (n, _) => format!("{n} programs are attached, none as asked for\n"),
         };
-        return format!("{out}{line}{hidden}");
+        return format!("{out}{line}{hidden}{others}");
     }
     out.push_str(&table::table(&answer.programs, wide, sort, width));
     answer.programs.iter().for_each(|program| out.push_str(&domains(program)));
     answer.devices.iter().for_each(|device| out.push_str(&devices::lines(device, width)));
     out.push_str(&hidden);
+    out.push_str(&others);
     out
 }
 

@@ -48,6 +48,9 @@ fn answer() -> Answer {
         command: Vec::new(),
         job: None,
         container: None,
+        container_name: None,
+        pod: None,
+        namespace: None,
         attached_s: 1,
         ended_s: None,
         class: Class::High,
@@ -60,7 +63,7 @@ fn answer() -> Answer {
         domains: Default::default(),
         groups: vec![group],
     };
-    Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program] }
+    Answer { version: 2, daemon: None, devices: Vec::new(), programs: vec![program], other_daemons: Vec::new() }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::failure::{Error, Result, say};
 use crate::hints::HintArgs;
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
-use crate::{client, preload, sigpipe, start};
+use crate::{client, out_of_sight, preload, sigpipe, start};
 
 use self::share::Share;
 
@@ -188,7 +188,8 @@ pub(crate) fn main(args: Args) -> Result {
         Scheduler::Daemon(socket, origin) => {
             environment.set("XSCHED_SOCKET", socket);
             match start::ensure(socket, *origin, args.scheduler.as_deref()) {
-                Ok(()) => {
+                Ok(is_new) => {
+                    tell_of_others(socket, *origin, is_new, required)?;
                     if args.scheduler.is_some() {
                         decides_by_scheduler(socket)?;
                     }
@@ -223,6 +224,25 @@ pub(crate) fn main(args: Args) -> Result {
     }
     sharing.settle(has_daemon, &mut environment)?;
     Err(exec(&program, name, rest, &environment))
+}
+
+/// Says which programs the daemon does not schedule with this one. Where a system daemon serves, a daemon of another user's is no reason
+/// not to start: any user could keep all others from starting.
+fn tell_of_others(socket: &Path, origin: paths::Origin, is_new: bool, required: bool) -> Result<()> {
+    if origin == paths::Origin::Explicit {
+        return Ok(());
+    }
+    if let Some(line) = out_of_sight::of_a_container(origin).filter(|_| is_new) {
+        say(&line);
+    }
+    for other in out_of_sight::others(client::server(socket)) {
+        let line = format!("{}; {}", other.line(), other.cure());
+        if required && origin == paths::Origin::User {
+            return Err(refused(&line));
+        }
+        say(&line);
+    }
+    Ok(())
 }
 
 /// Whether the daemon asks a scheduler: one that was there already may not, and another's may be another.
