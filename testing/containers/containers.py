@@ -6,14 +6,16 @@ Without --full: images of this machine's own files. Ends with a table: case, wha
 import argparse
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import images
-from engine import KIND, Engine, Skip, until
+from engine import KIND, Background, Engine, Skip, until
 
+STEADY = ("/work/simload", "be", "--us", "200", "--batch", "16", "--secs", "60")
 LOAD = ("/work/simload", "be", "--us", "200", "--batch", "16", "--secs", "0.5")
 
 
@@ -137,11 +139,110 @@ class Checks:
         return "the less urgent one is kept"
 
 
+    def names_and_rules(self):
+        """The engine's name is shown and rules go by it; the class that a container was made with is its ceiling."""
+        engine = self.engine
+        engine.stop_daemon()
+        engine.start_daemon('[[rule]]\ncontainer = "web-*"\npriority = 100\n')
+        shown = {}
+        for name, device, wish in (("web-1", f"{KIND}=low", None), ("plain", f"{KIND}=low", "high"), ("none", f"{KIND}=low", None)):
+            wishes = ("-e", f"XSCHED_PRIORITY={wish}") if wish else ()
+            # What the engine sets is taken away, so that only rules and the container's class say something.
+            command = ("sh", "-c", f"{'export XSCHED_PRIORITY=' + wish if wish else 'unset XSCHED_PRIORITY'}; exec " + " ".join(STEADY))
+            container = engine.begin(name, "glibc", *command, device=device, more=wishes)
+            program = until("it is attached", lambda: next((p for p in engine.programs() if p["container"] == container), None))
+            outside = Path(f"/proc/{program['pid']}/status").read_text()
+            inside = next(line for line in outside.splitlines() if line.startswith("NSpid:")).split()[1:]
+            assert inside == [str(program["pid"]), "1"], inside
+            assert program["container_name"] == name, program
+            shown[name] = (program["priority"], program["class_from"], program["limited"])
+            assert f"{name}" in engine.xsched("ps", "--wide").stdout
+        engine.podman("rm", "-af", "-t", "0")
+        engine.stop_daemon()
+        engine.start_daemon()
+        assert shown["web-1"] == (100, "rule", False), shown
+        assert shown["plain"] == (-1, "option", True), shown
+        assert shown["none"] == (-128, "rule", False), shown
+        return "shown by name with the host's pid; the rule by name holds; a wish above the container's class is cut"
+
+    def beside_a_program_outside(self):
+        """Two containers and a program of the host on one device: the urgent one alone, beside two best-effort ones unscheduled (native), then scheduled."""
+        engine = self.engine
+        urgent = ("/work/simload", "lc", "--kernels", "5", "--us", "200", "--period-us", "10000", "--requests", "150")
+        load = ("/work/simload", "be", "--us", "500", "--batch", "64", "--secs", "60")
+        off = ("-e", "XSCHED_DISABLE=1")
+
+        def measured(more, beside):
+            if beside:
+                ids = [engine.begin(f"low-{n}", "glibc", *load, more=more) for n in (1, 2)]
+                if not more:
+                    until("both are attached", lambda: {p["container"] for p in engine.programs()} >= set(ids))
+            done = engine.run("urgent", "glibc", *urgent, device=f"{KIND}=high", more=more)
+            rows = engine.programs()
+            engine.podman("rm", "-f", "-t", "0", "low-1", "low-2")
+            said = json.loads(done.stdout)
+            assert said["check"] == "ok", said
+            return said["p50_ms"], said["p99_ms"], rows
+
+        alone, alone_p99, _ = measured((), False)
+        native, native_p99, _ = measured(off, True)
+        scheduled, scheduled_p99, rows = measured((), True)
+        shares = [row["groups"][0]["device_us"] for row in rows if row["container_name"] in ("low-1", "low-2")]
+        assert scheduled < native, (alone, native, scheduled)
+        until("nothing is attached any more", lambda: not engine.programs())
+        ratio = max(shares) / max(1, min(shares))
+        figures = ((alone, alone_p99), (native, native_p99), (scheduled, scheduled_p99))
+        said = ["{:.1f}/{:.1f} ms".format(*pair) for pair in figures]
+        return f"P50/P99 of the urgent container: {said[0]} alone, {said[1]} native, {said[2]} scheduled; device time of two low ones 1 : {ratio:.2f}"
+
+    def killed_and_restarted(self):
+        """A container is killed, the daemon starts anew, the engine's containers go on: nothing lost, nothing left."""
+        engine = self.engine
+        low = engine.begin("low", "glibc", *STEADY)
+        env = dict(engine.env, LD_LIBRARY_PATH=str(engine.bin), LD_PRELOAD=str(engine.bin / "libxsched.so"), XSCHED_PRIORITY="high")
+        outside = Background([engine.simload, *STEADY[1:]], env, engine.work, "outside")
+
+        def both():
+            rows = engine.programs()
+            return any(p["container"] == low for p in rows) and any(p["container"] is None for p in rows)
+
+        until("both are attached", both)
+        engine.stop_daemon()
+        engine.start_daemon()
+        until("both are attached again", both)
+        names = {p["container_name"] for p in engine.programs()}
+        assert names == {"low", None}, names
+        engine.podman("kill", "low")
+        until("the killed one is gone", lambda: [p["container"] for p in engine.programs()] == [None])
+        engine.podman("rm", "-f", "low")
+        self.nothing_left(low)
+        outside.stop()
+        return "both attach to the daemon that comes back; the killed container leaves, the program outside goes on"
+
+
+def cost(engine, rounds):
+    """What a start takes with and without a class, in turns, ms."""
+    engine.image(images.glibc(engine.work, "cost").tar(), "cost")
+    took = {"without": [], "with": []}
+    for _ in range(rounds + 1):
+        for kind, device in (("without", None), ("with", f"{KIND}=low")):
+            begin = time.monotonic()
+            done = engine.run("cost", "cost", "sh", "-c", ":", device=device)
+            took[kind].append((time.monotonic() - begin) * 1e3)
+            assert done.status == 0, done.stderr
+    # The first of each fills caches.
+    for kind, times in took.items():
+        times = sorted(times[1:])
+        print(f"start {kind} a class: n {len(times)}, min {times[0]:.0f} ms, P50 {statistics.median(times):.0f} ms, P90 {times[int(0.9 * len(times))]:.0f} ms", flush=True)
+    print(json.dumps({"unit": "ms", **{kind: [round(t, 1) for t in times[1:]] for kind, times in took.items()}}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of xsched and libxsched.so")
     parser.add_argument("--kept", default="target/containers", help="folder for Debian's images")
     parser.add_argument("--full", action="store_true", help="Debian's releases and another machine's programs too")
+    parser.add_argument("--cost", action="store_true", help="what a start takes with and without a class, 30 times in turns")
     options = parser.parse_args()
     kept = Path(options.kept)
     kept.mkdir(parents=True, exist_ok=True)
@@ -158,6 +259,12 @@ def main():
             engine.start_daemon()
             checks = Checks(engine, kept)
             checks.images_of_all_kinds(options.full)
+            checks.case("names, rules, process ids", checks.names_and_rules)
+            checks.case("a container killed, the daemon restarted", checks.killed_and_restarted)
+            if options.full:
+                checks.case("two containers beside an urgent one", checks.beside_a_program_outside)
+            if options.cost:
+                cost(engine, 30)
         finally:
             engine.end()
     checks.table()

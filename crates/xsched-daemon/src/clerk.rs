@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -10,6 +11,7 @@ use xsched_policy::Level;
 
 use crate::Error;
 use crate::clock::now_ns;
+use crate::container::{Place, record};
 use crate::fair::FairQueue;
 use crate::identity::{self, Process, User};
 use crate::peer;
@@ -35,7 +37,7 @@ pub(crate) struct Who {
     pub(crate) exe: String,
     /// See [`peer::Peer::names`].
     pub(crate) names: Vec<String>,
-    pub(crate) cgroup: String,
+    pub(crate) place: Place,
     /// It, and those that it was started by.
     pub(crate) ancestors: Vec<u32>,
     /// See [`start_ticks`].
@@ -53,6 +55,8 @@ pub(crate) struct Clerk {
     shared: Arc<Shared>,
     /// Counts outcomes.
     event: Arc<OwnedFd>,
+    /// Where [records](crate::container_record) of containers are.
+    containers: Arc<Path>,
 }
 
 #[derive(Default)]
@@ -90,9 +94,12 @@ impl State {
 }
 
 impl Clerk {
-    pub(crate) fn new() -> rustix::io::Result<Clerk> {
+    /// Of the daemon of a socket.
+    pub(crate) fn new(socket: &Path) -> rustix::io::Result<Clerk> {
+        let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+        let containers = record::folder(socket.parent().unwrap_or(Path::new("/")));
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Clerk { shared: Arc::default(), event: Arc::new(event) })
+        Ok(Clerk { shared: Arc::default(), event: Arc::new(event), containers: containers.into() })
     }
 
     /// Has it found out. Its outcome comes by [`Clerk::take`].
@@ -131,8 +138,9 @@ impl Clerk {
     fn hire(&self, state: &mut State) {
         state.worker += 1;
         let (number, shared, event) = (state.worker, self.shared.clone(), self.event.clone());
+        let containers = self.containers.clone();
         let started = std::thread::Builder::new().name("xsched-clerk".into()).spawn(move || {
-            work(number, &shared, &event);
+            work(number, &shared, &event, &containers);
         });
         if started.is_err() {
             // The next connection tries again; those that wait end when their time is over.
@@ -154,7 +162,7 @@ impl Drop for Clerk {
     }
 }
 
-fn work(number: usize, shared: &Shared, event: &OwnedFd) {
+fn work(number: usize, shared: &Shared, event: &OwnedFd, containers: &Path) {
     let mut state = shared.lock();
     loop {
         if state.ended || state.worker != number {
@@ -170,7 +178,7 @@ fn work(number: usize, shared: &Shared, event: &OwnedFd) {
         state.busy_ns = Some(now_ns());
         drop(state);
         let conn = task.conn;
-        let outcome = find_out(task);
+        let outcome = find_out(task, containers);
         state = shared.lock();
         state.outcomes.push_back((conn, outcome));
         if state.worker == number {
@@ -180,22 +188,23 @@ fn work(number: usize, shared: &Shared, event: &OwnedFd) {
     }
 }
 
-fn find_out(task: Task) -> Result<Who, Error> {
+fn find_out(task: Task, containers: &Path) -> Result<Who, Error> {
     let Task { pid, uid, process, pidfd, .. } = task;
     if let Some(pidfd) = &pidfd {
         peer::check(pid, pidfd)?;
     }
     let user = User::of(pid, uid);
-    let (exe, names, cgroup) = peer::look(pid);
+    let (exe, names, lines) = peer::look(pid);
+    let place = Place::of(&lines, containers, user);
     let who = Who {
         user,
         ancestors: ancestors(pid),
         start: start_ticks(pid),
-        cgroups: standing::cgroups(&cgroup),
+        cgroups: standing::cgroups(&place.cgroup),
         nice: standing::nice(pid),
         exe,
         names,
-        cgroup,
+        place,
     };
     // Alive after the reading: then it was the one read about, for a pid is not given away while its process lives.
     let is_alive = |pidfd: &OwnedFd| crate::process::alive(pidfd);
@@ -233,7 +242,7 @@ mod tests {
 
     #[test]
     fn it_finds_out_whose_a_connection_is() {
-        let clerk = Clerk::new().unwrap();
+        let clerk = Clerk::new(Path::new("/nowhere")).unwrap();
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
         clerk.push(task(7, one.as_fd(), pid, uid, None));
@@ -247,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_or_sends_the_pidfd_of_another_is_refused() {
-        let clerk = Clerk::new().unwrap();
+        let clerk = Clerk::new(Path::new("/nowhere")).unwrap();
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let raw = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();

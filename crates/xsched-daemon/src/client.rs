@@ -175,7 +175,7 @@ impl Client {
         stands: Stands,
     ) -> Result<Client, Error> {
         check(&options)?;
-        let given = config.given(&peer.exe, &peer.names, &options.command, peer.uid, &peer.cgroup);
+        let given = config.given(&peer.exe, &peer.names, &options.command, peer.uid, &peer.place);
         let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
         let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };

@@ -18,9 +18,10 @@ use xsched_proto::hint::{Hint, Hints};
 use xsched_proto::program;
 use xsched_proto::wire::COMMANDS_MAX;
 
+use crate::Error;
+use crate::container::Place;
 use crate::glob::glob;
 use crate::tuning::{POOL_BUDGET_US, POOL_TIMESLICE_US};
-use crate::{Error, container};
 
 pub(crate) use limits::Ceilings;
 use limits::{Limits, UserLimits};
@@ -76,6 +77,10 @@ pub(crate) struct Rule {
     cgroup: Option<String>,
     /// Id (or its first 12 digits or more) or name of a container, uid of a pod; `*` stands for anything.
     container: Option<String>,
+    /// Name of a Kubernetes pod; `*` stands for anything.
+    pod: Option<String>,
+    /// Namespace of a Kubernetes pod; `*` stands for anything.
+    namespace: Option<String>,
     priority: Option<Priority>,
     ceiling: Option<Ceiling>,
     /// Queues of the system domain rise to this priority, above the program's class if need be.
@@ -389,6 +394,8 @@ impl Rule {
             user: self.user,
             cgroup: self.cgroup.clone(),
             container: self.container.clone(),
+            pod: self.pod.clone(),
+            namespace: self.namespace.clone(),
             ..Rule::default()
         };
         *self == conditions
@@ -574,18 +581,20 @@ impl Config {
     }
 
     /// What the first matching rule gives.
-    pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, cgroup: &str) -> Given {
+    pub(crate) fn given(&self, exe: &str, names: &[String], command: &[String], uid: u32, place: &Place) -> Given {
         let script = program::script(command);
         let matches = |r: &&Rule| {
             r.exe.as_deref().is_none_or(|p| is_run_by(p, exe, names))
                 && r.script.as_deref().is_none_or(|p| script.is_some_and(|script| glob(p, script)))
                 && r.command.as_deref().is_none_or(|p| !command.is_empty() && glob(p, &command.join(" ")))
                 && r.user.is_none_or(|u| u.0 == uid)
-                && r.cgroup.as_deref().is_none_or(|p| glob(p, cgroup))
-                && r.container.as_deref().is_none_or(|p| container::matches(p, cgroup))
+                && r.cgroup.as_deref().is_none_or(|p| glob(p, &place.cgroup))
+                && r.container.as_deref().is_none_or(|p| place.is_in(p))
+                && r.pod.as_deref().is_none_or(|p| place.is_in_pod(p))
+                && r.namespace.as_deref().is_none_or(|p| place.is_in_namespace(p))
         };
         let domains = self.domains.map(|d| d.0);
-        self.rules.iter().find(matches).map_or(Given { domains, ..Given::default() }, |r| Given {
+        let given = self.rules.iter().find(matches).map_or(Given { domains, ..Given::default() }, |r| Given {
             priority: r.priority.map(|p| p.0),
             ceiling: r.ceiling.map(|p| p.0),
             hints: r.hints(),
@@ -594,7 +603,14 @@ impl Config {
             batch: r.batch.map(|c| c.0),
             system_ceiling: r.system_ceiling.map(|p| p.0),
             domains: r.domains.map(|d| d.0).or(domains),
-        })
+        });
+        // The class that a container was made with is such a rule, where there is no other.
+        match place.class() {
+            Some(class) if given.priority.is_none() && given.ceiling.is_none() => {
+                Given { priority: Some(class.nominal()), ceiling: Some(class.range().1), ..given }
+            }
+            _ => given,
+        }
     }
 }
 
@@ -636,11 +652,11 @@ mod tests {
         assert_eq!(c.budget_us(), 900);
         assert_eq!((c.ceilings(0).priority, c.ceilings(12345).priority), (255, 127));
         assert_eq!(
-            c.given("/bin/a", &[], &[], 1, "/"),
+            c.given("/bin/a", &[], &[], 1, &Place::at("/")),
             Given { priority: Some(-7), ceiling: Some(191), ..Given::default() }
         );
-        assert_eq!(c.given("/bin/b", &[], &[], 1, "/").hints.weight, Some(5));
-        assert_eq!(c.given("/usr/bin/b", &[], &[], 1, "/"), Given::default());
+        assert_eq!(c.given("/bin/b", &[], &[], 1, &Place::at("/")).hints.weight, Some(5));
+        assert_eq!(c.given("/usr/bin/b", &[], &[], 1, &Place::at("/")), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
         let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
         assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
@@ -661,11 +677,11 @@ mod tests {
         assert_eq!(c.policy.as_ref().unwrap().to_string(), "kedf k=2");
         assert_eq!(c.devices["sim:0"].to_string(), "mlfq recovery=periodic");
         assert_eq!((c.guard_us(), parse(&[]).unwrap().guard_us()), (None, Some(10_000_000)));
-        let hints = c.given("/bin/a", &[], &[], 1, "/").hints;
+        let hints = c.given("/bin/a", &[], &[], 1, &Place::at("/")).hints;
         assert_eq!(hints.given().count(), 7, "{hints:?}");
         assert_eq!(hints.text(Hint::Laxity).as_deref(), Some("900:-128:128"));
         let rule = "[[rule]]\nexe = \"/bin/a\"\npriority = -256\nlevel = 2\nthreshold = 16\nbatch = 8\n";
-        let given = parse(&[rule]).unwrap().given("/bin/a", &[], &[], 1, "/");
+        let given = parse(&[rule]).unwrap().given("/bin/a", &[], &[], 1, &Place::at("/"));
         assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
         assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
         assert_eq!((c.user_weight(7), c.user_weight(8), c.ceilings(7).priority), (300, 100, 191));
@@ -675,10 +691,10 @@ mod tests {
     fn domains_have_a_default_that_a_rule_replaces() {
         let rules = "[[rule]]\nexe = \"/bin/a\"\ndomains = \"exempt\"\n[[rule]]\nexe = \"/bin/b\"\nweight = 5\n";
         let c = parse(&[&format!("domains = \"report\"\n{rules}")]).unwrap();
-        let domains = |exe| c.given(exe, &[], &[], 1, "/").domains;
+        let domains = |exe| c.given(exe, &[], &[], 1, &Place::at("/")).domains;
         assert_eq!(domains("/bin/a"), Some(DomainMode::Exempt));
         assert_eq!((domains("/bin/b"), domains("/bin/c")), (Some(DomainMode::Report), Some(DomainMode::Report)));
-        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", &[], &[], 1, "/").domains, None);
+        assert_eq!(parse(&[rules]).unwrap().given("/bin/b", &[], &[], 1, &Place::at("/")).domains, None);
     }
 
     #[test]
@@ -719,7 +735,7 @@ mod tests {
         .unwrap();
         let weight = |exe: &str, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            c.given(exe, &names, &[], 1, "/").hints.weight
+            c.given(exe, &names, &[], 1, &Place::at("/")).hints.weight
         };
         assert_eq!(weight("/usr/bin/python3.11", &["python3", "train.py"]), Some(1));
         assert_eq!(weight("/usr/bin/python3.11", &["python3"]), Some(2));
@@ -751,7 +767,7 @@ mod tests {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let text = "[[rule]]\nscript = \"train*.py\"\nweight = 1\n[[rule]]\ncommand = \"* --night*\"\nweight = 2\n";
         let c = parse(&[text]).unwrap();
-        let weight = |line: &str| c.given("/usr/bin/python3.11", &[], &words(line), 1, "/").hints.weight;
+        let weight = |line: &str| c.given("/usr/bin/python3.11", &[], &words(line), 1, &Place::at("/")).hints.weight;
         assert_eq!(weight("python3 -u /home/a/train2.py"), Some(1));
         assert_eq!(weight("python3 serve.py --night"), Some(2));
         assert_eq!(weight("python3 serve.py"), None);

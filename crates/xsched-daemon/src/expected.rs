@@ -69,7 +69,7 @@ impl Server {
         let Some(conn) = self.conns.get(&conn) else { return Class::Normal.nominal() };
         let Some(who) = conn.who.as_ref() else { return Class::Normal.nominal() };
         let names = self.names(conn.pid, who.user, who.names.clone());
-        let (given, user) = (self.config.given(&who.exe, &names, &[], who.user.uid, &who.cgroup), who.user);
+        let (given, user) = (self.config.given(&who.exe, &names, &[], who.user.uid, &who.place), who.user);
         let wished = asked.or(given.priority).unwrap_or(Class::Normal.nominal());
         wished.min(self.ceilings(user).priority).min(given.ceiling.unwrap_or(i32::MAX))
     }

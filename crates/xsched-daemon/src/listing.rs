@@ -15,7 +15,6 @@ use xsched_proto::wire::{
 
 use crate::client::{Client, Group};
 use crate::clock::now_ns;
-use crate::container;
 use crate::identity::User;
 use crate::memory::Launches;
 use crate::naming::{called, may, named_job};
@@ -125,7 +124,10 @@ impl Server {
             name: called(client).to_owned(),
             command: client.command.clone(),
             job: named_job(client).map(str::to_owned),
-            container: container::innermost(&client.peer.cgroup),
+            container: client.peer.place.container(),
+            container_name: client.peer.place.name().map(str::to_owned),
+            pod: client.peer.place.pod().map(str::to_owned),
+            namespace: client.peer.place.namespace().map(str::to_owned),
             attached_s: self.now_ns.saturating_sub(client.attached_ns) / 1_000_000_000,
             ended_s: None,
             class: Class::of(client.priority),

@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::Error;
+use crate::container::Place;
 use crate::identity::User;
 
 /// Longest path kept of an executable or cgroup, in bytes.
@@ -18,7 +19,7 @@ pub(crate) struct Peer {
     pub(crate) exe: String,
     /// File names by which it was run, as it or its starter says: that of a link or a script, perhaps cut.
     pub(crate) names: Vec<String>,
-    pub(crate) cgroup: String,
+    pub(crate) place: Place,
     /// See [`crate::process::start_ticks`].
     pub(crate) start: Option<u64>,
 }
@@ -38,11 +39,10 @@ pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     }
 }
 
-/// Executable, names and cgroup, which rules ask about.
+/// Executable, names and the lines of its cgroups, which rules ask about.
 pub(crate) fn look(pid: u32) -> (String, Vec<String>, String) {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let cgroup = cgroup.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("").to_owned();
     // What was executed, before links and interpreters are looked through. (The first word of its arguments would say more, but
     // is read from its own memory: it could have that take as long as it likes.)
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

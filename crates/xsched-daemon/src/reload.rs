@@ -77,7 +77,7 @@ impl Server {
         let ceilings = self.ceilings(client.peer.user);
         let given = {
             let Client { peer, command, .. } = client;
-            self.config.given(&peer.exe, &peer.names, command, peer.uid, &peer.cgroup)
+            self.config.given(&peer.exe, &peer.names, command, peer.uid, &peer.place)
         };
         let Server { conns, config, .. } = self;
         let Some(client) = conns.get_mut(&conn).and_then(Conn::client_mut) else { return };

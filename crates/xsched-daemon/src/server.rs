@@ -292,7 +292,7 @@ impl Server {
         add(listener.as_fd(), LISTENER, EventFlags::IN)?;
         add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
         add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
-        let clerk = Clerk::new().map_err(|e| fail("an event descriptor", e))?;
+        let clerk = Clerk::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;
         add(clerk.as_fd(), CLERK, EventFlags::IN)?;
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;

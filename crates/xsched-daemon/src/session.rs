@@ -97,7 +97,7 @@ impl Server {
             who.exe = told;
         }
         let names = self.names(pid, user, who.names);
-        let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, cgroup: who.cgroup, start: who.start };
+        let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, place: who.place, start: who.start };
         let stands = Stands { ancestors: who.ancestors, cgroups: who.cgroups, nice: who.nice };
         let segment = ClientSegment::new(&segment)?;
         let parts = (segment, eventfd, pidfd);

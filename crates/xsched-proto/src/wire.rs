@@ -604,6 +604,12 @@ pub struct ProgramInfo {
     pub job: Option<String>,
     /// The container that it is in, the innermost one.
     pub container: Option<String>,
+    /// What the container's engine calls it.
+    pub container_name: Option<String>,
+    /// The Kubernetes pod, by its name.
+    pub pod: Option<String>,
+    /// The pod's namespace.
+    pub namespace: Option<String>,
     /// Seconds since it attached, to its end if it has ended.
     pub attached_s: u64,
     /// Seconds since it ended; none = it is attached.
@@ -626,6 +632,15 @@ pub struct ProgramInfo {
     pub domains: DomainMode,
     /// Its suspension units.
     pub groups: Vec<GroupInfo>,
+}
+
+impl ProgramInfo {
+    /// Its container as it is called: `namespace/pod/name`, as far as these are known, else by its id or whatever names it.
+    pub fn container(&self) -> Option<String> {
+        let names = [&self.namespace, &self.pod, &self.container_name];
+        let names: Vec<&str> = names.into_iter().filter_map(|name| name.as_deref()).collect();
+        if names.is_empty() { self.container.clone() } else { Some(names.join("/")) }
+    }
 }
 
 /// Where a program's class comes from; what counts before the others comes last.

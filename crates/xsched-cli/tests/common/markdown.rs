@@ -185,6 +185,7 @@ fn words(line: &str) -> Vec<String> {
     for c in line.chars() {
         match c {
             '\'' => quoted = !quoted,
+            ';' if !quoted => words.extend([std::mem::take(&mut word), ";".to_owned()]),
             c if c.is_whitespace() && !quoted => words.push(std::mem::take(&mut word)),
             c => word.push(c),
         }

@@ -13,6 +13,8 @@ impl Rule {
             && same(&self.command, &other.command)
             && same(&self.cgroup, &other.cgroup)
             && same(&self.container, &other.container)
+            && same(&self.pod, &other.pod)
+            && same(&self.namespace, &other.namespace)
             && (self.user.is_none() || self.user == other.user)
     }
 

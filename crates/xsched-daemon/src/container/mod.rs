@@ -2,10 +2,111 @@
 
 pub mod record;
 
+use std::path::{Path, PathBuf};
+
 use crate::glob::glob;
+use crate::identity::User;
+use record::Record;
+use xsched_proto::class::Class;
 
 /// Digits of a container's id that are enough to name it.
 const SHORT_ID: usize = 12;
+
+/// Where a process is: its cgroup, and its container if it is in one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) cgroup: String,
+    record: Option<Record>,
+    /// The record is of root or of the daemon's user: what it says is no wish of another user's.
+    is_trusted: bool,
+}
+
+impl Place {
+    /// Of a process whose cgroups are these lines of `/proc/PID/cgroup`. Records are looked for in `folder`, then in that of the user.
+    pub(crate) fn of(lines: &str, folder: &Path, user: User) -> Place {
+        Place::in_folders(cgroup(lines), &[folder.to_owned(), record::folder_of_user(user.uid)], user)
+    }
+
+    fn in_folders(cgroup: &str, folders: &[PathBuf], user: User) -> Place {
+        // Neither root nor the daemon's user can be lied to by a record of its own.
+        let is_trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
+        let known = names(cgroup).filter(|name| is_id(name)).collect::<Vec<_>>().into_iter().rev();
+        let found = known.flat_map(|id| folders.iter().filter_map(move |folder| Record::read(folder, &id).ok()));
+        let found = found.into_iter().find(|(_, owner)| is_trusted(*owner) || *owner == user.uid);
+        let is_trusted = found.as_ref().is_some_and(|(_, owner)| is_trusted(*owner));
+        Place { cgroup: cgroup.to_owned(), record: found.map(|(record, _)| record), is_trusted }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(cgroup: &str) -> Place {
+        Place { cgroup: cgroup.to_owned(), ..Place::default() }
+    }
+
+    /// Id or name of the innermost container.
+    pub(crate) fn container(&self) -> Option<String> {
+        innermost(&self.cgroup)
+    }
+
+    /// What its engine calls the container.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.record.as_ref()?.name.as_deref()
+    }
+
+    /// The name of its Kubernetes pod.
+    pub(crate) fn pod(&self) -> Option<&str> {
+        self.record.as_ref()?.pod.as_deref()
+    }
+
+    /// The namespace of its Kubernetes pod.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.record.as_ref()?.namespace.as_deref()
+    }
+
+    /// The uid of its Kubernetes pod.
+    pub(crate) fn pod_uid(&self) -> Option<String> {
+        pod(&self.cgroup)
+    }
+
+    /// The class that its container was made with, by root or the daemon's user.
+    pub(crate) fn class(&self) -> Option<Class> {
+        self.trusted()?.class
+    }
+
+    /// Whether a rule means the container by id, name or pod's uid.
+    pub(crate) fn is_in(&self, pattern: &str) -> bool {
+        matches(pattern, &self.cgroup) || self.is_named(pattern, |record| &record.name)
+    }
+
+    /// Whether a rule means the pod by its name.
+    pub(crate) fn is_in_pod(&self, pattern: &str) -> bool {
+        self.is_named(pattern, |record| &record.pod)
+    }
+
+    /// Whether a rule means the pod's namespace.
+    pub(crate) fn is_in_namespace(&self, pattern: &str) -> bool {
+        self.is_named(pattern, |record| &record.namespace)
+    }
+
+    /// Users call their own containers what they like: such names are shown, and no rule goes by them.
+    fn is_named(&self, pattern: &str, name: fn(&Record) -> &Option<String>) -> bool {
+        self.trusted().and_then(|record| name(record).as_deref()).is_some_and(|name| glob(pattern, name))
+    }
+
+    fn trusted(&self) -> Option<&Record> {
+        self.record.as_ref().filter(|_| self.is_trusted)
+    }
+}
+
+/// The cgroup of a process among those of `/proc/PID/cgroup`: that of version 2, unless only another hierarchy tells the container, as
+/// where version 1 is still in use, alone or beside it.
+fn cgroup(lines: &str) -> &str {
+    let all = || lines.lines().filter_map(|line| line.splitn(3, ':').collect::<Vec<_>>().try_into().ok());
+    let second = all().find(|[number, _, _]: &[&str; 3]| *number == "0").map(|[_, _, path]| path);
+    let of_systemd = || all().find(|[_, what, _]: &[&str; 3]| *what == "name=systemd").map(|[_, _, path]| path);
+    let telling = || all().map(|[_, _, path]: [&str; 3]| path).find(|path| innermost(path).is_some());
+    let told = second.filter(|path| innermost(path).is_some()).or_else(telling);
+    told.or(second).or_else(of_systemd).unwrap_or("")
+}
 
 /// The names of the containers around a process, the outermost first: ids of Docker, containerd, CRI-O and Podman, uids of
 /// Kubernetes pods, names of LXC containers and systemd-nspawn machines.
@@ -14,12 +115,12 @@ fn names(cgroup: &str) -> impl Iterator<Item = String> {
 }
 
 /// The name of the innermost container around a process.
-pub(crate) fn innermost(cgroup: &str) -> Option<String> {
+fn innermost(cgroup: &str) -> Option<String> {
     names(cgroup).last()
 }
 
 /// The uid of the Kubernetes pod that a process is in.
-pub(crate) fn pod(cgroup: &str) -> Option<String> {
+fn pod(cgroup: &str) -> Option<String> {
     names(cgroup).find(|name| name.len() == 36 && cgroup.contains("pod") && !is_id(name))
 }
 
@@ -50,7 +151,7 @@ fn is_id(text: &str) -> bool {
 }
 
 /// Whether a process of this cgroup is in a container that `pattern` names.
-pub(crate) fn matches(pattern: &str, cgroup: &str) -> bool {
+fn matches(pattern: &str, cgroup: &str) -> bool {
     let short = pattern.len() >= SHORT_ID && pattern.bytes().all(|b| b.is_ascii_hexdigit());
     names(cgroup).any(|name| glob(pattern, &name) || short && is_id(&name) && name.starts_with(pattern))
 }
@@ -58,6 +159,59 @@ pub(crate) fn matches(pattern: &str, cgroup: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn the_cgroup_that_tells_the_container_counts_in_any_hierarchy() {
+        let podman = format!("/libpod_parent/libpod-{ID}");
+        let docker = format!("/docker/{ID}");
+        for (lines, expected) in [
+            (format!("0::{podman}\n"), podman.as_str()),
+            (format!("9:name=systemd:/\n4:memory:{docker}\n"), docker.as_str()),
+            (format!("9:name=systemd:/\n4:cpu,cpuacct:{docker}\n0::/\n"), docker.as_str()),
+            (format!("9:name=systemd:{docker}\n0::/libpod_parent/libpod-{}\n", ID.replace('0', "f")), ""),
+            ("9:name=systemd:/user.slice\n4:memory:/\n".to_owned(), "/user.slice"),
+            ("9:name=systemd:/user.slice\n0::/init.scope\n".to_owned(), "/init.scope"),
+            ("nonsense\n0::/a:b\n".to_owned(), "/a:b"),
+            (String::new(), ""),
+        ] {
+            let found = cgroup(&lines);
+            match expected {
+                "" if !lines.is_empty() => assert!(found.starts_with("/libpod_parent"), "version 2 first: {found}"),
+                expected => assert_eq!(found, expected, "{lines}"),
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_a_users_own_containers_are_shown_and_no_rule_goes_by_them() {
+        let (folder, own) = (tempfile::tempdir().unwrap(), rustix::process::geteuid().as_raw());
+        let record = Record {
+            id: ID.into(),
+            name: Some("inference-1".into()),
+            pod: Some("serve-0".into()),
+            namespace: Some("team-a".into()),
+            class: Some(Class::High),
+            unscheduled: None,
+        };
+        record.write(folder.path()).unwrap();
+        let user = User::pretended(own);
+        let place = Place::in_folders(&format!("/a/libpod-{ID}.scope/b"), &[folder.path().to_owned()], user);
+        assert_eq!((place.container().as_deref(), place.name()), (Some(ID), Some("inference-1")));
+        assert_eq!(
+            (place.pod(), place.namespace(), place.class()),
+            (Some("serve-0"), Some("team-a"), Some(Class::High))
+        );
+        let by_names =
+            |place: &Place| [place.is_in("inference*"), place.is_in_pod("serve-*"), place.is_in_namespace("team-a")];
+        assert_eq!(by_names(&place), [true; 3]);
+        assert!(place.is_in(&ID[..12]) && !place.is_in("other") && !place.is_in_namespace("team-b"));
+        let theirs = Place { is_trusted: false, ..place };
+        assert_eq!((theirs.name(), theirs.class(), by_names(&theirs)), (Some("inference-1"), None, [false; 3]));
+        assert!(theirs.is_in(ID));
+        assert_eq!(Place::in_folders("/", &[folder.path().to_owned()], user), Place::at("/"));
+    }
 
     #[test]
     fn containers_are_known_by_their_cgroup() {

@@ -92,10 +92,14 @@ impl Series {
     fn labels(&self, row: &Row, device: Option<&Vec<(&'static str, String)>>) -> Labels {
         let mut labels = device.cloned().unwrap_or_else(|| vec![("device", row.device.to_string())]);
         labels.push(("class", row.class.name().to_owned()));
-        let Identity { pid, user, job, program, container, pod, .. } = &*row.identity;
+        let Identity { pid, user, job, program, container, pod, container_name, pod_name, namespace, .. } =
+            &*row.identity;
         let mut push = |name, value: Option<&String>| labels.extend(value.map(|value| (name, value.clone())));
         push("container_id", container.as_ref());
         push("pod_uid", pod.as_ref());
+        push("container", container_name.as_ref());
+        push("pod", pod_name.as_ref());
+        push("namespace", namespace.as_ref());
         if self.shown.names {
             push("user", Some(user));
             push("program", Some(program));
@@ -159,6 +163,9 @@ pub(super) mod tests {
             program: name.into(),
             container: None,
             pod: None,
+            container_name: None,
+            pod_name: None,
+            namespace: None,
         };
         Row {
             program,

@@ -199,6 +199,9 @@ mod tests {
             program: "train.py".into(),
             container: None,
             pod: None,
+            container_name: None,
+            pod_name: None,
+            namespace: None,
         };
         Record {
             from_ms: n,

@@ -9,7 +9,6 @@ use xsched_proto::class::Class;
 
 use super::{Identity, Query, Record};
 use crate::client::Client;
-use crate::container;
 use crate::naming::{called, named_job};
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 
@@ -87,8 +86,11 @@ fn identity(client: &Client) -> Identity {
         user: peer.user.to_string(),
         job: named_job(client).map(cut),
         program: cut(called(client)),
-        container: container::innermost(&peer.cgroup).as_deref().map(cut),
-        pod: container::pod(&peer.cgroup),
+        container: peer.place.container().as_deref().map(cut),
+        pod: peer.place.pod_uid(),
+        container_name: peer.place.name().map(cut),
+        pod_name: peer.place.pod().map(cut),
+        namespace: peer.place.namespace().map(cut),
     }
 }
 

@@ -21,6 +21,14 @@ pub(crate) struct Identity {
     pub(crate) container: Option<String>,
     /// Uid of its Kubernetes pod.
     pub(crate) pod: Option<String>,
+    /// What its engine calls the container.
+    #[serde(default)]
+    pub(crate) container_name: Option<String>,
+    #[serde(default)]
+    pub(crate) pod_name: Option<String>,
+    /// The pod's namespace.
+    #[serde(default)]
+    pub(crate) namespace: Option<String>,
 }
 
 /// What is kept. Times are in ms since 1970.

@@ -86,6 +86,9 @@ mod tests {
             program: program.into(),
             container: None,
             pod: None,
+            container_name: None,
+            pod_name: None,
+            namespace: None,
         };
         Record {
             from_ms: 10,

@@ -61,7 +61,7 @@ const COLUMNS: [Column; 19] = [
     number("PID", Shown::Always, 0, |row| row.program.pid.to_string()),
     narrow(column("USER", Shown::Always, 5, |row| escaped(&row.user).into_owned()), 8),
     narrow(column("JOB", Shown::IfAny, 7, |row| text(row.program.job.as_deref())), 10),
-    narrow(column("CONTAINER", Shown::IfAny, 8, |row| text(row.program.container.as_deref())), 9),
+    narrow(column("CONTAINER", Shown::IfAny, 8, |row| text(row.program.container().as_deref())), 9),
     column("CLASS", Shown::Always, 2, |row| row.program.class.name().to_owned()),
     column("BY", Shown::Wide, 13, |row| {
         format!("{}{}", row.program.class_from.text(), if row.program.limited { "+" } else { "" })
@@ -161,7 +161,7 @@ fn sorted(rows: &mut [Row<'_>], sort: Sort) {
         Sort::User => rows.sort_by(|a, b| a.user.cmp(&b.user)),
         // Those without one come last.
         Sort::Job => rows.sort_by_key(|row| (row.program.job.is_none(), row.program.job.clone())),
-        Sort::Container => rows.sort_by_key(|row| (row.program.container.is_none(), row.program.container.clone())),
+        Sort::Container => rows.sort_by_key(|row| (row.program.container.is_none(), row.program.container())),
         Sort::Class => rows.sort_by_key(|row| Reverse((row.program.class, row.program.priority))),
         Sort::Device => rows.sort_by_key(|row| (row.group.is_none(), row.group.map(|group| group.device.clone()))),
         Sort::State => rows.sort_by_key(|row| row.group.map_or(9, |group| order(row.program, group.state))),

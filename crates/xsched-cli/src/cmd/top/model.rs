@@ -192,7 +192,10 @@ impl Model {
             group: None,
             pid: program.pid,
             user: self.users.known(program.uid),
-            name: escaped(&program.name).into_owned(),
+            name: match program.container().filter(|_| program.container_name.is_some() || program.pod.is_some()) {
+                Some(container) => escaped(&format!("{} in {container}", program.name)).into_owned(),
+                None => escaped(&program.name).into_owned(),
+            },
             class: program.class,
             priority: program.priority,
             weight: program.weight,

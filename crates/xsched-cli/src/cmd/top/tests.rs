@@ -64,6 +64,9 @@ fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> Program
         command: Vec::new(),
         job: None,
         container: None,
+        container_name: None,
+        pod: None,
+        namespace: None,
         attached_s: 1,
         ended_s: None,
         class,
@@ -335,7 +338,7 @@ fn a_screen_of_80_by_24_has_what_matters_and_the_rest_of_the_selected_one() {
     assert_eq!(lines[4], "     41 low      ready       0 %   5.0 s        ▃   █ serve       t\\u{1b}[31mn");
     assert_eq!(lines[5], "sim:1  free, 1 waits");
     assert!(lines[6].contains("another pro"), "{}", lines[6]);
-    assert_eq!(lines[21], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level 2");
+    assert_eq!(lines[21], "41 t\\u{1b}[31mn  g1 on sim:0, user 60001, low (priority 128), weight 100, level");
     assert_eq!(lines[22], "ready, GPU 0 %, 0.0 launches/s; waits P50 400 us, P99 5.0 s; lost 2; held by ser");
     assert_eq!(lines[23], "? help  q quit  s sort  / filter  c class  x suspend  p policy");
 }
