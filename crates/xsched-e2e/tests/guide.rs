@@ -11,13 +11,15 @@ use std::time::Duration;
 use xsched_e2e::{Place, beside, finish};
 
 /// Commands that are not run: how they begin, and why.
-const LISTED: [(&str, &str); 19] = [
+const LISTED: [(&str, &str); 21] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
-    ("systemctl enable", "changes the machine: `cargo xtask vm` does it in a guest"),
+    ("systemctl", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("sudo ln -sf", "changes the machine; coming_from_xsched.rs makes such links in a folder"),
     ("cd /usr/local/lib/xsched", "changes the machine; coming_from_xsched.rs makes such links in a folder"),
+    ("sudo xsched cdi", "changes the machine; cdi.rs of the command's tests writes such files into a folder"),
+    ("podman run", "needs an image with Python and a GPU"),
     ("docker run", "no container runtime is part of the tests"),
     ("xsched run --priority low -- torchrun", "needs PyTorch and several GPUs"),
     ("cargo build", "has been done before any test"),
