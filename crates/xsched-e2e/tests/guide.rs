@@ -11,7 +11,7 @@ use std::time::Duration;
 use xsched_e2e::{Place, beside, finish};
 
 /// Commands that are not run: how they begin, and why.
-const LISTED: [(&str, &str); 21] = [
+const LISTED: [(&str, &str); 22] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
@@ -30,6 +30,7 @@ const LISTED: [(&str, &str); 21] = [
     ("cargo xtask test", "is what runs this"),
     ("python3 -m venv", "for the wheel, which `cargo xtask test` makes and installs"),
     ("/tmp/venv/bin/", "for the wheel, which `cargo xtask test` makes and installs"),
+    ("xsched kube", "needs a node of a cluster; the tests of xsched-kube start it beside stand-ins"),
     ("xsched compare", "takes a quarter of a minute: compare.rs does it, with these options"),
     ("xsched demo --device cuda", "the same on a stand-in for the driver is in the tests of the command"),
     ("xsched demo --secs 50", "takes three minutes; tasks.rs runs a short one"),
