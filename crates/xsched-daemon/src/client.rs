@@ -18,6 +18,7 @@ use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::Peer;
+use crate::standing;
 use crate::tuning::NAME_MAX_BYTES;
 
 /// An attached process.
@@ -179,7 +180,10 @@ impl Client {
         let domains = DomainMode::granted(options.domains, given.domains);
         let (segment, eventfd, pidfd) = parts;
         let user = Level { id: peer.uid.into(), weight: config.user_weight(peer.uid) };
-        let lineage = Lineage { user, cgroup: stands.cgroups };
+        let namespace = peer.place.trusted_namespace();
+        let namespace =
+            namespace.map(|name| Level { id: standing::namespace(name), weight: config.namespace_weight(name) });
+        let lineage = Lineage { user, cgroup: stands.cgroups, namespace };
         let mut client = Client {
             program,
             segment: Arc::new(segment),

@@ -45,6 +45,8 @@ pub(crate) struct Config {
     /// The first that matches counts.
     pub(crate) rules: Vec<Rule>,
     classes: BTreeMap<Class, ClassTable>,
+    /// By name.
+    namespaces: BTreeMap<String, NamespaceTable>,
     pool: PoolTable,
     metrics: MetricsTable,
     /// What the reader of the log should know about the files, a line each.
@@ -100,6 +102,13 @@ pub(crate) struct Rule {
     batch: Option<Commands>,
 }
 
+/// What holds for a Kubernetes namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamespaceTable {
+    weight: Option<Weight>,
+}
+
 /// What holds for a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +159,8 @@ struct File {
     rule: Vec<Rule>,
     #[serde(default)]
     classes: BTreeMap<ClassName, ClassTable>,
+    #[serde(default)]
+    namespaces: BTreeMap<String, NamespaceTable>,
     #[serde(default)]
     pool: PoolTable,
     #[serde(default)]
@@ -487,6 +498,10 @@ impl Config {
                 weight: table.weight.or(known.weight),
             };
         }
+        for (name, table) in file.namespaces {
+            let known = self.namespaces.entry(name).or_default();
+            known.weight = table.weight.or(known.weight);
+        }
         let promised: u32 = self.classes.values().filter_map(|c| c.guarantee_percent).map(|p| p.0).sum();
         if promised > 90 {
             return Err((
@@ -541,6 +556,12 @@ impl Config {
     /// In-flight budget of a pooled program, in µs.
     pub(crate) fn pool_budget_us(&self) -> u32 {
         self.pool.budget_us.map_or(POOL_BUDGET_US, |budget| budget.0)
+    }
+
+    /// The weight of a Kubernetes namespace among the others.
+    pub(crate) fn namespace_weight(&self, name: &str) -> u32 {
+        let own = self.namespaces.get(name).and_then(|namespace| namespace.weight);
+        own.map_or(class::WEIGHT_DEFAULT, |weight| weight.0)
     }
 
     /// The weight of a user among the others.
@@ -671,7 +692,7 @@ mod tests {
     fn policies_have_parameters_devices_their_own_policy_and_rules_every_hint() {
         let c = parse(&[
             "policy = \"kedf\"\nparameters = { k = 2 }\nstarvation_s = 0\n[devices.\"sim:0\"]\npolicy = \"mlfq\"\nparameters = { recovery = \"periodic\" }\n",
-            "[[rule]]\nexe = \"/bin/a\"\nutilization = 30\ndeadline = 5000\nk = 2\nlaxity = \"900:low:high\"\nactive = \"on\"\nslo = \"2ms\"\ntimeslice = 700\n[limits.users.7]\nweight = 300\n",
+            "[[rule]]\nexe = \"/bin/a\"\nutilization = 30\ndeadline = 5000\nk = 2\nlaxity = \"900:low:high\"\nactive = \"on\"\nslo = \"2ms\"\ntimeslice = 700\n[limits.users.7]\nweight = 300\n[namespaces.team-a]\nweight = 40\n",
         ])
         .unwrap();
         assert_eq!(c.policy.as_ref().unwrap().to_string(), "kedf k=2");
@@ -684,6 +705,7 @@ mod tests {
         let given = parse(&[rule]).unwrap().given("/bin/a", &[], &[], 1, &Place::at("/"));
         assert_eq!((given.priority, given.level), (Some(class::PRIORITY_NEVER), Some(2)));
         assert_eq!((given.threshold, given.batch), (Some(16), Some(8)));
+        assert_eq!((c.namespace_weight("team-a"), c.namespace_weight("team-b")), (40, 100));
         assert_eq!((c.user_weight(7), c.user_weight(8), c.ceilings(7).priority), (300, 100, 191));
     }
 

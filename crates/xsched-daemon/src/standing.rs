@@ -1,4 +1,4 @@
-//! What policies ask about a process that the kernel knows: its nice value, and where it stands among users and cgroups.
+//! What policies ask about a process: its nice value, and where it stands among users, cgroups and namespaces.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -16,6 +16,14 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 pub(crate) fn nice(pid: u32) -> i32 {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.and_then(|pid| getpriority_process(Some(pid)).ok()).unwrap_or(0)
+}
+
+/// The number of a Kubernetes namespace, none of which a user has.
+pub(crate) fn namespace(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    // Numbers of users have 32 bits.
+    hasher.finish() | 1 << 63
 }
 
 /// The cgroups below a path, the outermost first. Their weights are those of the processor (`cpu.weight`), 100 where there is none.

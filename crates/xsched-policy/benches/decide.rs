@@ -56,7 +56,7 @@ fn spec(id: u64, random: &mut Random) -> GroupSpec {
         hints,
         nice: random.below(40) as i32 - 20,
         active: false,
-        lineage: Some(Lineage { user, cgroup }.into()),
+        lineage: Some(Lineage { user, cgroup, namespace: None }.into()),
         job: None,
         spatial: None,
         pool: None,

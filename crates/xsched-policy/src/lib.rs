@@ -61,6 +61,8 @@ pub struct Lineage {
     pub user: Level,
     /// Its cgroups, the root's child first.
     pub cgroup: Vec<Level>,
+    /// The Kubernetes namespace of its pod; none = it is in none.
+    pub namespace: Option<Level>,
 }
 
 /// What a policy knows of one group.

@@ -146,7 +146,8 @@ fn play(world: &mut World, steps: &[Step], check: impl Fn(&World)) {
                 world.ids += 1;
                 // The numbers of users, cgroups and programs overlap.
                 let level = |id: u8| Level { id: 1 + u64::from(id), weight: 100 + u32::from(id) };
-                let lineage = |id| Lineage { user: level(id), cgroup: vec![level(0), level(id)] };
+                let lineage =
+                    |id| Lineage { user: level(id), cgroup: vec![level(0), level(id)], namespace: Some(level(id)) };
                 let spec = GroupSpec {
                     priority: new.priority,
                     hints: new.hints,

@@ -62,6 +62,11 @@ impl Place {
         self.record.as_ref()?.namespace.as_deref()
     }
 
+    /// The namespace, as told by root or the daemon's user.
+    pub(crate) fn trusted_namespace(&self) -> Option<&str> {
+        self.trusted()?.namespace.as_deref()
+    }
+
     /// The uid of its Kubernetes pod.
     pub(crate) fn pod_uid(&self) -> Option<String> {
         pod(&self.cgroup)

@@ -1,4 +1,4 @@
-//! Fair share by hierarchy: users, or cgroups, share the device by their weights, and the programs of each share what it has.
+//! Fair share by hierarchy: users, cgroups or namespaces share the device by their weights, and the programs of each share what it has.
 //! A user with ten programs gets no more than one with a single program.
 
 use xsched_proto::hint::Hint;
@@ -14,19 +14,25 @@ pub(super) static ENTRY: Entry = Entry {
     takes_turns: true,
     ..Entry::new(
         "fair",
-        "a weighted part of the device for each user or cgroup, divided among its programs, in turns",
+        "a weighted part of the device for each user, cgroup or namespace, divided among its programs, in turns",
         "a machine that users or teams share",
         make,
     )
 };
 
 const BY: Param =
-    Param { name: "by", about: "whose parts come first", accepts: Accepts::Word(&["user", "cgroup"]) };
+    Param { name: "by", about: "whose parts come first", accepts: Accepts::Word(&["user", "cgroup", "namespace"]) };
 
 fn make(params: &Params) -> Box<dyn Policy> {
     let program = |group: &Group| Node::party(group.program.0, group);
     let node = |level: &Level| Node { id: level.id, is_party: false, weight: level.weight.into() };
-    if params.is(&BY, "cgroup") {
+    if params.is(&BY, "namespace") {
+        // A program in no pod is its user's, who shares with the namespaces as one of them.
+        Box::new(Turns::new(move |group, path| {
+            path.extend(group.lineage.iter().map(|lineage| node(lineage.namespace.as_ref().unwrap_or(&lineage.user))));
+            path.push(program(group));
+        }))
+    } else if params.is(&BY, "cgroup") {
         Box::new(Turns::new(move |group, path| {
             path.extend(group.lineage.iter().flat_map(|lineage| &lineage.cgroup).map(node));
             path.push(program(group));

@@ -480,7 +480,7 @@ mod tests {
     fn users_share_by_their_weights_and_their_programs_share_what_they_have() {
         let mut fair = make("fair");
         let of = |id, user, weight| {
-            let lineage = Lineage { user: Level { id: user, weight }, cgroup: Vec::new() };
+            let lineage = Lineage { user: Level { id: user, weight }, cgroup: Vec::new(), namespace: None };
             Group { ready: true, lineage: Some(lineage.into()), ..group(id) }
         };
         // Three programs of the first user, one of the second, whose weight is half.

@@ -12,7 +12,7 @@ fn level(id: u64, weight: u32) -> Level {
 }
 
 fn of(id: u64, user: Level, cgroup: &[Level]) -> GroupSpec {
-    GroupSpec { lineage: Some(Arc::new(Lineage { user, cgroup: cgroup.to_vec() })), ..group(id, 0) }
+    GroupSpec { lineage: Some(Arc::new(Lineage { user, cgroup: cgroup.to_vec(), namespace: None })), ..group(id, 0) }
 }
 
 /// The parts of the device that groups have over two seconds, in percent.
@@ -76,7 +76,7 @@ fn fair_cgroups_share_at_each_of_three_levels() {
 #[test]
 fn fair_the_programs_of_a_user_have_their_parts_of_what_it_has() {
     let mut w = World::new("fair");
-    let user = |id, weight| Some(Arc::new(Lineage { user: level(id, weight), cgroup: Vec::new() }));
+    let user = |id, weight| Some(Arc::new(Lineage { user: level(id, weight), cgroup: Vec::new(), namespace: None }));
     w.add_ready(GroupSpec { lineage: user(1, 100), ..part(1, 75) }, 100);
     w.add_ready(GroupSpec { lineage: user(1, 100), ..part(2, 25) }, 100);
     w.add_ready(GroupSpec { lineage: user(2, 100), ..part(3, 10) }, 100);
@@ -93,4 +93,21 @@ fn fair_a_program_whose_number_is_that_of_a_user_is_another_party() {
         w.add_ready(of(3, level(1, 100), &[level(1, 100)]), 100);
         assert_shares(&mut w, &[33.3; 3], by);
     }
+}
+
+#[test]
+fn fair_namespaces_share_and_what_is_in_none_is_its_users() {
+    let mut w = World::with("fair by=namespace");
+    let of = |id, user, namespace| {
+        let lineage = Lineage { user: level(user, 100), cgroup: Vec::new(), namespace };
+        GroupSpec { lineage: Some(Arc::new(lineage)), ..group(id, 0) }
+    };
+    // Pods of two namespaces run as the same user; two programs of the host are of one user.
+    let (a, b) = (Some(level(10_000, 200)), Some(level(10_001, 100)));
+    for (id, user, namespace) in [(1, 0, a), (2, 0, a), (3, 0, b), (4, 1_000, None), (5, 1_000, None)] {
+        w.add_ready(of(id, user, namespace), 150);
+    }
+    assert_shares(&mut w, &[25.0, 25.0, 25.0, 12.5, 12.5], "two namespaces and a user");
+    w.idle(3);
+    assert_shares(&mut w, &[33.3, 33.3, 0.0, 16.7, 16.7], "what a namespace leaves goes to the others");
 }

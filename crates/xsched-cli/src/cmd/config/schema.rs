@@ -26,7 +26,9 @@ pub(super) fn schema() -> Value {
         ("limits", limits),
         ("rule", json!({ "type": "array", "items": object("rule") })),
         ("classes", classes),
+        ("namespaces", each(object("namespaces.NAME"))),
         ("pool", object("pool")),
+        ("metrics", object("metrics")),
     ];
     for (name, part) in parts {
         let about = schema["properties"][name]["description"].take();
