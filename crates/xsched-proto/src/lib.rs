@@ -1,7 +1,8 @@
 //! What two xsched processes agree on: the messages on the socket, the shared memory segment with its gate
 //! words, the scale of classes and priorities, and where the socket lies.
 //!
-//! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket.
+//! - [`wire`]: [`wire::ClientMsg`] and [`wire::DaemonMsg`], one per packet of a `SOCK_SEQPACKET` unix socket; [`info`]: the parts of
+//!   them that tell commands of programs; [`platform`]: interfaces and levels.
 //! - [`segment`]: the memory a client shares with the daemon; a [`segment::GroupSlot`] holds one gate.
 //! - [`files`]: opening what a variable names.
 //! - [`gate`]: the gate word, its bits, and who stores what.
@@ -33,8 +34,10 @@ pub mod gate;
 pub mod hint;
 pub mod histogram;
 pub mod host;
+pub mod info;
 pub mod memory;
 pub mod paths;
+pub mod platform;
 pub mod program;
 pub mod segment;
 pub mod settings;
