@@ -270,7 +270,7 @@ fn fields(source: &str, structure: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_reference_has_every_field_of_ps_and_no_other() {
-    let source = ["wire", "device"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
+    let source = ["info", "device"].map(|name| root().join(format!("crates/xsched-proto/src/{name}.rs")));
     let source = source.map(|file| std::fs::read_to_string(file).unwrap()).concat();
     let rows = page("docs/reference/ps-json.md").rows();
     for (heading, structure) in [
