@@ -84,23 +84,12 @@ pub(crate) fn lay_out(root: &Path, built: &Path, prefix: &Path, release: &Releas
     modes(prefix)
 }
 
-/// The manual pages, as the command writes them.
+/// The manual pages, as the command writes them: a folder for each section.
 fn pages(command: &Path, prefix: &Path) -> Result<(), String> {
-    let fresh = prefix.join("share/man/fresh");
-    create(&fresh)?;
-    if said(command, &["man", "--dir", &fresh.to_string_lossy()]).is_err() {
-        let page = said(command, &["man"])?;
-        put(&fresh, "xsched.1", &page)?;
-    }
-    for page in bundle::files(&fresh)? {
-        let section = page.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
-        let folder = prefix.join(format!("share/man/man{section}"));
-        create(&folder)?;
-        compress(&page)?;
-        let name = format!("{}.gz", page.file_name().unwrap_or_default().to_string_lossy());
-        fs::rename(fresh.join(&name), folder.join(&name)).map_err(|e| format!("{name}: {e}"))?;
-    }
-    bundle::remove(&fresh)
+    let folder = prefix.join("share/man");
+    create(&folder)?;
+    said(command, &["man", "--dir", &folder.to_string_lossy()])?;
+    walk(&folder)?.iter().filter(|path| path.is_file()).try_for_each(|page| compress(page))
 }
 
 /// Replaces a file by a compressed one that does not tell when it was made.
