@@ -15,8 +15,8 @@ from pathlib import Path
 import images
 from engine import KIND, Background, Engine, Skip, until
 
-STEADY = ("/work/simload", "be", "--us", "200", "--batch", "16", "--secs", "60")
-LOAD = ("/work/simload", "be", "--us", "200", "--batch", "16", "--secs", "0.5")
+STEADY = ("/job/simload", "be", "--us", "200", "--batch", "16", "--secs", "60")
+LOAD = ("/job/simload", "be", "--us", "200", "--batch", "16", "--secs", "0.5")
 
 
 class Checks:
@@ -54,7 +54,7 @@ class Checks:
             name = image.stem
             engine.image(image, name, *changes)
         stats.unlink(missing_ok=True)
-        more = (*more, "-e", f"XSCHED_STATS=/work/{stats.name}")
+        more = (*more, "-e", f"XSCHED_STATS=/job/{stats.name}")
         container = engine.begin(f"c-{name}", name, *LOAD, more=more)
         program = until("it is attached", lambda: next((p for p in engine.programs() if p["container"] == container), None))
         assert program["class"] == "low", program
@@ -120,7 +120,7 @@ class Checks:
         engine = self.engine
         engine.stop_daemon()
         shutil.rmtree(engine.socket.parent)
-        container = engine.begin("c-early", "glibc", "sh", "-c", "while [ ! -e /work/go ]; do :; done; exec " + " ".join(LOAD))
+        container = engine.begin("c-early", "glibc", "sh", "-c", "while [ ! -e /job/go ]; do :; done; exec " + " ".join(LOAD))
         engine.start_daemon()
         (engine.work / "go").touch()
         until("it is attached", lambda: any(p["container"] == container for p in engine.programs()))
@@ -168,8 +168,8 @@ class Checks:
     def beside_a_program_outside(self):
         """Two containers and a program of the host on one device: the urgent one alone, beside two best-effort ones unscheduled (native), then scheduled."""
         engine = self.engine
-        urgent = ("/work/simload", "lc", "--kernels", "5", "--us", "200", "--period-us", "10000", "--requests", "150")
-        load = ("/work/simload", "be", "--us", "500", "--batch", "64", "--secs", "60")
+        urgent = ("/job/simload", "lc", "--kernels", "5", "--us", "200", "--period-us", "10000", "--requests", "150")
+        load = ("/job/simload", "be", "--us", "500", "--batch", "64", "--secs", "60")
         off = ("-e", "XSCHED_DISABLE=1")
 
         def measured(more, beside):

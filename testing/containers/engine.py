@@ -91,7 +91,7 @@ class Engine:
     def options(self, name, device=f"{KIND}=low", *more):
         words = ["--name", name, "--network", "none", "--ulimit", "nofile=20000:20000", "--ulimit", "nproc=4096:4096"]
         # What the load needs of the device.
-        words += ["-v", f"{self.work}:/work", "-v", f"{self.bin}:/bin-of-xsched:ro", "-e", "SIMDEV_SOCKET=/work/sim.sock"]
+        words += ["-v", f"{self.work}:/job", "-v", f"{self.bin}:/bin-of-xsched:ro", "-e", "SIMDEV_SOCKET=/job/sim.sock"]
         words += ["-e", "LD_LIBRARY_PATH=/bin-of-xsched", *more]
         return words + (["--device", device] if device else [])
 

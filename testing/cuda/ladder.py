@@ -132,6 +132,8 @@ class Ladder:
         env = self.env | program.env | (extra or {})
         limit = min(program.timeout, left + SPARE_S / 2)
         outcome = harness.run([*prefix, *program.command], env=env, timeout=limit, cwd=folder)
+        # Results say nothing of where the checkout lies.
+        outcome.stdout, outcome.stderr = (text.replace(f"{ROOT}/", "") for text in (outcome.stdout, outcome.stderr))
         if self.stopped or (outcome.timed_out and limit < program.timeout):
             raise OutOfTime
         return outcome

@@ -309,6 +309,13 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(sorted(climbed.results.content["runs"]), ["one/bare", "one/chaos-1", "one/xsched"])
         self.assertIn("xsched: stand-in", printed)
 
+    def test_results_do_not_say_where_the_checkout_lies(self):
+        lie = f"import sys; print('a', '{ladder.ROOT}/testing/x.c:1'); print('{ladder.ROOT}/y.py:2', file=sys.stderr)"
+        climbed, code, printed = self.climb(f"{lie}; sys.exit(1)", status=1)
+        self.assertEqual(code, 0, printed)
+        reference = climbed.results.content["runs"]["one/bare"]["reference"]
+        self.assertEqual((reference["lines"][-1], reference["stderr"]), ("a testing/x.c:1", ["y.py:#"]))
+
     def test_a_program_that_differs_under_the_scheduler_fails(self):
         script = "import os; print('a', 'XSCHED_STATS' in os.environ)"
         _, code, printed = self.climb(script)

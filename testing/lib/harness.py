@@ -14,6 +14,9 @@ from pathlib import Path
 TESTING = Path(__file__).resolve().parent.parent
 
 
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
 class Skip(Exception):
     """Something this machine lacks; the text says what and how to get it."""
 
@@ -31,6 +34,7 @@ def compile_c(source, output, *flags, shared=False):
     warnings = ["-w"] if source.suffix == ".cpp" else ["-Wall", "-Wextra", "-Wno-deprecated-declarations"]
     options = ["-O1" if source.suffix == ".cpp" else "-O2", *warnings, "-DCL_TARGET_OPENCL_VERSION=300"]
     options += ["-fPIC", "-shared"] if shared else []
+    options += [f"-ffile-prefix-map={ROOT}/="]  # what they print of their source is the same in any checkout
     done = subprocess.run(
         [compiler, *options, "-o", str(output), str(source), *flags], capture_output=True, text=True
     )

@@ -213,21 +213,21 @@ pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(),
         }
     }
     for source in contents.compiled.iter().flat_map(|f| c_files(&root.join(f))) {
-        compile::<&str>(&source, &bin.join(source.file_stem().unwrap_or_default()), &[])?;
+        compile::<&str>(root, &source, &bin.join(source.file_stem().unwrap_or_default()), &[])?;
     }
     let (platform, programs) = contents.api;
     for name in programs {
         let source = root.join(format!("testing/capi/{name}.c"));
-        compile(&source, &bin.join(format!("capi-{name}")), &api_flags(root, &bin, platform))?;
+        compile(root, &source, &bin.join(format!("capi-{name}")), &api_flags(root, &bin, platform))?;
     }
     if contents.soak {
-        compile(&root.join("testing/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
+        compile(root, &root.join("testing/suite/work.c"), &bin.join("soak-work"), &["-DPLATFORM=\"cuda.h\""])?;
         let probe = bin.join("decision");
         copy(&release.join("examples/decision"), &probe)?;
         strip(&probe)?;
     }
     for (source, name) in contents.libraries {
-        compile(&root.join(source), &bin.join(name), &["-shared", "-fPIC"])?;
+        compile(root, &root.join(source), &bin.join(name), &["-shared", "-fPIC"])?;
     }
     let mut binaries = files(&bin)?;
     binaries.retain(|file| !file.is_symlink());
@@ -306,8 +306,10 @@ pub(crate) fn strip(file: &Path) -> Result<(), String> {
     quietly(Command::new("strip").arg("--strip-unneeded").arg(file), "apt-get install binutils")
 }
 
-fn compile<F: AsRef<OsStr>>(source: &Path, output: &Path, flags: &[F]) -> Result<(), String> {
+/// Compiles a C program or library, which then names its sources by their place in the repository.
+fn compile<F: AsRef<OsStr>>(root: &Path, source: &Path, output: &Path, flags: &[F]) -> Result<(), String> {
     let mut command = Command::new("gcc");
+    command.arg(format!("-ffile-prefix-map={}/=", root.display()));
     command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(output).arg(source).args(flags);
     command.args(["-ldl", "-lpthread", "-lm"]);
     quietly(&mut command, "apt-get install gcc libc6-dev")

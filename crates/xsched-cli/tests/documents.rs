@@ -58,6 +58,30 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Raw results name files of the repository by their place in it, not by where a checkout lay.
+#[test]
+fn raw_results_say_nothing_of_where_a_checkout_lay() {
+    let mut left = vec![root().join("docs/benchmarks")];
+    let mut files = 0;
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+            continue;
+        }
+        // Pictures, and what is compressed, are no text or name no file.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        files += 1;
+        for folder in ["/testing/", "/benches/", "/crates/"] {
+            for (at, _) in text.match_indices(folder) {
+                let begins = |c: char| !(c.is_alphanumeric() || "/._-+".contains(c));
+                let word = text[..at].rsplit(begins).next().unwrap_or_default();
+                assert!(!word.starts_with('/'), "{}: {word}{folder}", path.display());
+            }
+        }
+    }
+    assert!(files > 50, "{files}");
+}
+
 #[test]
 fn the_summary_lists_every_page_once() {
     let summary = page("docs/SUMMARY.md");
