@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::{Place, Process, TIMEOUT, now_ns, quantile, signal, so_within, until};
+use crate::{Place, Process, Random, TIMEOUT, now_ns, quantile, signal, so_within, until};
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,19 +95,6 @@ impl Report {
         let all: Vec<f64> = self.took(promise).iter().map(|took| took.as_secs_f64() * 1e3).collect();
         let at = |q| if all.is_empty() { f64::NAN } else { quantile(&all, q) };
         (all.len(), [at(0.5), at(0.99), at(1.0)])
-    }
-}
-
-/// Numbers from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
     }
 }
 

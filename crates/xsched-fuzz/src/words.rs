@@ -1,18 +1,7 @@
 //! Changes of a text word by word. Bytes changed by chance hardly ever lead from one word of a language to another, and most
 //! of what they lead to is refused at its first line.
 
-/// Numbers from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
-}
+use xsched_testkit::Random;
 
 /// Changes one place of a text, as the seed says: a word becomes another, comes in or goes, is put in brackets, or a stretch is doubled
 /// or left out. Other words are those of the text itself and of `words`.

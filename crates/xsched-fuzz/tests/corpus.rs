@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use xsched_fuzz::{TARGETS, Target};
+use xsched_testkit::Random;
 
 /// Runs of a slow target.
 const SLOW_RUNS: usize = 150;
@@ -25,19 +26,6 @@ fn changed(seed: &[u8], at: usize) -> Vec<Vec<u8>> {
         variants.push(variant);
     }
     variants
-}
-
-/// Numbers from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
 }
 
 /// The beginning of a seed and the end of one, with some bytes changed.

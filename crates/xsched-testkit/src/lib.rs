@@ -10,6 +10,7 @@ mod hip;
 mod kept;
 mod place;
 mod process;
+mod random;
 mod wait;
 
 pub use files::beside;
@@ -17,6 +18,7 @@ pub use gpu::Gpu;
 pub use hip::HipGpu;
 pub use place::Place;
 pub use process::{Process, finish, now_ns};
+pub use random::Random;
 pub use wait::{TIMEOUT, is_alive, is_asleep, least_of, so_within, until};
 
 use rustix::process::{Pid, Signal, kill_process};
