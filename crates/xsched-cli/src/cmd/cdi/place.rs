@@ -1,6 +1,6 @@
 //! Where the specification stands: one file with one owner.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use xsched_proto::paths::SYSTEM_SOCKET;
@@ -27,8 +27,7 @@ pub(super) fn main(wanted: &Generate) -> Result {
         return match is_there {
             None => print(&format!("there is no {}\n", path.display())),
             Some(_) => {
-                let gone = std::fs::remove_file(&path);
-                gone.map_err(|e| Error::environment(format!("cannot remove {}: {e}", path.display())))?;
+                std::fs::remove_file(&path).map_err(|e| cannot("remove", &path, &e))?;
                 print(&format!("removed {}\n", path.display()))
             }
         };
@@ -56,7 +55,7 @@ pub(super) fn main(wanted: &Generate) -> Result {
             None => Err(Error::environment(format!("there is no {}; run `xsched cdi generate`", path.display()))),
         };
     }
-    write(&folder, &path, &text).map_err(|e| Error::environment(format!("cannot write {}: {e}", path.display())))?;
+    write(&folder, &path, &text).map_err(|e| cannot("write", &path, &e))?;
     if !USUAL.map(Path::new).contains(&folder.as_path()) {
         say(&format!("engines look into {} unless they are told otherwise", USUAL.join(" and ")));
     }
@@ -95,6 +94,15 @@ fn owned(path: &Path) -> Result<Option<String>> {
             path.display()
         ))),
     }
+}
+
+/// That the file cannot be written or removed, without the name under which it is made.
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    let hint = match error.kind() {
+        ErrorKind::PermissionDenied => "; run it as root, or name a folder of yours by --output",
+        _ => "",
+    };
+    Error::environment(format!("cannot {what} {}: {}{hint}", path.display(), error.kind()))
 }
 
 fn write(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
@@ -155,6 +163,18 @@ fn defines_it(file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_write_is_told_what_to_do() {
+        let line = |kind: ErrorKind| {
+            let error = std::io::Error::new(kind, "at path \"/etc/cdi/.fresh\"");
+            cannot("write", Path::new("/etc/cdi/x.json"), &error).to_string()
+        };
+        let denied =
+            "cannot write /etc/cdi/x.json: permission denied; run it as root, or name a folder of yours by --output";
+        assert_eq!(line(ErrorKind::PermissionDenied), denied);
+        assert_eq!(line(ErrorKind::StorageFull), "cannot write /etc/cdi/x.json: no storage space");
+    }
 
     #[test]
     fn others_that_define_the_kind_are_found_in_the_order_of_the_folders() {
