@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::hip_runtime;
+use crate::release;
 
 /// More than this and it is no longer quickly carried to another machine.
 const LIMIT_BYTES: u64 = 40 << 20;
@@ -187,9 +188,9 @@ results/  what was measured                              COMMIT                t
 /// Makes the folder, or brings it up to date; `results/` in it is left alone.
 pub(crate) fn run(root: &Path, folder: &Path, contents: &Contents) -> Result<(), String> {
     refuse_foreign(folder)?;
-    build(root)?;
+    release::build(root)?;
     if contents.soak {
-        cargo(root, &["-p", "xsched-daemon", "--example", "decision"])?;
+        release::build_more(root, &["-p", "xsched-daemon", "--example", "decision"])?;
     }
     let bin = folder.join("bin");
     for old in ["bin", "benches", "docs", "examples", "hip", "python", "testing"] {
@@ -268,23 +269,6 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
         return Err(format!("{} is not empty and no bundle: name another folder", folder.display()));
     }
     Ok(())
-}
-
-pub(crate) fn build(root: &Path) -> Result<(), String> {
-    let parts = ["cli", "shim", "simdev", "preempt", "halcuda", "halhip", "halopencl"];
-    let words: Vec<String> = parts.iter().map(|part| format!("-pxsched-{part}")).collect();
-    cargo(root, &words.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-pub(crate) fn cargo(root: &Path, what: &[&str]) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release"]).args(what).current_dir(root);
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(error) => Err(format!("cargo: {error}")),
-    }
 }
 
 /// The software HIP runtime, and what is run on it: `benches/hip/place.py` knows what that is. Gives the runtime's files

@@ -12,10 +12,6 @@ use std::process::Command;
 
 const NAMES: &str = "testing/hip/symbols.txt";
 const MAJORS: [u32; 3] = [5, 6, 7];
-/// With what a plain `cargo build --release` makes: built apart, the crates in both would be compiled twice, since what goes
-/// into an archive needs machine code and the rest only what the linker optimises.
-pub(crate) const BUILD: [&str; 10] =
-    ["build", "--release", "-p", "xsched-cli", "-p", "xsched-shim", "-p", "xsched-simdev", "-p", "xsched-fakehip"];
 /// The libraries behind the archive's own.
 const SYSTEM: [&str; 3] = ["-ldl", "-lpthread", "-lm"];
 /// What is called through the exported symbol, in the order of the library's `Plt`.
@@ -35,7 +31,7 @@ struct Name<'a> {
 pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(root.join(NAMES)).map_err(|e| format!("{NAMES}: {e}"))?;
     let names = read(&text)?;
-    build(root)?;
+    crate::release::build(root)?;
     let built = crate::test::target_folder(root).join("release");
     let archive = built.join("libfakehip.a");
     let implemented = implemented(&archive)?;
@@ -47,11 +43,6 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
     place(&built.join("xsched"), &folder.join("xsched"))?;
     println!("{}: libamdhip64.so.5, .so.6, .so.7, xsched", folder.display());
     Ok(())
-}
-
-fn build(root: &Path) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    succeed(Command::new(cargo).args(BUILD).current_dir(root))
 }
 
 /// Copies a program over an older one that may be running.

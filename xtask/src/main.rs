@@ -15,6 +15,7 @@ mod hip_runtime;
 mod opencl;
 mod package;
 mod packages;
+mod release;
 mod rocm;
 mod test;
 mod vm;

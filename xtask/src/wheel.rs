@@ -4,13 +4,14 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::bundle::{self, LIBRARIES};
+use crate::release;
 
 /// The newest glibc that its files may ask for: the tag `manylinux_2_34` promises it.
 const GLIBC: (u32, u32) = (2, 34);
 
 /// Builds it into a folder.
 pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
-    bundle::build(root)?;
+    release::build(root)?;
     let release = bundle::target_folder(root).join("release");
     let stage = bundle::target_folder(root).join("wheel");
     bundle::remove(&stage)?;

@@ -10,7 +10,8 @@ mod tree;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bundle::{self, create, remove, target_folder};
+use crate::bundle::{create, remove, target_folder};
+use crate::release;
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
@@ -87,9 +88,9 @@ pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
 }
 
 fn build(root: &Path) -> Result<PathBuf, String> {
-    bundle::build(root)?;
+    release::build(root)?;
     // By itself: what gRPC needs of shared crates is not in the others.
-    bundle::cargo(root, &["-p", "xsched-kube"])?;
+    release::build_more(root, &["-p", "xsched-kube"])?;
     Ok(target_folder(root).join("release"))
 }
 
