@@ -367,6 +367,10 @@ fn queues_of_a_user_are_bounded_over_all_of_its_programs() {
     [&first, &second].iter().for_each(|client| _ = client.group(0, "sim:0"));
     first.queue(0, 0);
     first.queue(1, 0);
+    // Messages of different programs come in any order.
+    let queues =
+        || daemon.ps().1.iter().flat_map(|program| &program.groups).map(|group| group.queues.len()).sum::<usize>();
+    until("the first has two", || queues() == 2);
     second.queue(0, 0);
     // Told again, a queue has moved to another group: it is none more.
     second.queue(0, 0);

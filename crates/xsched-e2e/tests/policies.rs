@@ -212,13 +212,15 @@ fn chpf_follows_nice_values_as_they_change() {
             .status;
         assert!(status.success());
     };
-    renice(&second, 5);
+    // Both begin with that of the test itself, which need not be 0.
+    let own = rustix::process::getpriority_process(None).expect("a nice value");
+    renice(&second, own + 4);
     bench.place.assert_ahead(first.pid(), second.pid(), 400);
     let before = bench.parts(&[&first, &second]);
-    renice(&first, 10);
+    renice(&first, own + 8);
     bench.place.assert_ahead(second.pid(), first.pid(), 400);
     let after = bench.parts(&[&first, &second]);
-    println!("nice 0 and 5: {before:.1?} %; nice 10 and 5: {after:.1?} %");
+    println!("nice {own} and {}: {before:.1?} %; nice {} and {0}: {after:.1?} %", own + 4, own + 8);
     assert!(before[0] > 95.0 && after[1] > 95.0);
     end(second);
     end(first);
