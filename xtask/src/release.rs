@@ -1,0 +1,34 @@
+//! What is built for release: always all of it at once. Built apart, the crates that several depend on would be compiled again, with
+//! other features, or as machine code where the rest needs only what the linker optimises.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What a plain `cargo build --release` makes, and the archive of the software HIP runtime.
+const PACKAGES: [&str; 8] = ["cli", "shim", "simdev", "preempt", "halcuda", "halhip", "halopencl", "fakehip"];
+
+/// Cargo's words for all of it.
+pub(crate) fn words() -> Vec<String> {
+    let packages = PACKAGES.iter().map(|name| format!("-pxsched-{name}"));
+    ["build", "--release"].into_iter().map(str::to_owned).chain(packages).collect()
+}
+
+/// Builds all of it.
+pub(crate) fn build(root: &Path) -> Result<(), String> {
+    cargo(root, &words())
+}
+
+/// Builds more, each for itself.
+pub(crate) fn build_more(root: &Path, what: &[&str]) -> Result<(), String> {
+    let words: Vec<String> = ["build", "--release"].iter().chain(what).map(|word| (*word).to_owned()).collect();
+    cargo(root, &words)
+}
+
+fn cargo(root: &Path, words: &[String]) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    match Command::new(cargo).args(words).current_dir(root).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build: {status}")),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
+}
