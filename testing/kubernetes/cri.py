@@ -1,10 +1,5 @@
-#!/usr/bin/env python3
-"""The injector under a real containerd 2: a pod's annotation reaches its container, and nothing is left.
+"""A real containerd 2 of a check's own, and a client of its Container Runtime Interface, in the place of a kubelet."""
 
-    cri.py XSCHED_KUBE [FOLDER]     containerd, ctr and containerd-shim-runc-v2 are in the folder or on the path, runc is on the path
-
-As root. A CRI client makes a sandbox in the host's network with an image of one static program, and a container in it, as a kubelet
-does. Needs PyPI's grpcio and a C compiler. Exit code 77: something of that is not there."""
 import glob
 import hashlib
 import io
@@ -14,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 
 try:
@@ -23,10 +17,10 @@ except ImportError:
     print("grpcio is not there: pip install grpcio")
     sys.exit(77)
 
-from kubelet import fields
+from wire import fields, message, pairs
 
 PATIENCE_S = 60
-IMAGE = "xsched.test/pause:1"
+PAUSE_IMAGE = "xsched.test/pause:1"
 PAUSE = "#include <signal.h>\n#include <unistd.h>\nstatic void end(int s) { (void)s; _exit(0); }\n" \
         "int main(void) { signal(SIGTERM, end); for (;;) pause(); }\n"
 CONFIG = """version = 3
@@ -49,166 +43,13 @@ state = "{at}/state"
   restrict_oom_score_adj = true
   cdi_spec_dirs = ["{at}/cdi"]
 """
-LIBRARY = "/usr/lib/xsched/libxsched.so"
 CGROUP = "xsched-cri-test"
+# Of NamespaceMode: the pod's containers see the host's network, and their own processes only.
+NAMESPACES = message(f1=2, f2=1)
 
 
-def specification(library):
-    """What `xsched cdi generate` writes, without its hooks: the image has no loader to look at."""
-    mount = {"hostPath": library, "containerPath": LIBRARY, "options": ["ro", "bind"]}
-    devices = [{"name": n, "containerEdits": {"env": ["XSCHED_PRIORITY=" + n]}} for n in ("high", "normal", "low")]
-    return {"cdiVersion": "0.3.0", "kind": "xsched.dev/class", "devices": devices, "containerEdits": {"mounts": [mount]}}
-
-
-def varint(value):
-    out = b""
-    while value > 127:
-        out, value = out + bytes([value & 127 | 128]), value >> 7
-    return out + bytes([value])
-
-
-def message(**given):
-    """A message from fields like f1="text", f2=5, f3=b"...", f4=[...]."""
-    out = b""
-    for name, values in given.items():
-        key = int(name[1:])
-        for value in values if isinstance(values, list) else [values]:
-            if isinstance(value, int):
-                out += varint(key << 3) + varint(value)
-            else:
-                data = value.encode() if isinstance(value, str) else value
-                out += varint(key << 3 | 2) + varint(len(data)) + data
-    return out
-
-
-def image(folder):
-    """An OCI archive with one program."""
-    source, program = os.path.join(folder, "pause.c"), os.path.join(folder, "pause")
-    with open(source, "w") as file:
-        file.write(PAUSE)
-    subprocess.run(["cc", "-static", "-O1", "-o", program, source], check=True)
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as tar:
-        tar.add(program, arcname="pause")
-    layer, blobs = layer.getvalue(), {}
-
-    def blob(data, kind):
-        digest = hashlib.sha256(data).hexdigest()
-        blobs["blobs/sha256/" + digest] = data
-        return {"mediaType": "application/vnd.oci.image." + kind, "digest": "sha256:" + digest, "size": len(data)}
-
-    root = {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}
-    config = {"architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"]}, "rootfs": root}
-    manifest = {"schemaVersion": 2, "config": blob(json.dumps(config).encode(), "config.v1+json"),
-                "layers": [blob(layer, "layer.v1.tar")]}
-    entry = blob(json.dumps(manifest).encode(), "manifest.v1+json")
-    entry["annotations"] = {"io.containerd.image.name": IMAGE, "org.opencontainers.image.ref.name": "1"}
-    blobs["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
-    blobs["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
-    path = os.path.join(folder, "image.tar")
-    with tarfile.open(path, "w") as tar:
-        for name, data in blobs.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
-
-
-def until(what, so):
-    end = time.monotonic() + PATIENCE_S
-    while not so():
-        assert time.monotonic() < end, f"not so in time: {what}"
-        time.sleep(0.02)
-
-
-def main(path, kube):
-    at = tempfile.mkdtemp(prefix="xsched-cri-", dir="/tmp")
-    environment = dict(os.environ, PATH=path)
-    write = lambda name, text: open(os.path.join(at, name), "w").write(text)
-    read = lambda name: open(os.path.join(at, name)).read()
-    write("config.toml", CONFIG.format(at=at, image=IMAGE))
-    write("kubernetes.toml", '[injector.ceilings]\nteam = "low"\n')
-    os.mkdir(os.path.join(at, "cdi"))
-    write("cdi/xsched.dev-class.json", json.dumps(specification(os.path.join(at, "kubernetes.toml"))))
-    log, kube_log = open(os.path.join(at, "log"), "w"), open(os.path.join(at, "kube.log"), "w")
-    engine = subprocess.Popen(["containerd", "-c", os.path.join(at, "config.toml")], env=environment, stdout=log, stderr=log)
-    injector = None
-    try:
-        until("containerd listens", lambda: os.path.exists(os.path.join(at, "c.sock")))
-        words = ["ctr", "-a", os.path.join(at, "c.sock"), "-n", "k8s.io", "images", "import", image(at)]
-        subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL)
-        options = ["--config", os.path.join(at, "kubernetes.toml"), "--runtime", os.path.join(at, "nri.sock")]
-        start = lambda: subprocess.Popen([kube, "nri"] + options, stderr=kube_log)
-        injector = start()
-        until("the injector is registered", lambda: "registered with containerd" in read("kube.log"))
-        authority = [("grpc.default_authority", "localhost")]
-        with grpc.insecure_channel(f"unix:{at}/c.sock", options=authority) as channel:
-            def ask(method, data):
-                return fields(channel.unary_unary("/runtime.v1.RuntimeService/" + method)(data, timeout=PATIENCE_S))
-
-            network = message(f1=message(f1=2, f2=1))
-            annotation = message(f1="xsched.dev/class", f2="high")
-            pod = message(f1=message(f1="train", f2="uid-1", f3="team"), f7=annotation,
-                          f8=message(f1="/" + CGROUP, f2=network))
-            sandbox = ask("RunPodSandbox", message(f1=pod))[1][0]
-
-            def run(name):
-                config = message(f1=message(f1=name), f2=message(f1=IMAGE), f15=message(f2=message(f3=message(f1=2, f2=1))))
-                made = ask("CreateContainer", message(f1=sandbox, f2=config, f3=pod))[1][0]
-                ask("StartContainer", message(f1=made))
-                status = ask("ContainerStatus", message(f1=made, f2=1))
-                pid = json.loads(fields(status[2][0])[2][0])["pid"]
-                return made, open(f"/proc/{pid}/environ", "rb").read().split(b"\0")
-
-            first, variables = run("main")
-            assert b"XSCHED_PRIORITY=low" in variables, variables
-            assert "pod team/train: asks for class high, gets low: the ceiling of namespace team" in read("kube.log")
-            print("a pod's annotation reaches its container, below the namespace's ceiling")
-
-            injector.terminate()
-            assert injector.wait(PATIENCE_S) == 0
-            second, variables = run("late")
-            assert not [v for v in variables if v.startswith(b"XSCHED_")], variables
-            injector = start()
-            line = "pod team/train, container late: started while the injector was away"
-            until("the injector names it", lambda: line in read("kube.log"))
-            assert read("kube.log").count("was away") == 1, "the first one has its class"
-            print("a container that started without the injector is named when it is back")
-
-            for container in (first, second):
-                ask("StopContainer", message(f1=container, f2=2))
-                ask("RemoveContainer", message(f1=container))
-            ask("StopPodSandbox", message(f1=sandbox))
-            ask("RemovePodSandbox", message(f1=sandbox))
-        injector.terminate()
-        assert injector.wait(PATIENCE_S) == 0
-        injector = None
-        mounts = [line for line in open("/proc/mounts") if at in line and "/shm" not in line]
-        assert not mounts, mounts
-        print("nothing is mounted after the sandbox's end")
-        print(read("kube.log"), end="")
-    except BaseException:
-        print(read("log")[-6000:], read("kube.log"), sep="\n")
-        raise
-    finally:
-        # What a failure has left. After a success there is none.
-        words = ["ctr", "-a", os.path.join(at, "c.sock"), "-n", "k8s.io", "tasks", "kill", "-s", "9", "-a"]
-        left = subprocess.run(words[:5] + ["tasks", "list", "-q"], env=environment, capture_output=True, text=True).stdout.split()
-        for task in left:
-            subprocess.run(words + [task], env=environment, check=False)
-            subprocess.run(words[:6] + ["delete", "-f", task], env=environment, check=False, capture_output=True)
-        for program in (injector, engine):
-            if program:
-                program.terminate()
-                program.wait(PATIENCE_S)
-        # Fails where a container's is left.
-        for folder in glob.glob(f"/sys/fs/cgroup/{CGROUP}") + glob.glob(f"/sys/fs/cgroup/*/{CGROUP}"):
-            os.rmdir(folder)
-        shutil.rmtree(at, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    kube, folder = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
+def search_path(folder):
+    """Where programs are looked for. Ends the check with 77 if one of them is missing."""
     search = os.path.abspath(folder) + ":" + os.environ["PATH"] if folder else os.environ["PATH"]
     needed = ["containerd", "ctr", "containerd-shim-runc-v2", "runc", "cc"]
     missing = [name for name in needed if not shutil.which(name, path=search)]
@@ -219,4 +60,173 @@ if __name__ == "__main__":
     if "/v2 " not in said:
         print(f"needs containerd 2, and this is {said.strip()}")
         sys.exit(77)
-    main(search, kube)
+    return search
+
+
+def until(what, so):
+    """Waits for a condition and returns what it gave."""
+    end = time.monotonic() + PATIENCE_S
+    while not (found := so()):
+        assert time.monotonic() < end, f"not so in time: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def pause_layer(folder):
+    """The layer of an image with one program."""
+    source, program = os.path.join(folder, "pause.c"), os.path.join(folder, "pause")
+    with open(source, "w") as file:
+        file.write(PAUSE)
+    subprocess.run(["cc", "-static", "-O1", "-o", program, source], check=True)
+    path = os.path.join(folder, "pause.tar")
+    with tarfile.open(path, "w") as tar:
+        tar.add(program, arcname="pause")
+    return path
+
+
+def archive(folder, name, layer, entrypoint):
+    """An OCI archive of a layer, a tar file."""
+    with open(layer, "rb") as file:
+        layer, blobs = file.read(), {}
+
+    def blob(data, kind):
+        digest = hashlib.sha256(data).hexdigest()
+        blobs["blobs/sha256/" + digest] = data
+        return {"mediaType": "application/vnd.oci.image." + kind, "digest": "sha256:" + digest, "size": len(data)}
+
+    root = {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}
+    config = {"architecture": "amd64", "os": "linux", "config": {"Entrypoint": entrypoint}, "rootfs": root}
+    manifest = {"schemaVersion": 2, "config": blob(json.dumps(config).encode(), "config.v1+json"),
+                "layers": [blob(layer, "layer.v1.tar")]}
+    entry = blob(json.dumps(manifest).encode(), "manifest.v1+json")
+    entry["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": "1"}
+    blobs["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
+    blobs["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
+    path = os.path.join(folder, "image.tar")
+    with tarfile.open(path, "w") as tar:
+        for file, data in blobs.items():
+            info = tarfile.TarInfo(file)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+class Pod:
+    """A sandbox."""
+
+    def __init__(self, engine, name, namespace, annotations):
+        self.engine, self.name, self.containers = engine, name, []
+        network = message(f1=NAMESPACES)
+        security = message(f1="/" + CGROUP, f2=network)
+        metadata = message(f1=name, f2="uid-" + name, f3=namespace)
+        self.config = message(f1=metadata, f3=engine.logs, f7=pairs(annotations), f8=security)
+        self.id = engine.ask("RunPodSandbox", message(f1=self.config))[1][0]
+
+    def container(self, name, image=PAUSE_IMAGE, command=(), devices=(), mounts=(), environment=None):
+        """Makes and starts one. Mounts are pairs: inside, outside."""
+        config = message(
+            f1=message(f1=name), f2=message(f1=image), f3=list(command), f6=pairs(environment or {}),
+            f7=[message(f1=inside, f2=outside) for inside, outside in mounts], f11=name + ".log",
+            f15=message(f2=message(f3=NAMESPACES)), f17=[message(f1=device) for device in devices],
+        )
+        made = self.engine.ask("CreateContainer", message(f1=self.id, f2=config, f3=self.config))[1][0]
+        self.engine.ask("StartContainer", message(f1=made))
+        container = Container(self.engine, made, name)
+        self.containers.append(container)
+        return container
+
+    def remove(self):
+        for container in self.containers:
+            container.remove()
+        for what in ("StopPodSandbox", "RemovePodSandbox"):
+            self.engine.ask(what, message(f1=self.id))
+
+
+class Container:
+    def __init__(self, engine, made, name):
+        self.engine, self.made, self.id, self.name = engine, made, made.decode(), name
+        self.pid = self.status()[1]
+
+    def status(self):
+        """Its state (1 runs, 2 has ended), its process, its exit code."""
+        answer = self.engine.ask("ContainerStatus", message(f1=self.made, f2=1))
+        status = fields(answer[1][0])
+        details = json.loads(fields(answer[2][0])[2][0])
+        return status.get(3, [0])[0], details["pid"], status.get(7, [0])[0]
+
+    def environment(self):
+        with open(f"/proc/{self.pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+
+    def wait(self):
+        """Its exit code, when it has ended."""
+        until(f"{self.name} ends", lambda: self.status()[0] == 2)
+        return self.status()[2]
+
+    def printed(self):
+        """The lines of its standard output so far."""
+        with open(os.path.join(self.engine.logs, self.name + ".log")) as file:
+            words = [line.rstrip("\n").split(" ", 3) for line in file]
+        return [line[3] for line in words if len(line) == 4 and line[1:3] == ["stdout", "F"]]
+
+    def remove(self):
+        self.engine.ask("StopContainer", message(f1=self.made, f2=2))
+        self.engine.ask("RemoveContainer", message(f1=self.made))
+
+
+class Containerd:
+    """The engine, with everything of its own below a folder."""
+
+    def __init__(self, folder, search):
+        self.at, self.environment, self.process = folder, dict(os.environ, PATH=search), None
+        self.logs = os.path.join(folder, "logs")
+        self.log = open(os.path.join(folder, "containerd.log"), "w")
+        for name in ("cdi", "logs"):
+            os.makedirs(os.path.join(folder, name), exist_ok=True)
+        with open(os.path.join(folder, "containerd.toml"), "w") as file:
+            file.write(CONFIG.format(at=folder, image=PAUSE_IMAGE))
+        self.start()
+        self.load(PAUSE_IMAGE, pause_layer(folder), ["/pause"])
+
+    def start(self):
+        words = ["containerd", "-c", os.path.join(self.at, "containerd.toml")]
+        self.process = subprocess.Popen(words, env=self.environment, stdout=self.log, stderr=self.log)
+        authority = [("grpc.default_authority", "localhost")]
+        self.channel = grpc.insecure_channel(f"unix:{self.at}/c.sock", options=authority)
+        grpc.channel_ready_future(self.channel).result(PATIENCE_S)
+
+    def stop(self):
+        """Its containers run on."""
+        self.channel.close()
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+
+    def ctr(self, *words):
+        words = ["ctr", "-a", os.path.join(self.at, "c.sock"), "-n", "k8s.io", *words]
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True)
+
+    def load(self, name, layer, entrypoint):
+        done = self.ctr("images", "import", archive(self.at, name, layer, entrypoint))
+        assert done.returncode == 0, done.stderr
+
+    def ask(self, method, data):
+        return fields(self.channel.unary_unary("/runtime.v1.RuntimeService/" + method)(data, timeout=PATIENCE_S))
+
+    def mounts(self):
+        """What is mounted below its folder, or comes from there. The sandbox's /dev/shm is containerd's until it ends."""
+        with open("/proc/mounts") as file:
+            return [line for line in file if self.at in line and "/shm" not in line]
+
+    def cgroups(self):
+        """Those of its containers. The pods' own, which a kubelet makes and removes, is not."""
+        own = glob.glob(f"/sys/fs/cgroup/{CGROUP}") + glob.glob(f"/sys/fs/cgroup/*/{CGROUP}")
+        return [entry.path for folder in own for entry in os.scandir(folder) if entry.is_dir()]
+
+    def end(self):
+        """Also of what a failure has left."""
+        for sandbox in self.ask("ListPodSandbox", b"").get(1, []):
+            for what in ("StopPodSandbox", "RemovePodSandbox"):
+                self.ask(what, message(f1=fields(sandbox)[1][0]))
+        self.stop()
+        for folder in glob.glob(f"/sys/fs/cgroup/{CGROUP}") + glob.glob(f"/sys/fs/cgroup/*/{CGROUP}"):
+            os.rmdir(folder)

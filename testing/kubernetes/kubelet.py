@@ -18,84 +18,80 @@ except ImportError:
     print("grpcio is not there: pip install grpcio")
     sys.exit(77)
 
+from wire import fields, message
+
 PATIENCE_S = 30
 CLASSES = ["high", "normal", "low"]
+# As a kubelet does; gRPC itself would send the socket's path, which the program's library takes for no host.
+AUTHORITY = [("grpc.default_authority", "localhost")]
 
 
-def number(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
+class Kubelet(grpc.GenericRpcHandler):
+    """Its folder of plugins, and who registers there."""
 
+    def __init__(self, folder):
+        os.mkdir(folder)
+        self.folder, self.registered = folder, queue.Queue()
+        self.server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[self])
+        self.server.add_insecure_port(f"unix:{folder}/kubelet.sock")
+        self.server.start()
 
-def fields(data):
-    """The fields of a message: number to values, bytes or integers."""
-    found, at = {}, 0
-    while at < len(data):
-        key, at = number(data, at)
-        value, at = number(data, at)
-        if key & 7 == 2:
-            value, at = data[at:at + value], at + value
-        else:
-            assert key & 7 == 0, f"wire type {key & 7}"
-        found.setdefault(key >> 3, []).append(value)
-    return found
+    def service(self, call):
+        if call.method != "/v1beta1.Registration/Register":
+            return None
+        return grpc.unary_unary_rpc_method_handler(lambda request, _: self.registered.put(fields(request)) or b"")
 
+    def registrations(self):
+        """One of each class, in their order."""
+        return [self.registered.get(timeout=PATIENCE_S) for _ in CLASSES]
 
-def field(number_of_it, data):
-    assert len(data) < 128
-    return bytes([number_of_it << 3 | 2, len(data)]) + data
+    def channel(self, endpoint):
+        return grpc.insecure_channel(f"unix:{self.folder}/{endpoint}", options=AUTHORITY)
+
+    def devices(self, channel):
+        """The ids of a class, all of them healthy."""
+        stream = channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch")(b"", timeout=PATIENCE_S)
+        devices = [fields(device) for device in fields(next(stream))[1]]
+        stream.cancel()
+        assert all(device[2] == [b"Healthy"] for device in devices), devices
+        return [device[1][0] for device in devices]
+
+    def allocate(self, channel, device):
+        """The names of the CDI devices that a container gets with a device."""
+        asked = message(f1=message(f1=device))
+        answer = fields(channel.unary_unary("/v1beta1.DevicePlugin/Allocate")(asked, timeout=PATIENCE_S))
+        assert list(answer) == [1] and len(answer[1]) == 1, answer
+        container = fields(answer[1][0])
+        assert list(container) == [5], container
+        return [fields(device)[1][0].decode() for device in container[5]]
 
 
 def main(program):
-    registered = queue.Queue()
-
-    class Registration(grpc.GenericRpcHandler):
-        def service(self, call):
-            if call.method != "/v1beta1.Registration/Register":
-                return None
-            return grpc.unary_unary_rpc_method_handler(lambda request, _: registered.put(fields(request)) or b"")
-
     with tempfile.TemporaryDirectory(prefix="xsched-kubelet-", dir="/tmp") as folder:
         plugins, config, daemon = (os.path.join(folder, name) for name in ("plugins", "config", "daemon"))
-        os.mkdir(plugins)
         open(config, "w").close()
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(daemon)
         listening.listen(64)
-        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Registration()])
-        server.add_insecure_port(f"unix:{plugins}/kubelet.sock")
-        server.start()
+        kubelet = Kubelet(plugins)
         words = [program, "device-plugin", "--config", config, "--socket", daemon, "--kubelet", plugins]
         plugin = subprocess.Popen(words + ["--simulated", "2"])
         try:
-            for name in CLASSES:
-                request = registered.get(timeout=PATIENCE_S)
+            for name, request in zip(CLASSES, kubelet.registrations()):
                 assert request[1] == [b"v1beta1"], request
                 assert request[3] == [b"xsched.dev/gpu-" + name.encode()], request
                 assert fields(request[4][0]) == {1: [1], 2: [1]}, request
-                # As a kubelet does; gRPC itself would send the socket's path, which the program's library takes for no host.
-                authority = [("grpc.default_authority", "localhost")]
-                with grpc.insecure_channel(f"unix:{plugins}/{request[2][0].decode()}", options=authority) as channel:
-                    ask = lambda method, data: channel.unary_unary(f"/v1beta1.DevicePlugin/{method}")(data, timeout=PATIENCE_S)
-                    assert fields(ask("GetDevicePluginOptions", b"")) == {1: [1], 2: [1]}
-                    stream = channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch")(b"", timeout=PATIENCE_S)
-                    devices = [fields(device) for device in fields(next(stream))[1]]
-                    assert all(device[2] == [b"Healthy"] for device in devices), devices
-                    ids = [device[1][0] for device in devices]
+                with kubelet.channel(request[2][0].decode()) as channel:
+                    options = channel.unary_unary("/v1beta1.DevicePlugin/GetDevicePluginOptions")(b"", timeout=PATIENCE_S)
+                    assert fields(options) == {1: [1], 2: [1]}
+                    ids = kubelet.devices(channel)
                     assert len(ids) == (2 if name == "high" else 8), ids
-                    answer = fields(ask("Allocate", field(1, field(1, ids[-1]))))
-                    assert answer == {1: [field(5, field(1, b"xsched.dev/class=" + name.encode()))]}, answer
-                    stream.cancel()
+                    assert kubelet.allocate(channel, ids[-1]) == ["xsched.dev/class=" + name]
                 print(f"{name}: {len(ids)} devices, allocated {ids[-1].decode()}")
         finally:
             plugin.terminate()
             code = plugin.wait(PATIENCE_S)
-            server.stop(None)
+            kubelet.server.stop(None)
         assert code == 0, code
         assert not [name for name in os.listdir(plugins) if name.startswith("xsched")]
 

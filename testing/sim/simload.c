@@ -2,6 +2,7 @@
  *
  *   simload lc --kernels 5 --us 1000 --period-us 20000 --requests N   latency-critical: one request each period
  *   simload be --us 200 --batch 64 --secs S                           best-effort: batches back to back
+ *   simload be --us 200 --batch 64 --until FILE                       the same, until there is such a file
  *
  * Options of both: --threads T (each with its own streams), --streams K (per thread; kernels go round them),
  * --priority P (-2..2, of the streams), --event-chain (each kernel waits for the one before it, across streams).
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "simdev.h"
 
@@ -25,6 +27,7 @@ static struct {
     int be, kernels, streams, threads, priority, chain;
     long us, period_us, requests, batch;
     double secs;
+    const char *until;
 } opt = { .kernels = 5, .streams = 1, .threads = 1, .us = 1000, .period_us = 20000, .requests = 100, .batch = 64,
           .secs = 5 };
 
@@ -117,7 +120,7 @@ static void *work(void *arg)
     start(w);
     double begin = now_s();
     if (opt.be) {
-        while (now_s() < begin + opt.secs) {
+        while (opt.until ? access(opt.until, F_OK) : now_s() < begin + opt.secs) {
             for (long i = 0; i < opt.batch; i++)
                 launch(w);
             finish(w);
@@ -149,7 +152,7 @@ static void usage(const char *why, const char *what)
 {
     fprintf(stderr,
             "simload: %s%s; usage: simload lc|be [--us N] [--kernels N] [--period-us N] [--requests N] [--batch N] "
-            "[--secs S] [--threads N] [--streams N] [--priority -2..2] [--event-chain]\n", why, what);
+            "[--secs S | --until FILE] [--threads N] [--streams N] [--priority -2..2] [--event-chain]\n", why, what);
     exit(2);
 }
 
@@ -183,6 +186,7 @@ static void parse(int argc, char **argv)
         else if (!strcmp(name, "--requests")) opt.requests = number(name, value, 1, 10000000);
         else if (!strcmp(name, "--batch")) opt.batch = number(name, value, 1, 10000000);
         else if (!strcmp(name, "--secs")) opt.secs = value ? atof(value) : 0;
+        else if (!strcmp(name, "--until")) opt.until = value;
         else if (!strcmp(name, "--threads")) opt.threads = (int)number(name, value, 1, MAX_THREADS);
         else if (!strcmp(name, "--streams")) opt.streams = (int)number(name, value, 1, MAX_STREAMS);
         else if (!strcmp(name, "--priority")) opt.priority = (int)number(name, value, -2, 2);

@@ -5,10 +5,12 @@ use std::process::Command;
 
 use xsched_testkit::skipped;
 
-/// Runs a program of `testing/kubernetes`. Exit code 77 says that something it needs is not there.
-fn run(name: &str) {
+const KUBE: &str = env!("CARGO_BIN_EXE_xsched-kube");
+
+/// Runs a program of `testing/kubernetes` on one of ours, or on the folder of all. Exit code 77 says that something it needs is not there.
+fn run(name: &str, what: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kubernetes").join(name);
-    let output = match Command::new("python3").arg("-B").arg(script).arg(env!("CARGO_BIN_EXE_xsched-kube")).output() {
+    let output = match Command::new("python3").arg("-B").arg(script).arg(what).output() {
         Ok(output) => output,
         Err(e) => return skipped(&format!("{name}: python3 cannot be run: {e}")),
     };
@@ -21,10 +23,16 @@ fn run(name: &str) {
 
 #[test]
 fn the_device_plugin_is_understood_by_the_c_library_of_grpc() {
-    run("kubelet.py");
+    run("kubelet.py", KUBE.as_ref());
 }
 
 #[test]
 fn a_pods_annotation_reaches_its_container_under_a_real_containerd() {
-    run("cri.py");
+    run("injector.py", KUBE.as_ref());
+}
+
+#[test]
+#[ignore = "takes a quarter of a minute: `cargo test -p xsched-kube --test peers -- --ignored`"]
+fn the_life_of_sandboxes_leaves_nothing_under_a_real_containerd() {
+    run("life.py", Path::new(KUBE).parent().expect("a folder"));
 }
