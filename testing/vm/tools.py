@@ -94,10 +94,10 @@ class Program:
         return until(lambda: (pid := self.pid()) in programs() and pid)
 
     def more(self):
-        """What it has said since the last time."""
+        """What it has said since the last time. Where there is nothing Python raises the one or the other, by its version."""
         try:
             text = self.child.stdout.read() or ""
-        except TypeError:
+        except (TypeError, BlockingIOError):
             return ""
         self.lines += text.splitlines()
         return text
@@ -124,7 +124,7 @@ class Program:
         os.set_blocking(self.child.stderr.fileno(), False)
         try:
             return self.child.stderr.read()
-        except TypeError:
+        except (TypeError, BlockingIOError):
             return ""
 
     def end(self):
