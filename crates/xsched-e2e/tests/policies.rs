@@ -16,6 +16,7 @@ use platforms::{Device, PLATFORMS};
 use xsched_daemon::container_record::{Record, folder};
 use xsched_e2e::{Place, Process, now_ns, quantile};
 use xsched_policy::registry;
+use xsched_proto::class::Class;
 
 /// Another user.
 const NOBODY: u32 = 65_534;
@@ -350,8 +351,8 @@ impl Pods {
         Ok(pods)
     }
 
-    /// One more, of a namespace.
-    fn add(&mut self, namespace: &str) -> Result<PathBuf, String> {
+    /// One more, of a namespace, made with a class.
+    fn add(&mut self, namespace: &str, class: Class) -> Result<PathBuf, String> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;
         let mut mounts = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
         let mount = mounts.next().and_then(|line| line.split(' ').nth(1)).ok_or("there are no cgroups of version 2")?;
@@ -362,7 +363,7 @@ impl Pods {
         std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         self.cgroups.push(path.clone());
         let (pod, namespace) = (Some(format!("pod-{}", self.cgroups.len())), Some(namespace.to_owned()));
-        let record = Record { id, pod, namespace, ..Record::default() };
+        let record = Record { id, pod, namespace, class: Some(class), ..Record::default() };
         record.write(&self.records).map_err(|e| format!("{}: {e}", self.records.display()))?;
         Ok(path)
     }
@@ -378,9 +379,9 @@ impl Drop for Pods {
 }
 
 impl Bench {
-    /// The same as [`Bench::steady`] in a cgroup.
-    fn steady_in(&self, cgroup: &Path) -> Process {
-        let inner = self.place.run_command(&[], &self.work, &["steady", "200", "8"]);
+    /// A program in a cgroup.
+    fn start_in(&self, cgroup: &Path, args: &[&str]) -> Process {
+        let inner = self.place.run_command(&[], &self.work, args);
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup);
         command.arg(inner.get_program()).args(inner.get_args());
@@ -392,17 +393,52 @@ impl Bench {
         }
         let mut program = Process::start(command);
         program.expect("ready");
+        program
+    }
+
+    /// The same as [`Bench::steady`] in a cgroup.
+    fn steady_in(&self, cgroup: &Path) -> Process {
+        let mut program = self.start_in(cgroup, &["steady", "200", "8"]);
         program.progress_after(0);
         program
     }
 }
 
 #[test]
+fn a_pod_of_class_high_has_a_full_device_at_once_and_none_is_evicted() {
+    const REQUESTS: usize = 100;
+    let bench = Bench::new();
+    let mut pods = Pods::new(&bench.place).expect("a folder for records");
+    let added = pods.add("batch", Class::Low).and_then(|low| Ok((low, pods.add("serving", Class::High)?)));
+    let (low, high) = match added {
+        Ok(both) => both,
+        Err(why) => return xsched_e2e::skipped(&format!("a full device and a pod of class high: {why}")),
+    };
+    let _daemon = bench.place.daemon(&["--policy", "hpf"]);
+    let mut low = bench.steady_in(&low);
+    let mut high = bench.start_in(&high, &["requests", "500", "1"]);
+    let class = |program: &Process| bench.place.program(program.pid()).expect("attached")["class"].clone();
+    assert_eq!([class(&low), class(&high)], ["low", "high"]);
+    let mut waits: Vec<f64> = Vec::new();
+    for _ in 0..REQUESTS {
+        low.progress_after(now_ns());
+        let (from, to) = request(&mut high);
+        waits.push((to - from) as f64 / 1e6 - 0.5);
+    }
+    let [p50, p99] = [0.5, 0.99].map(|q| quantile(&waits, q));
+    println!("one command of 0.5 ms on a full device waits {p50:.2} ms at the median, {p99:.2} ms at P99");
+    assert!(p50 <= 1.0, "{p50}");
+    low.progress_after(now_ns());
+    end(high);
+    end(low);
+}
+
+#[test]
 fn fair_divides_device_time_by_namespace_before_program() {
     let bench = Bench::new();
     let mut pods = Pods::new(&bench.place).expect("a folder for records");
-    let cgroups: Result<Vec<PathBuf>, String> =
-        ["team-a", "team-b", "team-b"].iter().map(|name| pods.add(name)).collect();
+    let namespaces = ["team-a", "team-b", "team-b"];
+    let cgroups: Result<Vec<PathBuf>, String> = namespaces.iter().map(|name| pods.add(name, Class::Normal)).collect();
     let cgroups = match cgroups {
         Ok(cgroups) => cgroups,
         Err(why) => return xsched_e2e::skipped(&format!("fair by namespace: {why}")),
