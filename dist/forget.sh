@@ -18,3 +18,10 @@ forget_library() {
         rm -f /etc/ld.so.preload /etc/.ld.so.preload.xsched
     fi
 }
+
+# Removes the CDI files whose hook is a command: engines would refuse each container whose hook is gone.
+forget_containers() {
+    for file in /etc/cdi/xsched.dev-class.json /var/run/cdi/xsched.dev-class.json; do
+        if grep -qsF "\"path\": \"$1\"" "$file"; then rm -f "$file"; fi
+    done
+}

@@ -1,5 +1,9 @@
 /* A stand-in for the part of AMD's runtime (libhsa-runtime64.so.1) that makes queues: what reaches the kernel is what the
- * real one asks for, in the same order. Agents are those of fakekfd's topology. Build with fakekfd's headers. */
+ * real one asks for, in the same order. Agents are those of fakekfd's topology. Build with fakekfd's headers.
+ *
+ * FAKEHSA_FAIL=N: question N of libxsched's own, counted from 1, has no answer. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <hsa/amd_hsa_queue.h>
@@ -25,6 +29,16 @@ struct queue {
 };
 
 static int kfd = -1, users;
+
+/* Whether this question, which came from `caller`, is to have no answer. */
+static int fails(void *caller)
+{
+    static int asked;
+    const char *wanted = getenv("FAKEHSA_FAIL");
+    Dl_info from;
+    int ours = dladdr(caller, &from) && from.dli_fname && strstr(from.dli_fname, "libxsched");
+    return ours && wanted && ++asked == atoi(wanted);
+}
 
 /* As the real one: interrupted calls are made again. */
 static int request(unsigned long number, void *argument)
@@ -67,6 +81,9 @@ hsa_status_t hsa_system_get_info(hsa_system_info_t attribute, void *value)
     if (!users) {
         return HSA_STATUS_ERROR_NOT_INITIALIZED;
     }
+    if (fails(__builtin_return_address(0))) {
+        return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+    }
     if (attribute != HSA_SYSTEM_INFO_VERSION_MAJOR) {
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;
     }
@@ -87,6 +104,9 @@ hsa_status_t hsa_iterate_agents(hsa_status_t (*callback)(hsa_agent_t agent, void
 
 hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, void *value)
 {
+    if (fails(__builtin_return_address(0))) {
+        return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+    }
     if (agent.handle < 1 || agent.handle > AGENT_COUNT) {
         return HSA_STATUS_ERROR_INVALID_AGENT;
     }

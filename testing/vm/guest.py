@@ -136,6 +136,23 @@ def metrics():
     sh("systemctl", "start", "xsched")
 
 
+def a_scheduler_of_its_own():
+    folder, written = Path("/etc/systemd/system/xsched.service.d"), Path("/var/lib/xsched/written")
+    folder.mkdir(parents=True)
+    command = f"/usr/bin/xsched daemon --socket {SOCKET} --scheduler {HERE}/librights.so"
+    (folder / "scheduler.conf").write_text(f"[Service]\nEnvironment=RIGHTS_FILE={written}\nExecStart=\nExecStart={command}\n")
+    sh("systemctl", "daemon-reload")
+    code, text = sh("systemctl", "restart", "xsched")
+    check("the unit starts with a scheduler of one's own", code == 0 and xsched("policy", "get")[1] == "external", text + journal()[-300:])
+    until(lambda: "rights write" in journal())
+    check("which has no capabilities", re.search(r"rights CapPrm:\s+0{16}\s", journal()), journal()[-400:])
+    check("and cannot write where the daemon can", "rights write no" in journal() and not written.exists(), journal()[-400:])
+    (folder / "scheduler.conf").unlink()
+    folder.rmdir()
+    sh("systemctl", "daemon-reload")
+    sh("systemctl", "restart", "xsched")
+
+
 def the_user_unit():
     sh("loginctl", "enable-linger", "alice")
     uid = pwd.getpwnam("alice").pw_uid
@@ -213,6 +230,7 @@ def main():
     device = subprocess.Popen([HERE / "xsched", "sim-device", "--socket", SIM])
     until(lambda: Path(SIM).exists())
     os.chmod(SIM, 0o666)
+    say(f"# systemd {sh('systemctl', '--version')[1].split()[1]}, Linux {os.uname().release}, glibc {os.confstr('CS_GNU_LIBC_VERSION').split()[1]}")
     parts = (
         package.install,
         the_system_unit,
@@ -222,6 +240,7 @@ def main():
         watchdog,
         rootless_container,
         metrics,
+        a_scheduler_of_its_own,
         pools.stand_ins,
         pools.under_the_system_unit,
         the_user_unit,

@@ -11,6 +11,8 @@ SIM = "/run/sim.sock"
 SOCKET = "/run/xsched/xsched.sock"
 # The processor is emulated: what takes 1 s on a machine may take 10 here.
 PATIENCE_S = 90
+# A command outlasts what systemd waits for a unit (90 s), so that it can tell why that fails.
+COMMAND_S = 240
 outcomes = []
 
 
@@ -36,7 +38,7 @@ def until(wanted):
 def sh(*command, user=None, **env):
     if user:
         command = ("runuser", "-u", user, "--", *command)
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=COMMAND_S)
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
@@ -92,10 +94,10 @@ class Program:
         return until(lambda: (pid := self.pid()) in programs() and pid)
 
     def more(self):
-        """What it has said since the last time."""
+        """What it has said since the last time. Where there is nothing Python raises the one or the other, by its version."""
         try:
             text = self.child.stdout.read() or ""
-        except TypeError:
+        except (TypeError, BlockingIOError):
             return ""
         self.lines += text.splitlines()
         return text
@@ -122,7 +124,7 @@ class Program:
         os.set_blocking(self.child.stderr.fileno(), False)
         try:
             return self.child.stderr.read()
-        except TypeError:
+        except (TypeError, BlockingIOError):
             return ""
 
     def end(self):

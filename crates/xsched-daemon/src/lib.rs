@@ -59,6 +59,7 @@ mod process;
 mod recent;
 mod reload;
 mod restart;
+mod rights;
 mod scheduler;
 mod server;
 mod service;
@@ -84,6 +85,7 @@ pub use devices::{serve as serve_devices, sources as device_state_sources};
 pub use kept::kept_state;
 pub use pool::keeper::keep_pool;
 pub use pool::obstacle as pool_obstacle;
+pub use rights::give_up_capabilities;
 pub use xsched_proto::Error;
 
 use std::path::PathBuf;

@@ -91,11 +91,16 @@ pub(crate) fn passed_listener(address: SocketAddr) -> Option<TcpListener> {
     Some(listener)
 }
 
-/// Whether this service has a network that others of the machine do not reach (`PrivateNetwork=`); false where that cannot be seen.
-pub(crate) fn has_own_network() -> bool {
+/// Whether no port of this service's own is reached: it is confined to unix sockets (`RestrictAddressFamilies=`), or to a network that
+/// others of the machine do not reach (`PrivateNetwork=`).
+pub(crate) fn has_no_port_of_its_own() -> bool {
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
-    std::env::var_os("INVOCATION_ID").is_some()
-        && matches!((of("self"), of("1")), (Some(own), Some(first)) if own != first)
+    let has_other_network = || matches!((of("self"), of("1")), (Some(own), Some(first)) if own != first);
+    let has_no_internet = || {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+        socket.is_err_and(|e| e == rustix::io::Errno::AFNOSUPPORT)
+    };
+    std::env::var_os("INVOCATION_ID").is_some() && (has_no_internet() || has_other_network())
 }
 
 /// A path, or `@` and a name without one.

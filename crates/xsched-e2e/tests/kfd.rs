@@ -424,6 +424,28 @@ fn a_suspension_that_the_kernel_refuses_leaves_the_program_running() {
     }
 }
 
+#[test]
+fn a_question_to_the_runtime_that_fails_leaves_the_program_running_and_is_told() {
+    let amd = Amd::new();
+    let _daemon = amd.place.daemon(&[]);
+    // Which kind of device, its domain and its place on the bus are asked for when a queue is made.
+    let told: Vec<bool> = (1..=4)
+        .map(|n: u32| {
+            let mut program = amd.run_with(&[], &[("FAKEHSA_FAIL", &n.to_string())]);
+            program.progress_after(0);
+            let scheduled = amd.place.group(program.pid()).is_some();
+            program.tell("end");
+            let (code, _, errors) = program.wait();
+            assert_eq!(code, 0);
+            let told = errors.matches("HSA queues run unscheduled: AMD's runtime does not tell").count();
+            assert_eq!((errors.lines().count(), told), if scheduled { (0, 0) } else { (1, 1) }, "{errors}");
+            !scheduled
+        })
+        .collect();
+    // Without a domain it is the first one; the fourth question is never asked.
+    assert_eq!(told, [true, false, true, false]);
+}
+
 /// A driver that cannot do it: said by name, once, and the program runs as without us.
 fn unscheduled(amd: &Amd, env: &[(&str, &str)], why: &str) {
     let _daemon = amd.place.daemon(&[]);

@@ -8,12 +8,15 @@ mod platforms;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use platforms::{Device, PLATFORMS};
+use xsched_daemon::container_record::{Record, folder};
 use xsched_e2e::{Place, Process, now_ns, quantile};
 use xsched_policy::registry;
+use xsched_proto::class::Class;
 
 /// Another user.
 const NOBODY: u32 = 65_534;
@@ -331,6 +334,129 @@ fn fair_divides_device_time_by_user_before_program() {
     assert!((100.0 * parts[3] / all - 50.0).abs() <= 2.0, "{parts:?}");
     end(other);
     own.into_iter().for_each(end);
+}
+
+/// Containers that are no more than a cgroup each, and what their engine would have written of them.
+struct Pods {
+    cgroups: Vec<PathBuf>,
+    records: PathBuf,
+}
+
+impl Pods {
+    /// In a hierarchy of cgroups of version 2, beside this process. An error says why there can be none.
+    fn new(place: &Place) -> Result<Pods, String> {
+        let records = folder(&place.join(""));
+        let pods = Pods { cgroups: Vec::new(), records };
+        std::fs::create_dir_all(&pods.records).map_err(|e| format!("{}: {e}", pods.records.display()))?;
+        Ok(pods)
+    }
+
+    /// One more, of a namespace, made with a class.
+    fn add(&mut self, namespace: &str, class: Class) -> Result<PathBuf, String> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;
+        let mut mounts = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        let mount = mounts.next().and_then(|line| line.split(' ').nth(1)).ok_or("there are no cgroups of version 2")?;
+        let own = std::fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
+        let id = format!("{:064x}", u128::from(std::process::id()) << 8 | self.cgroups.len() as u128);
+        let path = PathBuf::from(mount).join(own).join(format!("cri-containerd-{id}.scope"));
+        std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        self.cgroups.push(path.clone());
+        let (pod, namespace) = (Some(format!("pod-{}", self.cgroups.len())), Some(namespace.to_owned()));
+        let record = Record { id, pod, namespace, class: Some(class), ..Record::default() };
+        record.write(&self.records).map_err(|e| format!("{}: {e}", self.records.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        for path in &self.cgroups {
+            let _ = std::fs::remove_dir(path);
+        }
+        let _ = std::fs::remove_dir_all(&self.records);
+    }
+}
+
+impl Bench {
+    /// A program in a cgroup.
+    fn start_in(&self, cgroup: &Path, args: &[&str]) -> Process {
+        let inner = self.place.run_command(&[], &self.work, args);
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup);
+        command.arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let mut program = Process::start(command);
+        program.expect("ready");
+        program
+    }
+
+    /// The same as [`Bench::steady`] in a cgroup.
+    fn steady_in(&self, cgroup: &Path) -> Process {
+        let mut program = self.start_in(cgroup, &["steady", "200", "8"]);
+        program.progress_after(0);
+        program
+    }
+}
+
+#[test]
+fn a_pod_of_class_high_has_a_full_device_at_once_and_none_is_evicted() {
+    const REQUESTS: usize = 100;
+    let bench = Bench::new();
+    let mut pods = Pods::new(&bench.place).expect("a folder for records");
+    let added = pods.add("batch", Class::Low).and_then(|low| Ok((low, pods.add("serving", Class::High)?)));
+    let (low, high) = match added {
+        Ok(both) => both,
+        Err(why) => return xsched_e2e::skipped(&format!("a full device and a pod of class high: {why}")),
+    };
+    let _daemon = bench.place.daemon(&["--policy", "hpf"]);
+    let mut low = bench.steady_in(&low);
+    let mut high = bench.start_in(&high, &["requests", "500", "1"]);
+    let class = |program: &Process| bench.place.program(program.pid()).expect("attached")["class"].clone();
+    assert_eq!([class(&low), class(&high)], ["low", "high"]);
+    let mut waits: Vec<f64> = Vec::new();
+    for _ in 0..REQUESTS {
+        low.progress_after(now_ns());
+        let (from, to) = request(&mut high);
+        waits.push((to - from) as f64 / 1e6 - 0.5);
+    }
+    let [p50, p99] = [0.5, 0.99].map(|q| quantile(&waits, q));
+    println!("one command of 0.5 ms on a full device waits {p50:.2} ms at the median, {p99:.2} ms at P99");
+    assert!(p50 <= 1.0, "{p50}");
+    low.progress_after(now_ns());
+    end(high);
+    end(low);
+}
+
+#[test]
+fn fair_divides_device_time_by_namespace_before_program() {
+    let bench = Bench::new();
+    let mut pods = Pods::new(&bench.place).expect("a folder for records");
+    let namespaces = ["team-a", "team-b", "team-b"];
+    let cgroups: Result<Vec<PathBuf>, String> = namespaces.iter().map(|name| pods.add(name, Class::Normal)).collect();
+    let cgroups = match cgroups {
+        Ok(cgroups) => cgroups,
+        Err(why) => return xsched_e2e::skipped(&format!("fair by namespace: {why}")),
+    };
+    let config = bench.place.join("config.toml");
+    std::fs::write(&config, "[namespaces.team-a]\nweight = 300\n[namespaces.team-b]\nweight = 100\n").expect("written");
+    let _daemon = bench.place.daemon(&["--config", config.to_str().expect("text")]);
+    bench.place.ask(&["policy", "set", "fair", "by=namespace"]);
+    let programs: Vec<Process> = cgroups.iter().map(|cgroup| bench.steady_in(cgroup)).collect();
+    let namespaces = programs.iter().map(|p| bench.place.program(p.pid()).expect("attached")["namespace"].clone());
+    assert_eq!(namespaces.collect::<Vec<_>>(), ["team-a", "team-b", "team-b"]);
+    let parts = bench.parts(&programs.iter().collect::<Vec<_>>());
+    println!("one program of a namespace of weight 300, two of one of 100: {parts:.2?} %");
+    let all: f64 = parts.iter().sum();
+    for (part, aim) in parts.iter().zip([75.0, 12.5, 12.5]) {
+        assert!((100.0 * part / all - aim).abs() <= 2.0, "{parts:?}");
+    }
+    programs.into_iter().for_each(end);
 }
 
 /// The allowance is found within some hundred requests, and bounded by the target: a P99 that was always missed or never

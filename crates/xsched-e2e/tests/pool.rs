@@ -397,3 +397,17 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     assert_eq!(owners, [0, OTHER]);
     drop(own);
 }
+
+#[test]
+fn kernels_inside_a_graph_count_as_long_as_they_were_by_themselves() {
+    let machine = Machine::new();
+    let _urgent = machine.told(URGENT);
+    let mut program = machine.gpu.run(LOW, &machine.gpu.program("graph_lengths"), &[]);
+    program.expect("attached");
+    program.tell("go");
+    program.expect("ready");
+    let pid = program.pid();
+    program.finish();
+    // Each of 2 ms, so that each but the first has a gate; as many that are unknown have one.
+    assert_eq!(machine.gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 11);
+}

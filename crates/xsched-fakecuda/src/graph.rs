@@ -5,6 +5,7 @@ use crate::edge::{In, Out};
 use crate::launch::Launch;
 use crate::memops;
 use crate::memory;
+use crate::module;
 use crate::op::{Argument, HostFunction, Op};
 use crate::process::known;
 use crate::result::{Error, Result};
@@ -229,10 +230,11 @@ impl KernelParamsV2 {
 pub(crate) fn kernel_params_v2(node: usize, out: Out<KernelParamsV2>) -> Result<()> {
     let (graph, index) = find_node(node)?;
     let Op::Kernel(launch) = lock(&graph.nodes)[index].op else { return Err(Error::INVALID_VALUE) };
-    let ([gx, gy, gz, bx, by, bz, shared], function) = (launch.shape, launch.function);
+    let [gx, gy, gz, bx, by, bz, shared] = launch.shape;
+    let (function, kernel) = module::function_and_kernel(launch.function)?;
     let (params, extra) = (In::NOTHING, In::NOTHING);
     let first = KernelParams { function, grid: [gx, gy, gz], block: [bx, by, bz], shared, params, extra };
-    out.required()?.put(KernelParamsV2 { first, kernel: 0, ctx: 0 })
+    out.required()?.put(KernelParamsV2 { first, kernel, ctx: 0 })
 }
 
 pub(crate) fn add_kernel(

@@ -256,6 +256,16 @@ pub(crate) fn kernel_get_function(out: Out<usize>, kernel: usize) -> Result<()> 
     out.put(find_module(kernel.module)?.function(&name, Some(&ctx))?)
 }
 
+/// What a graph's kernel node is said to hold: the function in this context and, where a kernel of a library was launched, that too.
+pub(crate) fn function_and_kernel(handle: usize) -> Result<(usize, usize)> {
+    let launched = find_function(handle)?;
+    if launched.ctx.is_some() {
+        return Ok((handle, 0));
+    }
+    let name = launched.name.to_string_lossy();
+    Ok((find_module(launched.module)?.function(&name, Some(&current()?))?, handle))
+}
+
 pub(crate) fn get_module(out: Out<usize>, function: usize) -> Result<()> {
     out.put(find_function(function)?.module)
 }

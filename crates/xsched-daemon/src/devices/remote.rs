@@ -6,11 +6,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
-
 use super::nvml;
 use super::sampler::{Driver, Look};
-use crate::Error;
+use crate::{Error, rights};
 
 /// The command of this program that is such a process.
 const COMMAND: &str = "device-host";
@@ -98,9 +96,7 @@ fn line(value: &impl serde::Serialize) -> io::Result<String> {
 /// Capabilities cannot be given up, or the daemon is gone in the middle of an answer.
 pub fn serve() -> Result<(), Error> {
     let fail = |e: &dyn std::fmt::Display| Error::environment(format!("device-host: {e}"));
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    set_no_new_privs(true).and_then(|()| set_capabilities(None, sets)).map_err(|e| fail(&e))?;
+    rights::give_up_capabilities().map_err(|e| fail(&format!("cannot give up capabilities: {e}")))?;
     let mut driver = nvml::open();
     let mut answers = io::stdout();
     let mut say = |text: io::Result<String>| {

@@ -50,7 +50,7 @@ struct Answers {
     series: Mutex<(Series, u64, u64)>,
 }
 
-/// Listens, and answers from now on. Returns where, as it is told.
+/// Listens, and answers from now on. Returns where, as it is told, or that nothing would reach it there.
 ///
 /// # Errors
 /// It cannot be listened there.
@@ -60,15 +60,14 @@ pub(super) fn start(config: &MetricsConfig, exchange: &Arc<Exchange>) -> Result<
         Listen::Tcp(address) => {
             let fail = |e: std::io::Error| Error::environment(format!("metrics: cannot listen at {address}: {e}"));
             let passed = service::passed_listener(*address);
-            let is_reached = passed.is_some() || !service::has_own_network();
+            if passed.is_none() && service::has_no_port_of_its_own() {
+                return Ok(format!(
+                    "{address}, which nothing reaches: this unit may open no port; enable xsched-metrics.socket with that address and restart the service"
+                ));
+            }
             let listener = passed.map_or_else(|| TcpListener::bind(address), Ok).map_err(fail)?;
             let address = listener.local_addr().map_err(fail)?;
-            let but = if is_reached {
-                ""
-            } else {
-                ", which nothing reaches: this unit has a network of its own; enable xsched-metrics.socket with that address and restart the service"
-            };
-            (Listener::Tcp(listener), format!("http://{address}/metrics{but}"))
+            (Listener::Tcp(listener), format!("http://{address}/metrics"))
         }
     };
     let shown = Shown { names: config.names, pids: config.pids, most: config.max_programs };

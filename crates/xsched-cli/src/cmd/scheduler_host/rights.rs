@@ -2,17 +2,13 @@
 //! own files.
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, path_beneath_rules};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 /// What newer kernels than this one can restrict is restricted where it can be.
 const KNOWN: ABI = ABI::V6;
 
 /// Gives up capabilities for good, writing files, network connections and signals to other processes. Its error output stays.
 pub(super) fn give_up() -> Result<(), String> {
-    set_no_new_privs(true).map_err(|e| format!("cannot give up new privileges: {e}"))?;
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    set_capabilities(None, sets).map_err(|e| format!("cannot give up capabilities: {e}"))?;
+    xsched_daemon::give_up_capabilities().map_err(|e| format!("cannot give up capabilities: {e}"))?;
     confine().map_err(|e| format!("cannot give up writing: {e}"))
 }
 

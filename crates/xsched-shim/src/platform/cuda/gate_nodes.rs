@@ -188,8 +188,10 @@ impl Functions {
         let mut found: Kernel = unsafe { std::mem::zeroed() };
         // SAFETY: a kernel node; pointer to a local.
         check(unsafe { (self.plain.kernel_parameters)(node, &mut found) }, "its kernels are not told")?;
-        let function = if found.function.is_null() { found.kernel } else { found.function };
-        Ok(Some(expected_ns(kernel_key(function, &found.shape)).unwrap_or(UNKNOWN_INSIDE_NS)))
+        // CUDA's runtime launches kernels of libraries, not functions of contexts. The driver tells both, and a length is kept under
+        // the one that was launched.
+        let lengths = [found.kernel, found.function].map(|handle| expected_ns(kernel_key(handle, &found.shape)));
+        Ok(Some(lengths.into_iter().flatten().next().unwrap_or(UNKNOWN_INSIDE_NS)))
     }
 
     fn found_in(&self, node: CUgraphNode, clone: &GraphClone) -> Result<CUgraphNode, Refusal> {

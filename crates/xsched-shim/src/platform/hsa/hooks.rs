@@ -80,23 +80,27 @@ fn is_from_hip(caller: usize) -> bool {
     })
 }
 
+/// The runtime answers nothing of a queue's agent.
+struct Untold;
+
 /// Key of an agent's device, if it is a GPU.
-fn device_of(real: *mut c_void, agent: Agent) -> Option<String> {
+fn device_of(real: *mut c_void, agent: Agent) -> Result<Option<String>, Untold> {
     let ask = resolve::in_scope_of(real as usize, c"hsa_agent_get_info");
     if ask.is_null() {
-        return None;
+        return Err(Untold);
     }
     // SAFETY: the function beside hsa_queue_create, whose signature is hsa.h's.
     let ask = unsafe { std::mem::transmute::<*mut c_void, AgentInfoFn>(ask) };
     let number = |attribute| {
         let mut value = 0u32;
         // SAFETY: each of the attributes asked for is 32 bits.
-        (unsafe { ask(agent, attribute, std::ptr::from_mut(&mut value).cast()) } == OK).then_some(value)
+        (unsafe { ask(agent, attribute, std::ptr::from_mut(&mut value).cast()) } == OK).then_some(value).ok_or(Untold)
     };
     if number(AGENT_DEVICE)? != AGENT_GPU {
-        return None;
+        return Ok(None);
     }
-    Some(topology::key_of(number(AGENT_DOMAIN).unwrap_or(0), number(AGENT_LOCATION)?))
+    // Older runtimes know no domains.
+    Ok(Some(topology::key_of(number(AGENT_DOMAIN).unwrap_or(0), number(AGENT_LOCATION)?)))
 }
 
 unsafe extern "C" fn hsa_queue_create(
@@ -128,7 +132,18 @@ hooks! { HSA, CREATES: Create; hsa_queue_create }
 
 /// A queue that its program fills by itself: the agent thread looks into it from now on.
 fn register(real: *mut c_void, agent: Agent, queue: *mut AmdQueue) {
-    let Some(device) = device_of(real, agent).filter(|_| !queue.is_null()) else { return };
+    if queue.is_null() {
+        return;
+    }
+    let device = match device_of(real, agent) {
+        Ok(Some(device)) => device,
+        Ok(None) => return,
+        Err(Untold) => {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            let text = "HSA queues run unscheduled: AMD's runtime does not tell which device they are on";
+            return say_once(&SAID, Log::Error, Log::Error, text);
+        }
+    };
     let Some(rt) = runtime() else { return };
     let insists = rt.forced_level().filter(|level| *level < 3);
     let insists = insists.map(|level| format!("level 3 is all there is, and the program insists on level {level}"));

@@ -1,0 +1,20 @@
+//! What a process gives up that runs what others have written: a vendor's library, an operator's scheduler.
+
+use std::io;
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+/// Gives up all capabilities for good.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn give_up_capabilities() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let none = CapabilitySet::empty();
+    let held = capabilities(None)?;
+    // A service that never had any may be forbidden the call.
+    if held.permitted.is_empty() && held.inheritable.is_empty() {
+        return Ok(());
+    }
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+}
