@@ -29,8 +29,12 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-fn is_command(pid: u32, name: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+/// Whether a process of this name has a handler for a signal.
+fn handles(pid: u32, name: &str, by: Signal) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |label: &str| text.lines().find_map(|line| line.strip_prefix(label)).map(str::trim);
+    let caught = field("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    field("Name:") == Some(name) && caught & (1 << (by.as_raw() - 1)) != 0
 }
 
 /// `top` in a terminal, ended by a signal.
@@ -40,7 +44,7 @@ fn top_ended_by(place: &Place, by: Signal) -> i32 {
     let mut top = 0;
     until("top runs", || {
         let below = children(script.pid());
-        top = below.into_iter().find(|pid| is_command(*pid, "xsched")).unwrap_or(0);
+        top = below.into_iter().find(|pid| handles(*pid, "xsched", by)).unwrap_or(0);
         top != 0
     });
     signal(top, by);
