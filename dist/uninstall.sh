@@ -13,7 +13,7 @@ all=$(cat "$manifest")
 
 #FORGET
 forget_library "$prefix/lib/xsched/"
-forget_containers "$prefix/bin/xsched"
+forget_containers "$prefix/lib/xsched/xsched"
 
 if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] &&
     [ "$(systemctl show -P FragmentPath xsched.service 2>/dev/null)" = "$prefix/lib/systemd/system/xsched.service" ]; then
