@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +22,8 @@ At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
 policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of the OpenCL ladder,
-both ladders under other orders of suspension, each call of the library's own failing in each way, random kills, and the end-to-end
-tests that depend on time, over and over, also beside programs that keep every processor busy.
+both ladders under other orders of suspension, each call of the library's own failing in each way, the life of sandboxes under
+containerd where it is installed, random kills, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
 
 A target of tests that fails is tried once more, if few do; the summary names one that passes then as unsteady.
 
@@ -98,8 +99,24 @@ fn skip_in(line: &str) -> Option<String> {
     Some(format!("{}: {}", test.trim(), reason.trim().trim_matches(['\'', '"'])))
 }
 
+/// A shell's job in the background ignores SIGINT and SIGQUIT, and so would the programs that tests start and then interrupt. This
+/// program starts anew without that.
+fn heed_signals() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    // Bit n - 1 is signal n: 2 and 3.
+    if ignored.is_some_and(|mask| mask & 0b110 != 0)
+        && let Ok(own) = std::env::current_exe()
+    {
+        let error =
+            Command::new("env").arg("--default-signal=INT,QUIT").arg(own).args(std::env::args_os().skip(1)).exec();
+        eprintln!("xtask: env: {error}; SIGINT stays ignored, and tests that send it fail");
+    }
+}
+
 /// Runs all steps, also after a failed one, and sums up. False if any failed.
 pub(crate) fn run(root: &Path, long: bool) -> bool {
+    heed_signals();
     let mut run = Run { root: root.to_path_buf(), target: target_folder(root), steps: Vec::new() };
     let missing = packages::install();
     run.all_once();
@@ -172,6 +189,9 @@ impl Run {
         }
         self.step("every call fails", |s| {
             s.cargo(&["test", "-p", "xsched-e2e", "--test", "faults", "--", "--ignored", "--nocapture"])
+        });
+        self.step("life of sandboxes", |s| {
+            s.cargo(&["test", "-p", "xsched-kube", "--test", "peers", "--", "--ignored", "--nocapture"])
         });
         self.step("random kills", |s| {
             s.cargo(&["run", "-p", "xsched-e2e", "--example", "kills", "--", "2", "300", "hpf", "cfs"])

@@ -32,7 +32,7 @@ fn a_pods_annotation_reaches_its_container_under_a_real_containerd() {
 }
 
 #[test]
-#[ignore = "takes a quarter of a minute: `cargo test -p xsched-kube --test peers -- --ignored`"]
+#[ignore = "a quarter of a minute: `cargo test -p xsched-kube --test peers -- --ignored`, as `cargo xtask test --long` does"]
 fn the_life_of_sandboxes_leaves_nothing_under_a_real_containerd() {
     run("life.py", Path::new(KUBE).parent().expect("a folder"));
 }

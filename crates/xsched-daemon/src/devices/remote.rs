@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::nvml;
 use super::sampler::{Driver, Look};
@@ -28,19 +29,17 @@ struct Remote {
 
 /// Starts a process of a program that opens NVIDIA's library; none = there is none on this machine.
 pub(super) fn open(program: &Path) -> Option<Box<dyn Driver>> {
-    let process = Process::start(program).ok()?;
+    // Why it cannot answer is told with what the daemon says, once.
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let errors = if TOLD.swap(true, Relaxed) { Stdio::null() } else { Stdio::inherit() };
+    let process = Process::start(program, errors).ok()?;
     Some(Box::new(Remote { program: program.to_owned(), process: Some(process) }))
 }
 
 impl Process {
-    fn start(program: &Path) -> io::Result<Process> {
+    fn start(program: &Path, errors: Stdio) -> io::Result<Process> {
         let mut command = Command::new(program);
-        command
-            .arg(COMMAND)
-            .env("XSCHED_DISABLE", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.arg(COMMAND).env("XSCHED_DISABLE", "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn()?;
         let questions = child.stdin.take();
         let answers = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -76,7 +75,7 @@ impl Drop for Process {
 impl Driver for Remote {
     fn look(&mut self, wanted: &BTreeSet<String>) -> Vec<Look> {
         if self.process.is_none() {
-            self.process = Process::start(&self.program).ok();
+            self.process = Process::start(&self.program, Stdio::null()).ok();
         }
         let looks = self.process.as_mut().and_then(|process| process.ask(wanted).ok());
         if looks.is_none() {
