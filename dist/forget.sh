@@ -22,6 +22,9 @@ forget_library() {
 # Removes the CDI files whose hook is a command: engines would refuse each container whose hook is gone.
 forget_containers() {
     for file in /etc/cdi/xsched.dev-class.json /var/run/cdi/xsched.dev-class.json; do
-        if grep -qsF "\"path\": \"$1\"" "$file"; then rm -f "$file"; fi
+        if grep -qsF "\"path\": \"$1\"" "$file"; then
+            rm -f "$file"
+            rmdir --ignore-fail-on-non-empty "${file%/*}"
+        fi
     done
 }
