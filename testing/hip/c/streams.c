@@ -26,8 +26,13 @@ int main(void)
     OK(hipStreamCreate(&blocking));
     OK(hipStreamCreateWithFlags(&other, 1));
 
+    volatile uint32_t *word = 0;
+    OK(hipHostMalloc(&word, 64, 0));
+    *word = 0;
+    OK(hipStreamWaitValue32(blocking, (void *)word, 1, WAIT_EQ, ~0u));
     OK(run_spin(LONG_NS, blocking));
     CHECK("a stream with work is not ready", hipStreamQuery(blocking) == NOT_READY);
+    *word = 1;
     OK(run_fill(x, N, 4, 0));
     OK(hipStreamSynchronize(0));
     GIVES("the null stream waits for blocking streams", SUCCESS, hipStreamQuery(blocking));
@@ -35,8 +40,6 @@ int main(void)
     OK(hipStreamSynchronize(blocking));
     CHECK("its work is done", all_are(host, N, 4));
 
-    volatile uint32_t *word = 0;
-    OK(hipHostMalloc(&word, 64, 0));
     *word = 0;
     OK(hipStreamWaitValue32(other, (void *)word, 1, WAIT_EQ, ~0u));
     OK(run_fill(x, N, 5, LEGACY));
