@@ -23,7 +23,7 @@ use crate::tuning::NAME_MAX_BYTES;
 
 /// An attached process.
 pub(crate) struct Client {
-    pub(crate) peer: Peer,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) program: ProgramId,
     pub(crate) segment: Arc<ClientSegment>,
     pub(crate) eventfd: OwnedFd,
@@ -72,7 +72,7 @@ pub(crate) struct Client {
     pub(crate) batch: u32,
     pub(crate) job: Option<String>,
     /// Its command line, as it says.
-    pub(crate) command: Vec<String>,
+    pub(crate) command: Arc<[String]>,
     /// When it attached, ns.
     pub(crate) attached_ns: u64,
     pub(crate) groups: Vec<GroupId>,
@@ -129,7 +129,7 @@ pub(crate) struct Group {
     pub(crate) user: User,
     pub(crate) words: GroupWords,
     pub(crate) slot: u16,
-    pub(crate) device: String,
+    pub(crate) device: Arc<str>,
     pub(crate) platform: Platform,
     pub(crate) levels: Levels,
     pub(crate) sharing: Sharing,
@@ -213,9 +213,9 @@ impl Client {
             batch: options.batch.or(given.batch).unwrap_or(0),
             // Programs of different users are never one job.
             job: options.job.map(|job| format!("{}:{job}", peer.user)),
-            command: program::cut(options.command),
+            command: program::cut(options.command).into(),
             attached_ns: now_ns(),
-            peer,
+            peer: Arc::new(peer),
             groups: Vec::new(),
             queues: BTreeMap::new(),
             held: false,

@@ -4,6 +4,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CLOCK_MONOTONIC, ns.
 pub(crate) fn now_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
+    ns(ClockId::Monotonic)
+}
+
+/// What this thread has had of a processor, ns.
+pub(crate) fn own_cpu_ns() -> u64 {
+    ns(ClockId::ThreadCPUTime)
+}
+
+fn ns(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
@@ -67,21 +68,9 @@ impl Server {
     pub(crate) fn go_on(&mut self, id: u64) {
         let Some(Conn { role: Role::Command(Some(answer)), .. }) = self.conns.get_mut(&id) else { return };
         let next = match answer {
-            Answer::Ps { devices, clients, more, ended } => {
-                if let Some(device) = devices.pop_front() {
-                    Some(self.device_info(id, &device))
-                } else if let Some((conn, from)) = more.take() {
-                    Some(self.more_queues(id, conn, from))
-                } else if let Some(conn) = clients.pop_front() {
-                    // One that has ended meanwhile is not told.
-                    Some(self.first_of(id, conn))
-                } else {
-                    ended.pop_front().map(|ended| Some(DaemonMsg::Program(Box::new(ended.info(self.now_ns)))))
-                }
-            }
             Answer::Policies(entries) => entries.next().map(|entry| self.policy_info(entry).map(DaemonMsg::Policy)),
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
-            Answer::OfClient | Answer::OfPool | Answer::OfUsage => return,
+            Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
             Answer::Trace(_) => return self.go_on_with_trace(id),
         };
         match next {
@@ -109,8 +98,8 @@ impl Server {
     fn answer(&mut self, id: u64, request: Request) -> Result<Option<Answer>, Error> {
         let Some(user) = self.conns.get(&id).map(|c| c.user) else { return Ok(None) };
         match request {
-            Request::Ps => return Ok(Some(self.ps(id, user, false))),
-            Request::PsAll => return Ok(Some(self.ps(id, user, true))),
+            Request::Ps => return Ok(Some(self.ps(id, false))),
+            Request::PsAll => return Ok(Some(self.ps(id, true))),
             Request::PolicyList => return Ok(Some(Answer::Policies(registry::POLICIES.iter()))),
             Request::PolicySet { name, params, device } => {
                 self.operators_only(user, "change the policy")?;
@@ -253,7 +242,7 @@ impl Server {
             hinted.extend(self.hint_queue(command, user, queue, changes, &mut notes)?);
         }
         self.act();
-        let devices: BTreeSet<String> =
+        let devices: BTreeSet<Arc<str>> =
             hinted.iter().filter_map(|id| Some(self.groups.get(id)?.device.clone())).collect();
         for device in &devices {
             self.assign_timeslices(device);
@@ -339,8 +328,7 @@ impl Server {
     /// What the policies of some groups' devices do not look at.
     fn without_effect(&self, groups: &[GroupId], hints: &Hints) -> Vec<String> {
         let arbiter = self.gatekeeper.arbiter();
-        let devices: BTreeSet<&str> =
-            groups.iter().filter_map(|id| Some(self.groups.get(id)?.device.as_str())).collect();
+        let devices: BTreeSet<&str> = groups.iter().filter_map(|id| Some(&*self.groups.get(id)?.device)).collect();
         let mut lines: Vec<String> = Vec::new();
         for entry in devices.into_iter().map(|device| arbiter.policy_of(device).entry) {
             let line = overlooked_line(entry, &entry.overlooks(hints.given()));

@@ -1,7 +1,7 @@
 //! Programs that ended lately, with their last figures.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use xsched_proto::wire::ProgramInfo;
 
@@ -12,6 +12,8 @@ use crate::tuning::{ENDED_MAX, ENDED_NS, USER_ENDED_MAX, of_user};
 #[derive(Debug)]
 pub(crate) struct EndedProgram {
     pub(crate) user: User,
+    /// The last one has the greatest.
+    pub(crate) number: u64,
     /// When it did, ns.
     pub(crate) at_ns: u64,
     /// As it was told last; see [`EndedProgram::info`].
@@ -27,44 +29,48 @@ impl EndedProgram {
 
 /// A bounded list of them, the first one that ended first. One user's do not push out those of another before his own.
 #[derive(Debug, Default)]
-pub(crate) struct Ended(VecDeque<Rc<EndedProgram>>);
+pub(crate) struct Ended {
+    programs: VecDeque<Arc<EndedProgram>>,
+    count: u64,
+}
 
 impl Ended {
     /// Keeps what a program was told last, for some time.
     pub(crate) fn push(&mut self, user: User, at_ns: u64, last: ProgramInfo) {
         self.expire(at_ns);
-        let of_this = |e: &Rc<EndedProgram>| e.user == user;
-        if self.0.iter().filter(|e| of_this(e)).count() >= of_user(USER_ENDED_MAX, user.is_own())
-            && let Some(at) = self.0.iter().position(of_this)
+        let of_this = |e: &Arc<EndedProgram>| e.user == user;
+        if self.programs.iter().filter(|e| of_this(e)).count() >= of_user(USER_ENDED_MAX, user.is_own())
+            && let Some(at) = self.programs.iter().position(of_this)
         {
-            self.0.remove(at);
+            self.programs.remove(at);
         }
-        if self.0.len() >= ENDED_MAX {
-            self.0.pop_front();
+        if self.programs.len() >= ENDED_MAX {
+            self.programs.pop_front();
         }
-        self.0.push_back(Rc::new(EndedProgram { user, at_ns, last }));
+        self.count += 1;
+        self.programs.push_back(Arc::new(EndedProgram { user, number: self.count, at_ns, last }));
     }
 
     /// Those that are still kept.
-    pub(crate) fn iter(&mut self, now_ns: u64) -> impl Iterator<Item = &Rc<EndedProgram>> {
+    pub(crate) fn iter(&mut self, now_ns: u64) -> impl Iterator<Item = &Arc<EndedProgram>> {
         self.expire(now_ns);
-        self.0.iter()
+        self.programs.iter()
     }
 
     fn expire(&mut self, now_ns: u64) {
-        while self.0.front().is_some_and(|e| e.at_ns + ENDED_NS <= now_ns) {
-            self.0.pop_front();
+        while self.programs.front().is_some_and(|e| e.at_ns + ENDED_NS <= now_ns) {
+            self.programs.pop_front();
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use xsched_proto::class::Class;
     use xsched_proto::wire::ClassFrom;
 
-    fn program(pid: u32) -> ProgramInfo {
+    pub(crate) fn program(pid: u32) -> ProgramInfo {
         ProgramInfo {
             pid,
             uid: 1,

@@ -42,7 +42,7 @@ impl Server {
                 observed;
             let Some(group) = self.groups.get(&id) else { continue };
             let class = self.conns.get(&group.conn).and_then(Conn::client).map(|c| Class::of(c.priority));
-            let kind = || (class.unwrap_or(Class::Normal), Arc::from(group.device.as_str()));
+            let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
             match observed {
                 // The program says when: one that lies spoils its own figures, and this one by no more than that.
                 Observed::Wanted(_, at_ns) => {
@@ -135,7 +135,7 @@ impl Server {
         for id in &client.groups {
             let Some(group) = self.groups.get(id) else { continue };
             let at = rows.iter().position(|row| *row.device == *group.device).unwrap_or_else(|| {
-                let device: Arc<str> = Arc::from(group.device.as_str());
+                let device: Arc<str> = group.device.clone();
                 let (_, memory) = self.devices.outside_names(&device);
                 rows.push(Row {
                     program: client.program.0,

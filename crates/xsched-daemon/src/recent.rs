@@ -1,16 +1,17 @@
 //! Which part of a device each group had lately. No timer is set for it: while the daemon has nothing to do, the same groups go on.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use xsched_policy::GroupId;
 
 use crate::tuning::{SHARE_NS, SHARE_WINDOW_NS};
 
 /// Device time charged to each group, at some times in the past.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Recent {
     /// When, ns, and what, µs. The oldest first.
-    looks: VecDeque<(u64, HashMap<GroupId, f64>)>,
+    looks: VecDeque<(u64, Arc<HashMap<GroupId, f64>>)>,
 }
 
 impl Recent {
@@ -21,7 +22,7 @@ impl Recent {
 
     /// Remembers what is charged by now, in µs.
     pub(crate) fn look(&mut self, now_ns: u64, used_us: impl Iterator<Item = (GroupId, f64)>) {
-        self.looks.push_back((now_ns, used_us.collect()));
+        self.looks.push_back((now_ns, Arc::new(used_us.collect())));
         // One look before the window is enough.
         let begin_ns = now_ns.saturating_sub(SHARE_WINDOW_NS);
         while self.looks.get(1).is_some_and(|(at, _)| *at <= begin_ns) {

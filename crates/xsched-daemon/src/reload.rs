@@ -1,5 +1,7 @@
 //! SIGHUP: the configuration is read again.
 
+use std::sync::Arc;
+
 use xsched_policy::{Choice, Event, GroupId};
 use xsched_proto::wire::DaemonMsg;
 
@@ -62,7 +64,7 @@ impl Server {
             self.publish_level(id);
         }
         self.act();
-        let mut devices: Vec<String> = self.groups.values().map(|g| g.device.clone()).collect();
+        let mut devices: Vec<Arc<str>> = self.groups.values().map(|g| g.device.clone()).collect();
         devices.sort_unstable();
         devices.dedup();
         devices.iter().for_each(|device| self.assign_timeslices(device));

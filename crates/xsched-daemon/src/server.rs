@@ -27,7 +27,7 @@ use crate::clock::now_ns;
 use crate::closer::{Closer, MAX_FDS};
 use crate::config::Config;
 use crate::devices::Devices;
-use crate::ended::{Ended, EndedProgram};
+use crate::ended::Ended;
 use crate::events::EventLog;
 use crate::fair::FairQueue;
 use crate::host::Host;
@@ -42,6 +42,7 @@ use crate::shares::Shares;
 use crate::signals::{Signal, Signals};
 use crate::socket::{self, Listener, Passed, Received};
 use crate::sources::Sources;
+use crate::teller::Teller;
 use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
@@ -66,9 +67,10 @@ const SIGNALS: u64 = 2 << 2 | kind::OWN;
 pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
 const USAGE: u64 = (u64::MAX >> 4) << 2 | kind::OWN;
 const METRICS: u64 = (u64::MAX >> 5) << 2 | kind::OWN;
+const TELLER: u64 = (u64::MAX >> 6) << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Why a connection ends that takes nothing.
-const UNREAD: &str = "it does not read its messages";
+pub(crate) const UNREAD: &str = "it does not read its messages";
 /// Announced processes are numbered from here.
 pub(crate) const EXPECTED: u64 = 3;
 
@@ -118,6 +120,7 @@ pub(crate) struct Server {
     pub(crate) recent: Recent,
     pub(crate) shares: Rc<Shares>,
     pub(crate) ended: Ended,
+    pub(crate) teller: Teller,
     /// Where bursts are written, if they are.
     pub(crate) bursts: Option<Bursts>,
     /// Questions passed on to clients.
@@ -199,14 +202,6 @@ pub(crate) enum Work {
 /// What a command is still to be told: a message at a time, each when it has taken the one before. What it has to say meanwhile
 /// stays in its socket.
 pub(crate) enum Answer {
-    /// A message for each of these devices, then for each of these clients and what more queues that has, then for each of these programs.
-    Ps {
-        devices: VecDeque<String>,
-        clients: VecDeque<u64>,
-        /// A client, and the slot from which on its queues are still to be told.
-        more: Option<(u64, u16)>,
-        ended: VecDeque<Rc<EndedProgram>>,
-    },
     /// One for each of these policies.
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// Groups, then records of what happened to them.
@@ -215,6 +210,8 @@ pub(crate) enum Answer {
     OfClient,
     /// Whether there is a pool.
     OfPool,
+    /// What `ps` is told.
+    OfTeller,
     /// What the records of usage say.
     OfUsage,
     /// One for each of these rows.
@@ -257,7 +254,7 @@ impl Conn {
         match &self.role {
             Role::Unlisted(_) => (true, true),
             Role::Command(Some(answer)) => {
-                (true, matches!(answer, Answer::OfClient | Answer::OfPool | Answer::OfUsage))
+                (true, matches!(answer, Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage))
             }
             _ => (false, false),
         }
@@ -297,6 +294,8 @@ impl Server {
         let usage = UsageBooks::new(options.state.as_deref(), &options.socket);
         let usage = usage.map_err(|e| fail("an event descriptor", e))?;
         add(usage.as_fd(), USAGE, EventFlags::IN)?;
+        let teller = Teller::new().map_err(|e| fail("an event descriptor", e))?;
+        add(teller.as_fd(), TELLER, EventFlags::IN)?;
         let now_ns = now_ns();
         let from_config = config.idle_exit_s.map(Duration::from_secs);
         let idle_exit = options.idle_exit.or(from_config);
@@ -332,6 +331,7 @@ impl Server {
             recent: Recent::default(),
             shares: Rc::default(),
             ended: Ended::default(),
+            teller,
             bursts,
             questions: Vec::new(),
             last_id: 0,
@@ -397,7 +397,8 @@ impl Server {
         self.arm();
         events.clear();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let has_work = !self.wakes.is_empty() || !self.work.is_empty() || self.makes_snapshot();
+        let has_work =
+            !self.wakes.is_empty() || !self.work.is_empty() || self.makes_snapshot() || self.teller.is_due(self.now_ns);
         let timeout = has_work.then_some(&at_once);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) => (),
@@ -430,6 +431,7 @@ impl Server {
                 CLERK => self.hear_clerk(),
                 USAGE => self.hear_usage(),
                 METRICS => self.hear_metrics(),
+                TELLER => self.hear_teller(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }
@@ -451,6 +453,10 @@ impl Server {
         if self.makes_snapshot() {
             self.go_on_with_snapshot();
             self.piece_done("metrics");
+        }
+        if self.teller.is_due(self.now_ns) {
+            self.look_around();
+            self.piece_done("looks for ps");
         }
         self.timers();
         self.bury();

@@ -287,7 +287,7 @@ impl Server {
         }
         let spans = |job: &str| devices.get(job).is_some_and(|devices| devices.len() > 1);
         let jobs = devices.keys().filter(|job| spans(job)).count();
-        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(group.device.as_str()));
+        let elsewhere = devices.get(job).is_some_and(|devices| !devices.contains(&*group.device));
         let one_more = elsewhere && !spans(job);
         if one_more && jobs >= bounds.jobs { has(jobs, "jobs on several devices") } else { None }
     }
@@ -313,7 +313,7 @@ impl Server {
             user: client.peer.user,
             words: GroupWords::new(client.segment.clone(), slot),
             slot,
-            device,
+            device: device.into(),
             platform,
             levels,
             sharing: Sharing::Time,
@@ -336,7 +336,7 @@ impl Server {
         let spec = GroupSpec {
             id,
             program: client.program,
-            device: group.device.clone(),
+            device: group.device.to_string(),
             priority: client.group_priority(&group),
             hints: client.group_hints(&group),
             nice: client.nice,
@@ -418,8 +418,7 @@ impl Server {
     pub(crate) fn forget(&mut self, conn: u64, client: Client) {
         self.keep_last_figures(&client);
         if !client.groups.is_empty() {
-            let shares = self.recent_shares();
-            let last = self.program_info(&client, &shares);
+            let last = self.last_info(conn, &client);
             self.detail_left(&last);
             self.ended.push(client.peer.user, self.now_ns, last);
         }

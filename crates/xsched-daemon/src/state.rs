@@ -8,7 +8,7 @@ use crate::server::{Conn, Server};
 impl Server {
     /// Groups came or went: says which devices are to be looked at.
     pub(crate) fn watch_devices(&mut self) {
-        self.devices.want(self.groups.values().map(|group| group.device.as_str()));
+        self.devices.want(self.groups.values().map(|group| &*group.device));
     }
 
     /// Takes what the drivers told since the last time.
@@ -46,6 +46,6 @@ impl Server {
     }
 
     fn groups_on(&self, client: &Client, device: &str) -> usize {
-        client.groups.iter().filter_map(|id| self.groups.get(id)).filter(|group| group.device == device).count()
+        client.groups.iter().filter_map(|id| self.groups.get(id)).filter(|group| &*group.device == device).count()
     }
 }

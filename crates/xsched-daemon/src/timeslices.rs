@@ -12,6 +12,7 @@ use xsched_proto::segment::length;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::client::Group;
+use crate::memory::GroupWords;
 use crate::server::Server;
 use crate::socket::unread_bytes;
 use crate::tuning::{REASSERT_NS, UNREAD_BYTES};
@@ -22,7 +23,7 @@ impl Server {
         // One group speaks for all of its client's: a slice belongs to the context.
         let mut speakers: Vec<(u64, GroupId, Class, Option<u64>)> = Vec::new();
         for (id, group) in &self.groups {
-            let sliced = is_sliced(group) && group.device == device;
+            let sliced = is_sliced(group) && &*group.device == device;
             if !sliced || speakers.iter().any(|(conn, ..)| *conn == group.conn) {
                 continue;
             }
@@ -49,7 +50,7 @@ impl Server {
     /// What is known of the commands of a client among several.
     fn contention_of(&self, conn: u64) -> Contention {
         let mine = self.groups.values().filter(|g| g.conn == conn);
-        let known: Vec<bool> = mine.filter_map(is_short).collect();
+        let known: Vec<bool> = mine.filter_map(|group| is_short(&group.words)).collect();
         Contention::BestEffort { short: !known.is_empty() && known.iter().all(|short| *short) }
     }
 
@@ -89,8 +90,7 @@ fn is_sliced(group: &Group) -> bool {
 }
 
 /// Whether a group's commands are short: those of late, or all if it was never held to a bound.
-pub(crate) fn is_short(group: &Group) -> Option<bool> {
-    let words = &group.words;
+pub(crate) fn is_short(words: &GroupWords) -> Option<bool> {
     match (words.lengths.load(Relaxed), words.longest_us.load(Relaxed)) {
         (length::SHORT, _) => Some(true),
         (length::LONG, _) => Some(false),

@@ -36,7 +36,7 @@ impl Server {
         let (why, policy) = self.gatekeeper.arbiter().why(id);
         let group = TracedGroup {
             id: id.0,
-            device: group.device.clone(),
+            device: group.device.to_string(),
             program: Some(program),
             ended: false,
             ready: status.ready,

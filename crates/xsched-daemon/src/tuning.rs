@@ -84,8 +84,16 @@ pub(crate) const USER_TIMESLICE_MAX_US: u64 = 100_000;
 pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
 /// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.
 pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
-/// Queues told in one message, which has room for three times as many.
-pub(crate) const PS_QUEUES: usize = 1_024;
+/// Programs, groups and queues that are looked at for `ps` in one piece of work: some 25 µs.
+pub(crate) const SIGHT_PIECE: usize = 64;
+/// After a look for `ps` the next one begins no sooner than so many times what that took of the loop's time: two hundredths of it at most.
+pub(crate) const SIGHT_REST: u64 = 49;
+/// The same in ns, at most.
+pub(crate) const SIGHT_REST_MAX_NS: u64 = 100_000_000;
+/// Messages sent to those that ask, before new questions are looked for.
+pub(crate) const TOLD_AT_A_TIME: usize = 64;
+/// Queues told in one message, which has room for three times as many: those in as many places.
+pub(crate) const PS_QUEUES: u16 = 1_024;
 /// Queues of one user, likewise: a program has some dozens, one with ten thousand is known, and each costs the daemon some 50 bytes.
 pub(crate) const USER_QUEUES_MAX: (usize, usize) = (131_072, 1_048_576);
 /// Descriptors that the daemon keeps for one user, likewise: as many as its connections may need.

@@ -23,12 +23,14 @@ use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_STALE_NS};
 pub(crate) struct Devices {
     samplers: [Sampler; 2],
     wanted: BTreeSet<String>,
-    known: BTreeMap<String, Device>,
+    known: BTreeMap<String, Arc<Device>>,
     /// When to take what was found, ns.
     pub(crate) look_at: Option<u64>,
 }
 
-struct Device {
+/// What is known of a device.
+#[derive(Clone)]
+pub(crate) struct Device {
     source: Source,
     name: Option<String>,
     label: DeviceLabel,
@@ -76,9 +78,9 @@ impl Devices {
         self.wanted.iter().filter(|key| self.known.contains_key(*key)).cloned().collect()
     }
 
-    /// All devices of which something is known.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
-        self.known.keys()
+    /// All devices of which something is known, by their keys, in that order.
+    pub(crate) fn all(&self) -> Vec<(String, Arc<Device>)> {
+        self.known.iter().map(|(key, device)| (key.clone(), device.clone())).collect()
     }
 
     /// Takes what was found since the last time. Says, in one line each, which devices heat has begun to slow down.
@@ -107,14 +109,16 @@ impl Devices {
             told(state.sm_clock_mhz)
         );
         let hot = state.is_hot();
-        let device = self.known.entry(key).or_insert_with(|| Device {
+        let fresh = || Device {
             source,
             name: None,
             label: DeviceLabel::default(),
             processes: None,
             looks: VecDeque::with_capacity(DEVICE_HISTORY),
             hot_ns: None,
-        });
+        };
+        // One that is just told is copied, once a second at most.
+        let device = Arc::make_mut(self.known.entry(key).or_insert_with(|| Arc::new(fresh())));
         if device.looks.len() == DEVICE_HISTORY {
             device.looks.pop_front();
         }
@@ -145,24 +149,23 @@ impl Devices {
         let own = processes.iter().filter(|p| p.pid == pid).filter_map(|p| p.memory_bytes).sum();
         Some((state.memory_used_bytes?.saturating_sub(own), state.memory_total_bytes?))
     }
-
-    /// All that is known of a device. `may_see` says whether a process is told of.
-    pub(crate) fn info(&self, key: &str, now_ns: u64, may_see: impl Fn(u32) -> bool) -> Option<DeviceInfo> {
-        let device = self.known.get(key)?;
-        let processes = device.processes.as_ref();
-        Some(DeviceInfo {
-            device: key.to_owned(),
-            name: device.name.clone(),
-            source: device.source,
-            stale: device.is_stale(now_ns),
-            latest: device.latest(now_ns)?,
-            processes: processes.map(|all| all.iter().filter(|p| may_see(p.pid)).cloned().collect()),
-            history: device.looks.iter().map(|look| aged(look, now_ns)).collect(),
-        })
-    }
 }
 
 impl Device {
+    /// All that is known of it, by its key. `may_see` says whether a process is told of.
+    pub(crate) fn info(&self, key: &str, now_ns: u64, may_see: impl Fn(u32) -> bool) -> Option<DeviceInfo> {
+        let processes = self.processes.as_ref();
+        Some(DeviceInfo {
+            device: key.to_owned(),
+            name: self.name.clone(),
+            source: self.source,
+            stale: self.is_stale(now_ns),
+            latest: self.latest(now_ns)?,
+            processes: processes.map(|all| all.iter().filter(|p| may_see(p.pid)).cloned().collect()),
+            history: self.looks.iter().map(|look| aged(look, now_ns)).collect(),
+        })
+    }
+
     fn at_ns(&self) -> u64 {
         self.looks.back().map_or(0, |(at_ns, _)| *at_ns)
     }
@@ -237,7 +240,7 @@ mod tests {
     fn processes_that_are_not_attached_are_outside_where_they_are_seen_and_stand_for_themselves() {
         let mut devices = Devices::new(None);
         devices.note(look(S, &[]), |pid| pid == 1);
-        let info = devices.info("pci:0000:41:00.0", S, |pid| pid != 1).unwrap();
+        let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", S, |pid| pid != 1).unwrap();
         assert_eq!(info.latest.outside, Some(1));
         let outside = |p: &DeviceProcess| (p.pid, p.outside);
         assert_eq!(
@@ -256,21 +259,21 @@ mod tests {
             devices.note(look(n * S, &[]), |_| true);
         }
         let now = (DEVICE_HISTORY as u64 + 30) * S;
-        let info = devices.info("pci:0000:41:00.0", now + S, |_| true).unwrap();
+        let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", now + S, |_| true).unwrap();
         let ages: Vec<u64> = info.history.iter().map(|state| state.age_ms).collect();
         assert_eq!(
             (ages.len(), ages[0], *ages.last().unwrap()),
             (DEVICE_HISTORY, DEVICE_HISTORY as u64 * 1_000, 1_000)
         );
         assert!(!info.stale && devices.state("pci:0000:41:00.0", now + 4 * S).is_some());
-        let info = devices.info("pci:0000:41:00.0", now + 6 * S, |_| true).unwrap();
+        let info = devices.known["pci:0000:41:00.0"].info("pci:0000:41:00.0", now + 6 * S, |_| true).unwrap();
         assert!(info.stale && info.latest.age_ms == 6_000);
         assert_eq!(devices.state("pci:0000:41:00.0", now + 6 * S), None);
         // Not wanted, it is forgotten when all of it is old.
         devices.take(now + (DEVICE_HISTORY as u64 - 1) * S, |_| true);
-        assert_eq!(devices.keys().count(), 1);
+        assert_eq!(devices.all().len(), 1);
         devices.take(now + (DEVICE_HISTORY as u64 + 1) * S, |_| true);
-        assert_eq!(devices.keys().count(), 0);
+        assert_eq!(devices.all().len(), 0);
     }
 
     #[test]

@@ -261,3 +261,51 @@ fn what_is_told_before_a_hang_up_is_done() {
     }
     assert_eq!(world.server.expected.len(), 1, "it was announced");
 }
+
+/// Does what there is to do until a command is told all.
+fn answer(world: &mut World, socket: &OwnedFd) -> Vec<DaemonMsg> {
+    let mut answer = received(socket);
+    while answer.last() != Some(&DaemonMsg::End) {
+        world.turn();
+        answer.extend(received(socket));
+    }
+    answer
+}
+
+#[test]
+fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
+    let mut world = World::new();
+    const MANY: usize = 20;
+    let many: Vec<_> = (0..MANY).map(|_| world.connect(ONE)).collect();
+    many.iter().for_each(|(socket, _)| assert!(ask(socket, Request::Ps)));
+    let asks = |c: &Conn| matches!(c.role, Role::Command(_));
+    while world.server.conns.values().filter(|c| asks(c)).count() < MANY {
+        world.turn();
+    }
+    for (socket, _) in &many {
+        assert!(matches!(answer(&mut world, socket)[..], [DaemonMsg::Daemon(_), DaemonMsg::End]));
+    }
+    assert!(world.server.teller.looks < MANY as u64, "{}", world.server.teller.looks);
+    // Changed before the question, it is told.
+    let (socket, _) = &many[0];
+    for dropped in 1..=3 {
+        world.server.dropped_clients = dropped;
+        assert!(ask(socket, Request::Ps));
+        let told = answer(&mut world, socket);
+        assert!(matches!(&told[0], DaemonMsg::Daemon(info) if info.dropped_clients == dropped), "{told:?}");
+    }
+}
+
+#[test]
+fn a_command_that_has_hung_up_before_it_is_told_leaves_nothing_behind() {
+    let mut world = World::new();
+    let (socket, id) = world.connect(ONE);
+    assert!(ask(&socket, Request::Ps));
+    drop(socket);
+    while world.server.conns.contains_key(&id) {
+        world.turn();
+    }
+    let (socket, _) = world.connect(ONE);
+    assert!(ask(&socket, Request::Ps));
+    assert_eq!(answer(&mut world, &socket).len(), 2);
+}

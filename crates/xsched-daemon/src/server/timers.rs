@@ -111,6 +111,7 @@ impl Server {
             self.remember_at,
             self.events.deadline_ns(),
             self.service.deadline_ns(),
+            self.teller.deadline_ns(),
         ];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
         let Some(next) = all.flatten().min() else { return };

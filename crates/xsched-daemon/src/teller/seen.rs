@@ -1,0 +1,210 @@
+//! A program as the loop saw it. Taking this is short: texts are shared, and the counters in the program's memory are read where the
+//! answer is made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use xsched_policy::registry::Entry;
+use xsched_policy::{GroupId, GroupStatus};
+use xsched_proto::class::Class;
+use xsched_proto::domains::DomainMode;
+use xsched_proto::hint::{Hint, Hints};
+use xsched_proto::histogram::quantile_us;
+use xsched_proto::segment::state;
+use xsched_proto::wire::{
+    ClassFrom, GroupInfo, GroupState, Platform, ProgramInfo, QueueDomain, QueueInfo, Share, Unscheduled, Waits,
+};
+
+use crate::clock::now_ns;
+use crate::memory::{ClientSegment, GroupWords, Launches};
+use crate::naming::{called_by, named_of};
+use crate::peer::Peer;
+use crate::shares::Shares;
+use crate::timeslices::is_short;
+
+/// A program.
+pub(crate) struct Seen {
+    /// Its connection.
+    pub(crate) conn: u64,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) command: Arc<[String]>,
+    pub(crate) job: Option<String>,
+    pub(crate) segment: Arc<ClientSegment>,
+    /// When it attached, ns.
+    pub(crate) attached_ns: u64,
+    pub(crate) class_from: ClassFrom,
+    pub(crate) limited: bool,
+    pub(crate) priority: i32,
+    pub(crate) hints: Hints,
+    pub(crate) domains: DomainMode,
+    pub(crate) timeslice_us: Option<u64>,
+    pub(crate) groups: Vec<SeenGroup>,
+    pub(crate) queues: Vec<SeenQueue>,
+}
+
+/// One of its groups.
+pub(crate) struct SeenGroup {
+    pub(crate) id: GroupId,
+    pub(crate) words: GroupWords,
+    pub(crate) slot: u16,
+    pub(crate) device: Arc<str>,
+    pub(crate) platform: Platform,
+    pub(crate) share: Option<Share>,
+    pub(crate) system: bool,
+    pub(crate) level: u8,
+    pub(crate) status: GroupStatus,
+    /// The policy of its device.
+    pub(crate) policy: &'static Entry,
+}
+
+/// One of its queues.
+#[derive(Clone, Copy)]
+pub(crate) struct SeenQueue {
+    pub(crate) slot: u16,
+    pub(crate) id: u64,
+    /// Slot of its group.
+    pub(crate) group: u16,
+}
+
+/// The number of each queue and its launches, by the slot of its group.
+type QueuesByGroup = BTreeMap<u16, Vec<(u64, Launches)>>;
+
+impl Seen {
+    /// What is told of it with all of its queues. `started_ns` = when the daemon started.
+    pub(crate) fn info(&self, now_ns: u64, started_ns: u64, shares: &Shares) -> ProgramInfo {
+        // By group; the counters of all queues are added up once.
+        let mut queues = QueuesByGroup::new();
+        if !self.queues.is_empty() {
+            let launches = self.segment.queue_launches();
+            for queue in &self.queues {
+                queues.entry(queue.group).or_default().push((queue.id, of_queue(&launches, queue.slot)));
+            }
+        }
+        let place = &self.peer.place;
+        ProgramInfo {
+            pid: self.peer.pid,
+            uid: self.peer.uid,
+            exe: self.peer.exe.clone(),
+            name: called_by(&self.command, &self.peer.exe).to_owned(),
+            command: self.command.to_vec(),
+            job: named_of(self.job.as_deref(), self.peer.user).map(str::to_owned),
+            container: place.container(),
+            container_name: place.name().map(str::to_owned),
+            pod: place.pod().map(str::to_owned),
+            namespace: place.namespace().map(str::to_owned),
+            attached_s: now_ns.saturating_sub(self.attached_ns) / 1_000_000_000,
+            ended_s: None,
+            class: Class::of(self.priority),
+            class_from: self.class_from,
+            limited: self.limited,
+            priority: self.priority,
+            weight: self.hints.weight(),
+            hints: self
+                .hints
+                .given()
+                .filter_map(|hint| Some((hint.name().to_owned(), self.hints.text(hint)?)))
+                .collect(),
+            share: self.groups.iter().find_map(|group| group.share),
+            domains: self.domains,
+            groups: self.groups.iter().map(|group| self.group(group, started_ns, &queues, shares)).collect(),
+        }
+    }
+
+    /// What the id of its group is that has a slot.
+    pub(super) fn group_at(&self, slot: u16) -> Option<String> {
+        self.groups.iter().find(|group| group.slot == slot).map(|group| group_id(group.id))
+    }
+
+    fn group(&self, group: &SeenGroup, started_ns: u64, queues: &QueuesByGroup, shares: &Shares) -> GroupInfo {
+        let (words, status) = (&group.words, &group.status);
+        let state = if status.held {
+            GroupState::Suspended
+        } else if words.gate.peek().is_detached() {
+            GroupState::Detached
+        } else if words.state.load(Relaxed) == state::IDLE {
+            GroupState::Idle
+        } else if status.granted {
+            GroupState::Running
+        } else {
+            GroupState::Ready
+        };
+        let queues = queues.get(&group.slot).map_or(&[][..], Vec::as_slice);
+        let inspected = words.gate.peek().is_inspected();
+        let system_launches = inspected.then(|| {
+            let living = queues.iter().map(|(_, launches)| launches.system);
+            living.fold(words.system_retired.load(Relaxed), u64::wrapping_add)
+        });
+        let queues: Vec<QueueInfo> =
+            queues.iter().map(|(id, launches)| QueueInfo { id: queue_id(*id), launches: launches.all }).collect();
+        let retired = words.launches_retired.load(Relaxed);
+        GroupInfo {
+            id: group_id(group.id),
+            device: group.device.to_string(),
+            platform: group.platform,
+            domain: if group.system { QueueDomain::System } else { QueueDomain::Application },
+            system_launches,
+            exempt_launches: words.exempt.load(Relaxed),
+            priority: status.priority,
+            level: group.level,
+            threshold: words.budget_commands.load(Relaxed),
+            batch: words.batch_commands.load(Relaxed),
+            state,
+            launches: queues.iter().fold(retired, |sum, q| sum.wrapping_add(q.launches)),
+            queues,
+            unscheduled: Unscheduled {
+                attach: words.unscheduled_attach.load(Relaxed),
+                passthrough: words.unscheduled_passthrough.load(Relaxed),
+                error: words.unscheduled_error.load(Relaxed),
+            },
+            liveness_overrides: words.liveness_overrides.load(Relaxed),
+            signal_overrides: words.signal_overrides.load(Relaxed),
+            suspensions: status.suspensions,
+            device_us: status.used_us as u64,
+            share_asked_percent: self.share_asked(shares, group),
+            share_got_percent: shares.got_percent(group.id, &group.device),
+            waits: waits(words, started_ns),
+            wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), started_ns)) / 1_000,
+            longest_us: words.longest_us.load(Relaxed),
+            short: is_short(words),
+            timeslice_us: self.timeslice_us,
+            completed: words.completed.load(Relaxed),
+            alone_us: status.alone_us,
+        }
+    }
+
+    /// Its part of a device by what the programs there ask for, in percent; none where the policy looks at nothing of that.
+    fn share_asked(&self, shares: &Shares, group: &SeenGroup) -> Option<f64> {
+        let looks_at = |hint| group.policy.overlooks([hint]).is_empty();
+        if looks_at(Hint::Utilization) || looks_at(Hint::Weight) {
+            shares.asked_percent(self.hints.part(), &group.device)
+        } else {
+            None
+        }
+    }
+}
+
+pub(super) fn queue_id(id: u64) -> String {
+    format!("q{id}")
+}
+
+fn group_id(id: GroupId) -> String {
+    format!("g{}", id.0)
+}
+
+/// What was launched on a queue: nothing, if the program has not said that its place is used.
+pub(super) fn of_queue(launches: &[Launches], slot: u16) -> Launches {
+    launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
+}
+
+fn waits(words: &GroupWords, started_ns: u64) -> Waits {
+    let counts = words.waits().counts();
+    let now = words.waiting.load(Relaxed);
+    Waits {
+        now,
+        now_us: words.waiting_ns(now_ns(), started_ns) / 1_000 / u64::from(now.max(1)),
+        count: counts.iter().map(|count| u64::from(*count)).sum(),
+        p50_us: quantile_us(&counts, 0.5),
+        p99_us: quantile_us(&counts, 0.99),
+    }
+}

@@ -1,0 +1,134 @@
+//! What there is to tell at one moment, and in which order.
+
+use std::sync::Arc;
+
+use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, ProgramInfo, QueueInfo};
+
+use super::seen::{Seen, of_queue, queue_id};
+use crate::Error;
+use crate::devices::Device;
+use crate::ended::EndedProgram;
+use crate::identity::User;
+use crate::naming::may_see;
+use crate::recent::Recent;
+use crate::shares::Shares;
+use crate::tuning::PS_QUEUES;
+
+/// What the loop saw. It is taken in pieces.
+pub(crate) struct Sight {
+    /// When it was begun, and when the daemon started, ns.
+    pub(crate) now_ns: u64,
+    pub(crate) started_ns: u64,
+    pub(crate) daemon: DaemonInfo,
+    pub(crate) recent: Recent,
+    pub(crate) devices: Vec<(String, Arc<Device>)>,
+    pub(crate) programs: Vec<Seen>,
+    pub(crate) ended: Vec<Arc<EndedProgram>>,
+}
+
+/// The same as messages, as far as they are the same for all.
+pub(super) struct Sheet {
+    now_ns: u64,
+    daemon: DaemonInfo,
+    devices: Vec<(String, Arc<Device>)>,
+    /// Process and user of each program.
+    programs: Vec<(u32, User)>,
+    /// Messages on programs, by their places.
+    of_programs: Vec<(Place, User, Vec<u8>)>,
+    ended: Vec<Arc<EndedProgram>>,
+}
+
+/// What was told last. An answer goes on with what comes next, on whichever sheet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Begin,
+    Daemon,
+    /// By its key.
+    Device(String),
+    /// By process, connection and which of its queues.
+    Program(u32, u64, u16),
+    /// By its number among those.
+    Ended(u64),
+    End,
+}
+
+impl Sheet {
+    pub(super) fn new(sight: Sight) -> Sheet {
+        let Sight { now_ns, started_ns, daemon, recent, devices, programs, ended } = sight;
+        let groups = programs.iter().flat_map(|seen| &seen.groups);
+        let charged = groups.map(|g| (g.id, &*g.device, recent.charged_us(now_ns, g.id, g.status.used_us)));
+        let parts = programs.iter().map(|seen| (seen.hints.part(), seen.groups.iter().map(|g| &*g.device).collect()));
+        let shares = Shares::of(now_ns, charged, parts);
+        let mut of_programs = Vec::with_capacity(programs.len());
+        for seen in &programs {
+            let user = seen.peer.user;
+            for (part, message) in messages(seen, seen.info(now_ns, started_ns, &shares)) {
+                // One that is too long is not told.
+                if let Ok(packet) = wire::encode(&message) {
+                    of_programs.push((Place::Program(seen.peer.pid, seen.conn, part), user, packet));
+                }
+            }
+        }
+        of_programs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let programs = programs.iter().map(|seen| (seen.peer.pid, seen.peer.user)).collect();
+        Sheet { now_ns, daemon, devices, programs, of_programs, ended }
+    }
+
+    /// The message that comes after a place, for a user, with its own place; none = all is told. `all` = with programs that ended
+    /// lately.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    pub(super) fn after(&self, told: &Place, user: User, all: bool) -> Result<Option<(Place, Vec<u8>)>, Error> {
+        let is_hidden = |theirs: &User| !may_see(user, *theirs);
+        if *told < Place::Daemon {
+            let hidden = self.programs.iter().filter(|(_, theirs)| is_hidden(theirs)).count();
+            let daemon =
+                DaemonInfo { hidden_programs: u32::try_from(hidden).unwrap_or(u32::MAX), ..self.daemon.clone() };
+            return Ok(Some((Place::Daemon, wire::encode(&DaemonMsg::Daemon(daemon))?)));
+        }
+        // Its driver names processes to everybody, but not which are attached.
+        let may_name = |pid| !self.programs.iter().any(|(theirs, user)| *theirs == pid && is_hidden(user));
+        for (key, device) in &self.devices {
+            let place = Place::Device(key.clone());
+            if place > *told
+                && let Some(info) = device.info(key, self.now_ns, may_name)
+            {
+                return Ok(Some((place, wire::encode(&DaemonMsg::Device(Box::new(info)))?)));
+            }
+        }
+        let next = self.of_programs.partition_point(|(place, ..)| place <= told);
+        if let Some((place, _, packet)) = self.of_programs[next..].iter().find(|(_, theirs, _)| !is_hidden(theirs)) {
+            return Ok(Some((place.clone(), packet.clone())));
+        }
+        let next = self.ended.partition_point(|ended| Place::Ended(ended.number) <= *told);
+        if let Some(ended) = self.ended[next..].iter().find(|ended| all && !is_hidden(&ended.user)) {
+            let message = DaemonMsg::Program(Box::new(ended.info(self.now_ns)));
+            return Ok(Some((Place::Ended(ended.number), wire::encode(&message)?)));
+        }
+        if *told < Place::End {
+            return Ok(Some((Place::End, wire::encode(&DaemonMsg::End)?)));
+        }
+        Ok(None)
+    }
+}
+
+/// A program's messages: the first has the queues in the first places, and each further one as many, if there are any.
+fn messages(seen: &Seen, mut info: ProgramInfo) -> Vec<(u16, DaemonMsg)> {
+    let part = |slot: u16| slot / PS_QUEUES;
+    let rest = seen.queues.iter().any(|queue| part(queue.slot) > 0);
+    if !rest {
+        return vec![(0, DaemonMsg::Program(Box::new(info)))];
+    }
+    info.groups.iter_mut().for_each(|group| group.queues.clear());
+    let mut all = vec![(0, DaemonMsg::Program(Box::new(info)))];
+    let launches = seen.segment.queue_launches();
+    for queues in seen.queues.chunk_by(|one, other| part(one.slot) == part(other.slot)) {
+        let told = queues.iter().filter_map(|queue| {
+            let launches = of_queue(&launches, queue.slot).all;
+            Some((seen.group_at(queue.group)?, QueueInfo { id: queue_id(queue.id), launches }))
+        });
+        all.push((1 + part(queues[0].slot), DaemonMsg::MoreQueues(told.collect())));
+    }
+    all
+}

@@ -1,0 +1,144 @@
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, MAX_PACKET};
+use xsched_testkit::until;
+
+use super::*;
+use crate::ended::Ended;
+use crate::recent::Recent;
+
+/// Users that are neither root nor the daemon's own.
+const ONE: u32 = 60_001;
+const OTHER: u32 = 60_002;
+
+/// A look at a daemon without programs, with some of these users that have ended.
+fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
+    let mut list = Ended::default();
+    for (uid, pid) in ended {
+        list.push(User::pretended(*uid), 1, crate::ended::tests::program(*pid));
+    }
+    Sight {
+        now_ns: 2,
+        started_ns: 0,
+        daemon: DaemonInfo {
+            pid: 1,
+            version: String::new(),
+            policy: policy.into(),
+            device_policies: Default::default(),
+            uptime_s: 0,
+            dropped_clients: 0,
+            hidden_programs: 0,
+        },
+        recent: Recent::default(),
+        devices: Vec::new(),
+        programs: Vec::new(),
+        ended: list.iter(2).cloned().collect(),
+    }
+}
+
+/// An asker, and the other end of its socket.
+fn asker(conn: u64, uid: u32) -> (Asker, OwnedFd) {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
+    (Asker { conn, user: User::pretended(uid), all: true, socket: ours }, theirs)
+}
+
+/// The policy or the process that the messages which are there tell of, and `end`.
+fn received(socket: &OwnedFd) -> Vec<String> {
+    let mut buffer = vec![0; MAX_PACKET];
+    let mut all = Vec::new();
+    while let Ok((len, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT)
+        && len > 0
+    {
+        all.push(match wire::decode(&buffer[..len]).expect("a message") {
+            DaemonMsg::Daemon(info) => info.policy,
+            DaemonMsg::Program(info) => info.pid.to_string(),
+            DaemonMsg::End => "end".into(),
+            other => panic!("{other:?}"),
+        });
+    }
+    all
+}
+
+#[test]
+fn each_user_is_told_of_its_own_programs_and_root_of_all() {
+    let mut teller = Teller::new().expect("events");
+    let askers = [(1, ONE), (2, OTHER), (3, 0)].map(|(conn, uid)| asker(conn, uid));
+    let (askers, sockets): (Vec<_>, Vec<_>) = askers.into_iter().unzip();
+    assert!(teller.deliver(sight("p", &[(ONE, 11), (OTHER, 12), (ONE, 13)]), askers, 0).is_ok());
+    let mut told = Vec::new();
+    until("all are told", || {
+        told.extend(teller.take());
+        told.len() == 3
+    });
+    assert!(told.iter().all(|told| told.failed.is_none()));
+    let received: Vec<Vec<String>> = sockets.iter().map(received).collect();
+    assert_eq!(received, [vec!["p", "11", "13", "end"], vec!["p", "12", "end"], vec!["p", "11", "12", "13", "end"]]);
+}
+
+#[test]
+fn an_answer_that_is_read_late_goes_on_with_the_last_look_and_keeps_no_older_one() {
+    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
+    let many: Vec<(u32, u32)> = (1..=1_000).map(|pid| (ONE + pid % 20, pid)).collect();
+    let (late, socket) = asker(1, 0);
+    answers.begin(Sheet::new(sight("first", &many)), vec![late]);
+    while answers.full.is_empty() {
+        assert!(answers.go_on().is_empty(), "the socket has no room for all");
+    }
+    let before = received(&socket);
+    assert_eq!(before[0], "first");
+    let (other, other_socket) = asker(2, 0);
+    answers.begin(Sheet::new(sight("second", &many)), vec![other]);
+    let more = eventfd(0, EventfdFlags::CLOEXEC).expect("an event");
+    let (mut after, mut others, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+    until("both are told", || {
+        ended.extend(answers.wait(&more));
+        ended.extend(answers.go_on());
+        after.extend(received(&socket));
+        others.extend(received(&other_socket));
+        ended.len() == 2
+    });
+    let told: Vec<String> = before.into_iter().chain(after).skip(1).collect();
+    assert_eq!(told, others[1..], "each program once, though the look is another");
+    assert!(answers.sheet.is_none(), "nothing is kept for no answer");
+}
+
+#[test]
+fn one_that_takes_nothing_or_hangs_up_is_told_no_more() {
+    let mut answers = Answers { all: HashMap::new(), ready: FairQueue::new(), full: Vec::new(), sheet: None };
+    let many: Vec<(u32, u32)> = (1..=1_000).map(|pid| (ONE + pid % 20, pid)).collect();
+    let ((silent, _silent), (gone, hung_up)) = (asker(1, 0), asker(2, 0));
+    drop(hung_up);
+    answers.begin(Sheet::new(sight("p", &many)), vec![silent, gone]);
+    let mut ended = Vec::new();
+    while answers.full.is_empty() {
+        ended.extend(answers.go_on());
+    }
+    assert_eq!(ended.iter().map(|told| (told.conn, told.failed)).collect::<Vec<_>>(), [(2, Some(Failed::Gone))]);
+    let since = answers.all.get_mut(&1).expect("it is being told");
+    since.since_ns = since.since_ns.saturating_sub(UNREAD_NS);
+    let ended = answers.wait(&eventfd(0, EventfdFlags::CLOEXEC).expect("an event"));
+    assert_eq!(ended.iter().map(|told| (told.conn, told.failed)).collect::<Vec<_>>(), [(1, Some(Failed::Unread))]);
+    assert!(answers.all.is_empty());
+}
+
+#[test]
+fn the_next_look_waits_for_a_multiple_of_what_the_last_one_took() {
+    let mut teller = Teller::new().expect("events");
+    assert_eq!(teller.deadline_ns(), None, "nothing is asked");
+    teller.waiting.push((1, false));
+    assert!(teller.is_due(0), "the first one is taken at once");
+    let before = now_ns();
+    let (asker, _socket) = asker(1, ONE);
+    assert!(teller.deliver(sight("p", &[]), vec![asker], 1_000_000).is_ok());
+    let mut next = None;
+    until("the messages are made", || {
+        next = teller.deadline_ns();
+        next.is_some()
+    });
+    let rest = Duration::from_nanos(next.expect("it was asked") - before);
+    assert!(rest >= Duration::from_millis(SIGHT_REST), "{rest:?}");
+    assert!(!teller.is_due(before) && teller.is_due(before + 1_000_000_000));
+}
