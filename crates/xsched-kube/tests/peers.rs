@@ -28,7 +28,7 @@ fn the_device_plugin_is_understood_by_the_c_library_of_grpc() {
 
 #[test]
 fn a_pods_annotation_reaches_its_container_under_a_real_containerd() {
-    run("injector.py", KUBE.as_ref());
+    run("injector.py", Path::new(KUBE).parent().expect("a folder"));
 }
 
 #[test]

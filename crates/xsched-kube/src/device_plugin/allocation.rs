@@ -70,7 +70,7 @@ impl Plugin {
                     [class_device(class)].into_iter().chain(names).map(|name| CdiDevice { name }).collect();
             }
             Delivery::Environment => {
-                let variables = self.outside.variables(class, None);
+                let variables = self.outside.variables(class);
                 answer.envs = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
                 let mount = |(host, inside): (&Path, &str)| Mount {
                     container_path: inside.to_owned(),
