@@ -28,6 +28,7 @@ fn service(name: &str, package: &str, methods: Vec<Method>) -> Service {
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let plugin = |name, input, output| method(name, "device_plugin", input, output);
+    let resources = |name, input, output| method(name, "pod_resources", input, output);
     Builder::new().compile(&[
         service("Registration", "v1beta1", vec![plugin("Register", "RegisterRequest", "Empty")]),
         service(
@@ -44,7 +45,10 @@ fn main() {
         service(
             "PodResourcesLister",
             "v1",
-            vec![method("List", "pod_resources", "ListPodResourcesRequest", "ListPodResourcesResponse")],
+            vec![
+                resources("List", "ListPodResourcesRequest", "ListPodResourcesResponse"),
+                resources("GetAllocatableResources", "AllocatableResourcesRequest", "AllocatableResourcesResponse"),
+            ],
         ),
     ]);
 }

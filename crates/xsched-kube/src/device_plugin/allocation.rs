@@ -17,7 +17,7 @@ use crate::delivery::class_device;
 use crate::gpus::Gpu;
 
 /// What all resources begin with.
-const RESOURCES: &str = "xsched.dev/gpu-";
+pub(super) const RESOURCES: &str = "xsched.dev/gpu-";
 /// Between a GPU's UUID and the number of the device on it.
 const SEPARATOR: &str = "::";
 /// Device nodes that every NVIDIA GPU needs, where they are there.
@@ -37,7 +37,8 @@ impl Plugin {
     /// The devices of a class.
     pub fn devices(&self, class: Class, health: &Health) -> Vec<Device> {
         let of_gpu = |gpu: &Gpu| {
-            let is_well = health.daemon && !health.broken.contains(&gpu.board);
+            let is_twice = !self.may_be_twice() && health.others.contains_key(&gpu.uuid);
+            let is_well = health.daemon && !health.broken.contains(&gpu.board) && !is_twice;
             let state = if is_well { HEALTHY } else { UNHEALTHY };
             let topology = gpu.numa.map(|id| TopologyInfo { nodes: vec![NumaNode { id }] });
             let uuid = gpu.uuid.clone();
