@@ -68,6 +68,23 @@ fn the_node_has_no_rights_at_the_api_server_and_sees_the_nodes_processes() {
 #[test]
 fn the_shipped_configuration_of_a_node_is_accepted() {
     Config::read(Some(&folder().join("base/kubernetes.toml"))).unwrap();
+    let mut xsched = Command::new(xsched_testkit::beside("xsched"));
+    let checked = xsched.args(["config", "check", "--config"]).arg(folder().join("base/config.toml")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// What monitors look for is where the daemon listens.
+#[test]
+fn metrics_are_at_the_pods_address_under_a_named_port() {
+    let read = |name: &str| std::fs::read_to_string(folder().join("base").join(name)).unwrap();
+    let config: toml::Table = toml::from_str(&read("config.toml")).unwrap();
+    let listen: std::net::SocketAddr = config["metrics"]["listen"].as_str().unwrap().parse().unwrap();
+    assert!(listen.ip().is_unspecified());
+    let (node, port) = (read("node.yaml"), listen.port());
+    assert!(node.contains(&format!("prometheus.io/port: \"{port}\"\n")));
+    assert!(node.contains(&format!("- {{ name: metrics, containerPort: {port} }}\n")));
+    // With the host's network it would be the node's address.
+    assert!(!node.contains("hostNetwork"));
 }
 
 /// What it takes away is all that the other puts on a node.
