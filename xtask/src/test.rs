@@ -22,8 +22,8 @@ At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
 policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of the OpenCL ladder,
-both ladders under other orders of suspension, each call of the library's own failing in each way, the life of sandboxes under
-containerd where it is installed, random kills, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
+both ladders under other orders of suspension, each call of the library's own failing in each way, `cargo xtask kubernetes`,
+random kills, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
 
 A target of tests that fails is tried once more, if few do; the summary names one that passes then as unsteady.
 
@@ -190,9 +190,7 @@ impl Run {
         self.step("every call fails", |s| {
             s.cargo(&["test", "-p", "xsched-e2e", "--test", "faults", "--", "--ignored", "--nocapture"])
         });
-        self.step("life of sandboxes", |s| {
-            s.cargo(&["test", "-p", "xsched-kube", "--test", "peers", "--", "--ignored", "--nocapture"])
-        });
+        self.step("Kubernetes' peers", |s| s.cargo(&["run", "--quiet", "--package", "xtask", "--", "kubernetes"]));
         self.step("random kills", |s| {
             s.cargo(&["run", "-p", "xsched-e2e", "--example", "kills", "--", "2", "300", "hpf", "cfs"])
         });

