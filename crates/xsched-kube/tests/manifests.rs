@@ -1,8 +1,11 @@
 //! The manifests of `dist/kubernetes`: rendered by kubectl, and held against the published schemas by PyPI's kubernetes-validate.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::fetched;
 use xsched_kube::config::Config;
 use xsched_testkit::skipped;
 
@@ -16,7 +19,11 @@ fn folder() -> PathBuf {
 
 /// One as kubectl renders it; none without kubectl.
 fn rendered(name: &str) -> Option<String> {
-    let output = match Command::new("kubectl").arg("kustomize").arg(folder().join(name)).output() {
+    let output = match Command::new(fetched("helm/kubectl").unwrap_or_else(|| "kubectl".into()))
+        .arg("kustomize")
+        .arg(folder().join(name))
+        .output()
+    {
         Ok(output) => output,
         Err(e) => {
             skipped(&format!(
@@ -36,7 +43,8 @@ fn manifests_fit_the_published_schemas() {
         let Some(text) = rendered(name) else { return };
         let file = work.path().join(format!("{name}.yaml"));
         std::fs::write(&file, text).unwrap();
-        let output = match Command::new("kubernetes-validate").args(["-k", VERSION, "--strict"]).arg(&file).output() {
+        let validate = fetched("venv/bin/kubernetes-validate").unwrap_or_else(|| "kubernetes-validate".into());
+        let output = match Command::new(validate).args(["-k", VERSION, "--strict"]).arg(&file).output() {
             Ok(output) => output,
             Err(e) => return skipped(&format!("kubernetes-validate ({e}): pip install kubernetes-validate")),
         };
@@ -71,6 +79,13 @@ fn the_shipped_configuration_of_a_node_is_accepted() {
     let mut xsched = Command::new(xsched_testkit::beside("xsched"));
     let checked = xsched.args(["config", "check", "--config"]).arg(folder().join("base/config.toml")).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn the_charts_version_is_the_programs() {
+    let chart = std::fs::read_to_string(folder().join("helm/Chart.yaml")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}\"\n")), "{chart}");
 }
 
 /// What monitors look for is where the daemon listens.

@@ -8,6 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What `cargo xtask kubernetes` has fetched, if it has.
+pub fn fetched(name: &str) -> Option<PathBuf> {
+    let build = Path::new(env!("CARGO_BIN_EXE_xsched-kube")).parent()?;
+    let path = build.parent()?.join("kubernetes").join(name);
+    path.exists().then_some(path)
+}
+
 /// A folder for one test.
 pub struct Node {
     folder: tempfile::TempDir,
