@@ -29,6 +29,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let plugin = |name, input, output| method(name, "device_plugin", input, output);
     let resources = |name, input, output| method(name, "pod_resources", input, output);
+    let dra = |name, input, output| method(name, "dra", input, output);
     Builder::new().compile(&[
         service("Registration", "v1beta1", vec![plugin("Register", "RegisterRequest", "Empty")]),
         service(
@@ -40,6 +41,22 @@ fn main() {
                 plugin("GetPreferredAllocation", "PreferredAllocationRequest", "PreferredAllocationResponse"),
                 plugin("Allocate", "AllocateRequest", "AllocateResponse"),
                 plugin("PreStartContainer", "PreStartContainerRequest", "PreStartContainerResponse"),
+            ],
+        ),
+        service(
+            "Registration",
+            "pluginregistration",
+            vec![
+                dra("GetInfo", "InfoRequest", "PluginInfo"),
+                dra("NotifyRegistrationStatus", "RegistrationStatus", "RegistrationStatusResponse"),
+            ],
+        ),
+        service(
+            "DRAPlugin",
+            "k8s.io.kubelet.pkg.apis.dra.v1",
+            vec![
+                dra("NodePrepareResources", "NodePrepareResourcesRequest", "NodePrepareResourcesResponse"),
+                dra("NodeUnprepareResources", "NodeUnprepareResourcesRequest", "NodeUnprepareResourcesResponse"),
             ],
         ),
         service(

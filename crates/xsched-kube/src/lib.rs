@@ -2,6 +2,7 @@
 //! neither in the daemon nor in the library that is loaded into others.
 //!
 //! - [`device_plugin`]: classes as resources, to the kubelet.
+//! - [`dra`]: classes and GPUs of claims, to the kubelet.
 //! - [`nri`]: classes from annotations, to the container runtime.
 //! - [`api`]: the messages; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
 
@@ -10,6 +11,7 @@ pub mod cdi;
 pub mod config;
 pub mod delivery;
 pub mod device_plugin;
+pub mod dra;
 pub mod gpus;
 pub mod nri;
 

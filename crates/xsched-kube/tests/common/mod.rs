@@ -78,10 +78,16 @@ impl Node {
     }
 
     pub fn start(&self, command: &str, configuration: &str, options: &[&str]) -> Program {
-        std::fs::write(self.path("kubernetes.toml"), configuration).unwrap();
+        let config = self.path("kubernetes.toml");
+        std::fs::write(&config, configuration).unwrap();
+        self.start_bare(command, &[&["--config", config.to_str().unwrap()], options].concat())
+    }
+
+    /// One that has no configuration of the node's.
+    pub fn start_bare(&self, command: &str, options: &[&str]) -> Program {
         let log = self.path("log");
         let mut program = Command::new(env!("CARGO_BIN_EXE_xsched-kube"));
-        program.arg(command).arg("--config").arg(self.path("kubernetes.toml"));
+        program.arg(command);
         program.args(options).env("LD_LIBRARY_PATH", self.path("lib")).env("FAKENVML", self.path("nvml"));
         program.stdin(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
         Program { child: program.spawn().unwrap(), log }
