@@ -140,21 +140,22 @@ impl Run {
         let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
         self.step("dependencies", |s| s.component("deny", &checks));
         self.step("tests", targets::run);
-        self.step("package", |s| {
-            // This program's own file may have been built anew by a step before.
-            s.cargo(&["run", "--quiet", "--package", "xtask", "--", "package", "--check"])
-        });
-        // They wait more than they compute (but for lint, which fills the gaps), and what they compare is no time: two at a
-        // time, the longest first.
+        // They wait more than they compute (but for lint and the package, which fill the gaps), and what they compare is no time: two
+        // at a time, the longest first.
         let script = |script: &'static str| -> Body<'static> {
             Box::new(move |s| s.python(&["-m", "unittest", "-v", script].map(Into::into)))
         };
         let lint: Body<'static> = Box::new(|s| {
             s.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
         });
+        let package: Body<'static> = Box::new(|s| {
+            // This program's own file may have been built anew by a step before.
+            s.cargo(&["run", "--quiet", "--package", "xtask", "--", "package", "--check"])
+        });
         self.two_at_a_time([
-            ("lint", lint),
             ("benchmarks' tests", script("benches/cuda/test_conduct.py")),
+            ("lint", lint),
+            ("package", package),
             ("AMD kit's tests", script("testing/hip/kit/test_kit.py")),
             ("HIP ladder", Box::new(|s| s.hip_ladder(&[]))),
             ("ROCm ladder", Box::new(|s| s.rocm_ladder())),
