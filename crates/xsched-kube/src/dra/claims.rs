@@ -150,9 +150,10 @@ impl Allocated {
         let is_for_it =
             |config: &&Config| config.requests.is_empty() || config.requests.iter().any(|r| r == request || r == whole);
         let of_classes = self.config.iter().filter(|config| config.source == "FromClass").filter(is_for_it);
-        let parameters =
+        let mut parameters =
             of_classes.filter_map(|config| config.opaque.as_ref()).filter(|opaque| opaque.driver == DRIVER);
-        let last = parameters.last().ok_or_else(|| format!("the device class of request {request} names no class"))?;
+        let last =
+            parameters.next_back().ok_or_else(|| format!("the device class of request {request} names no class"))?;
         let config: ClassConfig = serde_json::from_value(last.parameters.clone())
             .map_err(|e| format!("the device class of request {request}: {e}"))?;
         match (config.api_version.as_str(), config.kind.as_str()) {
