@@ -28,6 +28,8 @@ fn service(name: &str, package: &str, methods: Vec<Method>) -> Service {
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let plugin = |name, input, output| method(name, "device_plugin", input, output);
+    let resources = |name, input, output| method(name, "pod_resources", input, output);
+    let dra = |name, input, output| method(name, "dra", input, output);
     Builder::new().compile(&[
         service("Registration", "v1beta1", vec![plugin("Register", "RegisterRequest", "Empty")]),
         service(
@@ -42,9 +44,28 @@ fn main() {
             ],
         ),
         service(
+            "Registration",
+            "pluginregistration",
+            vec![
+                dra("GetInfo", "InfoRequest", "PluginInfo"),
+                dra("NotifyRegistrationStatus", "RegistrationStatus", "RegistrationStatusResponse"),
+            ],
+        ),
+        service(
+            "DRAPlugin",
+            "k8s.io.kubelet.pkg.apis.dra.v1",
+            vec![
+                dra("NodePrepareResources", "NodePrepareResourcesRequest", "NodePrepareResourcesResponse"),
+                dra("NodeUnprepareResources", "NodeUnprepareResourcesRequest", "NodeUnprepareResourcesResponse"),
+            ],
+        ),
+        service(
             "PodResourcesLister",
             "v1",
-            vec![method("List", "pod_resources", "ListPodResourcesRequest", "ListPodResourcesResponse")],
+            vec![
+                resources("List", "ListPodResourcesRequest", "ListPodResourcesResponse"),
+                resources("GetAllocatableResources", "AllocatableResourcesRequest", "AllocatableResourcesResponse"),
+            ],
         ),
     ]);
 }

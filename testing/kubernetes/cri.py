@@ -1,4 +1,4 @@
-"""A real containerd 2 of a check's own, and a client of its Container Runtime Interface, in the place of a kubelet."""
+"""A real containerd of a check's own, 2 or 1.7, and a client of its Container Runtime Interface, in the place of a kubelet."""
 
 import glob
 import hashlib
@@ -23,8 +23,7 @@ PATIENCE_S = 60
 PAUSE_IMAGE = "xsched.test/pause:1"
 PAUSE = "#include <signal.h>\n#include <unistd.h>\nstatic void end(int s) { (void)s; _exit(0); }\n" \
         "int main(void) { signal(SIGTERM, end); for (;;) pause(); }\n"
-CONFIG = """version = 3
-root = "{at}/root"
+COMMON = """root = "{at}/root"
 state = "{at}/state"
 [grpc]
   address = "{at}/c.sock"
@@ -35,6 +34,10 @@ state = "{at}/state"
   plugin_config_path = "{at}/none"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{at}/opt"
+"""
+# By containerd's major version. 1.7 resolves CDI devices of the kubelet's if it is told to, and those of plugins never.
+CONFIG = {
+    2: "version = 3\n" + COMMON + """
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "native"
 [plugins."io.containerd.cri.v1.images".pinned_images]
@@ -42,13 +45,28 @@ state = "{at}/state"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   cdi_spec_dirs = ["{at}/cdi"]
-"""
+""",
+    1: "version = 2\n" + COMMON + """
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image}"
+  restrict_oom_score_adj = true
+  enable_cdi = false
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "native"
+""",
+}
 CGROUP = "xsched-cri-test"
 # Of NamespaceMode: the pod's containers see the host's network, and their own processes only.
 NAMESPACES = message(f1=2, f2=1)
 
 
-def search_path(folder):
+def version(search):
+    """Of containerd, as it tells it: `1.7.24~ds1`."""
+    words = subprocess.run(["containerd", "--version"], env=dict(os.environ, PATH=search), capture_output=True, text=True).stdout
+    return words.split()[2].lstrip("v")
+
+
+def search_path(folder, majors=(2,)):
     """Where programs are looked for. Ends the check with 77 if one of them is missing."""
     search = os.path.abspath(folder) + ":" + os.environ["PATH"] if folder else os.environ["PATH"]
     needed = ["containerd", "ctr", "containerd-shim-runc-v2", "runc", "cc"]
@@ -56,9 +74,9 @@ def search_path(folder):
     if missing or os.geteuid():
         print(f"needs root and {', '.join(missing)}" if missing else "needs root")
         sys.exit(77)
-    said = subprocess.run(["containerd", "--version"], env=dict(os.environ, PATH=search), capture_output=True, text=True).stdout
-    if "/v2 " not in said:
-        print(f"needs containerd 2, and this is {said.strip()}")
+    said = version(search)
+    if int(said.split(".")[0]) not in majors:
+        print(f"needs containerd {' or '.join(map(str, majors))}, and this is {said}")
         sys.exit(77)
     return search
 
@@ -184,7 +202,7 @@ class Containerd:
         for name in ("cdi", "logs"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         with open(os.path.join(folder, "containerd.toml"), "w") as file:
-            file.write(CONFIG.format(at=folder, image=PAUSE_IMAGE))
+            file.write(CONFIG[int(version(search).split(".")[0])].format(at=folder, image=PAUSE_IMAGE))
         self.start()
         self.load(PAUSE_IMAGE, pause_layer(folder), ["/pause"])
 

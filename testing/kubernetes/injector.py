@@ -1,77 +1,139 @@
 #!/usr/bin/env python3
-"""The injector under a real containerd 2: a pod's annotation reaches its container, and nothing is left.
+"""The injector under a real containerd, 2 or 1.7: a pod's annotation reaches its container, and nothing is left.
 
-    injector.py XSCHED_KUBE [FOLDER]    containerd, ctr and containerd-shim-runc-v2 are in the folder or on the path, runc is on the path
+    injector.py BIN [FOLDER]    BIN has xsched, xsched-kube, libxsched.so; containerd, ctr and containerd-shim-runc-v2 are in FOLDER or on
+                                the path, runc is on the path
 
-As root. A CRI client makes a sandbox in the host's network with an image of one static program, and a container in it, as a kubelet
-does. Needs PyPI's grpcio and a C compiler. Exit code 77: something of that is not there."""
+As root. A CRI client makes sandboxes in the host's network, and containers in them, as a kubelet does. Needs PyPI's grpcio and a C
+compiler. Exit code 77: something of that is not there."""
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
-from cri import PATIENCE_S, Containerd, Pod, search_path, until
+from cri import PATIENCE_S, Containerd, Pod, search_path, until, version
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "lib"), str(HERE.parent / "containers")]
+
+import images  # noqa: E402
+from harness import Skip  # noqa: E402
 
 LIBRARY = "/usr/lib/xsched/libxsched.so"
+GLIBC, MUSL = "xsched.test/glibc:1", "xsched.test/musl:1"
+CEILINGS = '[injector.ceilings]\nteam = "low"\n'
 
 
-def specification(library):
-    """What `xsched cdi generate` writes, without its hooks: the image has no loader to look at."""
-    mount = {"hostPath": library, "containerPath": LIBRARY, "options": ["ro", "bind"]}
-    devices = [{"name": n, "containerEdits": {"env": ["XSCHED_PRIORITY=" + n]}} for n in ("high", "normal", "low")]
-    return {"cdiVersion": "0.3.0", "kind": "xsched.dev/class", "devices": devices, "containerEdits": {"mounts": [mount]}}
+class Check:
+    """A node with containerd and the injector."""
 
+    def __init__(self, at, bin_folder, search):
+        self.at, self.bin, self.injector, self.engine = Path(at), bin_folder, None, None
+        self.log = open(self.at / "kube.log", "w")
+        (self.at / "run").mkdir()
+        self.at.chmod(0o755)
+        self.xsched("cdi", "generate", "--output", self.at / "cdi", "--socket", self.at / "run/x.sock")
+        self.engine = Containerd(at, search)
+        self.engine.load(GLIBC, images.glibc(self.at, "glibc").tar(), ["/bin/sh"])
+        try:
+            self.engine.load(MUSL, images.musl(self.at).tar(), ["/bin/hello"])
+            self.has_musl = True
+        except Skip as why:
+            self.has_musl = False
+            print(f"no image of musl: {why}")
 
-def main(search, kube):
-    at = tempfile.mkdtemp(prefix="xsched-cri-", dir="/tmp")
-    write = lambda name, text: open(os.path.join(at, name), "w").write(text)
-    read = lambda name: open(os.path.join(at, name)).read()
-    write("kubernetes.toml", '[injector.ceilings]\nteam = "low"\n')
-    kube_log = open(os.path.join(at, "kube.log"), "w")
-    engine = injector = None
-    try:
-        engine = Containerd(at, search)
-        write("cdi/xsched.dev-class.json", json.dumps(specification(os.path.join(at, "kubernetes.toml"))))
-        options = ["--config", os.path.join(at, "kubernetes.toml"), "--runtime", os.path.join(at, "nri.sock")]
-        start = lambda: subprocess.Popen([kube, "nri"] + options, stderr=kube_log)
-        injector = start()
-        until("the injector is registered", lambda: "registered with containerd" in read("kube.log"))
-        pod = Pod(engine, "train", "team", {"xsched.dev/class": "high"})
+    def xsched(self, *words):
+        return subprocess.run([self.bin / "xsched", *words], check=True, capture_output=True, text=True).stdout
+
+    def said(self):
+        return (self.at / "kube.log").read_text()
+
+    def start(self, configuration):
+        (self.at / "kubernetes.toml").write_text(configuration)
+        before = self.said().count("registered with containerd")
+        options = ["--config", self.at / "kubernetes.toml", "--cdi", self.at / "cdi", "--runtime", self.at / "nri.sock"]
+        self.injector = subprocess.Popen([self.bin / "xsched-kube", "nri", *options], stderr=self.log)
+        until("the injector is registered", lambda: self.said().count("registered with containerd") > before)
+
+    def stop(self):
+        injector, self.injector = self.injector, None
+        injector.terminate()
+        assert injector.wait(PATIENCE_S) == 0
+
+    def annotation_reaches_its_container(self):
+        self.start(CEILINGS)
+        pod = Pod(self.engine, "train", "team", {"xsched.dev/class": "high"})
         variables = pod.container("main").environment()
         assert b"XSCHED_PRIORITY=low" in variables, variables
-        assert "pod team/train: asks for class high, gets low: the ceiling of namespace team" in read("kube.log")
+        assert "pod team/train: asks for class high, gets low: the ceiling of namespace team" in self.said()
         print("a pod's annotation reaches its container, below the namespace's ceiling")
 
-        injector.terminate()
-        assert injector.wait(PATIENCE_S) == 0
+        self.stop()
         variables = pod.container("late").environment()
         assert not [v for v in variables if v.startswith(b"XSCHED_")], variables
-        injector = start()
+        self.start(CEILINGS)
         line = "pod team/train, container late: started while the injector was away"
-        until("the injector names it", lambda: line in read("kube.log"))
-        assert read("kube.log").count("was away") == 1, "the first one has its class"
+        until("the injector names it", lambda: line in self.said())
+        assert self.said().count("was away") == 1, "the first one has its class"
         print("a container that started without the injector is named when it is back")
-
         pod.remove()
-        injector.terminate()
-        assert injector.wait(PATIENCE_S) == 0
-        injector = None
-        assert not engine.mounts() and not engine.cgroups(), (engine.mounts(), engine.cgroups())
+        self.stop()
+
+    def images_are_looked_at_first(self, configuration, how):
+        """The hook runs: glibc's programs get the library, what cannot load it runs without."""
+        self.start(configuration)
+        name = configuration.split('"')[1] if configuration else "usual"
+        pod = Pod(self.engine, name, "team", {"xsched.dev/class": "low"})
+        glibc = pod.container(f"{name}-glibc", GLIBC, ["/bin/sh", "-c", "cat /etc/ld.so.preload /proc/self/maps; echo $XSCHED_PRIORITY"])
+        assert glibc.wait() == 0, glibc.printed()
+        printed = glibc.printed()
+        assert printed[0] == LIBRARY and printed[-1] == "low", printed
+        assert any(line.endswith(LIBRARY) for line in printed[1:-1]), printed
+        if self.has_musl:
+            musl = pod.container(f"{name}-musl", MUSL)
+            assert musl.wait() == 0 and musl.printed() == ["alive without"], musl.printed()
+        pod.remove()
+        left = json.loads(self.xsched("cdi", "list", "--json", "--socket", self.at / "run/x.sock"))["containers"]
+        assert left == [], left
+        self.stop()
+        print(f"{how}: programs of glibc load the library" + ("; one of musl runs without" if self.has_musl else ""))
+
+    def nothing_is_left(self):
+        assert not self.engine.mounts() and not self.engine.cgroups(), (self.engine.mounts(), self.engine.cgroups())
         print("nothing is mounted after the sandbox's end")
-        print(read("kube.log"), end="")
+
+    def end(self):
+        if self.injector:
+            self.injector.terminate()
+            self.injector.wait(PATIENCE_S)
+        if self.engine:
+            self.engine.end()
+
+
+def main(search, bin_folder):
+    at, check = tempfile.mkdtemp(prefix="xsched-cri-", dir="/tmp"), None
+    by_name = int(version(search).split(".")[0]) >= 2
+    try:
+        check = Check(at, bin_folder, search)
+        check.annotation_reaches_its_container()
+        check.images_are_looked_at_first("", "by the name of a CDI device" if by_name else "a runtime without CDI for plugins, by edits")
+        if by_name:
+            check.images_are_looked_at_first('delivery = "environment"\n', "by edits")
+        check.nothing_is_left()
+        print(check.said(), end="")
     except BaseException:
-        print(read("containerd.log")[-6000:] if engine else "", read("kube.log"), sep="\n")
+        for name in ("containerd.log", "kube.log"):
+            if (Path(at) / name).exists():
+                print((Path(at) / name).read_text()[-6000:])
         raise
     finally:
-        if injector:
-            injector.terminate()
-            injector.wait(PATIENCE_S)
-        if engine:
-            engine.end()
+        if check:
+            check.end()
         shutil.rmtree(at, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(search_path(sys.argv[2] if len(sys.argv) > 2 else ""), os.path.abspath(sys.argv[1]))
+    main(search_path(sys.argv[2] if len(sys.argv) > 2 else "", (2, 1)), Path(sys.argv[1]).resolve())

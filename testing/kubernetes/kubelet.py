@@ -27,19 +27,23 @@ AUTHORITY = [("grpc.default_authority", "localhost")]
 
 
 class Kubelet(grpc.GenericRpcHandler):
-    """Its folder of plugins, and who registers there."""
+    """Its folder of plugins, what registers there, and what other plugins offer: pairs of resource and device."""
 
     def __init__(self, folder):
         os.mkdir(folder)
-        self.folder, self.registered = folder, queue.Queue()
+        self.folder, self.registered, self.others = folder, queue.Queue(), []
         self.server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[self])
         self.server.add_insecure_port(f"unix:{folder}/kubelet.sock")
+        self.server.add_insecure_port(f"unix:{folder}/pod-resources.sock")
         self.server.start()
 
     def service(self, call):
-        if call.method != "/v1beta1.Registration/Register":
-            return None
-        return grpc.unary_unary_rpc_method_handler(lambda request, _: self.registered.put(fields(request)) or b"")
+        answers = {
+            "/v1beta1.Registration/Register": lambda request, _: self.registered.put(fields(request)) or b"",
+            "/v1.PodResourcesLister/GetAllocatableResources": lambda *_: message(f1=[message(f1=r, f2=d) for r, d in self.others]),
+        }
+        answer = answers.get(call.method)
+        return answer and grpc.unary_unary_rpc_method_handler(answer)
 
     def registrations(self):
         """One of each class, in their order."""
@@ -56,6 +60,14 @@ class Kubelet(grpc.GenericRpcHandler):
         assert all(device[2] == [b"Healthy"] for device in devices), devices
         return [device[1][0] for device in devices]
 
+    def until_healthy(self, channel, wanted):
+        """Waits for a list with so many healthy devices; the ids of the others."""
+        for answer in channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch")(b"", timeout=PATIENCE_S):
+            devices = [fields(device) for device in fields(answer)[1]]
+            unhealthy = [device[1][0].decode() for device in devices if device[2] != [b"Healthy"]]
+            if len(devices) - len(unhealthy) == wanted:
+                return unhealthy
+
     def allocate(self, channel, device):
         """The names of the CDI devices that a container gets with a device."""
         asked = message(f1=message(f1=device))
@@ -69,12 +81,14 @@ class Kubelet(grpc.GenericRpcHandler):
 def main(program):
     with tempfile.TemporaryDirectory(prefix="xsched-kubelet-", dir="/tmp") as folder:
         plugins, config, daemon = (os.path.join(folder, name) for name in ("plugins", "config", "daemon"))
-        open(config, "w").close()
+        with open(config, "w") as file:
+            file.write("[device_plugin]\nhealth_interval_ms = 10\n")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(daemon)
         listening.listen(64)
         kubelet = Kubelet(plugins)
         words = [program, "device-plugin", "--config", config, "--socket", daemon, "--kubelet", plugins]
+        words += ["--pod-resources", f"{plugins}/pod-resources.sock"]
         plugin = subprocess.Popen(words + ["--simulated", "2"])
         try:
             for name, request in zip(CLASSES, kubelet.registrations()):
@@ -87,6 +101,11 @@ def main(program):
                     ids = kubelet.devices(channel)
                     assert len(ids) == (2 if name == "high" else 8), ids
                     assert kubelet.allocate(channel, ids[-1]) == ["xsched.dev/class=" + name]
+                    if name == "high":
+                        kubelet.others = [("nvidia.com/gpu", "SIM-0")]
+                        assert kubelet.until_healthy(channel, 1) == ["SIM-0::0"]
+                        kubelet.others = []
+                        assert kubelet.until_healthy(channel, 2) == []
                 print(f"{name}: {len(ids)} devices, allocated {ids[-1].decode()}")
         finally:
             plugin.terminate()

@@ -90,9 +90,10 @@ class Node:
     def start_agents(self):
         """Device plugin and injector, until kubelet and runtime know them."""
         kube = [self.opt / "xsched", "kube"]
-        where = ["--config", self.at / "kubernetes.toml", "--socket", self.socket, "--library", self.opt / "libxsched.so"]
-        self.start("plugin", *kube, "device-plugin", *where, "--kubelet", self.kubelet.folder, "--simulated", "1")
-        self.start("injector", *kube, "nri", *where, "--runtime", self.at / "nri.sock")
+        config = ["--config", self.at / "kubernetes.toml"]
+        where = ["--socket", self.socket, "--library", self.opt / "libxsched.so", "--kubelet", self.kubelet.folder]
+        self.start("plugin", *kube, "device-plugin", *config, *where, "--simulated", "1")
+        self.start("injector", *kube, "nri", *config, "--cdi", self.at / "cdi", "--runtime", self.at / "nri.sock")
         self.endpoints = [request[2][0].decode() for request in self.kubelet.registrations()]
         self.injector_registers(1)
 

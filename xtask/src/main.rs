@@ -1,9 +1,10 @@
 //! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
 //! `cargo xtask fuzz [TARGET]`, `cargo xtask wheel DIR`, `cargo xtask package DIR`, `cargo xtask install PREFIX`,
 //! `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`,
-//! `cargo xtask containers`.
+//! `cargo xtask containers`, `cargo xtask kubernetes`.
 #![forbid(unsafe_code)]
 
+mod apt;
 mod bundle;
 mod c;
 mod containers;
@@ -12,6 +13,7 @@ mod fuzz;
 mod generate;
 mod hip;
 mod hip_runtime;
+mod kubernetes;
 mod opencl;
 mod package;
 mod packages;
@@ -24,7 +26,7 @@ mod wheel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost]";
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost] | kubernetes";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -56,6 +58,11 @@ fn main() -> ExitCode {
         }
         ["containers"] => containers::run(&root(), &[]),
         ["containers", "--cost"] => containers::run(&root(), &["--cost"]),
+        ["kubernetes", "--help" | "-h"] => {
+            println!("{}", kubernetes::HELP);
+            Ok(())
+        }
+        ["kubernetes"] => kubernetes::run(&root()),
         ["rocm", folder] if !folder.starts_with('-') => rocm::run(rocm::SUITE, folder.as_ref()),
         ["rocm", "--suite", suite, folder] if rocm::is_suite(suite) && !folder.starts_with('-') => {
             rocm::run(suite, folder.as_ref())

@@ -22,8 +22,8 @@ At most a quarter of an hour on two processors with nothing else to do.
 
 --long: all that, and then what looks for rarer faults by chance and repetition, in an hour or so: many random cases of the
 policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of the OpenCL ladder,
-both ladders under other orders of suspension, each call of the library's own failing in each way, the life of sandboxes under
-containerd where it is installed, random kills, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
+both ladders under other orders of suspension, each call of the library's own failing in each way, `cargo xtask kubernetes`,
+random kills, and the end-to-end tests that depend on time, over and over, also beside programs that keep every processor busy.
 
 A target of tests that fails is tried once more, if few do; the summary names one that passes then as unsteady.
 
@@ -140,21 +140,22 @@ impl Run {
         let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
         self.step("dependencies", |s| s.component("deny", &checks));
         self.step("tests", targets::run);
-        self.step("package", |s| {
-            // This program's own file may have been built anew by a step before.
-            s.cargo(&["run", "--quiet", "--package", "xtask", "--", "package", "--check"])
-        });
-        // They wait more than they compute (but for lint, which fills the gaps), and what they compare is no time: two at a
-        // time, the longest first.
+        // They wait more than they compute (but for lint and the package, which fill the gaps), and what they compare is no time: two
+        // at a time, the longest first.
         let script = |script: &'static str| -> Body<'static> {
             Box::new(move |s| s.python(&["-m", "unittest", "-v", script].map(Into::into)))
         };
         let lint: Body<'static> = Box::new(|s| {
             s.component("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
         });
+        let package: Body<'static> = Box::new(|s| {
+            // This program's own file may have been built anew by a step before.
+            s.cargo(&["run", "--quiet", "--package", "xtask", "--", "package", "--check"])
+        });
         self.two_at_a_time([
-            ("lint", lint),
             ("benchmarks' tests", script("benches/cuda/test_conduct.py")),
+            ("lint", lint),
+            ("package", package),
             ("AMD kit's tests", script("testing/hip/kit/test_kit.py")),
             ("HIP ladder", Box::new(|s| s.hip_ladder(&[]))),
             ("ROCm ladder", Box::new(|s| s.rocm_ladder())),
@@ -190,9 +191,7 @@ impl Run {
         self.step("every call fails", |s| {
             s.cargo(&["test", "-p", "xsched-e2e", "--test", "faults", "--", "--ignored", "--nocapture"])
         });
-        self.step("life of sandboxes", |s| {
-            s.cargo(&["test", "-p", "xsched-kube", "--test", "peers", "--", "--ignored", "--nocapture"])
-        });
+        self.step("Kubernetes' peers", |s| s.cargo(&["run", "--quiet", "--package", "xtask", "--", "kubernetes"]));
         self.step("random kills", |s| {
             s.cargo(&["run", "-p", "xsched-e2e", "--example", "kills", "--", "2", "300", "hpf", "cfs"])
         });

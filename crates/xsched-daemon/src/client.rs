@@ -90,7 +90,7 @@ pub(crate) struct Stands {
 
 /// What a hint changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Changes {
     pub(crate) priority: Option<i32>,
     /// Root says so, whose word no ceiling cuts.

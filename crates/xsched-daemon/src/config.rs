@@ -520,6 +520,7 @@ impl Config {
             budget_us: file.pool.budget_us.or(self.pool.budget_us),
         };
         self.metrics = file.metrics.or(std::mem::take(&mut self.metrics));
+        self.metrics.check().map_err(|why| (line_of(text, "listen"), why))?;
         Ok(remarks)
     }
 

@@ -184,3 +184,22 @@ fn boot() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_daemon_with_fewer_hints_is_taken_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (me, boot) = (std::process::id(), boot());
+        let start = start_ticks(me).expect("this process");
+        let text = format!(
+            "boot = \"{boot}\"\n[policies.\"\"]\nis = \"cfs\"\ninstead_of = \"hpf\"\n[[programs]]\npid = {me}\nstart = {start}\nuser = \"0\"\nheld = true\nhinted = {{}}\n"
+        );
+        std::fs::write(folder.path().join("runtime-s.toml"), text).expect("a file");
+        let taken = kept_state(folder.path(), Path::new("/s"), "hpf");
+        assert_eq!(taken, [": cfs".to_owned(), format!("process {me}")]);
+        assert_eq!(kept_state(folder.path(), Path::new("/s"), "fair"), [format!("process {me}")]);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
@@ -53,8 +53,12 @@ fn sum(samples: &Samples, name: &str) -> f64 {
 }
 
 fn daemon(place: &Place, listen: &str) -> Process {
+    daemon_with(place, &format!("listen = \"{listen}\"\n"))
+}
+
+fn daemon_with(place: &Place, metrics: &str) -> Process {
     let config = place.join("config.toml");
-    std::fs::write(&config, format!("[metrics]\nlisten = \"{listen}\"\n")).unwrap();
+    std::fs::write(&config, format!("[metrics]\n{metrics}")).unwrap();
     place.daemon(&["--config", config.to_str().unwrap(), "--log", place.join("log").to_str().unwrap()])
 }
 
@@ -116,19 +120,46 @@ fn a_port_of_the_loopback_names_no_users_and_programs() {
     let place = Place::new();
     let _daemon = daemon(&place, "127.0.0.1:0");
     let _program = steady(&place, &["--job", "secret-job"]);
+    assert_tells_no_names(&address(&place));
+}
+
+/// Of a daemon at a port, as its log tells it.
+fn address(place: &Place) -> String {
     let log = std::fs::read_to_string(place.join("log")).unwrap();
-    let address = log
-        .split_once("metrics at http://")
-        .and_then(|(_, rest)| rest.split_once("/metrics"))
-        .expect("a line")
-        .0
-        .to_owned();
-    let ask = |request: &str| exchange(TcpStream::connect(&address).expect("it listens"), request);
-    let (_, body) = ask("GET /metrics HTTP/1.0\r\n\r\n");
+    let (_, rest) = log.split_once("metrics at http://").expect("a line");
+    rest.split_once("/metrics").expect("a line").0.to_owned()
+}
+
+fn assert_tells_no_names(address: &str) {
+    let stream = TcpStream::connect(address).expect("it listens");
+    let (_, body) = exchange(stream, "GET /metrics HTTP/1.0\r\n\r\n");
     let found = samples(&body);
     assert_eq!(of(&found, "xsched_gpu_seconds_total").len(), 1, "{body}");
     for word in ["secret-job", "steady", "user=", "pid=", "program="] {
         assert!(!body.contains(word), "{word} in {body}");
+    }
+}
+
+#[test]
+fn an_address_beyond_the_loopback_is_listened_at_if_that_is_allowed_and_names_no_users_and_programs() {
+    let place = Place::new();
+    let config = place.join("refused.toml");
+    std::fs::write(&config, "[metrics]\nlisten = \"0.0.0.0:0\"\n").unwrap();
+    let refused = place.xsched(&["daemon", "--config", config.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("refused.toml:2: '0.0.0.0:0' can be reached from other machines: use a loopback"), "{said}");
+    let _daemon = daemon_with(&place, "listen = \"0.0.0.0:0\"\nnetwork = true\n");
+    let _program = steady(&place, &["--job", "secret-job"]);
+    let port = address(&place).rsplit_once(':').unwrap().1.to_owned();
+    // The machine's own address towards others; nothing is sent.
+    let beyond = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    match beyond {
+        Ok(own) => assert_tells_no_names(&format!("{}:{port}", own.ip())),
+        Err(e) => skipped(&format!("metrics by the network: this machine has no address beyond the loopback: {e}")),
     }
 }
 

@@ -47,11 +47,29 @@ pub struct DevicePlugin {
     pub gpus: BTreeMap<String, Counts>,
     /// How often the daemon is looked for, in ms.
     pub health_interval_ms: u64,
+    /// What becomes of a GPU that another plugin offers too.
+    pub offered_twice: OfferedTwice,
+}
+
+/// What becomes of a GPU that another plugin offers too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OfferedTwice {
+    /// It takes no further container here.
+    #[default]
+    Unhealthy,
+    /// It goes on, and the log says that it is offered twice.
+    Allowed,
 }
 
 impl Default for DevicePlugin {
     fn default() -> DevicePlugin {
-        DevicePlugin { counts: Counts::default(), gpus: BTreeMap::new(), health_interval_ms: 2000 }
+        DevicePlugin {
+            counts: Counts::default(),
+            gpus: BTreeMap::new(),
+            health_interval_ms: 2000,
+            offered_twice: OfferedTwice::default(),
+        }
     }
 }
 
@@ -180,9 +198,18 @@ mod tests {
         usual.injector.ceilings.clone_from(&shown.injector.ceilings);
         usual.injector.default_class = shown.injector.default_class;
         assert_eq!(shown, usual);
-        for key in
-            ["delivery", "health_interval_ms", "high", "normal", "low", "gpus", "default_class", "ceiling", "ceilings"]
-        {
+        for key in [
+            "delivery",
+            "health_interval_ms",
+            "offered_twice",
+            "high",
+            "normal",
+            "low",
+            "gpus",
+            "default_class",
+            "ceiling",
+            "ceilings",
+        ] {
             assert!(example.contains(key), "{key}");
         }
     }

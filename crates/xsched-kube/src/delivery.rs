@@ -1,4 +1,4 @@
-//! What a container gets, so that its programs are scheduled: the same from the device plugin and from the injector.
+//! What a container gets from the device plugin, so that its programs are scheduled.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,9 @@ use xsched_proto::class::Class;
 pub const LIBRARY: &str = "/usr/lib/xsched/libxsched.so";
 /// The folder of the daemon's socket in a container.
 pub const SOCKET_FOLDER: &str = "/run/xsched";
+
+/// What kind of CDI device a class is.
+pub const KIND: &str = "xsched.dev/class";
 
 /// Where things lie on the node, as the container runtime finds them.
 #[derive(Clone, Debug)]
@@ -20,7 +23,7 @@ pub struct Outside {
 
 /// The name of a class as a CDI device.
 pub fn class_device(class: Class) -> String {
-    format!("xsched.dev/class={class}")
+    format!("{KIND}={class}")
 }
 
 impl Outside {
@@ -30,14 +33,13 @@ impl Outside {
         [(&self.library, LIBRARY), (folder, SOCKET_FOLDER)]
     }
 
-    /// The variables of a class. `preloads` is what the container preloads of its own.
-    pub fn variables(&self, class: Class, preloads: Option<&str>) -> [(&'static str, String); 3] {
+    /// The variables of a class.
+    pub fn variables(&self, class: Class) -> [(&'static str, String); 3] {
         let socket = self.socket.file_name().unwrap_or_default().to_string_lossy();
-        let own = preloads.filter(|own| !own.is_empty());
         [
             ("XSCHED_PRIORITY", class.to_string()),
             ("XSCHED_SOCKET", format!("{SOCKET_FOLDER}/{socket}")),
-            ("LD_PRELOAD", own.map_or_else(|| LIBRARY.to_owned(), |own| format!("{LIBRARY}:{own}"))),
+            ("LD_PRELOAD", LIBRARY.to_owned()),
         ]
     }
 }

@@ -2,13 +2,16 @@
 //! neither in the daemon nor in the library that is loaded into others.
 //!
 //! - [`device_plugin`]: classes as resources, to the kubelet.
+//! - [`dra`]: classes and GPUs of claims, to the kubelet.
 //! - [`nri`]: classes from annotations, to the container runtime.
-//! - [`api`]: the messages; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
+//! - [`api`]: the messages; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
 
 pub mod api;
+pub mod cdi;
 pub mod config;
 pub mod delivery;
 pub mod device_plugin;
+pub mod dra;
 pub mod gpus;
 pub mod nri;
 

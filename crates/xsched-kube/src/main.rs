@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::{Parser, Subcommand};
+use xsched_kube::cdi::{Cdi, FOLDERS};
 use xsched_kube::config::Config;
 use xsched_kube::delivery::Outside;
-use xsched_kube::{device_plugin, gpus, log, nri};
+use xsched_kube::{device_plugin, dra, gpus, log, nri};
 use xsched_proto::Error;
 use xsched_proto::paths::SYSTEM_SOCKET;
 
@@ -23,8 +25,17 @@ struct Cli {
 enum Command {
     /// Offer the kubelet the GPUs of this node as resources, one for each class
     DevicePlugin {
-        #[command(flatten)]
-        node: Node,
+        /// The node's configuration; without this option /etc/xsched/kubernetes.toml, if it is there
+        #[arg(long, value_name = "PATH")]
+        config: Option<PathBuf>,
+
+        /// The daemon's socket; containers get its folder
+        #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
+        socket: PathBuf,
+
+        /// The preload library, as the node's runtime finds it
+        #[arg(long, value_name = "PATH", default_value = "/usr/lib/xsched/libxsched.so")]
+        library: PathBuf,
 
         /// The folder of the kubelet's socket for device plugins
         #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
@@ -38,10 +49,37 @@ enum Command {
         #[arg(long, value_name = "N")]
         simulated: Option<u32>,
     },
+    /// Prepare the GPUs of claims, by the kubelet's interface for dynamic resource allocation
+    Dra {
+        /// The daemon's socket
+        #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
+        socket: PathBuf,
+
+        /// Where the API server answers over HTTP, as `kubectl proxy` has it
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = http)]
+        api: String,
+
+        /// The kubelet's folder for plugins
+        #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/plugins")]
+        plugins: PathBuf,
+
+        /// The folder in which the kubelet looks for new plugins
+        #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/plugins_registry")]
+        registry: PathBuf,
+
+        /// Prepare so many simulated GPUs, instead of those that NVIDIA's driver tells of
+        #[arg(long, value_name = "N")]
+        simulated: Option<u32>,
+    },
     /// Bring the class of a pod's annotation into its containers
     Nri {
-        #[command(flatten)]
-        node: Node,
+        /// The node's configuration; without this option /etc/xsched/kubernetes.toml, if it is there
+        #[arg(long, value_name = "PATH")]
+        config: Option<PathBuf>,
+
+        /// A folder of CDI specifications, where the runtime does not resolve CDI devices of plugins; may be given again
+        #[arg(long, value_name = "DIR", default_values = FOLDERS)]
+        cdi: Vec<PathBuf>,
 
         /// The runtime's socket for plugins
         #[arg(long, value_name = "PATH", default_value = "/var/run/nri/nri.sock")]
@@ -53,31 +91,21 @@ enum Command {
     },
 }
 
-/// What both need.
-#[derive(clap::Args)]
-struct Node {
-    /// The node's configuration; without this option /etc/xsched/kubernetes.toml, if it is there
-    #[arg(long, value_name = "PATH")]
-    config: Option<PathBuf>,
-
-    /// The daemon's socket; containers get its folder
-    #[arg(long, value_name = "PATH", default_value = SYSTEM_SOCKET)]
-    socket: PathBuf,
-
-    /// The preload library, as the node's runtime finds it
-    #[arg(long, value_name = "PATH", default_value = "/usr/lib/xsched/libxsched.so")]
-    library: PathBuf,
-}
-
 fn index(text: &str) -> Result<String, String> {
     let fits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
     if fits { Ok(text.to_owned()) } else { Err(format!("'{text}' is no index: use two digits, as 50")) }
 }
 
-impl Node {
-    fn read(self) -> Result<(Config, Outside), Error> {
-        let config = Config::read(self.config.as_deref())?;
-        Ok((config, Outside { socket: self.socket, library: self.library }))
+fn http(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/')).filter(|rest| !rest.is_empty());
+    rest.map(|rest| format!("http://{rest}"))
+        .ok_or_else(|| format!("'{text}' is no address of HTTP without TLS: use one as http://127.0.0.1:8001"))
+}
+
+fn all_gpus(simulated: Option<u32>) -> Result<(Vec<gpus::Gpu>, Option<gpus::nvml::Faults>), Error> {
+    match simulated {
+        Some(count) => Ok((gpus::simulated(count), None)),
+        None => gpus::nvml::list().map(|(gpus, events)| (gpus, Some(events))),
     }
 }
 
@@ -87,18 +115,22 @@ fn run(command: Command) -> Result<(), Error> {
         .build()
         .map_err(|e| Error::environment(format!("cannot wait for events: {e}")))?;
     match command {
-        Command::DevicePlugin { node, kubelet, pod_resources, simulated } => {
-            let (config, outside) = node.read()?;
-            let (gpus, events) = match simulated {
-                Some(count) => (gpus::simulated(count), None),
-                None => gpus::nvml::list().map(|(gpus, events)| (gpus, Some(events)))?,
-            };
+        Command::DevicePlugin { config, socket, library, kubelet, pod_resources, simulated } => {
+            let config = Config::read(config.as_deref())?;
+            let outside = Outside { socket, library };
+            let (gpus, events) = all_gpus(simulated)?;
             let plugin = device_plugin::Plugin { config, outside, kubelet, pod_resources, gpus };
             runtime.block_on(plugin.run(events))
         }
-        Command::Nri { node, runtime: socket, index } => {
-            let (config, outside) = node.read()?;
-            runtime.block_on(nri::run(&nri::injector::Injector::new(config, outside), &socket, &index))
+        Command::Dra { socket, api, plugins, registry, simulated } => {
+            let (gpus, events) = all_gpus(simulated)?;
+            let plugin = dra::Plugin { socket, api, plugins, registry, gpus, broken: Mutex::default() };
+            runtime.block_on(plugin.run(events))
+        }
+        Command::Nri { config, cdi, runtime: socket, index } => {
+            let config = Config::read(config.as_deref())?;
+            let injector = nri::injector::Injector::new(config, Cdi { folders: cdi });
+            runtime.block_on(nri::run(&injector, &socket, &index))
         }
     }
 }

@@ -172,6 +172,40 @@ fn parts_of_a_board_are_devices_of_their_own() {
 }
 
 #[test]
+fn a_gpu_that_another_plugin_offers_too_takes_no_container_until_it_is_offered_once() {
+    block_on(async {
+        let node = Node::new();
+        let _daemon = node.daemon();
+        node.compile_nvml();
+        node.nvml("count", 2);
+        let kubelet = kubelet(&node);
+        let (first, second) = (board(0), board(1));
+        kubelet.offer("nvidia.com/gpu", &[&first]);
+        let mut plugin = node.start_device_plugin(COUNTS, &[]);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        assert_eq!(kubelet.devices(CLASSES[0], "Unhealthy"), [format!("{first}::0")]);
+        let line = format!("{first}: nvidia.com/gpu offers it too, and would give it away twice");
+        // Time-slicing by NVIDIA's plugin: several devices of one GPU, under a name of its own.
+        kubelet.offer("nvidia.com/gpu.shared", &[&format!("{second}::0"), &format!("{second}::1")]);
+        until_healthy(&kubelet, [0, 0, 0]).await;
+        kubelet.offer("nvidia.com/gpu", &[]);
+        until("the first is healthy", || kubelet.devices(CLASSES[0], "Healthy") == [format!("{first}::0")]).await;
+        kubelet.offer("nvidia.com/gpu.shared", &[]);
+        until_healthy(&kubelet, [2, 4, 6]).await;
+        let log = plugin.log();
+        assert_eq!((log.matches(&line).count(), log.matches("offers it too").count()), (1, 2), "{log}");
+        assert_eq!(log.matches("no other plugin offers it any more").count(), 2, "{log}");
+        plugin.end();
+        // An operator may want it so.
+        kubelet.offer("nvidia.com/gpu", &[&first]);
+        let allowed = COUNTS.replace("[device_plugin]\n", "[device_plugin]\noffered_twice = \"allowed\"\n");
+        let plugin = node.start_device_plugin(&allowed, &[]);
+        until("it is told", || plugin.log().contains(&line)).await;
+        until_healthy(&kubelet, [2, 4, 6]).await;
+    });
+}
+
+#[test]
 fn without_cdi_a_container_gets_variables_and_mounts() {
     block_on(async {
         let node = Node::new();

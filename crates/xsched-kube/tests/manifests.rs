@@ -1,8 +1,11 @@
 //! The manifests of `dist/kubernetes`: rendered by kubectl, and held against the published schemas by PyPI's kubernetes-validate.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::fetched;
 use xsched_kube::config::Config;
 use xsched_testkit::skipped;
 
@@ -16,7 +19,11 @@ fn folder() -> PathBuf {
 
 /// One as kubectl renders it; none without kubectl.
 fn rendered(name: &str) -> Option<String> {
-    let output = match Command::new("kubectl").arg("kustomize").arg(folder().join(name)).output() {
+    let output = match Command::new(fetched("helm/kubectl").unwrap_or_else(|| "kubectl".into()))
+        .arg("kustomize")
+        .arg(folder().join(name))
+        .output()
+    {
         Ok(output) => output,
         Err(e) => {
             skipped(&format!(
@@ -36,7 +43,8 @@ fn manifests_fit_the_published_schemas() {
         let Some(text) = rendered(name) else { return };
         let file = work.path().join(format!("{name}.yaml"));
         std::fs::write(&file, text).unwrap();
-        let output = match Command::new("kubernetes-validate").args(["-k", VERSION, "--strict"]).arg(&file).output() {
+        let validate = fetched("venv/bin/kubernetes-validate").unwrap_or_else(|| "kubernetes-validate".into());
+        let output = match Command::new(validate).args(["-k", VERSION, "--strict"]).arg(&file).output() {
             Ok(output) => output,
             Err(e) => return skipped(&format!("kubernetes-validate ({e}): pip install kubernetes-validate")),
         };
@@ -68,6 +76,30 @@ fn the_node_has_no_rights_at_the_api_server_and_sees_the_nodes_processes() {
 #[test]
 fn the_shipped_configuration_of_a_node_is_accepted() {
     Config::read(Some(&folder().join("base/kubernetes.toml"))).unwrap();
+    let mut xsched = Command::new(xsched_testkit::beside("xsched"));
+    let checked = xsched.args(["config", "check", "--config"]).arg(folder().join("base/config.toml")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn the_charts_version_is_the_programs() {
+    let chart = std::fs::read_to_string(folder().join("helm/Chart.yaml")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}\"\n")), "{chart}");
+}
+
+/// What monitors look for is where the daemon listens.
+#[test]
+fn metrics_are_at_the_pods_address_under_a_named_port() {
+    let read = |name: &str| std::fs::read_to_string(folder().join("base").join(name)).unwrap();
+    let config: toml::Table = toml::from_str(&read("config.toml")).unwrap();
+    let listen: std::net::SocketAddr = config["metrics"]["listen"].as_str().unwrap().parse().unwrap();
+    assert!(listen.ip().is_unspecified());
+    let (node, port) = (read("node.yaml"), listen.port());
+    assert!(node.contains(&format!("prometheus.io/port: \"{port}\"\n")));
+    assert!(node.contains(&format!("- {{ name: metrics, containerPort: {port} }}\n")));
+    // With the host's network it would be the node's address.
+    assert!(!node.contains("hostNetwork"));
 }
 
 /// What it takes away is all that the other puts on a node.

@@ -2,15 +2,17 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::runtime::{Runtime, container, pod};
 use common::{Node, Program, block_on, until};
-use xsched_kube::api::nri::{CdiDevice, Empty, Mount};
+use xsched_kube::api::nri::{CdiDevice, ContainerAdjustment, Empty, Hook, Mount};
 
 const CEILINGS: &str = "[injector.ceilings]\nserving = \"high\"\nbatch = \"low\"\n";
 
 fn start(node: &Node, configuration: &str) -> Program {
-    let socket = node.path("nri.sock");
-    node.start("nri", configuration, &["--runtime", socket.to_str().unwrap()])
+    let (socket, cdi) = (node.path("nri.sock"), node.path("cdi"));
+    node.start("nri", configuration, &["--runtime", socket.to_str().unwrap(), "--cdi", cdi.to_str().unwrap()])
 }
 
 async fn started(node: &Node, configuration: &str, version: &str) -> (Program, Runtime) {
@@ -78,34 +80,69 @@ fn a_pod_without_an_annotation_or_with_a_wrong_one_gets_the_default() {
     });
 }
 
+/// Whether the adjustment of a class has all that the specification's file says, and nothing else.
+fn assert_as_specified(adjust: &ContainerAdjustment, specification: &Path, class: &str) {
+    let text = std::fs::read_to_string(specification).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let device = said["devices"].as_array().unwrap().iter().find(|device| device["name"] == class).unwrap();
+    let all = |what: &str| -> Vec<serde_json::Value> {
+        let parts = [&said["containerEdits"], &device["containerEdits"]];
+        parts.into_iter().flat_map(|edits| edits[what].as_array().cloned().unwrap_or_default()).collect()
+    };
+    let variables = adjust.env.iter().map(|v| format!("{}={}", v.key, v.value));
+    assert_eq!(variables.collect::<Vec<_>>(), all("env"));
+    let mounts = adjust.mounts.iter().map(|m| {
+        assert_eq!(m.kind, "bind");
+        serde_json::json!({"hostPath": m.source, "containerPath": m.destination, "options": m.options})
+    });
+    assert_eq!(mounts.collect::<Vec<_>>(), all("mounts"));
+    let hooks = adjust.hooks.as_ref().unwrap();
+    let named = |name: &'static str, hooks: &[Hook]| -> Vec<_> {
+        let hook = |hook: &Hook| serde_json::json!({"hookName": name, "path": hook.path, "args": hook.args});
+        hooks.iter().map(hook).collect()
+    };
+    let hooks = [named("poststop", &hooks.poststop), named("createContainer", &hooks.create_container)].concat();
+    assert_eq!((hooks.len(), hooks), (2, all("hooks")));
+    assert!(adjust.cdi_devices.is_empty());
+}
+
+/// Not `LD_PRELOAD`: the hook looks at the image before the library is loaded into it.
 #[test]
-fn a_runtime_without_cdi_in_nri_gets_variables_and_mounts_and_the_containers_own_preloads_stay() {
+fn a_runtime_without_cdi_in_nri_gets_what_the_nodes_specification_says_with_its_hooks() {
     block_on(async {
         let node = Node::new();
-        let (program, mut runtime) = started(&node, "[injector]\ndefault_class = \"low\"\n", "1.7.24").await;
-        let pod = pod("a", "p", Some("low"));
-        let mut container = container(&pod, "c");
-        container.env = vec!["PATH=/bin".to_owned(), "LD_PRELOAD=/lib/jemalloc.so".to_owned()];
-        let adjust = runtime.create(&pod, &container).await.unwrap();
-        assert!(adjust.cdi_devices.is_empty());
-        let variables: Vec<_> = adjust.env.iter().map(|v| (v.key.as_str(), v.value.as_str())).collect();
-        assert_eq!(
-            variables,
-            [
-                ("XSCHED_PRIORITY", "low"),
-                ("XSCHED_SOCKET", "/run/xsched/x.sock"),
-                ("LD_PRELOAD", "/usr/lib/xsched/libxsched.so:/lib/jemalloc.so"),
-            ]
-        );
-        let folder = node.path("run").display().to_string();
-        let mounts: Vec<_> = adjust.mounts.iter().map(|m| (m.source.clone(), m.destination.as_str())).collect();
-        let library = "/usr/lib/xsched/libxsched.so";
-        assert_eq!(mounts, [(library.to_owned(), library), (folder, "/run/xsched")]);
-        assert!(adjust.mounts.iter().all(|m| m.options.contains(&"ro".to_owned())));
-        // Without the hook of CDI, a library that an image cannot load would keep it from starting.
-        let plain = common::runtime::pod("a", "plain", None);
-        assert_eq!(runtime.create(&plain, &common::runtime::container(&plain, "c")).await, None);
-        assert!(program.log().contains("default_class is left out"), "{}", program.log());
+        let specification = node.generate_cdi();
+        for (configuration, version) in
+            [("[injector]\ndefault_class = \"low\"\n", "1.7.24"), ("delivery = \"environment\"\n", "2.1.4")]
+        {
+            let (program, mut runtime) = started(&node, configuration, version).await;
+            assert!(program.log().contains("mounts, variables and hooks of the CDI spec"), "{}", program.log());
+            let asks = pod("a", "p", Some("low"));
+            let mut own = container(&asks, "c");
+            own.env = vec!["PATH=/bin".to_owned(), "LD_PRELOAD=/lib/jemalloc.so".to_owned()];
+            let adjust = runtime.create(&asks, &own).await.unwrap();
+            assert_as_specified(&adjust, &specification, "low");
+            assert!(adjust.env.iter().all(|variable| variable.key != "LD_PRELOAD"));
+            let plain = pod("a", "plain", None);
+            let given = runtime.create(&plain, &container(&plain, "c")).await;
+            assert_eq!(given.is_some(), configuration.contains("default_class"), "{version}");
+        }
+    });
+}
+
+#[test]
+fn a_container_without_cdi_in_nri_and_without_a_specification_is_left_alone_and_named() {
+    block_on(async {
+        let node = Node::new();
+        let (program, mut runtime) = started(&node, "", "1.7.24").await;
+        let asks = pod("a", "p", Some("low"));
+        assert_eq!(runtime.create(&asks, &container(&asks, "c")).await, None);
+        let line = "pod a/p, container c: has no class: there is no xsched.dev-class.json in /";
+        assert!(program.log().contains(line), "{}", program.log());
+        // It is looked for each time.
+        let specification = node.generate_cdi();
+        let adjust = runtime.create(&asks, &container(&asks, "c")).await.unwrap();
+        assert_as_specified(&adjust, &specification, "low");
     });
 }
 

@@ -1,16 +1,23 @@
-//! The programs against peers that share no code with them: gRPC's C library as a kubelet, and a real containerd.
+//! The programs against peers that share no code with them: gRPC's C library as a kubelet, and a real containerd. And the chart, as Helm
+//! reads it.
 
-use std::path::Path;
+mod common;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::fetched;
 use xsched_testkit::skipped;
 
 const KUBE: &str = env!("CARGO_BIN_EXE_xsched-kube");
 
 /// Runs a program of `testing/kubernetes` on one of ours, or on the folder of all. Exit code 77 says that something it needs is not there.
-fn run(name: &str, what: &Path) {
+fn run(name: &str, arguments: &[PathBuf]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kubernetes").join(name);
-    let output = match Command::new("python3").arg("-B").arg(script).arg(what).output() {
+    let python = fetched("venv/bin/python3").unwrap_or_else(|| "python3".into());
+    let mut command = Command::new(python);
+    command.arg("-B").arg(script).args(arguments);
+    let output = match command.output() {
         Ok(output) => output,
         Err(e) => return skipped(&format!("{name}: python3 cannot be run: {e}")),
     };
@@ -23,16 +30,16 @@ fn run(name: &str, what: &Path) {
 
 #[test]
 fn the_device_plugin_is_understood_by_the_c_library_of_grpc() {
-    run("kubelet.py", KUBE.as_ref());
+    run("kubelet.py", &[KUBE.into()]);
 }
 
 #[test]
 fn a_pods_annotation_reaches_its_container_under_a_real_containerd() {
-    run("injector.py", KUBE.as_ref());
+    let bin = Path::new(KUBE).parent().expect("a folder").to_owned();
+    run("injector.py", &Vec::from_iter([Some(bin), fetched("sid/usr/bin")].into_iter().flatten()));
 }
 
 #[test]
-#[ignore = "a quarter of a minute: `cargo test -p xsched-kube --test peers -- --ignored`, as `cargo xtask test --long` does"]
-fn the_life_of_sandboxes_leaves_nothing_under_a_real_containerd() {
-    run("life.py", Path::new(KUBE).parent().expect("a folder"));
+fn helm_makes_of_the_chart_what_kustomize_makes_of_the_manifests() {
+    run("chart.py", &Vec::from_iter(fetched("helm")));
 }

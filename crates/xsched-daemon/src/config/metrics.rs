@@ -13,7 +13,7 @@ use crate::tuning::METRICS_PROGRAMS_MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Unix(PathBuf),
-    /// An address of this machine's loopback.
+    /// An address of this machine's loopback, unless others are allowed.
     Tcp(SocketAddr),
 }
 
@@ -25,6 +25,7 @@ struct Programs(u32);
 #[serde(deny_unknown_fields)]
 pub(crate) struct MetricsTable {
     listen: Option<Listen>,
+    network: Option<bool>,
     names: Option<bool>,
     pids: Option<bool>,
     max_programs: Option<Programs>,
@@ -46,9 +47,23 @@ impl MetricsTable {
     pub(super) fn or(self, that: MetricsTable) -> MetricsTable {
         MetricsTable {
             listen: self.listen.or(that.listen),
+            network: self.network.or(that.network),
             names: self.names.or(that.names),
             pids: self.pids.or(that.pids),
             max_programs: self.max_programs.or(that.max_programs),
+        }
+    }
+
+    /// Whether the port may be reached from other machines, where it can be.
+    ///
+    /// # Errors
+    /// One line: the address is none of the loopback, and nothing allows others.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match &self.listen {
+            Some(Listen::Tcp(address)) if !address.ip().is_loopback() && self.network != Some(true) => Err(format!(
+                "'{address}' can be reached from other machines: use a loopback address, such as 127.0.0.1:9495, or add network = true"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -56,7 +71,7 @@ impl MetricsTable {
     pub(super) fn config(&self) -> Option<MetricsConfig> {
         let listen = self.listen.clone()?;
         Some(MetricsConfig {
-            // Every user of the machine can connect to a port.
+            // Every user of the machine can connect to a port, and others beyond it.
             names: self.names.unwrap_or(matches!(listen, Listen::Unix(_))),
             pids: self.pids.unwrap_or(false),
             max_programs: self.max_programs.map_or(METRICS_PROGRAMS_MAX, |n| n.0 as usize),
@@ -65,7 +80,7 @@ impl MetricsTable {
     }
 }
 
-const LISTEN_HELP: &str = "\"unix:/PATH\" or a loopback address with a port, such as \"127.0.0.1:9495\"";
+const LISTEN_HELP: &str = "\"unix:/PATH\" or an address with a port, such as \"127.0.0.1:9495\"";
 
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -76,7 +91,7 @@ impl<'de> Deserialize<'de> for Listen {
                     .then(|| Listen::Unix(path.into()))
                     .ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP));
             }
-            let address = text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
+            let address = text.parse::<SocketAddr>().ok();
             address.map(Listen::Tcp).ok_or_else(|| Error::value(text, "place to listen", LISTEN_HELP))
         })
     }
@@ -93,7 +108,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Option<MetricsConfig>, String> {
-        toml::from_str::<MetricsTable>(text).map(|table| table.config()).map_err(|e| e.message().to_owned())
+        let table = toml::from_str::<MetricsTable>(text).map_err(|e| e.message().to_owned())?;
+        table.check().map(|()| table.config())
     }
 
     #[test]
@@ -104,7 +120,16 @@ mod tests {
         let unix = read("listen = \"unix:/run/x\"\nmax_programs = 7").unwrap().unwrap();
         assert_eq!((unix.names, unix.max_programs, unix.listen), (true, 7, Listen::Unix("/run/x".into())));
         assert_eq!(read("names = true"), Ok(None));
-        for wrong in ["0.0.0.0:1", "10.0.0.1:80", "localhost:80", "unix:x", "127.0.0.1", ""] {
+        for beyond in ["0.0.0.0:1", "10.0.0.1:80", "[::]:1"] {
+            let listen = format!("listen = \"{beyond}\"");
+            for network in ["", "\nnetwork = false"] {
+                let error = read(&format!("{listen}{network}")).unwrap_err();
+                assert!(error.contains(beyond) && error.ends_with("or add network = true"), "{error}");
+            }
+            let allowed = read(&format!("{listen}\nnetwork = true")).unwrap().unwrap();
+            assert_eq!((allowed.listen, allowed.names), (Listen::Tcp(beyond.parse().unwrap()), false));
+        }
+        for wrong in ["localhost:80", "unix:x", "127.0.0.1", ""] {
             assert!(read(&format!("listen = \"{wrong}\"")).unwrap_err().contains("unix:/PATH"), "{wrong}");
         }
         assert!(read("max_programs = 0").is_err() && read("port = 1").is_err());

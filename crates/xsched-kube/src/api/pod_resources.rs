@@ -10,6 +10,15 @@ pub struct ListPodResourcesResponse {
     pub pod_resources: Vec<PodResources>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct AllocatableResourcesRequest {}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AllocatableResourcesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<ContainerDevices>,
+}
+
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodResources {
     #[prost(string, tag = "1")]

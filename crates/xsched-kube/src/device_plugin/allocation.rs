@@ -17,7 +17,7 @@ use crate::delivery::class_device;
 use crate::gpus::Gpu;
 
 /// What all resources begin with.
-const RESOURCES: &str = "xsched.dev/gpu-";
+pub(super) const RESOURCES: &str = "xsched.dev/gpu-";
 /// Between a GPU's UUID and the number of the device on it.
 const SEPARATOR: &str = "::";
 /// Device nodes that every NVIDIA GPU needs, where they are there.
@@ -37,7 +37,8 @@ impl Plugin {
     /// The devices of a class.
     pub fn devices(&self, class: Class, health: &Health) -> Vec<Device> {
         let of_gpu = |gpu: &Gpu| {
-            let is_well = health.daemon && !health.broken.contains(&gpu.board);
+            let is_twice = !self.may_be_twice() && health.others.contains_key(&gpu.uuid);
+            let is_well = health.daemon && !health.broken.contains(&gpu.board) && !is_twice;
             let state = if is_well { HEALTHY } else { UNHEALTHY };
             let topology = gpu.numa.map(|id| TopologyInfo { nodes: vec![NumaNode { id }] });
             let uuid = gpu.uuid.clone();
@@ -70,7 +71,7 @@ impl Plugin {
                     [class_device(class)].into_iter().chain(names).map(|name| CdiDevice { name }).collect();
             }
             Delivery::Environment => {
-                let variables = self.outside.variables(class, None);
+                let variables = self.outside.variables(class);
                 answer.envs = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
                 let mount = |(host, inside): (&Path, &str)| Mount {
                     container_path: inside.to_owned(),

@@ -1,8 +1,11 @@
-//! What devices are worth: a class without the daemon is none, a board with a fault takes no further container.
+//! What devices are worth: a class without the daemon is none, a board with a fault takes no further container, and a GPU that another
+//! plugin offers too is not given away a second time.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
+
+use super::others::Others;
 
 /// What is known of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +14,8 @@ pub struct Health {
     pub daemon: bool,
     /// Boards that had a fault, by UUID.
     pub broken: BTreeSet<String>,
+    /// GPUs that another plugin offers too.
+    pub others: Others,
 }
 
 /// Whether a daemon takes connections at this socket. It is one of packets.

@@ -1,10 +1,12 @@
 //! `xsched kube device-plugin`: each class is a resource, each GPU so many devices of it.
 //!
-//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is what devices are worth.
+//! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is what devices are worth; [`others`]
+//! tells which GPUs other plugins offer too.
 
 pub mod allocation;
 pub mod health;
 pub mod kubelet;
+pub mod others;
 pub mod service;
 
 use std::collections::BTreeSet;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use xsched_proto::Error;
 
-use crate::config::{Config, OFFERED};
+use crate::config::{Config, OFFERED, OfferedTwice};
 use crate::delivery::Outside;
 use crate::gpus::Gpu;
 use crate::gpus::nvml::Faults;
@@ -48,8 +50,13 @@ impl Plugin {
         let plugin = Arc::new(self);
         let mut folder = kubelet::Folder::open(&plugin.kubelet)?;
         plugin.greet();
-        let mut health = Health { daemon: health::answers(&plugin.outside.socket).await, broken: BTreeSet::new() };
-        let mut ticks = tokio::time::interval(Duration::from_millis(plugin.config.device_plugin.health_interval_ms));
+        let mut others = plugin.watch_others().await;
+        let mut health = Health {
+            daemon: health::answers(&plugin.outside.socket).await,
+            broken: BTreeSet::new(),
+            others: others.borrow_and_update().clone(),
+        };
+        let mut ticks = tokio::time::interval(plugin.interval());
         let end = crate::told_to_end();
         tokio::pin!(end);
         loop {
@@ -93,6 +100,10 @@ impl Plugin {
                             let _ = sender.send(health.clone());
                         }
                     }
+                    Ok(()) = others.changed() => {
+                        health.others = others.borrow_and_update().clone();
+                        let _ = sender.send(health.clone());
+                    }
                     Some(board) = next(&mut faults) => {
                         health.broken.insert(board);
                         let _ = sender.send(health.clone());
@@ -102,18 +113,33 @@ impl Plugin {
         }
     }
 
-    /// What is offered, and what else on this node offers the same GPUs.
+    fn interval(&self) -> Duration {
+        Duration::from_millis(self.config.device_plugin.health_interval_ms)
+    }
+
+    fn may_be_twice(&self) -> bool {
+        self.config.device_plugin.offered_twice == OfferedTwice::Allowed
+    }
+
+    /// Looks for what other plugins offer, once now and then beside the rest: a kubelet may be slow to answer.
+    async fn watch_others(self: &Arc<Self>) -> watch::Receiver<others::Others> {
+        let (mut watch, receiver) = others::Watch::new();
+        watch.look(&self.pod_resources, &self.gpus).await;
+        let plugin = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(plugin.interval()).await;
+                watch.look(&plugin.pod_resources, &plugin.gpus).await;
+            }
+        });
+        receiver
+    }
+
+    /// What is offered.
     fn greet(&self) {
         for class in OFFERED {
             let ids = self.gpus.iter().map(|gpu| self.count(gpu, class) as usize).sum::<usize>();
             log(format!("{}: {ids} on {} GPUs", allocation::resource(class), self.gpus.len()));
-        }
-        let others = std::fs::read_dir(&self.kubelet).into_iter().flatten().flatten();
-        let names = others.filter_map(|entry| entry.file_name().into_string().ok());
-        if let Some(name) = names.into_iter().find(|name| name.starts_with("nvidia") && name.ends_with(".sock")) {
-            log(format!(
-                "{name}: NVIDIA's device plugin is on this node too. A GPU that both offer is given away twice: keep it off (docs/guide/kubernetes.md)"
-            ));
         }
     }
 

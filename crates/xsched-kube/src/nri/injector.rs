@@ -2,9 +2,10 @@
 
 use xsched_proto::class::Class;
 
-use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, KeyValue, Mount, PodSandbox, SynchronizeRequest};
+use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, PodSandbox, SynchronizeRequest};
+use crate::cdi::Cdi;
 use crate::config::{Config, Delivery};
-use crate::delivery::{LIBRARY, Outside, class_device};
+use crate::delivery::{KIND, LIBRARY, class_device};
 use crate::log;
 
 /// The annotation of a pod.
@@ -13,7 +14,7 @@ pub const ANNOTATION: &str = "xsched.dev/class";
 /// Decides for a node.
 pub struct Injector {
     config: Config,
-    outside: Outside,
+    cdi: Cdi,
 }
 
 /// About one container.
@@ -22,7 +23,7 @@ pub struct Decision {
     /// What the runtime changes; none: nothing.
     pub adjust: Option<ContainerAdjustment>,
     /// For the log.
-    pub line: Option<String>,
+    pub lines: Vec<String>,
 }
 
 /// Whether a runtime resolves CDI devices that a plugin adds: NRI does from version 0.7 on, which came with containerd 2.0 and with
@@ -40,36 +41,35 @@ pub fn knows_cdi(runtime: &str, version: &str) -> bool {
 
 fn is_scheduled(container: &Container) -> bool {
     container.mounts.iter().any(|mount| mount.destination == LIBRARY)
-        || container.cdi_devices.iter().any(|device| device.name.starts_with("xsched.dev/class="))
+        || container.cdi_devices.iter().any(|device| device.name.split('=').next() == Some(KIND))
 }
 
 impl Injector {
-    /// With the node's configuration.
-    pub fn new(config: Config, outside: Outside) -> Injector {
-        Injector { config, outside }
+    /// With the node's configuration and specification.
+    pub fn new(config: Config, cdi: Cdi) -> Injector {
+        Injector { config, cdi }
     }
 
-    fn by_cdi(&self, knows_cdi: bool) -> bool {
+    fn by_name(&self, knows_cdi: bool) -> bool {
         knows_cdi && self.config.delivery == Delivery::Cdi
     }
 
     /// Tells what follows from the runtime.
     pub fn tell_delivery(&self, knows_cdi: bool) {
-        if self.config.delivery == Delivery::Cdi && !knows_cdi {
-            log("the runtime does not know CDI devices of plugins: containers get variables and mounts");
+        if self.by_name(knows_cdi) {
+            return;
         }
-        if self.config.injector.default_class.is_some() && !self.by_cdi(knows_cdi) {
-            log(
-                "default_class is left out: without CDI nothing looks at an image before the library is loaded into it",
-            );
+        let why = if knows_cdi { "delivery is not by CDI" } else { "the runtime does not know CDI devices of plugins" };
+        match self.cdi.adjustment(Class::Normal) {
+            Ok(_) => log(format!("{why}: containers get the mounts, variables and hooks of the CDI specification")),
+            Err(e) => log(format!("{why}, and containers get no class: {e}")),
         }
     }
 
     /// The class that a pod asks for, the one that it gets, and what is to be told of it.
-    fn class_of(&self, pod: &PodSandbox, by_cdi: bool) -> (Option<Class>, Option<String>) {
+    fn class_of(&self, pod: &PodSandbox) -> (Option<Class>, Option<String>) {
         let name = format!("pod {}/{}", pod.namespace, pod.name);
-        // Without CDI no image is looked at first: only pods that ask for it get the library.
-        let default = self.config.injector.default_class.filter(|_| by_cdi);
+        let default = self.config.injector.default_class;
         let Some(word) = pod.annotations.get(ANNOTATION) else { return (default, None) };
         let Some(asked) = Class::ALL.into_iter().find(|class| class.name() == word) else {
             let known = Class::ALL.map(Class::name).join(", ");
@@ -86,32 +86,22 @@ impl Injector {
 
     /// For a container that is about to be made.
     pub fn decide(&self, pod: &PodSandbox, container: &Container, knows_cdi: bool) -> Decision {
-        let by_cdi = self.by_cdi(knows_cdi);
-        let (class, line) = self.class_of(pod, by_cdi);
-        let Some(class) = class else { return Decision { adjust: None, line } };
+        let (class, line) = self.class_of(pod);
+        let mut lines = Vec::from_iter(line);
+        let Some(class) = class else { return Decision { adjust: None, lines } };
+        let name = || format!("pod {}/{}, container {}", pod.namespace, pod.name, container.name);
         if is_scheduled(container) {
-            let (namespace, pod, name) = (&pod.namespace, &pod.name, &container.name);
-            let line = format!("pod {namespace}/{pod}, container {name}: keeps the class of its resource or device");
-            return Decision { adjust: None, line: Some(line) };
+            let line = format!("{}: keeps the class of its resource or device", name());
+            return Decision { adjust: None, lines: vec![line] };
         }
-        if by_cdi {
+        let adjust = if self.by_name(knows_cdi) {
             let cdi_devices = vec![CdiDevice { name: class_device(class) }];
-            return Decision { adjust: Some(ContainerAdjustment { cdi_devices, ..Default::default() }), line };
-        }
-        let own = container.env.iter().find_map(|line| line.strip_prefix("LD_PRELOAD="));
-        let variable = |(key, value): (&str, String)| KeyValue { key: key.to_owned(), value };
-        let mount = |(source, destination): (&std::path::Path, &str)| Mount {
-            destination: destination.to_owned(),
-            kind: "bind".to_owned(),
-            source: source.display().to_string(),
-            options: ["ro", "nosuid", "nodev", "rbind"].map(str::to_owned).to_vec(),
+            Ok(ContainerAdjustment { cdi_devices, ..Default::default() })
+        } else {
+            self.cdi.adjustment(class)
         };
-        let adjust = ContainerAdjustment {
-            mounts: self.outside.mounts().into_iter().map(mount).collect(),
-            env: self.outside.variables(class, own).into_iter().map(variable).collect(),
-            ..Default::default()
-        };
-        Decision { adjust: Some(adjust), line }
+        let adjust = adjust.map_err(|why| lines.push(format!("{}: has no class: {why}", name()))).ok();
+        Decision { adjust, lines }
     }
 
     /// The containers that started while no injector was there, and ask for a class.

@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
             return CreateContainerResponse::default();
         };
         let decided = self.injector.decide(pod, container, self.knows_cdi);
-        if let Some(line) = decided.line {
+        for line in decided.lines {
             log(line);
         }
         CreateContainerResponse { adjust: decided.adjust }

@@ -15,7 +15,8 @@ use xsched_kube::api::device_plugin::{
     PreStartContainerRequest, PreferredAllocationRequest, RegisterRequest,
 };
 use xsched_kube::api::pod_resources::{
-    ContainerDevices, ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices, ContainerResources,
+    ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };
 use xsched_kube::api::services::device_plugin::device_plugin_client::DevicePluginClient;
 use xsched_kube::api::services::pod_resources::pod_resources_lister_server::{
@@ -34,6 +35,8 @@ struct State {
     clients: BTreeMap<String, Channel>,
     refuses: bool,
     given: ListPodResourcesResponse,
+    /// What other plugins offer.
+    others: Vec<ContainerDevices>,
 }
 
 #[derive(Clone)]
@@ -99,6 +102,17 @@ impl Kubelet {
             namespace: "team".to_owned(),
             containers: vec![container],
         });
+    }
+
+    /// From now on, these are all the devices of a resource of another plugin.
+    pub fn offer(&self, resource: &str, ids: &[&str]) {
+        let others = &mut self.state.lock().unwrap().others;
+        others.retain(|devices| devices.resource_name != resource);
+        // As a kubelet does: an entry for each device.
+        others.extend(
+            ids.iter()
+                .map(|id| ContainerDevices { resource_name: resource.to_owned(), device_ids: vec![(*id).to_owned()] }),
+        );
     }
 
     fn client(&self, resource: &str) -> DevicePluginClient<Channel> {
@@ -170,5 +184,19 @@ impl Registration for Kubelet {
 impl PodResourcesLister for Kubelet {
     async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
         Ok(Response::new(self.state.lock().unwrap().given.clone()))
+    }
+
+    /// Those that are healthy, of all plugins.
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        let state = self.state.lock().unwrap();
+        let healthy = |(resource, devices): (&String, &Devices)| {
+            let ids = devices.iter().filter(|(_, health)| *health == "Healthy").map(|(id, _)| id.clone());
+            ContainerDevices { resource_name: resource.clone(), device_ids: ids.collect() }
+        };
+        let devices = state.devices.iter().map(healthy).chain(state.others.clone()).collect();
+        Ok(Response::new(AllocatableResourcesResponse { devices }))
     }
 }

@@ -8,6 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What `cargo xtask kubernetes` has fetched, if it has.
+pub fn fetched(name: &str) -> Option<PathBuf> {
+    let build = Path::new(env!("CARGO_BIN_EXE_xsched-kube")).parent()?;
+    let path = build.parent()?.join("kubernetes").join(name);
+    path.exists().then_some(path)
+}
+
 /// A folder for one test.
 pub struct Node {
     folder: tempfile::TempDir,
@@ -61,11 +68,26 @@ impl Node {
         std::fs::rename(self.path("nvml/new"), self.path("nvml").join(name)).unwrap();
     }
 
+    /// The specification of the node, as the command writes it.
+    pub fn generate_cdi(&self) -> PathBuf {
+        let mut xsched = Command::new(xsched_testkit::beside("xsched"));
+        xsched.args(["cdi", "generate", "--output"]).arg(self.path("cdi")).arg("--socket").arg(self.socket());
+        let done = xsched.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        self.path("cdi/xsched.dev-class.json")
+    }
+
     pub fn start(&self, command: &str, configuration: &str, options: &[&str]) -> Program {
-        std::fs::write(self.path("kubernetes.toml"), configuration).unwrap();
+        let config = self.path("kubernetes.toml");
+        std::fs::write(&config, configuration).unwrap();
+        self.start_bare(command, &[&["--config", config.to_str().unwrap()], options].concat())
+    }
+
+    /// One that has no configuration of the node's.
+    pub fn start_bare(&self, command: &str, options: &[&str]) -> Program {
         let log = self.path("log");
         let mut program = Command::new(env!("CARGO_BIN_EXE_xsched-kube"));
-        program.arg(command).arg("--config").arg(self.path("kubernetes.toml")).arg("--socket").arg(self.socket());
+        program.arg(command);
         program.args(options).env("LD_LIBRARY_PATH", self.path("lib")).env("FAKENVML", self.path("nvml"));
         program.stdin(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
         Program { child: program.spawn().unwrap(), log }
@@ -73,7 +95,9 @@ impl Node {
 
     pub fn start_device_plugin(&self, configuration: &str, options: &[&str]) -> Program {
         let (kubelet, resources) = (self.path("device-plugins"), self.path("pod-resources/kubelet.sock"));
-        let mut all = vec!["--kubelet", kubelet.to_str().unwrap(), "--pod-resources", resources.to_str().unwrap()];
+        let socket = self.socket();
+        let mut all = vec!["--socket", socket.to_str().unwrap(), "--kubelet", kubelet.to_str().unwrap()];
+        all.extend(["--pod-resources", resources.to_str().unwrap()]);
         all.extend(options);
         self.start("device-plugin", configuration, &all)
     }

@@ -1,0 +1,111 @@
+//! Which of the GPUs other device plugins offer too, as the kubelet tells it: it knows what each plugin offers by its name for it, and
+//! counts a GPU with two names twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tokio::sync::watch;
+
+use super::allocation::RESOURCES;
+use super::kubelet;
+use crate::api::pod_resources::{AllocatableResourcesRequest, ContainerDevices};
+use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use crate::gpus::Gpu;
+use crate::log;
+
+/// UUIDs of GPUs that are offered twice, with the other resource.
+pub type Others = BTreeMap<String, String>;
+
+/// Whether a device of another plugin is a UUID, or one of several devices of it: `GPU-…`, `GPU-…::3`.
+fn names(id: &str, uuid: &str) -> bool {
+    id.strip_prefix(uuid).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+}
+
+/// Those of `gpus` that are in `offered`, which is of all plugins. A part that MIG has made is offered twice with its board, too.
+pub fn found(gpus: &[Gpu], offered: &[ContainerDevices]) -> Others {
+    let others: Vec<_> = offered.iter().filter(|devices| !devices.resource_name.starts_with(RESOURCES)).collect();
+    let other_of = |gpu: &Gpu| {
+        let is_it = |id: &String| names(id, &gpu.uuid) || names(id, &gpu.board);
+        let other = others.iter().find(|devices| devices.device_ids.iter().any(is_it))?;
+        Some((gpu.uuid.clone(), other.resource_name.clone()))
+    };
+    gpus.iter().filter_map(other_of).collect()
+}
+
+/// Asks the kubelet at its socket for pod resources. A plugin's devices that are not healthy, or whose plugin is gone, are not told.
+async fn ask(socket: &Path) -> Result<Vec<ContainerDevices>, String> {
+    let channel = kubelet::channel(socket).await?;
+    let answer = PodResourcesListerClient::new(channel).get_allocatable_resources(AllocatableResourcesRequest {}).await;
+    Ok(answer.map_err(|status| status.message().to_owned())?.into_inner().devices)
+}
+
+/// What is known of other plugins, asked again and again.
+pub struct Watch {
+    known: watch::Sender<Others>,
+    /// Why it was not told, as it was logged last.
+    why: Option<String>,
+}
+
+impl Watch {
+    /// Nothing is known yet.
+    pub fn new() -> (Watch, watch::Receiver<Others>) {
+        let (known, receiver) = watch::channel(Others::new());
+        (Watch { known, why: None }, receiver)
+    }
+
+    /// Asks once. What changes is logged. While the kubelet does not answer, what it said before holds.
+    pub async fn look(&mut self, socket: &Path, gpus: &[Gpu]) {
+        let offered = match ask(socket).await {
+            Ok(offered) => offered,
+            Err(why) => {
+                if self.why.as_ref() != Some(&why) {
+                    log(format!("the kubelet does not tell what other plugins offer: {why}"));
+                }
+                self.why = Some(why);
+                return;
+            }
+        };
+        self.why = None;
+        let now = found(gpus, &offered);
+        let before = self.known.borrow().clone();
+        for (uuid, resource) in now.iter().filter(|(uuid, _)| !before.contains_key(*uuid)) {
+            log(format!(
+                "{uuid}: {resource} offers it too, and would give it away twice: keep that plugin off this node (docs/guide/kubernetes.md)"
+            ));
+        }
+        for uuid in before.keys().filter(|uuid| !now.contains_key(*uuid)) {
+            log(format!("{uuid}: no other plugin offers it any more"));
+        }
+        if now != before {
+            self.known.send_replace(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(uuid: &str, board: &str) -> Gpu {
+        Gpu { uuid: uuid.to_owned(), board: board.to_owned(), minor: None, numa: None, is_simulated: false }
+    }
+
+    #[test]
+    fn a_gpu_is_offered_twice_if_a_device_of_another_resource_is_it_or_its_board() {
+        let gpus = [gpu("GPU-1", "GPU-1"), gpu("GPU-10", "GPU-10"), gpu("MIG-a", "GPU-2"), gpu("MIG-b", "GPU-3")];
+        for (resource, id, expected) in [
+            ("nvidia.com/gpu", "GPU-1", &["GPU-1"][..]),
+            ("nvidia.com/gpu.shared", "GPU-10::3", &["GPU-10"]),
+            ("example.com/vgpu", "GPU-1-0", &["GPU-1"]),
+            ("nvidia.com/mig-1g.5gb", "MIG-a", &["MIG-a"]),
+            ("nvidia.com/gpu", "GPU-2", &["MIG-a"]),
+            ("nvidia.com/gpu", "GPU-4", &[]),
+            ("xsched.dev/gpu-low", "GPU-1::0", &[]),
+        ] {
+            let devices = ContainerDevices { resource_name: resource.to_owned(), device_ids: vec![id.to_owned()] };
+            let found = found(&gpus, &[devices]);
+            assert_eq!(found.keys().collect::<Vec<_>>(), expected, "{resource} {id}");
+            assert!(found.values().all(|other| other == resource));
+        }
+    }
+}

