@@ -9,9 +9,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use xsched_proto::class::SHORT_US;
 use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
-    COUNTERS, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment, device_place,
+    COUNTERS, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
+    device_place, length,
 };
 
 use crate::Error;
@@ -167,6 +169,16 @@ impl GroupWords {
     /// How long its threads have waited at the gate.
     pub(crate) fn waits(&self) -> &Histogram {
         &self.segment.get().waits[self.slot]
+    }
+
+    /// Whether its commands are short: those of late, or all if it was never held to a bound.
+    pub(crate) fn are_short(&self) -> Option<bool> {
+        match (self.lengths.load(Relaxed), self.longest_us.load(Relaxed)) {
+            (length::SHORT, _) => Some(true),
+            (length::LONG, _) => Some(false),
+            (_, 0) => None,
+            (_, longest_us) => Some(longest_us <= SHORT_US),
+        }
     }
 }
 

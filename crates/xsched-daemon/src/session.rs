@@ -196,7 +196,10 @@ impl Server {
                 }
                 self.group_at(id, group)
                     .ok_or_else(|| Error::input("it adds a queue to a group that it does not have"))?;
-                if let Some(why) = self.too_many_queues(id) {
+                let is_known = |client: &Client| client.queues.contains_key(&slot);
+                if !self.conns.get(&id).and_then(Conn::client).is_some_and(is_known)
+                    && let Some(why) = self.too_many_queues(id)
+                {
                     self.refuse(id, why);
                     self.doomed.push((id, None));
                     return Ok(());

@@ -7,12 +7,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
-use xsched_proto::class::{Class, Contention, SHORT_US, hardware_timeslice_us};
-use xsched_proto::segment::length;
+use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 use xsched_proto::wire::DaemonMsg;
 
 use crate::client::Group;
-use crate::memory::GroupWords;
 use crate::server::Server;
 use crate::socket::unread_bytes;
 use crate::tuning::{REASSERT_NS, UNREAD_BYTES};
@@ -50,7 +48,7 @@ impl Server {
     /// What is known of the commands of a client among several.
     fn contention_of(&self, conn: u64) -> Contention {
         let mine = self.groups.values().filter(|g| g.conn == conn);
-        let known: Vec<bool> = mine.filter_map(|group| is_short(&group.words)).collect();
+        let known: Vec<bool> = mine.filter_map(|group| group.words.are_short()).collect();
         Contention::BestEffort { short: !known.is_empty() && known.iter().all(|short| *short) }
     }
 
@@ -87,14 +85,4 @@ impl Server {
 /// Whether a group's context has a time slice of the hardware's.
 fn is_sliced(group: &Group) -> bool {
     group.level == 3 && !group.platform.interrupts()
-}
-
-/// Whether a group's commands are short: those of late, or all if it was never held to a bound.
-pub(crate) fn is_short(words: &GroupWords) -> Option<bool> {
-    match (words.lengths.load(Relaxed), words.longest_us.load(Relaxed)) {
-        (length::SHORT, _) => Some(true),
-        (length::LONG, _) => Some(false),
-        (_, 0) => None,
-        (_, longest_us) => Some(longest_us <= SHORT_US),
-    }
 }

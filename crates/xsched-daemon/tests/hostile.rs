@@ -372,8 +372,10 @@ fn queues_of_a_user_are_bounded_over_all_of_its_programs() {
         || daemon.ps().1.iter().flat_map(|program| &program.groups).map(|group| group.queues.len()).sum::<usize>();
     until("the first has two", || queues() == 2);
     second.queue(0, 0);
-    // Told again, a queue has moved to another group: it is none more.
+    // Told again, a queue has moved to another group: it is none more, also where the bound is met.
+    until("the second has one", || queues() == 3);
     second.queue(0, 0);
+    assert_eq!(daemon.ps().1.len(), 2);
     second.say(&ClientMsg::QueueRemove { slot: 0 });
     second.queue(1, 0);
     second.queue(2, 0);

@@ -21,7 +21,6 @@ use crate::memory::{ClientSegment, GroupWords, Launches};
 use crate::naming::{called_by, named_of};
 use crate::peer::Peer;
 use crate::shares::Shares;
-use crate::timeslices::is_short;
 
 /// A program.
 pub(crate) struct Seen {
@@ -166,7 +165,7 @@ impl Seen {
             waits: waits(words, started_ns),
             wait_us: words.wait_ns.load(Relaxed).saturating_add(words.waiting_ns(now_ns(), started_ns)) / 1_000,
             longest_us: words.longest_us.load(Relaxed),
-            short: is_short(words),
+            short: words.are_short(),
             timeslice_us: self.timeslice_us,
             completed: words.completed.load(Relaxed),
             alone_us: status.alone_us,
