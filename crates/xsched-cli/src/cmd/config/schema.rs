@@ -60,7 +60,7 @@ fn accepted(values: &str) -> Value {
         "a class" => json!({ "enum": classes }),
         "a policy's name" => json!({ "enum": registry::listed().map(|entry| entry.name).collect::<Vec<_>>() }),
         "true, false" => json!({ "type": "boolean" }),
-        "`unix:/PATH`, or a loopback address with a port" => json!({ "type": "string", "pattern": "^unix:/|:[0-9]+$" }),
+        "`unix:/PATH`, or an address with a port" => json!({ "type": "string", "pattern": "^unix:/|:[0-9]+$" }),
         "seconds from 1" => json!({ "type": "integer", "minimum": 1 }),
         "table" | "tables" => json!({ "type": "object" }),
         "list of tables" => json!({ "type": "array" }),
