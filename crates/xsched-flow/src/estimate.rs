@@ -193,7 +193,7 @@ pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>,
     let count = reached.iter().filter(is_unknown).count() as u64;
     let commands = reached.iter().map(|f| f.commands).sum::<u64>();
     if commands == last.seq.saturating_sub(seen.done) {
-        let left = most.saturating_sub(expected.saturating_sub(count * UNKNOWN_NS));
+        let left = most.saturating_sub(expected.saturating_sub(count.saturating_mul(UNKNOWN_NS)));
         let ns = left.checked_div(count).unwrap_or(0).max(most / commands.max(1));
         reached.iter().filter(is_unknown).for_each(|f| learns(Lesson::Lower { key: f.key, ns }));
     }

@@ -9,7 +9,9 @@ use crate::tuning::*;
 /// is in flight (`expected_ns`) may simply be long, or be much: nothing was fenced while the group had no rivals.
 #[inline]
 pub fn patience_ns(budget_ns: u64, expected_ns: u64) -> u64 {
-    OVERRIDE_NS.max(OVERRIDE_BUDGETS * budget_ns).max((OVERRIDE_EXPECTED * expected_ns).min(OVERRIDE_LONG_NS))
+    let of_budget = OVERRIDE_BUDGETS.saturating_mul(budget_ns);
+    let of_expected = OVERRIDE_EXPECTED.saturating_mul(expected_ns).min(OVERRIDE_LONG_NS);
+    OVERRIDE_NS.max(of_budget).max(of_expected)
 }
 
 /// How many further commands the override lets through without a wait, by how many came before it in a row.
@@ -60,7 +62,7 @@ pub fn releases(since_ns: u64, now_ns: u64, patience_ns: u64) -> bool {
 /// A rival that is slowed down by what waits for them is so again.
 #[inline]
 pub fn release_patience_ns(before_ns: u64, released: bool) -> u64 {
-    if released { RELEASE_AGAIN_NS } else { (2 * before_ns).min(RELEASE_NS) }
+    if released { RELEASE_AGAIN_NS } else { before_ns.saturating_mul(2).min(RELEASE_NS) }
 }
 
 /// Whether queues that waited for each other on the device at `at_ns` (0 = never) are expected to do so again.
