@@ -202,6 +202,66 @@ fn assert_nothing_is_forgotten(w: &mut World) {
     assert!(w.looks - looks < 100_000, "{} looks in 2.5 s", w.looks - looks);
 }
 
+/// Groups of one pool, each of a priority, weight, length (from 100 µs to 100 ms), width in percent and depth, that want the device
+/// and pause by turns, by each step's number, in µs.
+fn of_one_pool(evenness: u32, groups: &[(i32, u32, u32, u32, usize)], steps: &[(usize, u64)]) -> World {
+    let mut w = World::new("hpf");
+    w.arbiter.set_evenness(evenness);
+    for &(priority, weight, length, width, depth) in groups {
+        w.ids += 1;
+        let hints = Hints { weight: Some(weight), ..Hints::default() };
+        let spec = GroupSpec { priority, hints, pool: Some(PoolId(1)), ..spec(w.ids, "d0") };
+        let us = (100.0 * 10_f64.powf(f64::from(length) * 0.6)) as u64;
+        w.add_kernels(spec, Kernels::new(us, width).deep(depth));
+    }
+    for &(n, us) in steps {
+        let id = 1 + n as u64 % w.ids;
+        match (w.sims[&id].ready, w.sims[&id].drains) {
+            (true, _) => w.pause(id),
+            (false, false) => w.ready(id),
+            (false, true) => (),
+        }
+        w.run(w.now + us);
+        w.assert_work_conserving();
+    }
+    w
+}
+
+/// A found case: one that lets the pause of its equal pass, while others of a lower class are ready.
+#[test]
+fn a_pause_that_an_equal_lets_pass_is_not_given_to_those_below() {
+    let groups =
+        [(-128, 1, 0, 42, 2), (0, 5094, 0, 59, 3), (-128, 1, 5, 59, 3), (-128, 1, 3, 42, 1), (0, 6410, 4, 42, 1)];
+    let steps = [
+        (3, 130248),
+        (0, 109763),
+        (0, 11253),
+        (1, 80381),
+        (2, 91175),
+        (3, 106995),
+        (3, 183054),
+        (1, 20831),
+        (0, 10668),
+        (4, 107991),
+        (1, 103059),
+        (4, 100442),
+        (1, 28005),
+        (4, 35906),
+        (2, 38400),
+        (1, 98366),
+        (3, 10766),
+        (1, 111927),
+        (2, 64106),
+        (2, 156103),
+        (2, 127772),
+        (2, 52789),
+        (4, 124209),
+        (2, 38090),
+        (1, 19309),
+    ];
+    of_one_pool(64, &groups, &steps);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 64,
@@ -352,26 +412,7 @@ proptest! {
         ),
         steps in proptest::collection::vec((any::<usize>(), 0..200_000u64), 1..80),
     ) {
-        let mut w = World::new("hpf");
-        w.arbiter.set_evenness(evenness);
-        for &(priority, weight, length, width, depth) in &groups {
-            w.ids += 1;
-            let hints = Hints { weight: Some(weight), ..Hints::default() };
-            let spec = GroupSpec { priority, hints, pool: Some(PoolId(1)), ..spec(w.ids, "d0") };
-            // From 100 µs to 100 ms.
-            let us = (100.0 * 10_f64.powf(f64::from(length) * 0.6)) as u64;
-            w.add_kernels(spec, Kernels::new(us, width).deep(depth));
-        }
-        for (n, us) in steps {
-            let id = 1 + n as u64 % w.ids;
-            match (w.sims[&id].ready, w.sims[&id].drains) {
-                (true, _) => w.pause(id),
-                (false, false) => w.ready(id),
-                (false, true) => (),
-            }
-            w.run(w.now + us);
-            w.assert_work_conserving();
-        }
+        let mut w = of_one_pool(evenness, &groups, &steps);
         for id in 1..=w.ids {
             w.ready(id);
         }
