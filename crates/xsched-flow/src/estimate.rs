@@ -58,7 +58,7 @@ impl Cell {
             }
             (old / 4).saturating_add(sample / 4 * 3).max(1)
         } else if sample > old.saturating_mul(OUTLIER_TIMES) {
-            let outliers = self.outliers + 1;
+            let outliers = self.outliers.saturating_add(1);
             if u32::from(outliers) < OUTLIERS_IN_A_ROW {
                 return Cell { outliers, ..self };
             }
@@ -168,7 +168,7 @@ pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>,
         && all_single
         && reached.iter().enumerate().all(|(i, f)| i == at || known(f.key).is_some())
     {
-        let others = reached.iter().map(|f| f.estimate_ns).sum::<u64>() - fence.estimate_ns;
+        let others = total(reached, |f| f.estimate_ns).saturating_sub(fence.estimate_ns);
         let took = seen.now_ns.saturating_sub(seen.before_ns.max(first.at_ns));
         let exact = EXACT_NS.max(took / EXACT_PART);
         let began_exactly = seen.before_late_ns <= exact || first.at_ns > seen.before_ns;
@@ -191,7 +191,7 @@ pub fn learn(seen: &Seen, reached: &[Fence], known: impl Fn(u64) -> Option<u64>,
     // counted: of those most may have been complete when the first fence was placed.
     let is_unknown = |f: &&Fence| f.key != 0 && known(f.key).is_none();
     let count = reached.iter().filter(is_unknown).count() as u64;
-    let commands = reached.iter().map(|f| f.commands).sum::<u64>();
+    let commands = total(reached, |f| f.commands);
     if commands == last.seq.saturating_sub(seen.done) {
         let left = most.saturating_sub(expected.saturating_sub(count.saturating_mul(UNKNOWN_NS)));
         let ns = left.checked_div(count).unwrap_or(0).max(most / commands.max(1));
@@ -243,6 +243,11 @@ pub fn learn_pace(
         }
     }
     Pace { since_ns: seen.now_ns, from_ns: last.issued_ns }
+}
+
+/// Of the fences' numbers, which in a journal are any.
+fn total(fences: &[Fence], number: impl Fn(&Fence) -> u64) -> u64 {
+    fences.iter().map(number).fold(0, u64::saturating_add)
 }
 
 /// `ns` times `of / whole`.
