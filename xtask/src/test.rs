@@ -178,7 +178,10 @@ impl Run {
                 s.verdict(command.env("PROPTEST_RNG_SEED", seed).env("PROPTEST_CASES", "4000"), &[])
             });
         }
-        self.step("side by side, seed 2", |s| s.side_by_side("release", &["--trials", "100", "--seed", "2"]));
+        self.step("side by side, seed 2", |s| match s.cargo(&["build", "--release", "--workspace"]) {
+            Verdict::Passed => s.side_by_side("release", &["--trials", "100", "--seed", "2"]),
+            failed => failed,
+        });
         self.step("thread sanitizer", |s| s.sanitized("thread", &["core", "proto", "agent"]));
         self.step("address sanitizer", |s| s.sanitized("address", &["core", "proto", "agent", "daemon", "gatekeeper"]));
         self.step("OpenCL ladder, full", |s| s.ladder(&["--full"]));

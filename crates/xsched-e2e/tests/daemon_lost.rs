@@ -113,11 +113,13 @@ fn agents_of_a_killed_daemon_sleep() {
     // Together more than the device can do, so that one of them wants it whenever the daemon dies, and each often waits
     // for its own commands.
     let requests = ["lc", "--us", "100", "--period-us", "800", "--requests", "1000000"];
-    let programs = ["low", "high"].map(|priority| place.run(&["--priority", priority], &load, &requests));
-    for program in &programs {
+    // The low one has begun before the high one comes, which on a busy machine may leave it nothing.
+    let programs = ["low", "high"].map(|priority| {
+        let program = place.run(&["--priority", priority], &load, &requests);
         let launches = || place.group(program.pid()).and_then(|g| g["launches"].as_u64());
         until("it is at work", || launches().is_some_and(|n| n > 100));
-    }
+        program
+    });
     signal(daemon.pid(), Signal::KILL);
     assert_eq!(daemon.wait().0, -9);
     for program in &programs {
