@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import engines
 import package
 import pools
 from tools import HERE, SIM, SOCKET, Steady, check, journal, outcomes, programs, property_of, ps, say, sh, state, until, user_journal, xsched
@@ -239,6 +240,8 @@ def main():
         reload,
         watchdog,
         rootless_container,
+        engines.podman_of_a_user,
+        engines.podman_of_root,
         metrics,
         a_scheduler_of_its_own,
         pools.stand_ins,

@@ -9,8 +9,8 @@ from tools import HERE, Steady, check, journal, programs, property_of, sh, until
 PRELOAD = Path("/etc/ld.so.preload")
 LIBRARY = "/usr/lib/xsched/libxsched.so"
 OTHER = "/lib/x86_64-linux-gnu/libm.so.6"
-# What changes by itself, or is the package manager's own.
-OTHERS = ("/opt/x", "/var/log", "/var/lib/dpkg", "/var/cache", "/var/backups", "/var/tmp", "/tmp", "/home", "/root")
+# What changes by itself, or is the package manager's own or an engine's of containers.
+OTHERS = ("/opt/x", "/var/log", "/var/lib/dpkg", "/var/lib/containers", "/var/cache", "/var/backups", "/var/tmp", "/tmp", "/home", "/root")
 CHANGING = ("/var/lib/systemd/", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid", "/etc/mtab")
 before = set()
 

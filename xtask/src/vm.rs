@@ -14,12 +14,13 @@ pub(crate) const HELP: &str = "\
 usage: cargo xtask vm [--kvm] [--suite SUITE]
 
 Boots a Debian guest in QEMU and tries in it what needs systemd, several users and namespaces: package and archive, the units, reloads,
-restarts, the watchdog, pools with stand-ins for NVIDIA's programs, a rootless container. The processor is emulated, which takes some
+restarts, the watchdog, pools with stand-ins for NVIDIA's programs, containers of Podman with and without root. The processor is emulated, which takes some
 minutes; --kvm uses the machine's own where /dev/kvm works. SUITE is one of Debian's: bookworm (the default), trixie, sid. Needs
 qemu-system-x86, mmdebstrap, genext2fs and e2fsprogs, and makes the guest at the first time (400 MB).";
 
 /// What the guest has besides a minimal Debian.
-const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib";
+const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,linux-image-cloud-amd64,udev,procps,python3-minimal,libpython3-stdlib,\
+    podman,crun,catatonit,fuse-overlayfs,apparmor";
 /// What may be tried.
 const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
 /// The guest has to be through after this time.
@@ -86,8 +87,9 @@ fn done(command: &mut Command) -> Result<(), String> {
 
 /// The guest's disk; its kernel lies beside it.
 fn guest(folder: &Path, suite: &str) -> Result<PathBuf, String> {
-    let (image, fresh) = (folder.join("root.ext2"), folder.join("fresh.ext2"));
-    if image.exists() {
+    let (image, fresh, of) = (folder.join("root.ext2"), folder.join("fresh.ext2"), folder.join("packages"));
+    // One with other packages is of no use.
+    if image.exists() && std::fs::read_to_string(&of).is_ok_and(|had| had == PACKAGES) {
         return Ok(image);
     }
     println!("making the guest (Debian {suite}), once");
@@ -119,6 +121,7 @@ fn guest(folder: &Path, suite: &str) -> Result<PathBuf, String> {
     )?;
     done(Command::new("truncate").args(["-s", "1G"]).arg(&fresh))?;
     done(Command::new("resize2fs").arg(&fresh).stdout(Stdio::null()).stderr(Stdio::null()))?;
+    std::fs::write(&of, PACKAGES).map_err(|e| format!("{}: {e}", of.display()))?;
     std::fs::rename(&fresh, &image).map_err(|e| format!("{}: {e}", image.display()))?;
     Ok(image)
 }
@@ -147,7 +150,7 @@ fn payload(root: &Path, folder: &Path) -> Result<PathBuf, String> {
         copy(&built.join(name), &stage.join(to))?;
         done(Command::new("strip").arg("--strip-debug").arg(stage.join(to)))?;
     }
-    for script in ["guest.py", "tools.py", "package.py", "pools.py"] {
+    for script in ["guest.py", "tools.py", "package.py", "pools.py", "engines.py"] {
         copy(&root.join("testing/vm").join(script), &stage.join(script))?;
     }
     let cc = |source: &str, to: &str, flags: &[&str]| {
