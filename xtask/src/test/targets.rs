@@ -75,11 +75,15 @@ fn documents(step: &Step) -> Target {
     Target { package: "all".into(), words: "--doc".into(), command, folder: step.root.to_path_buf() }
 }
 
+/// Builds all there is to run, and the libraries that tests preload into other programs, which are not dependencies of the tests: all
+/// at once, or some would be built a second time for the tests, which ask for more of what both depend on.
+pub(super) fn build(step: &Step) -> Verdict {
+    step.cargo(&["build", "--workspace", "--all-targets"])
+}
+
 /// What `cargo test` would run, but for documents, once it is built.
 fn listed(step: &Step) -> io::Result<Vec<Target>> {
-    // The libraries that tests preload into other programs are not dependencies of the tests: they are built first, all at once, or
-    // some would be built a second time for the tests, which ask for more of what both depend on.
-    if !matches!(step.cargo(&["build", "--workspace", "--all-targets"]), Verdict::Passed) {
+    if !matches!(build(step), Verdict::Passed) {
         return Ok(Vec::new());
     }
     let args = ["test", "--workspace", "--no-run", "--message-format", "json"];
