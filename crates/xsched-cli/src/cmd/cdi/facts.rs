@@ -81,7 +81,10 @@ impl Bundle {
     }
 }
 
-/// Podman keeps its containers' names in `containers.json` of its storage, two folders above a bundle.
+/// Podman keeps its containers' names in two files of its storage, two folders above a bundle: those of containers that are removed when
+/// they end (`--rm`) in the second by newer ones (5.4 does, 4.3 does not; google/cadvisor#3684).
+const PODMANS: [&str; 2] = ["containers.json", "volatile-containers.json"];
+
 fn of_podman(state: &State) -> Option<String> {
     #[derive(Deserialize)]
     struct Entry {
@@ -89,7 +92,8 @@ fn of_podman(state: &State) -> Option<String> {
         #[serde(default)]
         names: Vec<String>,
     }
-    let all: Vec<Entry> = json(&state.bundle.parent()?.parent()?.join("containers.json"))?;
+    let storage = state.bundle.parent()?.parent()?;
+    let all = PODMANS.iter().filter_map(|name| json::<Vec<Entry>>(&storage.join(name))).flatten();
     all.into_iter().find(|entry| entry.id == state.id)?.names.into_iter().next()
 }
 
@@ -135,6 +139,9 @@ mod tests {
         assert_eq!(plain.names(&state), Names { name: Some("web".into()), ..Names::default() });
         assert_eq!(plain.root(&state), bundle.join("rootfs"));
         assert_eq!((plain.process.variable("A"), plain.process.variable("PAT")), (Some("b"), None));
+        let removed_at_its_end = storage.path().join("volatile-containers.json");
+        std::fs::rename(storage.path().join("containers.json"), &removed_at_its_end).unwrap();
+        assert_eq!(plain.names(&state), Names { name: Some("web".into()), ..Names::default() });
         let pod = config(
             r#"{"root": {"path": "/abs"}, "annotations": {"io.kubernetes.cri.container-name": "train",
                 "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.sandbox-namespace": "team-a"}}"#,
