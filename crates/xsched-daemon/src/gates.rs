@@ -9,16 +9,22 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
 use crate::bursts::Whose;
-use crate::server::{Server, Work};
+use crate::server::Server;
 use crate::tuning::LONG_US;
 
 impl Server {
     /// Reads the words of a client and acts on what changed.
     pub(crate) fn scan(&mut self, conn: u64) {
+        self.read_words(conn);
+        self.act();
+    }
+
+    /// Reads the words of a client. What follows from them is left to [`Self::act`], once for all clients that have woken the daemon:
+    /// a decision costs far more than this.
+    pub(crate) fn read_words(&mut self, conn: u64) {
         let now_us = self.now_us();
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
         let mut lost = None;
-        // One decision for all of them.
         for &id in &client.groups {
             if let Err(UnknownState) = self.gatekeeper.scan(now_us, id, |lent| client.inherited_priority(lent)) {
                 self.doomed.push((conn, Some(Error::input("its state word makes no sense"))));
@@ -40,7 +46,6 @@ impl Server {
             self.bursts = None;
             self.say(&format!("bursts are written no more: {e}"));
         }
-        self.act();
     }
 
     /// Does what the arbiter said.
@@ -114,7 +119,7 @@ impl Server {
         let before = std::mem::replace(&mut self.looked_at, now);
         for id in self.looked_at.union(&before) {
             if let Some(conn) = self.conns.get(id) {
-                self.work.push(conn.user, Work::Look(*id));
+                self.looks.push(conn.user, *id);
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::devices::Devices;
 use crate::ended::Ended;
 use crate::events::EventLog;
-use crate::fair::FairQueue;
+use crate::fair::{FairQueue, Rationed};
 use crate::host::Host;
 use crate::identity::User;
 use crate::kept::Kept;
@@ -45,8 +45,9 @@ use crate::sources::Sources;
 use crate::teller::Teller;
 use crate::traced::{LeftGroup, Telling};
 use crate::tuning::{
-    ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART,
-    SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX,
+    RATION_CREDIT_NS, RATION_TIMES, ROOT_PART, SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS,
+    USER_OUT_MAX_BYTES, of_user,
 };
 use crate::unsuitable::Unsuitable;
 use crate::usage::{Accounting, UsageBooks};
@@ -98,7 +99,11 @@ pub(crate) struct Server {
     pub(crate) left: VecDeque<LeftGroup>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
-    wakes: FairQueue<User, u64>,
+    wakes: Rationed<User, u64>,
+    /// Whose wake-ups the next decision is for.
+    woken: Vec<User>,
+    /// Connections of programs whose groups' counters are to be looked at.
+    pub(crate) looks: Rationed<User, u64>,
     /// What else is to be done for connections.
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current event, and why if it is their fault.
@@ -193,8 +198,6 @@ pub(crate) struct Conn {
 pub(crate) enum Work {
     /// Send what is kept for it; else go on with its answer; else take one packet.
     Serve(u64),
-    /// Look at the counters of its groups.
-    Look(u64),
     /// Do what it has opened with.
     Introduce(u64),
 }
@@ -316,7 +319,9 @@ impl Server {
             queues_of: HashMap::new(),
             left: VecDeque::new(),
             heartbeat,
-            wakes: FairQueue::new(),
+            wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
+            woken: Vec::new(),
+            looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             work: FairQueue::new(),
             doomed: Vec::new(),
             expected: HashMap::new(),
@@ -397,8 +402,10 @@ impl Server {
         self.arm();
         events.clear();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let has_work =
-            !self.wakes.is_empty() || !self.work.is_empty() || self.makes_snapshot() || self.teller.is_due(self.now_ns);
+        let has_work = self.rations_due_ns().is_some_and(|at| at <= self.now_ns)
+            || !self.work.is_empty()
+            || self.makes_snapshot()
+            || self.teller.is_due(self.now_ns);
         let timeout = has_work.then_some(&at_once);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) => (),
@@ -416,11 +423,7 @@ impl Server {
             }
         }
         // Gates first: a program waits for each of these.
-        self.in_slices("programs that woke it", |server| {
-            let Some(id) = server.wakes.pop() else { return false };
-            server.scan(id);
-            true
-        });
+        self.heed_wakes();
         for event in events.iter() {
             match event.data.u64() {
                 LISTENER => self.accept(),
@@ -441,12 +444,20 @@ impl Server {
         self.in_slices("messages", |server| {
             match server.work.pop() {
                 Some(Work::Serve(id)) => server.serve(id, buffer),
-                Some(Work::Look(id)) => server.look(id),
                 Some(Work::Introduce(id)) => match server.found.remove(&id) {
                     Some(who) => server.introduced(id, who),
                     None => return true,
                 },
                 None => return false,
+            }
+            true
+        });
+        self.in_slices("looks at programs", |server| {
+            let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
+            server.look(id);
+            if !user.is_own() {
+                let now_ns = now_ns();
+                server.looks.charge(user, now_ns, now_ns - server.now_ns);
             }
             true
         });
@@ -506,6 +517,31 @@ impl Server {
             self.found.insert(id, who);
             self.work.push(user, Work::Introduce(id));
         }
+    }
+
+    /// Reads the words of programs that have woken the daemon, and decides once for all of them.
+    fn heed_wakes(&mut self) {
+        let began_ns = self.now_ns;
+        self.in_slices("programs that woke it", |server| {
+            let Some((user, id)) = server.wakes.pop(server.now_ns) else { return false };
+            server.woken.push(user);
+            server.read_words(id);
+            true
+        });
+        if self.woken.is_empty() {
+            return;
+        }
+        self.act();
+        self.piece_done("decisions");
+        let each_ns = (self.now_ns - began_ns) / self.woken.len() as u64;
+        for user in self.woken.drain(..).filter(|user| !user.is_own()) {
+            self.wakes.charge(user, self.now_ns, each_ns);
+        }
+    }
+
+    /// When the first wake-up may be heeded, or the first program looked at, that waits.
+    fn rations_due_ns(&self) -> Option<u64> {
+        [self.wakes.due_ns(), self.looks.due_ns()].into_iter().flatten().min()
     }
 
     /// Notes that there is something to do for a connection.

@@ -112,6 +112,8 @@ impl Server {
             self.events.deadline_ns(),
             self.service.deadline_ns(),
             self.teller.deadline_ns(),
+            // What is due already needs no timer.
+            self.rations_due_ns().filter(|at| *at > self.now_ns),
         ];
         let all = [self.next_policy_ns(), question, overdue].into_iter().chain(own).chain(others);
         let Some(next) = all.flatten().min() else { return };
