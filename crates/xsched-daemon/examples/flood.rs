@@ -28,6 +28,8 @@ use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions
 use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
+/// As in `dist/xsched.service`. Only root may.
+const DAEMON_NICE: i32 = -10;
 /// Programs of a flood.
 const PROGRAMS: usize = 24;
 /// Queues that `ps` tells of.
@@ -104,13 +106,18 @@ fn open(path: &Path) {
 
 /// A daemon that other users reach. What it logs is no part of this.
 fn daemon() -> Daemon {
-    Daemon::start_with(|o| {
+    // Its threads have the nice value of the one that makes them.
+    let nice = |value| _ = rustix::process::setpriority_process(None, value);
+    nice(DAEMON_NICE);
+    let daemon = Daemon::start_with(|o| {
         let folder = o.socket.parent().expect("a folder");
         std::fs::create_dir_all(folder).expect("own folder");
         open(folder);
         open(folder.parent().expect("a folder"));
         (o.log, o.state) = (Some(folder.join("log")), Some(folder.join("state")));
-    })
+    });
+    nice(0);
+    daemon
 }
 
 /// Another daemon, which the control floods. Says where it listens.
