@@ -519,19 +519,22 @@ impl Server {
         }
     }
 
-    /// Reads the words of programs that have woken the daemon, and decides once for all of them.
+    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins.
     fn heed_wakes(&mut self) {
-        let began_ns = self.now_ns;
-        self.in_slices("programs that woke it", |server| {
-            let Some((user, id)) = server.wakes.pop(server.now_ns) else { return false };
-            server.woken.push(user);
-            server.read_words(id);
-            true
-        });
+        let until_ns = self.now_ns + SLICE_NS;
+        while let Some((user, id)) = self.wakes.pop(self.now_ns) {
+            self.woken.push(user);
+            self.read_words(id);
+            self.bury();
+            if now_ns() >= until_ns || self.stop {
+                break;
+            }
+        }
         if self.woken.is_empty() {
             return;
         }
         self.act();
+        let began_ns = self.now_ns;
         self.piece_done("decisions");
         let each_ns = (self.now_ns - began_ns) / self.woken.len() as u64;
         for user in self.woken.drain(..).filter(|user| !user.is_own()) {
