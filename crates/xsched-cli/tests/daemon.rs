@@ -135,6 +135,8 @@ fn ps_policy_and_refusals() {
     assert_eq!(set.out, "policy: up → hpf\n");
     assert_eq!(said(place.xsched(&["policy", "set", "hpf"])).out, "policy: hpf as before\n");
     assert_eq!(parse(&said(place.xsched(&["policy", "get", "--json"])).out)["current"], "hpf");
+    assert_eq!(parse(&said(place.xsched(&["policy", "--json", "get"])).out)["current"], "hpf");
+    said(place.xsched(&["policy", "--socket", "/nowhere/s", "get"])).one_line(3, "/nowhere/s");
     assert_eq!(parse(&said(place.xsched(&["policy", "--json"])).out)["current"], "hpf");
 
     let nobody = std::process::id().to_string();

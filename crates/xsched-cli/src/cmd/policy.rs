@@ -14,7 +14,6 @@ use crate::{client, values};
 
 /// List the policies, or show or change the one in force
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
@@ -26,26 +25,20 @@ pub(crate) struct Args {
 #[derive(clap::Args, Debug)]
 struct Common {
     /// The answer as JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 
     /// The daemon's socket [default: $XSCHED_SOCKET, the system's, the user's]
-    #[arg(long, value_name = "PATH", value_parser = values::socket)]
+    #[arg(long, value_name = "PATH", value_parser = values::socket, global = true)]
     socket: Option<PathBuf>,
 }
 
 #[derive(clap::Subcommand, Debug)]
 enum Action {
     /// List the policies (the default)
-    List {
-        #[command(flatten)]
-        common: Common,
-    },
+    List,
     /// Print the name of the policy in force
-    Get {
-        #[command(flatten)]
-        common: Common,
-    },
+    Get,
     /// Change the policy; programs go on running
     Set {
         /// The policy's name
@@ -57,18 +50,16 @@ enum Action {
         /// Only on this device, by its key in `xsched ps` [default: on all]
         #[arg(long, value_name = "DEVICE", add = candidates::devices())]
         device: Option<String>,
-        #[command(flatten)]
-        common: Common,
     },
 }
 
 /// Lists, gets or sets.
 pub(crate) fn main(args: Args) -> Result {
+    let common = &args.common;
     match args.action {
-        None => list(&args.common),
-        Some(Action::List { common }) => list(&common),
-        Some(Action::Get { common }) => get(&common),
-        Some(Action::Set { name, params, device, common }) => set(name, params, device, &common),
+        None | Some(Action::List) => list(common),
+        Some(Action::Get) => get(common),
+        Some(Action::Set { name, params, device }) => set(name, params, device, common),
     }
 }
 
