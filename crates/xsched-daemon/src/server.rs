@@ -1,8 +1,11 @@
-//! The event loop: connections, wake-ups, timers.
+//! The daemon as one value, on which all of its parts work: what it knows, and its loop ([`turn`]), its connections ([`connections`]), what
+//! it does at its time ([`timers`]).
 
+mod connections;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod turn;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,20 +14,18 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::{TimerfdClockId, TimerfdFlags, Timespec, timerfd_create};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use xsched_gatekeeper::Gatekeeper;
 use xsched_policy::registry::Entry;
 use xsched_policy::{Arbiter, Choice, Event, GroupId};
-use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::trust;
 use xsched_proto::usage::UsageRow;
-use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
+use xsched_proto::wire::{ProgramOptions, Request};
 
 use crate::bursts::Bursts;
 use crate::clerk::{Clerk, Who};
 use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
-use crate::closer::{Closer, MAX_FDS};
+use crate::closer::Closer;
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::ended::Ended;
@@ -39,16 +40,12 @@ use crate::pool::Pools;
 use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::shares::Shares;
-use crate::signals::{Signal, Signals};
-use crate::socket::{self, Listener, Passed, Received};
+use crate::signals::Signals;
+use crate::socket::Listener;
 use crate::sources::Sources;
 use crate::teller::Teller;
 use crate::traced::{LeftGroup, Telling};
-use crate::tuning::{
-    ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, EVENTS_MAX, KEPT_BYTES, OWN_FDS, QUEUED_MAX,
-    RATION_CREDIT_NS, RATION_TIMES, ROOT_PART, SILENT_NS, SLICE_NS, STALL_NS, TRACE_BYTES, UNREAD_NS,
-    USER_OUT_MAX_BYTES, of_user,
-};
+use crate::tuning::{RATION_CREDIT_NS, RATION_TIMES, TRACE_BYTES};
 use crate::unsuitable::Unsuitable;
 use crate::usage::{Accounting, UsageBooks};
 use crate::{Error, Options};
@@ -353,12 +350,12 @@ impl Server {
             nice_at: None,
             active_windows: HashMap::new(),
             armed: None,
-            max_conns: max_conns(raise_descriptor_limit() as usize),
+            max_conns: connections::max_conns(connections::raise_descriptor_limit() as usize),
             closer: Closer::new(),
             clerk,
             tend_at: None,
             deaf: false,
-            spare: spare(),
+            spare: connections::spare(),
             longest: (0, ""),
             silent_at: None,
             remember_at: None,
@@ -379,199 +376,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Serves until told to stop.
-    pub(crate) fn run(&mut self) -> Result<(), Error> {
-        let mut buffer = vec![0; MAX_PACKET];
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
-        self.service.ready();
-        while !self.stop {
-            self.turn(&mut events, &mut buffer)?;
-        }
-        self.service.ending();
-        if self.remember_at.is_some() {
-            self.write_kept();
-        }
-        self.let_all_go();
-        self.finish_usage();
-        self.closer.end();
-        Ok(())
-    }
-
-    /// Waits for events unless there is work, and does a slice of it.
-    fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
-        self.arm();
-        events.clear();
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let has_work = self.rations_due_ns().is_some_and(|at| at <= self.now_ns)
-            || !self.work.is_empty()
-            || self.makes_snapshot()
-            || self.teller.is_due(self.now_ns);
-        let timeout = has_work.then_some(&at_once);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
-            Ok(_) => (),
-            Err(Errno::INTR) => return Ok(()),
-            Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
-        }
-        self.now_ns = now_ns();
-        let began_ns = self.now_ns;
-        self.notice_delay();
-        for event in events.iter() {
-            let (token, flags) = (event.data.u64(), event.flags);
-            match token & 3 {
-                kind::OWN => (),
-                kind => self.note(token >> 2, kind, flags),
-            }
-        }
-        // Gates first: a program waits for each of these.
-        self.heed_wakes();
-        for event in events.iter() {
-            match event.data.u64() {
-                LISTENER => self.accept(),
-                TIMER => self.armed = None,
-                SIGNALS => self.heed_signals(),
-                SCHEDULER => self.hear_scheduler(),
-                LOGS => self.hear_logs(),
-                CLERK => self.hear_clerk(),
-                USAGE => self.hear_usage(),
-                METRICS => self.hear_metrics(),
-                TELLER => self.hear_teller(),
-                token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
-                _ => continue,
-            }
-            self.bury();
-            self.piece_done("events of its own");
-        }
-        self.in_slices("messages", |server| {
-            match server.work.pop() {
-                Some(Work::Serve(id)) => server.serve(id, buffer),
-                Some(Work::Introduce(id)) => match server.found.remove(&id) {
-                    Some(who) => server.introduced(id, who),
-                    None => return true,
-                },
-                None => return false,
-            }
-            true
-        });
-        self.in_slices("looks at programs", |server| {
-            let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
-            server.look(id);
-            if !user.is_own() {
-                let now_ns = now_ns();
-                server.looks.charge(user, now_ns, now_ns - server.now_ns);
-            }
-            true
-        });
-        if self.makes_snapshot() {
-            self.go_on_with_snapshot();
-            self.piece_done("metrics");
-        }
-        if self.teller.is_due(self.now_ns) {
-            self.look_around();
-            self.piece_done("looks for ps");
-        }
-        self.timers();
-        self.bury();
-        self.ask_scheduler();
-        self.piece_done("timers");
-        self.service.turned(self.now_ns);
-        let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.longest));
-        if took_ns >= STALL_NS {
-            let (all, longest) = (took_ns / 1_000_000, longest_ns / 1_000_000);
-            self.say(&format!("no decision for {all} ms: one of its {what} took {longest} ms"));
-        }
-        Ok(())
-    }
-
-    /// Says so when the machine did not run the daemon for long: the timer has gone off long ago.
-    fn notice_delay(&mut self) {
-        let late_ns = self.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
-        if late_ns >= STALL_NS {
-            let ms = late_ns / 1_000_000;
-            self.say(&format!("no decision for {ms} ms: the daemon was stopped or the machine did not run it"));
-        }
-    }
-
-    /// Takes the time after a piece of work.
-    fn piece_done(&mut self, what: &'static str) {
-        let before_ns = std::mem::replace(&mut self.now_ns, now_ns());
-        self.longest = self.longest.max((self.now_ns - before_ns, what));
-    }
-
-    fn heed_signals(&mut self) {
-        while let Some(signal) = self.signals.take() {
-            match signal {
-                Signal::End => {
-                    self.detail_of_own(|| "ends: it was told to by a signal".to_owned());
-                    self.stop = true;
-                }
-                Signal::Reload => self.reload(),
-            }
-        }
-    }
-
-    /// Takes what is found out, as work for the connections it is about.
-    fn hear_clerk(&mut self) {
-        while let Some((id, who)) = self.clerk.take() {
-            // Of one that is gone nothing more needs to be known.
-            let Some(user) = self.conns.get(&id).map(|conn| conn.user) else { continue };
-            self.found.insert(id, who);
-            self.work.push(user, Work::Introduce(id));
-        }
-    }
-
-    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins.
-    fn heed_wakes(&mut self) {
-        let until_ns = self.now_ns + SLICE_NS;
-        while let Some((user, id)) = self.wakes.pop(self.now_ns) {
-            self.woken.push(user);
-            self.read_words(id);
-            self.bury();
-            if now_ns() >= until_ns || self.stop {
-                break;
-            }
-        }
-        if self.woken.is_empty() {
-            return;
-        }
-        self.act();
-        let began_ns = self.now_ns;
-        self.piece_done("decisions");
-        let each_ns = (self.now_ns - began_ns) / self.woken.len() as u64;
-        for user in self.woken.drain(..).filter(|user| !user.is_own()) {
-            self.wakes.charge(user, self.now_ns, each_ns);
-        }
-    }
-
-    /// When the first wake-up may be heeded, or the first program looked at, that waits.
-    fn rations_due_ns(&self) -> Option<u64> {
-        [self.wakes.due_ns(), self.looks.due_ns()].into_iter().flatten().min()
-    }
-
-    /// Notes that there is something to do for a connection.
-    fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if kind == kind::WAKE {
-            return self.wakes.push(conn.user, id);
-        }
-        // What was sent before a hang-up is still done; an answer has nowhere to go.
-        let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
-        let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
-        conn.gone |= kind == kind::DEATH || hung_up;
-        self.work.push(conn.user, Work::Serve(id));
-    }
-
-    /// Does pieces of work while there are some and a slice of time lasts, one at least.
-    fn in_slices(&mut self, what: &'static str, mut piece: impl FnMut(&mut Server) -> bool) {
-        let until = self.now_ns + SLICE_NS;
-        while piece(self) {
-            self.bury();
-            self.piece_done(what);
-            if self.now_ns >= until || self.stop {
-                return;
-            }
-        }
-    }
-
     /// The attached processes.
     pub(crate) fn clients(&self) -> impl Iterator<Item = &Client> {
         self.conns.values().filter_map(Conn::client)
@@ -590,279 +394,6 @@ impl Server {
     pub(crate) fn event(&mut self, event: Event) {
         self.gatekeeper.event(self.now_us(), event);
         self.act();
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..ACCEPTED_MAX {
-            if self.closer.is_full() {
-                return self.listen(false);
-            }
-            let socket = match self.listener.accept() {
-                Ok(socket) => socket,
-                Err(Errno::MFILE | Errno::NFILE) => {
-                    // Without this the listener would stay readable and the loop would spin.
-                    self.spare = None;
-                    if let Ok(socket) = self.listener.accept() {
-                        self.closer.close_socket(socket);
-                    }
-                    self.spare = spare();
-                    return;
-                }
-                Err(_) => return,
-            };
-            let Some((pid, uid)) = trust::peer(socket.as_fd()) else {
-                self.closer.close_socket(socket);
-                continue;
-            };
-            let user = User::unknown(uid);
-            if let Some(why) = self.too_many_connections(pid, user) {
-                self.record(uid, &format!("turned process {pid} of user {user} away: {why}"));
-                self.closer.close_socket(socket);
-                continue;
-            }
-            let id = self.next_id();
-            let flags = EventFlags::IN | EventFlags::RDHUP;
-            if self.watch(&socket, id, kind::SOCKET, flags).is_err() {
-                self.closer.close_socket(socket);
-                continue;
-            }
-            let (role, out) = (Role::Unknown, VecDeque::new());
-            let since_ns = self.now_ns;
-            let conn = Conn {
-                socket,
-                pid,
-                user,
-                who: None,
-                since_ns,
-                role,
-                out,
-                out_bytes: 0,
-                unread_since_ns: 0,
-                gone: false,
-                flags,
-            };
-            self.conns.insert(id, conn);
-            self.silent_at.get_or_insert(since_ns + SILENT_NS);
-            self.idle_since = None;
-        }
-    }
-
-    /// Why a user may not have a further connection.
-    fn too_many_connections(&self, pid: u32, user: User) -> Option<&'static str> {
-        // Root finds a place whatever the others do. Whose a connection is takes a look at its process, for the last places only.
-        let few = self.max_conns - self.max_conns / ROOT_PART;
-        let is_root = self.conns.len() >= few && user.uid == 0 && User::of(pid, 0).is_root();
-        let for_all = if is_root { self.max_conns } else { few };
-        if self.conns.len() >= for_all {
-            return Some("all connections are taken");
-        }
-        let own = user.uid == 0 || user.uid == rustix::process::geteuid().as_raw();
-        let of_one = if own { for_all } else { self.max_conns / 4 };
-        let most = self.config.bounds(user.uid, own).connections.min(of_one);
-        let of_user = self.conns.values().filter(|c| c.user.uid == user.uid).count();
-        (of_user >= most).then_some("its user has as many connections as a user may have")
-    }
-
-    /// Accepts connections, or lets them wait in the backlog.
-    fn listen(&mut self, on: bool) {
-        let flags = if on { EventFlags::IN } else { EventFlags::empty() };
-        match epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags) {
-            Ok(()) => self.deaf = !on,
-            Err(e) => self.log(&format!("cannot watch the socket: {e}")),
-        }
-    }
-
-    pub(crate) fn watch(&self, fd: &OwnedFd, conn: u64, kind: u64, flags: EventFlags) -> rustix::io::Result<()> {
-        epoll::add(&self.epoll, fd, EventData::new_u64(conn << 2 | kind), flags)
-    }
-
-    /// Watches a descriptor of the daemon's own.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn watch_own(&self, fd: &impl AsFd, token: u64) -> Result<(), Error> {
-        let fail = |e| Error::environment(format!("cannot make an epoll entry: {e}"));
-        epoll::add(&self.epoll, fd.as_fd(), EventData::new_u64(token), EventFlags::IN).map_err(fail)
-    }
-
-    pub(crate) fn unwatch(&self, fd: &OwnedFd) {
-        // Gone already is as good.
-        let _ = epoll::delete(&self.epoll, fd);
-    }
-
-    /// Does one thing for a connection, see [`Work::Serve`]. Others have their turn before the next.
-    fn serve(&mut self, id: u64, buffer: &mut [u8]) {
-        if self.conns.get(&id).is_some_and(|c| !c.out.is_empty()) {
-            self.flush(id);
-        }
-        let Some(conn) = self.conns.get(&id) else { return };
-        if conn.gone {
-            return self.doomed.push((id, None));
-        }
-        let (user, answering) = (conn.user, conn.answering());
-        match answering {
-            (true, waits) if waits || !conn.out.is_empty() => return,
-            (true, _) => self.go_on(id),
-            (false, _) => {
-                // Only a greeting carries any.
-                let wanted = matches!(conn.role, Role::Unknown) && self.closer.admits(user.uid, user.is_own());
-                match socket::receive(&conn.socket, buffer, user.uid, &self.closer, wanted) {
-                    Received::Packet(len, _) if self.is_of_another_version(id, &buffer[..len]) => return,
-                    Received::Packet(len, fds) => {
-                        let taken = wire::decode(&buffer[..len]).and_then(|message| self.message(id, message, fds));
-                        if let Err(why) = taken {
-                            return self.doomed.push((id, Some(why)));
-                        }
-                    }
-                    Received::Nothing => return,
-                    Received::HangUp => return self.doomed.push((id, None)),
-                    Received::TooMuch => {
-                        return self.doomed.push((id, Some(Error::input("its message is too large"))));
-                    }
-                    Received::Unwanted => {
-                        let why = Error::input("its message carries descriptors for no purpose");
-                        return self.doomed.push((id, Some(why)));
-                    }
-                }
-            }
-        }
-        self.work.push(user, Work::Serve(id));
-    }
-
-    /// Whether a first packet is of another version, whose rest cannot be read: then its sender is told, and the connection ends.
-    fn is_of_another_version(&mut self, id: u64, packet: &[u8]) -> bool {
-        let is_first = self.conns.get(&id).is_some_and(|c| matches!(c.role, Role::Unknown));
-        let other = wire::version_of(packet).filter(|version| is_first && *version != PROTOCOL_VERSION);
-        if let Some(version) = other {
-            let line = format!(
-                "the daemon (xsched {}) speaks protocol {PROTOCOL_VERSION}, this program {version}: install one version, and restart \
-                 the daemon",
-                env!("CARGO_PKG_VERSION")
-            );
-            self.refuse(id, Error::Environment(line));
-            self.doomed.push((id, None));
-        }
-        other.is_some()
-    }
-
-    /// Takes one message. An error is the sender's fault and ends its connection.
-    fn message(&mut self, id: u64, message: ClientMsg, fds: Passed) -> Result<(), Error> {
-        if !fds.is_empty() && !matches!(message, ClientMsg::Hello { .. }) {
-            return Err(Error::input("its message carries descriptors for no purpose"));
-        }
-        let conn = self.conns.get(&id).ok_or_else(|| Error::input("it is gone"))?;
-        match (&conn.role, message) {
-            (Role::Unknown, ClientMsg::Hello { options, .. }) => self.hello(id, options, fds),
-            (Role::Unknown | Role::Command(_), ClientMsg::Control { request, .. }) => {
-                self.ask(id, request);
-                Ok(())
-            }
-            (Role::Client(_), message) => self.client_message(id, message),
-            _ => Err(Error::input("its messages come in an order that makes no sense")),
-        }
-    }
-
-    /// Sends without waiting. What the other side does not read yet is kept for it, up to a bound.
-    pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let packet = match wire::encode(message) {
-            Ok(packet) => packet,
-            Err(e) => return self.log(&e.to_string()),
-        };
-        if conn.out.is_empty() {
-            match socket::send(&conn.socket, &packet, fds) {
-                Ok(()) => return,
-                Err(Errno::AGAIN) => (),
-                Err(_) => return self.doomed.push((id, None)),
-            }
-        }
-        let most = if matches!(conn.role, Role::Client(_)) { CLIENT_OUT_MAX_BYTES } else { COMMAND_OUT_MAX_BYTES };
-        let (user, bytes) = (conn.user, packet.len() + KEPT_BYTES);
-        let kept = conn.out_bytes + bytes;
-        let of_user_now: usize = self.conns.values().filter(|c| c.user == user).map(|c| c.out_bytes).sum();
-        // Descriptors are not kept: they come with the first message, for which there is room.
-        let too_much = kept > most || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, user.is_own());
-        if too_much || !fds.is_empty() {
-            return self.doomed.push((id, Some(Error::input(UNREAD))));
-        }
-        let now_ns = self.now_ns;
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.out_bytes = kept;
-        if conn.out.is_empty() {
-            conn.unread_since_ns = now_ns;
-            self.unread_at.get_or_insert(now_ns + UNREAD_NS);
-        }
-        conn.out.push_back(packet);
-        self.watch_socket(id);
-    }
-
-    pub(crate) fn refuse(&mut self, id: u64, why: Error) {
-        self.send(id, &DaemonMsg::Refused(why), &[]);
-    }
-
-    fn flush(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        while let Some(packet) = conn.out.front() {
-            match socket::send(&conn.socket, packet, &[]) {
-                Ok(()) => {
-                    conn.unread_since_ns = self.now_ns;
-                    conn.out_bytes -= packet.len() + KEPT_BYTES;
-                    conn.out.pop_front();
-                }
-                Err(Errno::AGAIN) => return,
-                Err(_) => return self.doomed.push((id, None)),
-            }
-        }
-        // Its memory goes, too.
-        conn.out = VecDeque::new();
-        self.watch_socket(id);
-    }
-
-    /// Listens for what can be acted on: a command that is being answered is not read from.
-    pub(crate) fn watch_socket(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.answering().0);
-        flags.set(EventFlags::OUT, !conn.out.is_empty());
-        // A hang-up is always told: once is enough while nothing can be done about it.
-        flags.set(EventFlags::ET, matches!(conn.role, Role::Unlisted(_)));
-        if std::mem::replace(&mut conn.flags, flags) == flags {
-            return;
-        }
-        if epoll::modify(&self.epoll, &conn.socket, EventData::new_u64(id << 2 | kind::SOCKET), flags).is_err() {
-            self.doomed.push((id, None));
-        }
-    }
-
-    /// Ends the connections marked for it; others may be marked on the way.
-    pub(crate) fn bury(&mut self) {
-        while let Some((id, fault)) = self.doomed.pop() {
-            self.note_kernels(id);
-            let Some(conn) = self.conns.remove(&id) else { continue };
-            self.found.remove(&id);
-            if let Some(fault) = fault {
-                self.dropped_clients += 1;
-                self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
-                let refused = DaemonMsg::Refused(fault);
-                if let Ok(packet) = wire::encode(&refused) {
-                    let _ = socket::send(&conn.socket, &packet, &[]);
-                }
-            }
-            // Other processes may hold these files too, so that closing ours would not end the entries.
-            let _ = epoll::delete(&self.epoll, &conn.socket);
-            let was_client = matches!(conn.role, Role::Client(_));
-            if let Role::Client(client) = conn.role {
-                self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
-                let _ = epoll::delete(&self.epoll, &client.eventfd);
-                let _ = epoll::delete(&self.epoll, &client.pidfd);
-                self.forget(id, *client);
-            }
-            self.closer.close_socket(conn.socket);
-            self.questions.retain(|q| q.asker != id);
-            if was_client || self.conns.is_empty() {
-                self.settle();
-            }
-        }
     }
 
     /// Writes down what a user has caused.
@@ -886,24 +417,4 @@ impl Server {
     pub(crate) fn say(&self, line: &str) {
         self.events.say(line);
     }
-}
-
-/// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more
-/// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
-fn max_conns(descriptors: usize) -> usize {
-    let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
-    descriptors.saturating_sub(besides.min(descriptors / 2)) / 5
-}
-
-fn spare() -> Option<OwnedFd> {
-    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
-}
-
-/// Returns how many descriptors there may be.
-fn raise_descriptor_limit() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    // No limit at all would still leave memory as one.
-    getrlimit(Resource::Nofile).current.unwrap_or(1 << 16).min(1 << 16)
 }

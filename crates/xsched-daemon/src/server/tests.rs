@@ -1,9 +1,10 @@
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tempfile::TempDir;
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::wire::Request;
+use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Request};
 
 use super::*;
+use crate::tuning::{COMMAND_OUT_MAX_BYTES, EVENTS_MAX, SILENT_NS, UNREAD_NS, USER_OUT_MAX_BYTES};
 
 /// Users that are neither root nor the daemon's own.
 const ONE: u32 = 60_001;
@@ -104,6 +105,29 @@ fn fill(world: &mut World, id: u64) {
         world.server.send(id, &note(), &[]);
         assert!(world.server.doomed.is_empty());
     }
+}
+
+#[test]
+fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile() {
+    let mut world = World::new();
+    let [(_one, of_one), (_other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
+    let server = &mut world.server;
+    let used_ns = 5_000_000;
+    let due_ns = server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+    server.wakes.charge(server.conns[&of_one].user, server.now_ns, used_ns);
+    for id in [of_one, of_other] {
+        server.wakes.push(server.conns[&id].user, id);
+    }
+    world.turn();
+    assert_eq!(world.server.wakes.due_ns(), Some(due_ns), "the other's is heeded at once");
+    let mut turns = 0;
+    while world.server.wakes.due_ns().is_some() {
+        world.turn();
+        turns += 1;
+    }
+    // Nothing else has it wake up before the connections count as silent.
+    assert!((due_ns..due_ns + SILENT_NS / 2).contains(&world.server.now_ns));
+    assert!(turns <= 3, "{turns} turns while nothing was to be done");
 }
 
 #[test]

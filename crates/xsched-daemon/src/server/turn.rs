@@ -1,0 +1,209 @@
+//! The loop: events are taken, and work is done for each user in turn, a slice of time at once.
+
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use xsched_proto::wire::MAX_PACKET;
+
+use super::{
+    CLERK, EXPECTED, LISTENER, LOGS, METRICS, Role, SCHEDULER, SIGNALS, Server, TELLER, TIMER, USAGE, Work, kind,
+};
+use crate::Error;
+use crate::clock::now_ns;
+use crate::signals::Signal;
+use crate::tuning::{EVENTS_MAX, SLICE_NS, STALL_NS};
+
+impl Server {
+    /// Serves until told to stop.
+    pub(crate) fn run(&mut self) -> Result<(), Error> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
+        self.service.ready();
+        while !self.stop {
+            self.turn(&mut events, &mut buffer)?;
+        }
+        self.service.ending();
+        if self.remember_at.is_some() {
+            self.write_kept();
+        }
+        self.let_all_go();
+        self.finish_usage();
+        self.closer.end();
+        Ok(())
+    }
+
+    /// Waits for events unless there is work, and does a slice of it.
+    pub(super) fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
+        self.arm();
+        events.clear();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let has_work = self.rations_due_ns().is_some_and(|at| at <= self.now_ns)
+            || !self.work.is_empty()
+            || self.makes_snapshot()
+            || self.teller.is_due(self.now_ns);
+        let timeout = has_work.then_some(&at_once);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
+            Ok(_) => (),
+            Err(Errno::INTR) => return Ok(()),
+            Err(e) => return Err(Error::Environment(format!("cannot wait for events: {e}"))),
+        }
+        self.now_ns = now_ns();
+        let began_ns = self.now_ns;
+        self.notice_delay();
+        for event in events.iter() {
+            let (token, flags) = (event.data.u64(), event.flags);
+            match token & 3 {
+                kind::OWN => (),
+                kind => self.note(token >> 2, kind, flags),
+            }
+        }
+        // Gates first: a program waits for each of these.
+        self.heed_wakes();
+        for event in events.iter() {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                TIMER => self.armed = None,
+                SIGNALS => self.heed_signals(),
+                SCHEDULER => self.hear_scheduler(),
+                LOGS => self.hear_logs(),
+                CLERK => self.hear_clerk(),
+                USAGE => self.hear_usage(),
+                METRICS => self.hear_metrics(),
+                TELLER => self.hear_teller(),
+                token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
+                _ => continue,
+            }
+            self.bury();
+            self.piece_done("events of its own");
+        }
+        self.in_slices("messages", |server| {
+            match server.work.pop() {
+                Some(Work::Serve(id)) => server.serve(id, buffer),
+                Some(Work::Introduce(id)) => match server.found.remove(&id) {
+                    Some(who) => server.introduced(id, who),
+                    None => return true,
+                },
+                None => return false,
+            }
+            true
+        });
+        self.in_slices("looks at programs", |server| {
+            let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
+            server.look(id);
+            if !user.is_own() {
+                let now_ns = now_ns();
+                server.looks.charge(user, now_ns, now_ns - server.now_ns);
+            }
+            true
+        });
+        if self.makes_snapshot() {
+            self.go_on_with_snapshot();
+            self.piece_done("metrics");
+        }
+        if self.teller.is_due(self.now_ns) {
+            self.look_around();
+            self.piece_done("looks for ps");
+        }
+        self.timers();
+        self.bury();
+        self.ask_scheduler();
+        self.piece_done("timers");
+        self.service.turned(self.now_ns);
+        let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.longest));
+        if took_ns >= STALL_NS {
+            let (all, longest) = (took_ns / 1_000_000, longest_ns / 1_000_000);
+            self.say(&format!("no decision for {all} ms: one of its {what} took {longest} ms"));
+        }
+        Ok(())
+    }
+
+    /// Says so when the machine did not run the daemon for long: the timer has gone off long ago.
+    fn notice_delay(&mut self) {
+        let late_ns = self.armed.map_or(0, |armed| self.now_ns.saturating_sub(armed));
+        if late_ns >= STALL_NS {
+            let ms = late_ns / 1_000_000;
+            self.say(&format!("no decision for {ms} ms: the daemon was stopped or the machine did not run it"));
+        }
+    }
+
+    /// Takes the time after a piece of work.
+    fn piece_done(&mut self, what: &'static str) {
+        let before_ns = std::mem::replace(&mut self.now_ns, now_ns());
+        self.longest = self.longest.max((self.now_ns - before_ns, what));
+    }
+
+    fn heed_signals(&mut self) {
+        while let Some(signal) = self.signals.take() {
+            match signal {
+                Signal::End => {
+                    self.detail_of_own(|| "ends: it was told to by a signal".to_owned());
+                    self.stop = true;
+                }
+                Signal::Reload => self.reload(),
+            }
+        }
+    }
+
+    /// Takes what is found out, as work for the connections it is about.
+    fn hear_clerk(&mut self) {
+        while let Some((id, who)) = self.clerk.take() {
+            // Of one that is gone nothing more needs to be known.
+            let Some(user) = self.conns.get(&id).map(|conn| conn.user) else { continue };
+            self.found.insert(id, who);
+            self.work.push(user, Work::Introduce(id));
+        }
+    }
+
+    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins.
+    fn heed_wakes(&mut self) {
+        let until_ns = self.now_ns + SLICE_NS;
+        while let Some((user, id)) = self.wakes.pop(self.now_ns) {
+            self.woken.push(user);
+            self.read_words(id);
+            self.bury();
+            if now_ns() >= until_ns || self.stop {
+                break;
+            }
+        }
+        if self.woken.is_empty() {
+            return;
+        }
+        self.act();
+        let began_ns = self.now_ns;
+        self.piece_done("decisions");
+        let each_ns = (self.now_ns - began_ns) / self.woken.len() as u64;
+        for user in self.woken.drain(..).filter(|user| !user.is_own()) {
+            self.wakes.charge(user, self.now_ns, each_ns);
+        }
+    }
+
+    /// When the first wake-up may be heeded, or the first program looked at, that waits.
+    pub(super) fn rations_due_ns(&self) -> Option<u64> {
+        [self.wakes.due_ns(), self.looks.due_ns()].into_iter().flatten().min()
+    }
+
+    /// Notes that there is something to do for a connection.
+    fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if kind == kind::WAKE {
+            return self.wakes.push(conn.user, id);
+        }
+        // What was sent before a hang-up is still done; an answer has nowhere to go.
+        let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
+        let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
+        conn.gone |= kind == kind::DEATH || hung_up;
+        self.work.push(conn.user, Work::Serve(id));
+    }
+
+    /// Does pieces of work while there are some and a slice of time lasts, one at least.
+    fn in_slices(&mut self, what: &'static str, mut piece: impl FnMut(&mut Server) -> bool) {
+        let until = self.now_ns + SLICE_NS;
+        while piece(self) {
+            self.bury();
+            self.piece_done(what);
+            if self.now_ns >= until || self.stop {
+                return;
+            }
+        }
+    }
+}
