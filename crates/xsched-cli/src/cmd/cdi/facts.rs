@@ -83,8 +83,9 @@ impl Bundle {
 
 /// Podman keeps its containers' names in two files of its storage, two folders above a bundle: those of containers that are removed when
 /// they end (`--rm`) in the second by newer ones (5.4 does, 4.3 does not; google/cadvisor#3684).
-const PODMANS: [&str; 2] = ["containers.json", "volatile-containers.json"];
+const OF_PODMAN: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
+/// A container's name, as Podman has it.
 fn of_podman(state: &State) -> Option<String> {
     #[derive(Deserialize)]
     struct Entry {
@@ -93,8 +94,8 @@ fn of_podman(state: &State) -> Option<String> {
         names: Vec<String>,
     }
     let storage = state.bundle.parent()?.parent()?;
-    let all = PODMANS.iter().filter_map(|name| json::<Vec<Entry>>(&storage.join(name))).flatten();
-    all.into_iter().find(|entry| entry.id == state.id)?.names.into_iter().next()
+    let mut all = OF_PODMAN.iter().filter_map(|file| json::<Vec<Entry>>(&storage.join(file))).flatten();
+    all.find(|entry| entry.id == state.id)?.names.into_iter().next()
 }
 
 /// Docker keeps a container's name in a file of its own.
