@@ -6,8 +6,6 @@
 #[allow(dead_code, reason = "the platform suite uses the rest")]
 mod platforms;
 
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -316,14 +314,7 @@ fn fair_divides_device_time_by_user_before_program() {
     let bench = Bench::new();
     let _daemon = bench.place.daemon(&["--policy", "fair"]);
     let own: Vec<_> = (0..3).map(|_| bench.steady(&[])).collect();
-    let open = |path: PathBuf, mode| {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("permissions");
-    };
-    open(bench.place.join(""), 0o755);
-    open(bench.place.join("sim.sock"), 0o666);
-    open(bench.place.socket(), 0o666);
-    let mut command = bench.place.run_command(&[], &bench.work, &["steady", "200", "8"]);
-    command.env_remove("XSCHED_STATS").uid(NOBODY);
+    let command = bench.place.run_command_of(NOBODY, &[], &bench.work, &["steady", "200", "8"]);
     let mut other = Process::start(command);
     other.expect("ready");
     other.progress_after(0);

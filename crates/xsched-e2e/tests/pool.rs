@@ -366,22 +366,7 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     until("the daemon has ended", || machine.gpu.place.ps().is_none());
     machine.start_daemon(&[("PATH", &format!("{}:/usr/bin:/bin", bin.display()))]);
     let own = machine.told(LOW);
-    let open = |name: &str, mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(machine.gpu.place.join(name), mode).unwrap();
-    };
-    for (name, mode) in [("", 0o755), ("sim.sock", 0o666), ("x.sock", 0o666)] {
-        open(name, mode);
-    }
-    let mut command = machine.gpu.place.run_command(LOW, &machine.gpu.program("pooled"), &[]);
-    std::os::unix::process::CommandExt::uid(&mut command, OTHER);
-    let runtime = machine.gpu.place.join("others");
-    std::fs::create_dir(&runtime).unwrap();
-    std::os::unix::fs::chown(&runtime, Some(OTHER), Some(OTHER)).unwrap();
-    command
-        .env_remove("XSCHED_STATS")
-        .env("XDG_RUNTIME_DIR", &runtime)
-        .env("XSCHED_SOCKET", machine.gpu.place.socket());
+    let command = machine.gpu.place.run_command_of(OTHER, LOW, &machine.gpu.program("pooled"), &[]);
     let mut others = machine.gpu.with_driver(command);
     others.expect("mps 1");
     others.expect("context 0");

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::{Place, Process, beside};
+use crate::files::{beside, put};
+use crate::{Place, Process};
 
 /// A place with a CUDA device.
 pub struct Gpu {
@@ -29,7 +30,7 @@ impl Gpu {
         place.devices(count);
         let driver = place.join("driver");
         std::fs::create_dir(&driver).unwrap();
-        std::os::unix::fs::symlink(beside("libfakecuda.so"), driver.join("libcuda.so.1")).unwrap();
+        put(&beside("libfakecuda.so"), &driver.join("libcuda.so.1"));
         let manager = place.compile("cuda/c/fakerm.c", &["-shared", "-fPIC"]);
         Gpu { place, driver, manager }
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use crate::files::{beside, source};
+use crate::files::{beside, put, source};
 
 /// A folder beside what cargo built.
 pub(crate) fn folder() -> PathBuf {
@@ -28,13 +28,7 @@ pub(crate) fn made(mut cc: Command, folder: &Path, output: &Path) {
         assert!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
         std::fs::rename(&new, &kept).expect("a name for what is compiled");
     }
-    // A link keeps what a test does with its own path from the others. Where none can be made, `cp` copies: a file that this
-    // process has open for writing cannot be run, and a child forked meanwhile would hold it open.
-    let _ = std::fs::remove_file(output);
-    if std::fs::hard_link(&kept, output).is_err() {
-        let copied = Command::new("cp").arg(&kept).arg(output).status().expect("cp");
-        assert!(copied.success(), "{} is not copied to {}", kept.display(), output.display());
-    }
+    put(&kept, output);
 }
 
 /// When a file that a program may include changed last: all sources count for each program.

@@ -1,14 +1,17 @@
 //! A folder for one test, with a simulated device and room for a daemon.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 
-use crate::files::{beside, source};
+use crate::files::{beside, put, source};
 use crate::process::Process;
 use crate::{kept, until};
 
@@ -171,8 +174,8 @@ impl Place {
         let folder = self.join("mps-bin");
         if !folder.is_dir() {
             std::fs::create_dir(&folder).expect("a folder for the stand-ins");
-            for name in ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"] {
-                std::os::unix::fs::symlink(beside(name), folder.join(name)).expect("a link to the stand-in");
+            for name in ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "libfakecuda.so"] {
+                put(&beside(name), &folder.join(name));
             }
         }
         folder
@@ -225,6 +228,27 @@ impl Place {
     pub fn run_command(&self, options: &[&str], program: &Path, args: &[&str]) -> Command {
         let mut command = self.xsched(&["run"]);
         command.args(options).arg("--").arg(program).args(args);
+        command
+    }
+
+    /// The same as another user, who need not be able to reach the folder of the build. There must be a daemon and a device.
+    /// Needs root.
+    pub fn run_command_of(&self, uid: u32, options: &[&str], program: &Path, args: &[&str]) -> Command {
+        let build = self.join("build");
+        std::fs::create_dir_all(&build).expect("a folder for copies");
+        for name in ["xsched", "libxsched.so", "libsimdev.so"] {
+            put(&beside(name), &build.join(name));
+        }
+        let runtime = self.join(&format!("run-{uid}"));
+        std::fs::create_dir_all(&runtime).expect("a runtime folder");
+        std::os::unix::fs::chown(&runtime, Some(uid), Some(uid)).expect("root");
+        for (path, mode) in [(self.join(""), 0o755), (self.join("sim.sock"), 0o666), (self.socket(), 0o666)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("own files");
+        }
+        let mut command = self.command(build.join("xsched"), &["run"]);
+        command.args(options).arg("--").arg(program).args(args);
+        command.env("LD_LIBRARY_PATH", build).env("XDG_RUNTIME_DIR", runtime).env_remove("XSCHED_STATS");
+        command.current_dir("/").uid(uid).gid(uid);
         command
     }
 
