@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the slice and the budgets of a pool do to the gap between the tokens of a language model that serves.
 
-  gaps.py [--bin DIR] [--out FILE] [--gpu N] [--quick] [--beside ROLE,…] [--rate N] [--variant NAME=WORDS ...]
+  gaps.py [--bin DIR] [--out FILE] [--gpu N] [--quick] [--beside ROLE,…] [--rate N] [--seconds S] [--variant NAME=WORDS ...]
 
 Each variant has a daemon and programs of its own; all load at once. Then, variant by variant, the model serves alone,
 and beside the best-effort roles that work flat out; then each of these by itself. Without --variant: `time` (--share time), `pool` (as it is), and pools
@@ -27,7 +27,6 @@ VARIANTS = {
     "pool, budget 500": "@pool.budget_us=500",
 }
 SERVES = "llm"
-SECONDS = 6.0
 START_S = 200
 SEED = 7
 
@@ -101,13 +100,14 @@ def main():
     parser = units.parser(__doc__, "gaps.jsonl")
     parser.add_argument("--beside", default="train,llm-be", metavar="ROLE,…", help="best-effort roles [%(default)s]")
     parser.add_argument("--rate", type=float, default=8.0, help="requests per second [%(default)s]")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a window [%(default)s]")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
     args = parser.parse_args()
     try:
         chosen = dict(v.split("=", 1) for v in args.variant) or VARIANTS
     except ValueError:
         parser.error("--variant: use NAME='WORDS'")
-    beside, seconds = args.beside.split(","), 1.0 if args.quick else SECONDS
+    beside, seconds = args.beside.split(","), 1.0 if args.quick else args.seconds
 
     def body(site, unit):
         sets = {name: Set(site, name, beside) for name in chosen}
@@ -117,7 +117,7 @@ def main():
         for one in sets.values():
             systems.warm(one.workers, (), START_S)
         for name, one in sets.items():
-            found = {mode: one.window(args.rate, seconds, mode == "beside") for mode in ("alone", "beside")}
+            found = {"alone": one.window(args.rate, min(seconds, 12), False), "beside": one.window(args.rate, seconds, True)}
             found["each_alone"] = {worker.name: one.alone(worker, seconds / 2) for worker in one.workers[1:]}
             graphs = one.end()
             unit.run("gaps", f"{name} / {args.beside}", 0, 0, lambda f=found, g=graphs: dict(f, graphs=g))

@@ -1,6 +1,7 @@
 //! The daemon's times and limits: name, unit, reason. A name ends in its unit; counts have none.
 
 use xsched_policy::LOOK_US;
+use xsched_proto::class::SHORT_SLICE_US;
 
 /// Which of two bounds is that of a user: the second is for root and the daemon's own user.
 pub(crate) fn of_user(bounds: (usize, usize), own: bool) -> usize {
@@ -176,7 +177,7 @@ pub(crate) const NICE_NS: u64 = 100_000_000;
 /// Time slice of a pool's channel group, in µs, as of a best-effort program that is the only one: once an urgent program is
 /// ready, what was in flight in the pool is cut after so long. Without an urgent one it cuts nothing. On an H200 an urgent
 /// launch waits up to 720 µs for a slice of 500.
-pub(crate) const POOL_TIMESLICE_US: u64 = 100;
+pub(crate) const POOL_TIMESLICE_US: u64 = SHORT_SLICE_US;
 /// In-flight budget of a pooled program, in µs: what is in flight when an urgent program comes is cut into slices of the pool,
 /// each of which costs that one two switches of contexts, 0.4 ms on an H200. The programs need no switch among each other: with
 /// 300 they do as much as with 1000, kernels of 10 µs 10 % more than with 100. From an urgent launch to its kernel it takes as

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use support::{Client, Daemon, receive, set_policy};
 use xsched_policy::registry;
 use xsched_proto::Error;
+use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{device_place, length, state};
@@ -273,7 +274,7 @@ fn several_best_effort_programs_on_a_gpu_get_longer_time_slices_than_one() {
     assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 500 });
     assert_eq!(told(&two), DaemonMsg::Timeslice { slot: 0, us: 500 });
     drop(two);
-    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: 100 });
+    assert_eq!(told(&one), DaemonMsg::Timeslice { slot: 0, us: SHORT_SLICE_US });
     assert_eq!(on("pci:0000:01:00.0"), 1);
     let hint = Request::Hint {
         targets: vec![Target::Pid(std::process::id())],

@@ -364,6 +364,7 @@ fn a_pool_belongs_to_the_user_of_its_programs() {
     std::fs::write(&control, script).unwrap();
     std::fs::set_permissions(&control, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     until("the daemon has ended", || machine.gpu.place.ps().is_none());
+    machine.gpu.place.share_build();
     machine.start_daemon(&[("PATH", &format!("{}:/usr/bin:/bin", bin.display()))]);
     let own = machine.told(LOW);
     let command = machine.gpu.place.run_command_of(OTHER, LOW, &machine.gpu.program("pooled"), &[]);

@@ -136,7 +136,8 @@ pub const CROSS_STREAM_NS: u64 = 10_000_000_000;
 /// which it disturbs. With 50 ms, a language model that had two requests to serve in a row waited 0.4 ms for each token of the
 /// second (H200, notebook). Five programs came to a stop without it (notebook).
 pub const RELEASE_NS: u64 = 1_000_000_000;
-/// The same once that had to be, in ns: longer than most requests take. Each turn of the group that comes sooner doubles it.
+/// Each time that this has to be halves it, down to this, in ns: longer than most requests take. Each turn of the group that comes
+/// sooner doubles it.
 pub const RELEASE_AGAIN_NS: u64 = 50_000_000;
 /// A daemon silent for so long while a gate is closed holds nothing any more, in ns; it beats each 50 ms.
 pub const LEASE_NS: u64 = 800_000_000;

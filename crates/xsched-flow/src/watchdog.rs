@@ -59,10 +59,11 @@ pub fn releases(since_ns: u64, now_ns: u64, patience_ns: u64) -> bool {
 }
 
 /// How long commands may be held on the device next, in ns, when they have been `released`, or a turn of their group came sooner.
-/// A rival that is slowed down by what waits for them is so again.
+/// A rival that is slowed down by what waits for them is so again. One that is busy for long looks the same, and is disturbed by
+/// what is let go: so it takes some releases until the next ones come soon.
 #[inline]
 pub fn release_patience_ns(before_ns: u64, released: bool) -> u64 {
-    if released { RELEASE_AGAIN_NS } else { before_ns.saturating_mul(2).min(RELEASE_NS) }
+    if released { (before_ns / 2).max(RELEASE_AGAIN_NS) } else { before_ns.saturating_mul(2).min(RELEASE_NS) }
 }
 
 /// Whether queues that waited for each other on the device at `at_ns` (0 = never) are expected to do so again.

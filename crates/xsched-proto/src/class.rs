@@ -120,6 +120,12 @@ pub enum Contention {
 /// time is known only to the interval between two looks: not to less than some 100 µs.
 pub const SHORT_US: u64 = 400;
 
+/// Hardware time slice of best-effort work beside an urgent program, in µs. An urgent launch waits for the end of a slice; what is in flight
+/// then ends in slices, and the first part of each restores what the last one interrupted: 43 µs for a kernel with few
+/// registers, 75 for one that fills registers and shared memory, measured on an H200 by `benches/cuda/drain.py`. So such a kernel gets on
+/// for 27 µs in a slice of 100 and for 55 in one of 130, and an urgent launch waits for 323 and 351 µs at P99.
+pub const SHORT_SLICE_US: u64 = 130;
+
 /// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of
 /// others wait. 2048 is the default of NVIDIA's driver. With several best-effort programs slices as short as a switch costs
 /// (about 100 µs on an H200) would leave them nothing. Long ones make a latency-critical program wait that leaves gaps
@@ -131,7 +137,7 @@ pub fn hardware_timeslice_us(class: Class, contention: Contention) -> u64 {
     match (class, contention) {
         (Class::Low, Contention::BestEffort { short: true }) => 4_096,
         (Class::Low, Contention::BestEffort { short: false }) => 500,
-        (Class::Low, Contention::None) => 100,
+        (Class::Low, Contention::None) => SHORT_SLICE_US,
         (Class::Normal | Class::High, _) => 2_048,
         (Class::Realtime, _) => 4_096,
         (Class::System, _) => 8_192,

@@ -72,7 +72,23 @@ impl Place {
 
     /// The `xsched` command.
     pub fn xsched(&self, args: &[&str]) -> Command {
-        self.command(beside("xsched"), args)
+        self.command(self.built("xsched"), args)
+    }
+
+    /// A file of the build: the copy that other users can reach, where there is one.
+    fn built(&self, name: &str) -> PathBuf {
+        let copy = self.join("build").join(name);
+        if copy.is_file() { copy } else { beside(name) }
+    }
+
+    /// Copies what other users need of the build, whose folder they may not be able to reach: what is started from now on comes
+    /// from there.
+    pub fn share_build(&self) {
+        let build = self.join("build");
+        std::fs::create_dir_all(&build).expect("a folder for copies");
+        for name in ["xsched", "libxsched.so", "libsimdev.so"] {
+            put(&beside(name), &build.join(name));
+        }
     }
 
     /// Runs `xsched` and returns what it said; fails unless it ended well.
@@ -231,23 +247,17 @@ impl Place {
         command
     }
 
-    /// The same as another user, who need not be able to reach the folder of the build. There must be a daemon and a device.
-    /// Needs root.
+    /// The same as another user. There must be a daemon and a device. Needs root.
     pub fn run_command_of(&self, uid: u32, options: &[&str], program: &Path, args: &[&str]) -> Command {
-        let build = self.join("build");
-        std::fs::create_dir_all(&build).expect("a folder for copies");
-        for name in ["xsched", "libxsched.so", "libsimdev.so"] {
-            put(&beside(name), &build.join(name));
-        }
+        self.share_build();
         let runtime = self.join(&format!("run-{uid}"));
         std::fs::create_dir_all(&runtime).expect("a runtime folder");
         std::os::unix::fs::chown(&runtime, Some(uid), Some(uid)).expect("root");
         for (path, mode) in [(self.join(""), 0o755), (self.join("sim.sock"), 0o666), (self.socket(), 0o666)] {
             std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("own files");
         }
-        let mut command = self.command(build.join("xsched"), &["run"]);
-        command.args(options).arg("--").arg(program).args(args);
-        command.env("LD_LIBRARY_PATH", build).env("XDG_RUNTIME_DIR", runtime).env_remove("XSCHED_STATS");
+        let mut command = self.run_command(options, program, args);
+        command.env("LD_LIBRARY_PATH", self.join("build")).env("XDG_RUNTIME_DIR", runtime).env_remove("XSCHED_STATS");
         command.current_dir("/").uid(uid).gid(uid);
         command
     }

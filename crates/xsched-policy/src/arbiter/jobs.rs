@@ -42,22 +42,37 @@ pub(super) fn spanning(devices: &mut [Device]) -> usize {
 /// Which jobs want some device and would not get it, by number.
 fn unserved(jobs: usize, devices: &[Device]) -> Vec<bool> {
     let mut all = vec![false; jobs];
-    // On one device: those that want it, and those that get it.
-    let (mut wanted, mut served) = (vec![false; jobs], vec![false; jobs]);
+    let mut scratch = Served::new(jobs);
     for device in devices {
-        wanted.fill(false);
-        served.fill(false);
-        for (m, verdict) in device.members.iter().zip(&device.verdicts) {
-            if let Some(job) = m.spanning.filter(|_| m.wants()) {
-                wanted[job] = true;
-                served[job] |= verdict.run;
-            }
-        }
-        for (unserved, (wanted, served)) in all.iter_mut().zip(wanted.iter().zip(&served)) {
-            *unserved |= *wanted && !*served;
-        }
+        scratch.of(device).for_each(|job| all[job] = true);
     }
     all
+}
+
+/// Which jobs want a device, and which of them get it.
+struct Served {
+    wanted: Vec<bool>,
+    served: Vec<bool>,
+}
+
+impl Served {
+    fn new(jobs: usize) -> Served {
+        Served { wanted: vec![false; jobs], served: vec![false; jobs] }
+    }
+
+    /// The jobs that want the device and would not get it.
+    fn of(&mut self, device: &Device) -> impl Iterator<Item = usize> {
+        self.wanted.fill(false);
+        self.served.fill(false);
+        for (m, verdict) in device.members.iter().zip(&device.verdicts) {
+            if let Some(job) = m.spanning.filter(|_| m.wants()) {
+                self.wanted[job] = true;
+                self.served[job] |= verdict.run;
+            }
+        }
+        let both = self.wanted.iter().zip(&self.served).enumerate();
+        both.filter(|(_, (wanted, served))| **wanted && !**served).map(|(job, _)| job)
+    }
 }
 
 impl Job {
@@ -70,13 +85,32 @@ impl Job {
         ours.map(|m| m.group.priority).max().unwrap_or(i32::MIN)
     }
 
-    /// Refuses it, or takes that back. Devices on which this makes a difference decide again.
-    fn refuse(self, refuse: bool, now: Micros, devices: &mut [Device], seed: u64) {
-        self.mark(refuse, devices);
+    /// Refuses it. Devices on which it was to run decide again.
+    fn give_way(self, now: Micros, devices: &mut [Device], seed: u64) {
+        self.mark(true, devices);
         for device in devices {
             let mut ours = device.members.iter().zip(&device.verdicts).filter(|(m, _)| self.owns(m));
-            if ours.any(|(m, v)| m.group.ready && (v.run || !refuse)) {
+            if ours.any(|(m, v)| m.group.ready && v.run) {
                 device.decide_without_refused(now, seed);
+            }
+        }
+    }
+
+    /// Takes the refusal back if each device can serve it beside all that it serves by now. Most that cannot come back meet
+    /// the one that keeps them out on their first device, and the others do not decide again.
+    fn come_back(self, now: Micros, devices: &mut [Device], seed: u64, served: &mut Served) {
+        self.mark(false, devices);
+        let mut before = Vec::new();
+        for at in 0..devices.len() {
+            let device = &mut devices[at];
+            if !device.members.iter().any(|m| self.owns(m) && m.group.ready) {
+                continue;
+            }
+            before.push((at, device.decision()));
+            device.decide_without_refused(now, seed);
+            if served.of(device).next().is_some() {
+                self.mark(true, devices);
+                return before.into_iter().for_each(|(at, decision)| devices[at].put_back(decision));
             }
         }
     }
@@ -98,19 +132,11 @@ pub(super) fn reconcile(now: Micros, jobs: usize, devices: &mut [Device], seed: 
         let unserved = unserved(jobs, devices);
         let Some(at) = order.iter().position(|&(_, j, refused)| !refused && unserved[j]) else { break };
         order[at].2 = true;
-        Job(order[at].1).refuse(true, now, devices, seed);
+        Job(order[at].1).give_way(now, devices, seed);
     }
     // One that gave way to another that had to give way itself may come back, if all others can stay.
-    for at in (0..order.len()).rev().filter(|&at| order[at].2).collect::<Vec<_>>() {
-        let job = Job(order[at].1);
-        let before: Vec<_> = devices.iter().map(Device::decision).collect();
-        order[at].2 = false;
-        job.refuse(false, now, devices, seed);
-        let unserved = unserved(jobs, devices);
-        if order.iter().any(|&(_, j, refused)| !refused && unserved[j]) {
-            order[at].2 = true;
-            job.mark(true, devices);
-            devices.iter_mut().zip(before).for_each(|(device, decision)| device.put_back(decision));
-        }
+    let mut served = Served::new(jobs);
+    for (_, job, _) in order.into_iter().rev().filter(|(_, _, refused)| *refused) {
+        Job(job).come_back(now, devices, seed, &mut served);
     }
 }
