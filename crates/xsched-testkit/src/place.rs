@@ -87,7 +87,11 @@ impl Place {
         let build = self.join("build");
         std::fs::create_dir_all(&build).expect("a folder for copies");
         for name in ["xsched", "libxsched.so", "libsimdev.so"] {
-            put(&beside(name), &build.join(name));
+            // What is there may be running.
+            let copy = build.join(name);
+            if !copy.is_file() {
+                put(&beside(name), &copy);
+            }
         }
     }
 
