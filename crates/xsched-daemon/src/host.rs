@@ -11,6 +11,7 @@ use xsched_proto::host::FromHost;
 use xsched_proto::wire::{MAX_PACKET, decode};
 
 use crate::Error;
+use crate::process::own_program;
 use crate::tuning::{DEADLINE_NS, LOAD_S};
 
 /// Whether it is found out by asking or by hearing.
@@ -38,8 +39,7 @@ impl Host {
         let (socket, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|e| failed(&e))?;
-        let exe = std::env::current_exe().map_err(|e| failed(&e))?;
-        let child = Command::new(exe)
+        let child = Command::new(own_program())
             .arg("scheduler-host")
             .arg(library)
             .env("XSCHED_DISABLE", "1")

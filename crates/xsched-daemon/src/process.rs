@@ -1,10 +1,17 @@
 //! What the kernel tells of a process.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::tuning::ANCESTORS_MAX;
+
+/// This program, for another process of it: also where an upgrade has put another file in its place, or none.
+pub(crate) fn own_program() -> PathBuf {
+    let path = std::env::current_exe().ok().filter(|path| path.is_file());
+    path.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+}
 
 /// Whether the process of a pidfd has not ended.
 pub(crate) fn alive(pidfd: &OwnedFd) -> bool {

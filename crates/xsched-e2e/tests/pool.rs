@@ -341,6 +341,20 @@ fn programs_with_short_and_with_long_kernels_get_on_evenly() {
     assert!((share - 0.5).abs() < 0.1, "{share}");
 }
 
+/// An upgrade takes the files away from which the daemon was started.
+#[test]
+fn a_daemon_whose_own_file_is_gone_starts_pools() {
+    let mut machine = Machine::new();
+    machine.daemon = None;
+    until("the daemon has ended", || machine.gpu.place.ps().is_none());
+    machine.gpu.place.share_build();
+    machine.start_daemon(&[]);
+    std::fs::remove_file(machine.gpu.place.join("build/xsched")).unwrap();
+    let program = machine.told(LOW);
+    assert_eq!(machine.share(program.pid()), "pool");
+    assert_eq!(machine.clients(), [program.pid()]);
+}
+
 /// A root daemon starts a pool for another user, as that user.
 #[test]
 fn a_pool_belongs_to_the_user_of_its_programs() {

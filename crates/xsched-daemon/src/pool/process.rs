@@ -19,6 +19,7 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 use super::keeper::{FromKeeper, Order, ToKeeper};
 use crate::Error;
 use crate::mps::answers;
+use crate::process::own_program;
 use crate::socket;
 use crate::tuning::POOL_LOG_MAX_BYTES;
 
@@ -80,7 +81,7 @@ impl Process {
                 let (socket, other) =
                     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                         .map_err(|e| fail(&e))?;
-                let mut command = Command::new(std::env::current_exe().map_err(|e| fail(&e))?);
+                let mut command = Command::new(own_program());
                 command.arg(KEEPER).env("XSCHED_DISABLE", "1").stdin(Stdio::from(other)).stdout(Stdio::null());
                 (socket, Some(command.spawn().map_err(|e| fail(&e))?))
             }
