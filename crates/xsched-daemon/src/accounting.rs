@@ -11,7 +11,7 @@ use xsched_proto::wire::DaemonMsg;
 
 use crate::Error;
 use crate::identity::User;
-use crate::server::{Answer, Conn, Role, Server, Work};
+use crate::server::{Answer, Conn, Role, Server};
 use crate::tuning::{DEVICE_STALE_NS, USAGE_QUEUE};
 use crate::usage::Query;
 
@@ -133,12 +133,11 @@ impl Server {
     pub(crate) fn hear_usage(&mut self) {
         while let Some((id, found)) = self.usage.take() {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
-            let user = conn.user;
             match found {
                 Ok(rows) => {
                     conn.role = Role::Command(Some(Answer::Usage(rows.into())));
                     self.watch_socket(id);
-                    self.work.push(user, Work::Serve(id));
+                    self.to_serve(id);
                 }
                 Err(why) => self.finish(id, &DaemonMsg::Refused(why)),
             }

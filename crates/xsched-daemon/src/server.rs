@@ -101,6 +101,8 @@ pub(crate) struct Server {
     woken: Vec<User>,
     /// Connections of programs whose groups' counters are to be looked at.
     pub(crate) looks: Rationed<User, u64>,
+    /// Connections of other users' commands for which something is to be done.
+    commands: Rationed<User, u64>,
     /// What else is to be done for connections.
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current event, and why if it is their fault.
@@ -249,6 +251,11 @@ impl Conn {
         }
     }
 
+    /// Whether what it says has a ration: a program waits for its answers, a command may wait for its user's next time.
+    fn is_rationed(&self) -> bool {
+        !self.gone && !self.user.is_own() && matches!(self.role, Role::Unlisted(_) | Role::Command(_))
+    }
+
     /// Whether something is still to be answered, and whether that waits for something else than for the other side.
     fn answering(&self) -> (bool, bool) {
         match &self.role {
@@ -319,6 +326,7 @@ impl Server {
             wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             woken: Vec::new(),
             looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
+            commands: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             work: FairQueue::new(),
             doomed: Vec::new(),
             expected: HashMap::new(),

@@ -21,7 +21,7 @@ use crate::config::Ceilings;
 use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::{self, Peer};
-use crate::server::{Conn, Opening, Role, Server, Work, kind};
+use crate::server::{Conn, Opening, Role, Server, kind};
 use crate::socket::Passed;
 
 /// Descriptors of a program beside its connection: to wake the daemon, and of its process.
@@ -69,9 +69,7 @@ impl Server {
             return self.doomed.push((id, Some(why)));
         }
         self.watch_socket(id);
-        if let Some(user) = self.conns.get(&id).map(|c| c.user) {
-            self.work.push(user, Work::Serve(id));
-        }
+        self.to_serve(id);
     }
 
     fn greet(&mut self, id: u64, mut who: Who, mut options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {

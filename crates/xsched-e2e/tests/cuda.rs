@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use serde_json::Value;
 use xsched_e2e::{Gpu, Process, now_ns, signal, until};
+use xsched_proto::class::SHORT_SLICE_US;
 
 const PROGRAMS: [&str; 10] =
     ["basics", "streams", "events", "memops", "hostfuncs", "capture", "graphs", "errors", "contexts", "multithread"];
@@ -331,7 +332,7 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
         });
     };
     let (mut one, first) = start();
-    assert_eq!(first, "100", "a lone best-effort program's");
+    assert_eq!(first, SHORT_SLICE_US.to_string(), "a lone best-effort program's");
     until("the daemon knows of it", || gpu.place.group(one.pid()).is_some());
     let (mut two, first) = start();
     assert_eq!(first, "500", "one that is made in company");
@@ -341,7 +342,7 @@ fn the_time_slice_of_a_running_program_follows_a_hint_and_its_company() {
     assert_eq!(one.line(), "500", "another context of the same program");
     gpu.place.ask(&["hint", "--pid", &one.pid().to_string(), "--priority", "realtime"]);
     becomes(&mut one, "4096");
-    becomes(&mut two, "100");
+    becomes(&mut two, &SHORT_SLICE_US.to_string());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 use xsched_e2e::{Gpu, Process, now_ns, signal, until};
+use xsched_proto::class::SHORT_SLICE_US;
 
 const ILLEGAL_ADDRESS: i32 = 700;
 const POOL: &[&str] = &["--share", "pool"];
@@ -145,10 +146,10 @@ fn where_the_slice_does_not_hold_there_is_no_pool() {
     machine.daemon = None;
     until("the daemon has ended", || machine.gpu.place.ps().is_none());
     machine.start_daemon(&[("LD_PRELOAD", keeps.to_str().unwrap())]);
-    let why = "time sharing: no pool: the time slice of 100 us does not hold: it is ";
+    let why = format!("time sharing: no pool: the time slice of {SHORT_SLICE_US} us does not hold: it is ");
     let (enabled, errors) = machine.mps(LOW, &[]);
     assert_eq!(enabled, "0");
-    assert!(errors.contains(why), "{errors}");
+    assert!(errors.contains(&why), "{errors}");
     let (enabled, errors) = machine.mps(LOW, &[]);
     assert_eq!((enabled.as_str(), errors.as_str()), ("0", ""), "said once");
 }

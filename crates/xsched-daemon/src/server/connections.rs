@@ -9,7 +9,7 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg};
 
-use super::{Conn, LISTENER, Role, Server, UNREAD, Work, kind};
+use super::{Conn, LISTENER, Role, Server, UNREAD, kind};
 use crate::Error;
 use crate::closer::MAX_FDS;
 use crate::identity::User;
@@ -127,8 +127,8 @@ impl Server {
         if conn.gone {
             return self.doomed.push((id, None));
         }
-        let (user, answering) = (conn.user, conn.answering());
-        match answering {
+        let user = conn.user;
+        match conn.answering() {
             (true, waits) if waits || !conn.out.is_empty() => return,
             (true, _) => self.go_on(id),
             (false, _) => {
@@ -154,7 +154,7 @@ impl Server {
                 }
             }
         }
-        self.work.push(user, Work::Serve(id));
+        self.to_serve(id);
     }
 
     /// Whether a first packet is of another version, whose rest cannot be read: then its sender is told, and the connection ends.
@@ -252,8 +252,8 @@ impl Server {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.answering().0);
         flags.set(EventFlags::OUT, !conn.out.is_empty());
-        // A hang-up is always told: once is enough while nothing can be done about it.
-        flags.set(EventFlags::ET, matches!(conn.role, Role::Unlisted(_)));
+        // A hang-up is always told: once is enough while nothing can be done about it, or what is to be done is put off.
+        flags.set(EventFlags::ET, matches!(conn.role, Role::Unlisted(_)) || conn.is_rationed());
         if std::mem::replace(&mut conn.flags, flags) == flags {
             return;
         }

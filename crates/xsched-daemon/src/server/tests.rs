@@ -49,7 +49,7 @@ impl World {
     /// Does what work there is. Work that never ends is a fault.
     fn settle(&mut self) {
         let mut turns = 0;
-        while !self.server.work.is_empty() {
+        while !self.server.work.is_empty() || self.server.commands.due_ns().is_some() {
             self.turn();
             turns += 1;
             assert!(turns < 1_000, "there is work for ever");
@@ -131,6 +131,30 @@ fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile()
 }
 
 #[test]
+fn a_command_of_a_user_without_time_waits_in_its_socket_while_the_loop_sleeps() {
+    let mut world = World::new();
+    let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
+    for (socket, id) in [(&one, of_one), (&other, of_other)] {
+        // Who it is has been found out, so that its role is that of a command.
+        world.server.conns.get_mut(&id).expect("there").role = Role::Command(None);
+        assert!(ask(socket, Request::PolicyList));
+    }
+    let (user, used_ns) = (world.server.conns[&of_one].user, 5_000_000);
+    let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+    world.server.commands.charge(user, world.server.now_ns, used_ns);
+    let (mut answer, mut turns) = (Vec::new(), 0);
+    while answer.is_empty() {
+        world.turn();
+        turns += 1;
+        answer = received(&one);
+        assert!(answer.is_empty() || world.server.now_ns >= due_ns, "too soon");
+    }
+    assert!(!received(&other).is_empty());
+    assert!(world.server.now_ns < due_ns + SILENT_NS / 2);
+    assert!(turns < 40, "{turns} turns while nothing was to be done");
+}
+
+#[test]
 fn a_request_of_one_user_is_answered_before_the_backlog_of_another() {
     let mut world = World::new();
     const BACKLOG: usize = 50;
@@ -170,7 +194,7 @@ fn a_command_that_does_not_read_is_told_no_more_and_asked_no_more() {
     world.settle();
     assert_eq!(world.server.conns[&id].out.len(), 1, "one message is kept");
     let interest = world.server.conns[&id].flags;
-    assert_eq!(interest, EventFlags::OUT, "its requests are left where they are meanwhile");
+    assert_eq!(interest, EventFlags::OUT | EventFlags::ET, "its requests are left where they are meanwhile");
     // It is told everything once it reads.
     let mut ends = 0;
     loop {

@@ -87,6 +87,13 @@ impl Server {
             }
             true
         });
+        self.in_slices("commands", |server| {
+            let Some((user, id)) = server.commands.pop(server.now_ns) else { return false };
+            server.serve(id, buffer);
+            let now_ns = now_ns();
+            server.commands.charge(user, now_ns, now_ns - server.now_ns);
+            true
+        });
         self.in_slices("looks at programs", |server| {
             let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
             server.look(id);
@@ -177,9 +184,9 @@ impl Server {
         }
     }
 
-    /// When the first wake-up may be heeded, or the first program looked at, that waits.
+    /// When the first wake-up may be heeded, the first program looked at, or the first command served, that waits.
     pub(super) fn rations_due_ns(&self) -> Option<u64> {
-        [self.wakes.due_ns(), self.looks.due_ns()].into_iter().flatten().min()
+        [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns()].into_iter().flatten().min()
     }
 
     /// Notes that there is something to do for a connection.
@@ -192,7 +199,19 @@ impl Server {
         let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
         conn.gone |= kind == kind::DEATH || hung_up;
-        self.work.push(conn.user, Work::Serve(id));
+        self.to_serve(id);
+    }
+
+    /// Has one thing done for a connection, in its turn.
+    pub(crate) fn to_serve(&mut self, id: u64) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if conn.is_rationed() {
+            self.commands.push(conn.user, id);
+            // Told once: what is put off must not keep the loop awake.
+            self.watch_socket(id);
+        } else {
+            self.work.push(conn.user, Work::Serve(id));
+        }
     }
 
     /// Does pieces of work while there are some and a slice of time lasts, one at least.

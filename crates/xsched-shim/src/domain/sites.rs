@@ -4,7 +4,8 @@
 //! over libcuda), the first one up the stack that is not. A direct call is found by its return address. A call through
 //! a runtime is found by walking up the stack once: what is remembered then is where the caller's return address lay,
 //! seen from the hook, and in which library. Code without variable stack frames puts it there each time, so that next
-//! time one look at that word tells whether the same library calls again.
+//! time one look at that word tells whether the same library calls again. A word that nothing was written to holds what an earlier
+//! call left there, which may be another library's: where several fit, the stack is walked again.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -223,6 +224,7 @@ impl Sites {
     fn through(&self, caller: usize, here: usize, runtime: &'static Tally) -> &'static Tally {
         let first = (caller ^ (caller >> 8)) % THROUGH;
         let places = (0..PROBES).map(|i| &self.through[(first + i) % THROUGH]);
+        let (mut seen, mut is_one): (Option<&'static Tally>, bool) = (None, true);
         for place in places.clone() {
             let known = place.get();
             if known.caller == caller && here >= self.stack.0 && here + known.offset < self.stack.1 {
@@ -231,15 +233,20 @@ impl Sites {
                 if (known.start..known.end).contains(&word)
                     && let Some(tally) = known.tally
                 {
-                    return tally;
+                    is_one &= seen.is_none_or(|other| std::ptr::eq(other, tally));
+                    seen = Some(tally);
                 }
             }
+        }
+        if let Some(tally) = seen.filter(|_| is_one) {
+            return tally;
         }
         let walked = || walk::caller_beyond(caller).map(|f| (f.at, f.object.start, f.object.end, self.tally(f.object)));
         let found = process::guarded("when a caller is looked up", walked).flatten();
         let Some((at, start, end, tally)) = found else { return runtime };
         // On a stack that is not the thread's own nothing can be looked up safely.
-        if here >= self.stack.0 && at < self.stack.1 && at > here {
+        let is_new = seen.is_none();
+        if is_new && here >= self.stack.0 && at < self.stack.1 && at > here {
             let free = places.clone().find(|p| p.get().caller == 0).or_else(|| places.clone().next());
             if let Some(place) = free {
                 place.set(Through { caller, offset: at - here, start, end, tally: Some(tally) });
