@@ -177,12 +177,12 @@ fn what_is_held_for_long_is_let_go_on_until_the_next_turn() {
         assert!(!is_loose(rt), "counted from when it was held again");
         look_at(rt, loose * MS);
     };
-    next_turn(2_000, 2_050);
-    assert!(is_loose(rt), "sooner than the first time");
-    next_turn(3_000, 3_050);
-    assert!(is_loose(rt));
-    next_turn(4_000, 4_040);
+    next_turn(2_000, 2_500);
+    assert!(is_loose(rt), "in half the time");
+    next_turn(3_000, 3_250);
+    assert!(is_loose(rt), "and in half of that");
+    next_turn(4_000, 4_100);
     assert!(!is_loose(rt));
-    next_turn(5_000, 5_100);
+    next_turn(5_000, 5_250);
     assert!(is_loose(rt), "a turn that came sooner doubled it");
 }

@@ -137,7 +137,7 @@ impl Server {
                 Ok(rows) => {
                     conn.role = Role::Command(Some(Answer::Usage(rows.into())));
                     self.watch_socket(id);
-                    self.to_serve(id);
+                    self.enqueue(id);
                 }
                 Err(why) => self.finish(id, &DaemonMsg::Refused(why)),
             }

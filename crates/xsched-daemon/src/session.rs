@@ -69,7 +69,7 @@ impl Server {
             return self.doomed.push((id, Some(why)));
         }
         self.watch_socket(id);
-        self.to_serve(id);
+        self.enqueue(id);
     }
 
     fn greet(&mut self, id: u64, mut who: Who, mut options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {

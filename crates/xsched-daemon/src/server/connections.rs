@@ -154,7 +154,7 @@ impl Server {
                 }
             }
         }
-        self.to_serve(id);
+        self.enqueue(id);
     }
 
     /// Whether a first packet is of another version, whose rest cannot be read: then its sender is told, and the connection ends.

@@ -199,11 +199,11 @@ impl Server {
         let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
         conn.gone |= kind == kind::DEATH || hung_up;
-        self.to_serve(id);
+        self.enqueue(id);
     }
 
     /// Has one thing done for a connection, in its turn.
-    pub(crate) fn to_serve(&mut self, id: u64) {
+    pub(crate) fn enqueue(&mut self, id: u64) {
         let Some(conn) = self.conns.get(&id) else { return };
         if conn.is_rationed() {
             self.commands.push(conn.user, id);
