@@ -42,9 +42,9 @@ pub(super) fn spanning(devices: &mut [Device]) -> usize {
 /// Which jobs want some device and would not get it, by number.
 fn unserved(jobs: usize, devices: &[Device]) -> Vec<bool> {
     let mut all = vec![false; jobs];
-    let mut scratch = Served::new(jobs);
+    let mut served = Served::new(jobs);
     for device in devices {
-        scratch.of(device).for_each(|job| all[job] = true);
+        served.of(device).for_each(|job| all[job] = true);
     }
     all
 }
