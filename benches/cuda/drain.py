@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What a training program was at when an urgent program came, and how many of its tokens were late for it.
 
-  drain.py [--bin DIR] [--out FILE] [--gpu N] [--quick] [--kernels] [--seconds S] [--traces DIR] [--variant NAME=WORDS ...]
+  drain.py [--bin DIR] [--out FILE] [--gpu N] [--quick] [--kernels | --parts] [--seconds S] [--traces DIR] [--variant NAME=WORDS ...]
 
 A language model gives answers of six tokens with pauses at random, so that it comes some forty times a second. The record has, for each
 request, how many gaps between its tokens were late (over 1.2 times the median), and the part of a training step that the training's host was in.
 With --kernels, single kernels of a millisecond instead of training: how many tokens of an answer of 31 were late until it had come to its
-end, which tells what a time slice is worth to it. --variant is as that of coloc.py; where its name begins with `no-copy`, no step begins with a copy from the host. --traces: where
+end, which tells what a time slice is worth to it. With --parts, each part of a training step over and over: how many requests of twelve tokens had
+so many late gaps. --variant is as that of coloc.py; where its name begins with `no-copy`, no step begins with a copy from the host. --traces: where
 what the daemon remembers of each variant is put.
 """
 
@@ -23,11 +24,12 @@ import systems
 import units
 from systems import Variant, Worker
 
-CLASSES = {"urgent": "lc", "training": "be", "kernels": "be"}
+CLASSES = {"urgent": "lc", "training": "be", "kernels": "be", "parts": "be"}
 START_S = 200
 LATE = 1.2
 MANY = 4  # late gaps of a request
 ANSWER = 31  # tokens beside a kernel
+TOKENS = 12  # of a request beside a part of a step
 
 
 class Pair:
@@ -77,6 +79,21 @@ class Pair:
             print(f"  {self.name}, {name}: {about['us']:.0f} µs, late {[t['late'] for t in of_kernel]}", file=sys.stderr, flush=True)
         return {"usual_ms": usual, "kernels": found}
 
+    def parts(self, seconds):
+        """Of each part of a step: how often it ran, and how many requests had so many late gaps."""
+        usual = statistics.median(self.ask("urgent", "answer", time.monotonic() + 0.01, ANSWER)[1:])
+        found = {}
+        for name in self.ask("parts", "names"):
+            until = time.monotonic() + seconds
+            self.workers["parts"].send(f"repeat {name.replace(' ', '_')} {until:.3f}")
+            self.workers["urgent"].send(f"work {until:.3f} {TOKENS}")
+            requests = json.loads(self.workers["urgent"].expect("RESULT", START_S))
+            runs = json.loads(self.workers["parts"].expect("RESULT", START_S))
+            late = [sum(gap > LATE * usual for gap in gaps) for _, *gaps in requests]
+            found[name] = {"runs": runs, "late": {n: late.count(n) for n in sorted(set(late))}}
+            print(f"  {self.name}, {name}: {runs} runs, late {found[name]['late']}", file=sys.stderr, flush=True)
+        return {"usual_ms": usual, "parts": found}
+
     def trace(self, seconds):
         socket = self.site.daemon(self.name).socket
         words = [self.site.xsched, "trace", "--socket", socket, "--last", f"{seconds:.0f}s", "--json"]
@@ -107,21 +124,26 @@ def main():
     parser = units.parser(__doc__, "drain.jsonl")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each variant [%(default)s]")
     parser.add_argument("--kernels", action="store_true", help="single kernels instead of training")
+    parser.add_argument("--parts", action="store_true", help="the parts of a step, one by one; SECONDS for each")
     parser.add_argument("--trials", type=int, default=12, help="of each kernel [%(default)s]")
     parser.add_argument("--traces", type=Path, metavar="DIR")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
     args = parser.parse_args()
     chosen = dict(v.split("=", 1) for v in args.variant) or {"pool": "", "no-copy": "", "level 1": "be:--level=1"}
     seconds = 1.0 if args.quick else args.seconds
+    beside = "kernels" if args.kernels else "parts" if args.parts else "training"
 
     def body(site, unit):
-        pairs = [Pair(site, name, "kernels" if args.kernels else "training") for name in chosen]
+        pairs = [Pair(site, name, beside) for name in chosen]
         try:
             for pair in pairs:
                 pair.ready()
             for pair in pairs:
                 if args.kernels:
                     unit.run("kernels", pair.name, 0, 0, lambda pair=pair: pair.kernels(2 if args.quick else args.trials))
+                    continue
+                if args.parts:
+                    unit.run("parts", pair.name, 0, 0, lambda pair=pair: pair.parts(seconds))
                     continue
                 unit.run("drain", pair.name, 0, 0, lambda pair=pair: found_of(pair.work(seconds)))
                 if args.traces:

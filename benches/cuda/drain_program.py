@@ -4,13 +4,16 @@
   drain_program.py urgent               a language model that decodes: answers of a few tokens, with pauses at random
   drain_program.py training [no-copy]   training without end, which notes which part of a step it is in
   drain_program.py kernels              single kernels of a millisecond, with little and with much state in each multiprocessor
+  drain_program.py parts                the parts of a training step, one of them over and over
 
 All print IMPORTED, and after `warm` WARM. Times are seconds of the monotonic clock. Each order is answered by a line RESULT {json}:
 
   work UNTIL       (urgent) [[begin, gap ms, …], …]; (training) [[when, part of a step that begins], …]
   answer AT COUNT  (urgent) [begin, gap ms, …] of so many tokens
-  names            (kernels) what there is
+  names            (kernels, parts) what there is
   run NAME AT      (kernels) when it was launched and when it was done
+  repeat NAME UNTIL (parts) how often
+  profile          (training, parts) µs and count of each kernel of eight steps
 """
 
 import json
@@ -41,13 +44,13 @@ def urgent(torch):
             model.capture()
             request()
 
-    def work(end):
+    def work(end, tokens=TOKENS):
         end = float(end)
         found = []
         with torch.no_grad():
             while time.monotonic() < end:
                 time.sleep(chance.uniform(*PAUSE_S))
-                found.append(request())
+                found.append(request(int(tokens)))
         return found
 
     def answer(at, tokens):
@@ -76,7 +79,80 @@ def training(torch, *options):
             some()
         return marks
 
-    return some, {"work": work}
+    def profile():
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as seen:
+            some()
+        found = {}
+        for event in seen.events():
+            of_kernel = found.setdefault(event.name[:160], [0, 0.0, 0.0])
+            us = event.device_time_total
+            of_kernel[:] = of_kernel[0] + 1, round(of_kernel[1] + us, 1), max(of_kernel[2], us)
+        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+    return some, {"work": work, "profile": profile}
+
+
+def parts(torch):
+    """What a step of `models.training` is made of, in its shapes."""
+    functional, half = torch.nn.functional, dict(device="cuda", dtype=torch.bfloat16)
+    rows, width, vocabulary = 16 * 512, 768, 8192
+
+    def product(inner, outer):
+        a, b = torch.randn(rows, inner, **half), torch.randn(outer, inner, **half)
+        g = torch.randn(rows, outer, **half)
+        return (lambda: a @ b.T), (lambda: g @ b), (lambda: g.T @ a)
+
+    def both(call, *inputs):
+        """Forward alone, and backward alone."""
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        y = call(*inputs)
+        g = torch.randn_like(y)
+        return (lambda: call(*inputs)), (lambda: torch.autograd.grad(y, inputs, g, retain_graph=True))
+
+    def warm():
+        if found:
+            return
+        for name, inner, outer in (("qkv", width, 3 * width), ("out", width, width), ("up", width, 4 * width), ("down", 4 * width, width), ("head", width, vocabulary)):
+            for way, call in zip(("forward", "to input", "to weight"), product(inner, outer)):
+                found[f"{name} {way}"] = call
+        q = [torch.randn(16, 12, 512, 64, **half) for _ in range(3)]
+        pairs = {
+            "attention": both(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True), *q),
+            "norm": both(lambda x, w, b: functional.layer_norm(x, (width,), w, b), *(torch.randn(*n, device="cuda") for n in ((rows, width), (width,), (width,)))),
+            "gelu": both(functional.gelu, torch.randn(rows, 4 * width, **half)),
+        }
+        index = torch.randint(0, vocabulary, (16, 512), device="cuda")
+        pairs["loss"] = both(lambda x: functional.cross_entropy(x, index.reshape(-1)), torch.randn(rows, vocabulary, device="cuda"))
+        pairs["embedding"] = both(lambda w: functional.embedding(index, w), torch.randn(vocabulary, width, device="cuda"))
+        for name, (forward, backward) in pairs.items():
+            found[f"{name} forward"], found[f"{name} backward"] = forward, backward
+        weights = [torch.randn(n, width, device="cuda") for n in (768, 3 * 768, 4 * 768, 4 * 768) * 12 + (8192, 8192)]
+        found["cast"] = lambda: [w.to(torch.bfloat16) for w in weights]
+        bias = torch.randn(rows, 3 * width, **half)
+        found["bias"] = lambda: bias.sum(0)
+        text = torch.randint(0, vocabulary, (16, 513)).pin_memory()
+        found["copy"] = lambda: text.to("cuda", non_blocking=True)
+        for w in weights:
+            w.grad = torch.randn_like(w)
+        optimizer = torch.optim.AdamW(weights, lr=1e-6)
+        found["optimizer"] = optimizer.step
+        for call in found.values():
+            for _ in range(2):
+                call()
+
+    found = {}
+
+    def repeat(name, until):
+        call, count, until = found[name.replace("_", " ")], 0, float(until)
+        while time.monotonic() < until:
+            for _ in range(DEPTH):
+                call()
+            count += DEPTH
+            torch.cuda.synchronize()
+        return count
+
+    return warm, {"names": lambda: list(found), "repeat": repeat}
 
 
 # Registers of a thread that are in use all the time, threads of a block, blocks of a multiprocessor, shared memory of a block.
@@ -149,7 +225,7 @@ def until(at):
 def main():
     import torch
 
-    programs = {"urgent": urgent, "training": training, "kernels": kernels}
+    programs = {"urgent": urgent, "training": training, "kernels": kernels, "parts": parts}
     warm, orders = programs[sys.argv[1]](torch, *sys.argv[2:])
     torch.cuda.synchronize()
     print("IMPORTED", flush=True)

@@ -145,6 +145,7 @@ impl XQueue {
         let fence = self.covering(covers(), group, self.counted(rt), apart);
         if let Some(fences) = &mut fences {
             fences.push_back(fence);
+            self.slot(rt).fence.store(fence.number, Relaxed);
         }
         Some(fence)
     }

@@ -324,6 +324,7 @@ impl Server {
             system: false,
             interrupted: false,
             too_long: false,
+            drains_in_slices: false,
         })
     }
 
