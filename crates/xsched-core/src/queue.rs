@@ -8,11 +8,10 @@ use std::sync::{Mutex, MutexGuard};
 use xsched_flow::admission::InFlight;
 use xsched_flow::estimate::Fence;
 use xsched_flow::timeline::Point;
-use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
+use xsched_flow::tuning::FENCES;
 
 use crate::clock::now_ns;
 use crate::origin::{Domain, Leaning};
-use crate::runtime::Runtime;
 use crate::timeline::Timeline;
 
 /// Vendors' own names of default streams are no greater than this; no handle is so small.
@@ -193,16 +192,5 @@ impl XQueue {
             covers: Fence { commands, at_ns: now_ns(), ..covers },
             counted,
         }
-    }
-
-    /// A fence that could not be placed after all: the next command becomes one.
-    pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
-        let mut fences = self.fences();
-        fences.retain(|m| m.number != fence.number);
-        let slot = self.slot(rt);
-        let last = fences.back().map_or_else(|| slot.completed_word.load(Relaxed), |fence| fence.number);
-        slot.fence.store(last, Relaxed);
-        drop(fences);
-        self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
     }
 }
