@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 use xsched_flow::estimate::Fence;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::{Evidence, Point, Presumed, presumes};
-use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
+use xsched_flow::tuning::FENCES;
 
 use crate::clock::now_ns;
 use crate::group::Group;
@@ -145,20 +145,8 @@ impl XQueue {
         let fence = self.covering(covers(), group, self.counted(rt), apart);
         if let Some(fences) = &mut fences {
             fences.push_back(fence);
-            self.slot(rt).fence.store(fence.number, Relaxed);
         }
         Some(fence)
-    }
-
-    /// A fence that could not be placed after all: the next command becomes one.
-    pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
-        let mut fences = self.fences();
-        fences.retain(|m| m.number != fence.number);
-        let slot = self.slot(rt);
-        let last = fences.back().map_or_else(|| slot.completed_word.load(Relaxed), |fence| fence.number);
-        slot.fence.store(last, Relaxed);
-        drop(fences);
-        self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
     }
 
     /// Other queues of the group that have work.

@@ -27,7 +27,6 @@ impl Group {
     pub fn hold_inside(&self, rt: &Runtime) {
         if !self.holds_inside.load(Relaxed) {
             self.holds_inside.store(true, Release);
-            self.slot(rt).gates_inside.store(1, Relaxed);
         }
         self.set_device_gates(rt);
     }
@@ -131,16 +130,6 @@ impl Runtime {
 }
 
 impl XQueue {
-    /// Number of the next gate that is put into the queue.
-    pub fn next_gate(&self, rt: &Runtime) -> u32 {
-        self.slot(rt).gates.load(Relaxed).wrapping_add(1)
-    }
-
-    /// It was put there.
-    pub fn note_gate(&self, rt: &Runtime, number: u32) {
-        self.slot(rt).gates.store(number, Relaxed);
-    }
-
     /// Whether what it is about to be given may wait for other queues that have work: default streams and others wait for each
     /// other, but for those made not to; which ones is not looked at.
     pub(crate) fn joins_others(&self, rt: &Runtime) -> bool {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use xsched_flow::admission::InFlight;
 use xsched_flow::estimate::Fence;
 use xsched_flow::timeline::Point;
-use xsched_flow::tuning::FENCES;
+use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
 
 use crate::clock::now_ns;
 use crate::origin::{Domain, Leaning};
@@ -192,5 +192,11 @@ impl XQueue {
             covers: Fence { commands, at_ns: now_ns(), ..covers },
             counted,
         }
+    }
+
+    /// A fence that could not be placed after all: the next command becomes one.
+    pub fn withdraw(&self, fence: &CompletionFence) {
+        self.fences().retain(|m| m.number != fence.number);
+        self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
     }
 }

@@ -142,8 +142,6 @@ pub(crate) struct Group {
     pub(crate) interrupted: bool,
     /// Its commands were found too long to run beside others.
     pub(crate) too_long: bool,
-    /// As the arbiter was told last; see [`xsched_policy::Event::DrainsInSlices`].
-    pub(crate) drains_in_slices: bool,
 }
 
 impl Group {

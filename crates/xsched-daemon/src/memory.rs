@@ -17,7 +17,6 @@ use xsched_proto::segment::{
 };
 
 use crate::Error;
-use crate::tuning::LONG_US;
 
 /// A file mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
@@ -170,19 +169,6 @@ impl GroupWords {
     /// How long its threads have waited at the gate.
     pub(crate) fn waits(&self) -> &Histogram {
         &self.segment.get().waits[self.slot]
-    }
-
-    /// Whether the device executes something of it, as far as its queues tell: not where gates inside commands may hold these.
-    pub(crate) fn is_executing(&self) -> bool {
-        let slot = self.slot as u32 + 1;
-        let known = self.gates_inside.load(Relaxed) == 0;
-        known && self.segment.used().0.iter().any(|queue| queue.group.load(Relaxed) == slot && queue.is_executing())
-    }
-
-    /// Whether what it has in flight ends soon once it has the device.
-    pub(crate) fn ends_soon(&self) -> bool {
-        let longest_us = self.longest_us.load(Relaxed);
-        self.lengths.load(Relaxed) != length::LONG && longest_us != 0 && longest_us <= LONG_US
     }
 
     /// Whether its commands are short: those of late, or all if it was never held to a bound.

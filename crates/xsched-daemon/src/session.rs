@@ -324,7 +324,6 @@ impl Server {
             system: false,
             interrupted: false,
             too_long: false,
-            drains_in_slices: false,
         })
     }
 

@@ -132,8 +132,6 @@ pub struct GroupSlot {
     pub waiting_since_ns: AtomicU64,
     /// How many they are.
     pub waiting: AtomicU32,
-    /// 1 = it has launched commands with gates inside, which no word of a queue tells of.
-    pub gates_inside: AtomicU32,
 }
 
 impl GroupSlot {
@@ -175,23 +173,6 @@ pub struct QueueSlot {
     pub go: AtomicU32,
     /// Number of the last command that passed such a gate, written by the device.
     pub reached: AtomicU32,
-    /// What `completed_word` will be once the device has reached the last fence; 0 = none was placed.
-    pub fence: AtomicU32,
-    /// Gates of its group that were put into the queue.
-    pub gates: AtomicU32,
-    /// Number of the last of them that the device has come to, written by the device where it can …
-    pub arrived: AtomicU32,
-    /// … and of the last that it has passed.
-    pub passed: AtomicU32,
-}
-
-impl QueueSlot {
-    /// Whether the device has something of the queue to execute that no gate of its group holds, as far as fences and gates tell.
-    pub fn is_executing(&self) -> bool {
-        let (arrived, fence) = (self.arrived.load(Relaxed), self.fence.load(Relaxed));
-        let waits = arrived != self.passed.load(Relaxed);
-        !waits && (arrived != self.gates.load(Relaxed) || fence != 0 && fence != self.completed_word.load(Relaxed))
-    }
 }
 
 /// Launches, counted by plain adds. Their sum is the number of commands the driver accepted, but for those that wait
@@ -297,24 +278,6 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_queue_executes_what_no_gate_holds_until_its_last_fence() {
-        // SAFETY: made of atomics, for which 0 is valid.
-        let queue: QueueSlot = unsafe { core::mem::zeroed() };
-        let executes = |fence: u32, completed: u32, gates: [u32; 3]| {
-            queue.fence.store(fence, Relaxed);
-            queue.completed_word.store(completed, Relaxed);
-            [&queue.gates, &queue.arrived, &queue.passed].into_iter().zip(gates).for_each(|(w, n)| w.store(n, Relaxed));
-            queue.is_executing()
-        };
-        assert!(!executes(0, 0, [0, 0, 0]), "nothing was given to it");
-        assert!(!executes(7, 7, [0, 0, 0]) && executes(7, 6, [0, 0, 0]));
-        assert!(executes(7, 7, [3, 2, 2]), "on the way to a gate");
-        assert!(!executes(9, 7, [3, 3, 2]), "held there");
-        assert!(executes(9, 7, [3, 3, 3]) && !executes(9, 9, [3, 3, 3]));
-        assert!(!executes(0, 5, [0, 0, 0]), "a client that tells of no fence");
-    }
 
     #[test]
     fn a_device_is_told_of_each_block_of_queues_by_itself() {

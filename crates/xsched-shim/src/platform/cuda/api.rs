@@ -437,19 +437,8 @@ impl Driver for Api {
     fn gate(&self, rt: &Runtime, queue: &XQueue) -> bool {
         let group = usize::from(queue.group(rt).index());
         let word = rt.segment().groups[group].gate.as_ptr() as usize;
-        let (stream, number, slot) = (queue.handle().cast(), queue.next_gate(rt), queue.slot(rt));
-        let marks = [&slot.arrived, &slot.passed].map(|word| self.seen(rt, word.as_ptr() as usize));
-        let (Some(at), [Some(arrived), Some(passed)]) = (self.seen(rt, word), marks) else { return false };
-        // SAFETY: words of the registered segment. A refusal leaves the host gate.
-        let placed = unsafe {
-            (self.write_value)(stream, arrived, number, 0) == SUCCESS
-                && (self.wait_value)(stream, at, Gate::DEVICE_OPEN.bits(), WAIT_AND) == SUCCESS
-        };
-        if placed {
-            queue.note_gate(rt, number);
-            // SAFETY: as above. Without this mark the queue counts as held.
-            unsafe { (self.write_value)(stream, passed, number, 0) };
-        }
-        placed
+        let Some(at) = self.seen(rt, word) else { return false };
+        // SAFETY: a word of the registered segment. A refusal leaves the host gate.
+        unsafe { (self.wait_value)(queue.handle().cast(), at, Gate::DEVICE_OPEN.bits(), WAIT_AND) == SUCCESS }
     }
 }

@@ -215,7 +215,7 @@ fn slow_path<P: Pipeline>(
         if let Some(fence) = xqueue.commit(rt, &admission, rc == SUCCESS, counter)
             && !P::place_fence(target, rt, xqueue, &fence, command, receipt)
         {
-            xqueue.withdraw(rt, &fence);
+            xqueue.withdraw(&fence);
         }
         if rc == SUCCESS {
             P::accepted(rt, xqueue, command);
@@ -272,6 +272,6 @@ pub(crate) fn fence_suffix(rt: &Runtime, queue: &XQueue, place: impl FnOnce(&Com
     if let Some(fence) = queue.fence_suffix(rt)
         && !place(&fence)
     {
-        queue.withdraw(rt, &fence);
+        queue.withdraw(&fence);
     }
 }
