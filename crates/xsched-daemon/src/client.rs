@@ -1,5 +1,6 @@
 //! What the daemon knows of an attached process and of its groups.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -120,6 +121,21 @@ pub(crate) struct Queue {
     pub(crate) id: u64,
     /// Slot of its group.
     pub(crate) group: u16,
+    /// Most launches that were read of it.
+    launches: Cell<u64>,
+}
+
+impl Queue {
+    pub(crate) fn new(id: u64, group: u16) -> Queue {
+        Queue { id, group, launches: Cell::new(0) }
+    }
+
+    /// Launches so far, by what its counters say now. A launch is counted before its thread looks at the gate, and not any more for
+    /// a moment before it waits there: what was once told is told on.
+    pub(crate) fn launches(&self, read: u64) -> u64 {
+        self.launches.set(self.launches.get().max(read));
+        self.launches.get()
+    }
 }
 
 /// A suspension unit.
@@ -364,4 +380,15 @@ pub(crate) struct Expected {
     pub(crate) name: Option<String>,
     /// The pool in which it has a place.
     pub(crate) pool: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_that_were_told_once_are_told_on() {
+        let queue = Queue::new(1, 0);
+        assert_eq!([149, 150, 149, 151].map(|read| queue.launches(read)), [149, 150, 150, 151]);
+    }
 }

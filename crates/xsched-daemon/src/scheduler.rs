@@ -80,7 +80,7 @@ impl Server {
                 }
                 let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
                 stream.id = stream.id.min(queue.id);
-                stream.launches += launches[usize::from(*slot)].all;
+                stream.launches += queue.launches(launches[usize::from(*slot)].all);
             }
         }
         streams

@@ -207,7 +207,7 @@ impl Server {
                     self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
                 let user = client.peer.user;
                 // Told again, a queue has moved to another group.
-                let queue = client.queues.entry(slot).or_insert(Queue { id: fresh, group });
+                let queue = client.queues.entry(slot).or_insert_with(|| Queue::new(fresh, group));
                 queue.group = group;
                 if queue.id == fresh {
                     *self.queues_of.entry(user).or_default() += 1;
