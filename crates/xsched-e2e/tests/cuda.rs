@@ -181,6 +181,8 @@ fn given_while_suspended(level: &str) -> u64 {
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, level);
     let pid = program.pid();
+    // Its thread may get no processor for a while, which is no rest.
+    until("it waits at the host's gate", || gpu.place.group(pid).is_some_and(|group| group["waits"]["now"] == 1));
     let before = at_rest(&mut program, &mut rival);
     gpu.end(rival);
     until("it goes on", || program.count().1 > before.0);
