@@ -197,7 +197,7 @@ fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
     let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
     println!("{without} without, {with} with gates on the device");
     // Two commands each, so at most 256, less what is complete but not known to be: many on a busy machine, where fences run out.
-    assert!(without < 20 && (21..=256).contains(&with), "{without} {with}");
+    assert!(without < 20 && (50..=256).contains(&with), "{without} {with}");
 }
 
 #[test]
