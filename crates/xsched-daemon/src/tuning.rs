@@ -70,8 +70,8 @@ pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the
 /// wake-ups of others. One piece takes some 0.2 ms at most.
 pub(crate) const SLICE_NS: u64 = 250_000;
-/// So many times what it takes to heed the wake-ups of another user, to look at the counters of that user's programs, or to serve a command, goes by until the
-/// next: each takes a quarter of the loop's time at most. An honest program costs some 10 µs each time that it comes or goes.
+/// So many times what it takes to heed the wake-ups of another user, to look at the counters of that user's programs, or to serve a
+/// command, goes by until the next: each takes a quarter of the loop's time at most. An honest program costs some 10 µs each time that it comes or goes.
 pub(crate) const RATION_TIMES: u64 = 4;
 /// Beyond so much time in advance, in ns: a quarter of a millisecond of work at once is never put off.
 pub(crate) const RATION_CREDIT_NS: u64 = 1_000_000;

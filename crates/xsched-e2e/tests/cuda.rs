@@ -181,7 +181,7 @@ fn given_while_suspended(level: &str) -> u64 {
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     let (mut program, mut rival) = held(&gpu, level);
     let pid = program.pid();
-    // Its thread may get no processor for a while, which is no rest.
+    // A thread that gets no processor for a while is not at rest.
     until("it waits at the host's gate", || gpu.place.group(pid).is_some_and(|group| group["waits"]["now"] == 1));
     let before = at_rest(&mut program, &mut rival);
     gpu.end(rival);
@@ -196,7 +196,7 @@ fn given_while_suspended(level: &str) -> u64 {
 fn a_suspended_program_gets_ahead_with_commands_that_wait_on_the_device() {
     let (without, with) = (given_while_suspended("1"), given_while_suspended("3"));
     println!("{without} without, {with} with gates on the device");
-    // Two commands each, so at most 256, less what is complete but not known to be: many on a busy machine, where fences run out.
+    // Two commands each, so at most 256, less what is complete but not known to be.
     assert!(without < 20 && (50..=256).contains(&with), "{without} {with}");
 }
 
