@@ -13,7 +13,7 @@ All print IMPORTED, and after `warm` WARM. Times are seconds of the monotonic cl
   names            (kernels, parts) what there is
   run NAME AT      (kernels) when it was launched and when it was done
   repeat NAME UNTIL (parts) how often
-  profile          (training, parts) µs and count of each kernel of eight steps
+  profile          (training) of each kernel of eight steps: how often, µs in all, µs of the longest
 """
 
 import json
