@@ -113,13 +113,16 @@ def parts(torch):
     def warm():
         if found:
             return
-        for name, inner, outer in (("qkv", width, 3 * width), ("out", width, width), ("up", width, 4 * width), ("down", 4 * width, width), ("head", width, vocabulary)):
+        sizes = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}
+        products = {name: (a * width, b * width) for name, (a, b) in sizes.items()} | {"head": (width, vocabulary)}
+        for name, (inner, outer) in products.items():
             for way, call in zip(("forward", "to input", "to weight"), product(inner, outer)):
                 found[f"{name} {way}"] = call
         q = [torch.randn(16, 12, 512, 64, **half) for _ in range(3)]
+        norm = (torch.randn(*shape, device="cuda") for shape in ((rows, width), (width,), (width,)))
         pairs = {
             "attention": both(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True), *q),
-            "norm": both(lambda x, w, b: functional.layer_norm(x, (width,), w, b), *(torch.randn(*n, device="cuda") for n in ((rows, width), (width,), (width,)))),
+            "norm": both(lambda x, w, b: functional.layer_norm(x, (width,), w, b), *norm),
             "gelu": both(functional.gelu, torch.randn(rows, 4 * width, **half)),
         }
         index = torch.randint(0, vocabulary, (16, 512), device="cuda")
