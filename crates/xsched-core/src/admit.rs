@@ -15,7 +15,7 @@ use crate::fast_path::take_inspected;
 use crate::group::Group;
 use crate::origin::Way;
 use crate::protocol::{idle, park::Left};
-use crate::queue::{CompletionFence, XQueue};
+use crate::queue::{CompletionFence, FenceKind, XQueue};
 use crate::runtime::Runtime;
 use crate::waiting::stop_waiting;
 use crate::{inspect, journal};
@@ -45,14 +45,20 @@ pub struct Admission {
     pub fenced: bool,
     /// Put a device gate before the command (level 2).
     pub device_gate: bool,
+    /// First put a fence there, see [`XQueue::fence_before_gate`]: the last one does not tell of the gate.
+    pub untold_gate: bool,
     /// The host gate is closed: without that gate the command must wait, see [`XQueue::wait_turn`].
     pub prequeued: bool,
     /// The call is to be made between [`Runtime::begin_load`] and [`Runtime::end_load`].
     pub loads: bool,
     numbered: bool,
+    /// The fence behind it says that a gate follows.
+    gate_follows: bool,
     /// It is given while the gate is closed: its time teaches nothing.
     unmeasured: bool,
     seq: u64,
+    /// Expected time of all before it, in ns.
+    before_ns: u64,
     estimate_ns: u64,
     key: u64,
     blocking: bool,
@@ -193,9 +199,10 @@ impl XQueue {
                 break;
             }
         }
+        let (budget_us, budget_commands) = (slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed));
         // What comes behind a gate of this very epoch waits with it.
         let first_prequeued = prequeued.is_some_and(|epoch| self.gated_epoch.swap(epoch, Relaxed) != epoch);
-        let (budget_us, budget_commands) = (slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed));
+        let told = self.gate_follows.load(Relaxed) && self.gate_follows.swap(false, Relaxed);
         // Without a budget nothing waits for room.
         let batch = if budget_us == 0 && budget_commands == 0 { 0 } else { slot.batch_commands.load(Relaxed) };
         if budget_us != 0
@@ -215,7 +222,7 @@ impl XQueue {
             before,
             budget_us,
             fence_commands: admission::fence_commands(budget_commands, batch),
-            first_prequeued,
+            gate_due: first_prequeued || told && has_gates && budget_us != 0,
             has_gates,
             forced: rt.forced_level().is_some(),
             in_order: self.in_order(),
@@ -227,6 +234,9 @@ impl XQueue {
         if placed.device_gate {
             self.gated_ns.store(ask.issued_ns, Relaxed);
             self.gated.store(seq, Relaxed);
+            if ask.forced {
+                slot.untold_gates.store(1, Relaxed);
+            }
         }
         // The agent may have called the group idle while this launch was counted nowhere.
         if group.readiness(rt).numbered() {
@@ -234,11 +244,14 @@ impl XQueue {
         }
         admission.fenced = placed.fence;
         admission.device_gate = placed.device_gate;
+        admission.untold_gate = placed.device_gate && !told && ask.tells_of_gates();
+        admission.gate_follows = admission::gate_follows(&ask, &placed);
         admission.prequeued = prequeued.is_some();
         admission.unmeasured = prequeued.is_some() || passed_closed;
         admission.loads = work.loads && has_gates && budget_us != 0;
         admission.numbered = true;
         admission.seq = seq;
+        admission.before_ns = ask.issued_ns;
         admission.estimate_ns = estimate_ns;
         admission.key = work.key;
         admission.blocking = work.blocking;
@@ -299,7 +312,7 @@ impl XQueue {
             ..Fence::default()
         };
         if admission.blocking {
-            let fence = self.covering(covers(), admission.group, self.counted(rt), false);
+            let fence = self.covering(covers(), admission.group, self.counted(rt), FenceKind::default());
             self.finish(rt, &fence);
             // No callback tells of it.
             if self.timeline.is_numbered_complete() {
@@ -307,6 +320,18 @@ impl XQueue {
             }
             return None;
         }
-        self.new_fence(rt, covers, admission.group, false)
+        let kind = FenceKind { apart: false, gate_follows: admission.gate_follows };
+        let fence = self.new_fence(rt, covers, admission.group, kind);
+        if fence.is_some() && admission.gate_follows {
+            self.gate_follows.store(true, Relaxed);
+        }
+        fence
+    }
+
+    /// The fence that comes before the gate of an [`Admission::untold_gate`], and says that this follows. The caller places it.
+    pub fn fence_before_gate(&self, rt: &Runtime, admission: &Admission) -> CompletionFence {
+        let epoch = (!admission.prequeued).then(|| self.group(rt).slot(rt).grants.load(Relaxed));
+        let covers = Fence { seq: admission.seq - 1, issued_ns: admission.before_ns, epoch, ..Fence::default() };
+        self.new_fence_before_gate(rt, covers, admission.group)
     }
 }

@@ -5,12 +5,12 @@ use core::sync::atomic::Ordering::*;
 use xsched_flow::estimate::Fence;
 use xsched_flow::journal::Record;
 use xsched_flow::timeline::{Evidence, Point, Presumed, presumes};
-use xsched_flow::tuning::FENCES;
+use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
 
 use crate::clock::now_ns;
 use crate::group::Group;
 use crate::journal;
-use crate::queue::{CompletionFence, XQueue};
+use crate::queue::{CompletionFence, FenceKind, XQueue};
 use crate::runtime::Runtime;
 
 mod learn;
@@ -125,28 +125,60 @@ impl XQueue {
             let end = self.timeline.end(0);
             Fence { seq: end.seq, issued_ns: end.ns, ..Fence::default() }
         };
-        self.new_fence(rt, covers, self.group.load(Relaxed), true)
+        self.new_fence(rt, covers, self.group.load(Relaxed), FenceKind { apart: true, gate_follows: false })
     }
 
-    /// A fence behind a command or, `apart`, behind all of them; none if too many are under way. It covers all up to it, and
+    /// A fence behind a command or, apart, behind all of them; none if too many are under way. It covers all up to it, and
     /// is made with the fences locked, so that their order is that of their numbers.
     pub(crate) fn new_fence(
         &self,
         rt: &Runtime,
         covers: impl FnOnce() -> Fence,
         group: u16,
-        apart: bool,
+        kind: FenceKind,
     ) -> Option<CompletionFence> {
         let told = self.calls_back();
         let mut fences = (!told).then(|| self.fences());
         if fences.as_ref().is_some_and(|fences| fences.len() >= FENCES) {
             return None;
         }
-        let fence = self.covering(covers(), group, self.counted(rt), apart);
+        let fence = self.covering(covers(), group, self.counted(rt), kind);
         if let Some(fences) = &mut fences {
             fences.push_back(fence);
+            self.slot(rt).fence.store(fence.number, Relaxed);
         }
         Some(fence)
+    }
+
+    /// A fence for all before a gate on the device that is about to be placed. Where too many are under way, or one covers all of that
+    /// already, it only says that the gate follows.
+    pub(crate) fn new_fence_before_gate(&self, rt: &Runtime, covers: Fence, group: u16) -> CompletionFence {
+        let kind = FenceKind { apart: true, gate_follows: true };
+        let mut fences = self.fences();
+        let fence = if fences.len() < FENCES && self.timeline.fenced().0 < covers.seq {
+            let fence = self.covering(covers, group, self.counted(rt), kind);
+            fences.push_back(fence);
+            fence
+        } else {
+            CompletionFence { number: self.next_fence_number(kind.gate_follows), ..CompletionFence::default() }
+        };
+        self.slot(rt).fence.store(fence.number, Relaxed);
+        fence
+    }
+
+    /// A fence that could not be placed after all: the next command becomes one.
+    pub fn withdraw(&self, rt: &Runtime, fence: &CompletionFence) {
+        let mut fences = self.fences();
+        fences.retain(|m| m.number != fence.number);
+        let slot = self.slot(rt);
+        let last = fences.back().map_or_else(|| slot.completed_word.load(Relaxed), |fence| fence.number);
+        slot.fence.store(last, Relaxed);
+        self.gate_follows.store(false, Relaxed);
+        drop(fences);
+        // One that covers nothing only told of a gate.
+        if fence.covers.commands > 0 {
+            self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
+        }
     }
 
     /// Other queues of the group that have work.

@@ -27,6 +27,7 @@ impl Group {
     pub fn hold_inside(&self, rt: &Runtime) {
         if !self.holds_inside.load(Relaxed) {
             self.holds_inside.store(true, Release);
+            self.slot(rt).untold_gates.store(1, Relaxed);
         }
         self.set_device_gates(rt);
     }

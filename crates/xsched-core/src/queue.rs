@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard};
 use xsched_flow::admission::InFlight;
 use xsched_flow::estimate::Fence;
 use xsched_flow::timeline::Point;
-use xsched_flow::tuning::{FENCE_COMMANDS, FENCES};
+use xsched_flow::tuning::FENCES;
+use xsched_proto::segment::GATE_FOLLOWS;
 
 use crate::clock::now_ns;
 use crate::origin::{Domain, Leaning};
@@ -37,6 +38,15 @@ pub struct CompletionFence {
     pub(crate) counted: u64,
 }
 
+/// How a fence stands to what is around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FenceKind {
+    /// It was not placed directly with the last command that it covers.
+    pub(crate) apart: bool,
+    /// A gate of the group on the device follows directly, with the next command.
+    pub(crate) gate_follows: bool,
+}
+
 /// A preemptible command queue over one hardware queue.
 ///
 /// Launches that find the gate plainly open are only counted. The others are numbered, their device time is estimated, and they
@@ -60,8 +70,10 @@ pub struct XQueue {
     pub(crate) gated: AtomicU64,
     /// The epoch in which such a gate was placed while the host's was closed; 0 = never.
     pub(crate) gated_epoch: AtomicU32,
-    /// Number of the last fence.
+    /// Number of the last fence, but for its lowest bit.
     fence_number: AtomicU32,
+    /// That fence is the last thing in the queue and says that a gate follows.
+    pub(crate) gate_follows: AtomicBool,
     /// When completions were seen last, and how much earlier that may have been, in ns.
     pub(crate) last_done_at: AtomicU64,
     pub(crate) last_late_ns: AtomicU64,
@@ -101,6 +113,7 @@ impl XQueue {
             gated: AtomicU64::new(0),
             gated_epoch: AtomicU32::new(0),
             fence_number: AtomicU32::new(0),
+            gate_follows: AtomicBool::new(false),
             last_done_at: AtomicU64::new(0),
             last_late_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -121,6 +134,7 @@ impl XQueue {
         self.timeline.reset();
         self.gated_ns.store(self.timeline.issued_ns(), Relaxed);
         self.gated_epoch.store(0, Relaxed);
+        self.gate_follows.store(false, Relaxed);
         self.busy_since.store(0, Relaxed);
         self.seen_launches.store(u64::MAX, Relaxed);
         self.counters.store(0, Relaxed);
@@ -175,28 +189,24 @@ impl XQueue {
         self.timeline.in_flight(self.in_order())
     }
 
-    fn next_fence_number(&self) -> u32 {
-        self.fence_number.fetch_add(1, Relaxed).wrapping_add(1)
+    /// The number of a new fence, and whether a gate follows that.
+    pub(crate) fn next_fence_number(&self, gate_follows: bool) -> u32 {
+        // The lowest bit is left to that.
+        self.fence_number.fetch_add(2, Relaxed).wrapping_add(2) | if gate_follows { GATE_FOLLOWS } else { 0 }
     }
 
     /// The fence itself, which no device has to reach yet.
-    pub(crate) fn covering(&self, covers: Fence, group: u16, counted: u64, apart: bool) -> CompletionFence {
+    pub(crate) fn covering(&self, covers: Fence, group: u16, counted: u64, kind: FenceKind) -> CompletionFence {
         let (numbered, only_counted) = self.timeline.fence(Point { seq: covers.seq, ns: covers.issued_ns, counted });
         // One apart measures nothing: it covers one command more than there are.
-        let commands = if apart { numbered + 1 } else { numbered + only_counted };
+        let commands = if kind.apart { numbered + 1 } else { numbered + only_counted };
         CompletionFence {
             queue: self.index,
             group,
             generation: self.generation.load(Relaxed),
-            number: self.next_fence_number(),
+            number: self.next_fence_number(kind.gate_follows),
             covers: Fence { commands, at_ns: now_ns(), ..covers },
             counted,
         }
-    }
-
-    /// A fence that could not be placed after all: the next command becomes one.
-    pub fn withdraw(&self, fence: &CompletionFence) {
-        self.fences().retain(|m| m.number != fence.number);
-        self.timeline.unfence(fence.covers.seq, fence.covers.commands.max(FENCE_COMMANDS));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 use xsched_core::fast_path::{self, Entered};
 use xsched_core::{Admission, Registration, Runtime, Work};
 use xsched_proto::gate::Gate;
+use xsched_proto::segment::GATE_FOLLOWS;
 
 mod nothing;
 
@@ -185,4 +186,51 @@ fn what_is_held_for_long_is_let_go_on_until_the_next_turn() {
     assert!(!is_loose(rt));
     next_turn(5_000, 5_250);
     assert!(is_loose(rt), "a turn that came sooner doubled it");
+}
+
+/// Takes a kernel into the device's queue, and appends what is placed with it: fences by their numbers, gates, the kernel.
+fn give(rt: &'static Runtime, placed: &mut Vec<Thing>) {
+    let Entered::Slow(queue, counter) = fast_path::enter(1) else { panic!("it is watched") };
+    let admission = nothing::admit(rt, queue, KERNEL, counter);
+    if admission.untold_gate {
+        placed.push(Thing::Fence(queue.fence_before_gate(rt, &admission).number));
+    }
+    if admission.device_gate {
+        placed.push(Thing::Gate);
+    }
+    placed.push(Thing::Kernel);
+    placed.extend(queue.commit(rt, &admission, true, counter).map(|fence| Thing::Fence(fence.number)));
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Thing {
+    Fence(u32),
+    Gate,
+    Kernel,
+}
+
+#[test]
+fn the_last_fence_before_a_gate_says_that_it_follows_and_no_other_does() {
+    let rt = in_company();
+    let words = &rt.segment().groups[0];
+    words.budget_us.store(300, SeqCst);
+    rt.remember(1, || None).expect("a queue");
+    let (mut placed, queue) = (Vec::new(), &rt.segment().queues[1]);
+    for turn in 0..20 {
+        (0..2).for_each(|_| give(rt, &mut placed));
+        // The device comes to all of it.
+        let last = placed.iter().rev().find_map(|thing| if let Thing::Fence(n) = thing { Some(*n) } else { None });
+        queue.completed_word.store(last.unwrap_or(0), SeqCst);
+        assert_eq!(Some(queue.fence.load(SeqCst)), last);
+        close(rt);
+        (0..turn % 4).for_each(|_| give(rt, &mut placed));
+        open(rt);
+    }
+    let gates = placed.windows(2).filter(|two| two[1] == Thing::Gate).inspect(|two| {
+        assert!(matches!(two[0], Thing::Fence(n) if n & GATE_FOLLOWS != 0), "a gate that no fence tells of");
+    });
+    assert!(gates.count() > 10);
+    let told = placed.windows(2).filter(|two| matches!(two[0], Thing::Fence(n) if n & GATE_FOLLOWS != 0));
+    assert!(told.into_iter().all(|two| two[1] == Thing::Gate));
+    assert_eq!(words.untold_gates.load(SeqCst), 0);
 }

@@ -158,6 +158,10 @@ pub(crate) struct Group {
     pub(crate) interrupted: bool,
     /// Its commands were found too long to run beside others.
     pub(crate) too_long: bool,
+    /// As the arbiter was told last; see [`xsched_policy::Event::DrainsInSlices`].
+    pub(crate) drains_in_slices: bool,
+    /// What its queues had completed when its gate closed last; see [`GroupWords::completed`].
+    pub(crate) completed: Vec<u32>,
 }
 
 impl Group {

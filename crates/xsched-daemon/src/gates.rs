@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_gatekeeper::{Change, UnknownState};
 use xsched_policy::{Event, GroupId};
-use xsched_proto::wire::DaemonMsg;
+use xsched_proto::class::SHORT_SLICE_US;
+use xsched_proto::wire::{DaemonMsg, Sharing};
 
 use crate::Error;
 use crate::bursts::Whose;
 use crate::server::Server;
+use crate::timeslices::is_sliced;
 use crate::tuning::LONG_US;
 
 impl Server {
@@ -41,6 +43,14 @@ impl Server {
                 group.too_long = true;
                 self.gatekeeper.event(now_us, Event::TooLong(id));
             }
+            let slice_us = match group.sharing {
+                Sharing::Pool => Some(self.config.pool_timeslice_us()),
+                _ => client.told_timeslice_us.filter(|_| is_sliced(group)),
+            };
+            let in_slices = slice_us.is_some_and(|us| us <= SHORT_SLICE_US) && group.words.ends_soon();
+            if std::mem::replace(&mut group.drains_in_slices, in_slices) != in_slices {
+                self.gatekeeper.event(now_us, Event::DrainsInSlices(id, in_slices));
+            }
         }
         if let Some(e) = lost {
             self.bursts = None;
@@ -48,12 +58,28 @@ impl Server {
         }
     }
 
+    /// Tells the arbiter what the device still executes of suspended programs, where that matters.
+    pub(crate) fn look_at_drains(&mut self) {
+        let now_us = self.now_us();
+        let due: Vec<GroupId> = self.gatekeeper.arbiter().drains_due(now_us).collect();
+        for id in due {
+            let executes = self.groups.get(&id).is_some_and(|group| group.words.is_executing(&group.completed));
+            self.gatekeeper.event(now_us, Event::Executes(id, executes));
+        }
+    }
+
     /// Does what the arbiter said.
     pub(crate) fn act(&mut self) {
         let now_us = self.now_us();
         // A program that finds a gate closed looks for the beat, which must not be one of long ago.
-        if self.beat_at.is_none() && self.gatekeeper.is_closing(now_us) {
+        let mut closing = self.gatekeeper.closing(now_us).peekable();
+        if self.beat_at.is_none() && closing.peek().is_some() {
             self.heartbeat.beat(self.now_ns);
+        }
+        for id in closing {
+            if let Some(group) = self.groups.get_mut(&id).filter(|group| group.drains_in_slices) {
+                group.words.completed(&mut group.completed);
+            }
         }
         while let Some(change) = self.gatekeeper.carry_out(now_us) {
             match change {

@@ -17,6 +17,7 @@ use xsched_proto::segment::{
 };
 
 use crate::Error;
+use crate::tuning::{LONG_US, LOOKED_AT_QUEUES};
 
 /// A file mapped shared, as a `T` that consists of atomics.
 struct Mapping<T> {
@@ -169,6 +170,32 @@ impl GroupWords {
     /// How long its threads have waited at the gate.
     pub(crate) fn waits(&self) -> &Histogram {
         &self.segment.get().waits[self.slot]
+    }
+
+    /// The queues that are looked at for what the device executes of the group.
+    fn looked_at(&self) -> impl Iterator<Item = &QueueSlot> {
+        self.segment.used().0.iter().take(LOOKED_AT_QUEUES)
+    }
+
+    /// What the queues that are looked at have completed, into `completed`.
+    pub(crate) fn completed(&self, completed: &mut Vec<u32>) {
+        completed.clear();
+        completed.extend(self.looked_at().map(|queue| queue.completed_word.load(Relaxed)));
+    }
+
+    /// Whether the device executes something of it, as far as its queues tell, which had completed this much when the gate closed. Not
+    /// where gates that no queue tells of may hold its commands.
+    pub(crate) fn is_executing(&self, completed: &[u32]) -> bool {
+        let slot = self.slot as u32 + 1;
+        let known = self.untold_gates.load(Relaxed) == 0;
+        let mut queues = self.looked_at().zip(completed).filter(|(queue, _)| queue.group.load(Relaxed) == slot);
+        known && queues.any(|(queue, completed)| queue.is_executing(*completed))
+    }
+
+    /// Whether what it has in flight ends soon once it has the device.
+    pub(crate) fn ends_soon(&self) -> bool {
+        let longest_us = self.longest_us.load(Relaxed);
+        self.lengths.load(Relaxed) != length::LONG && longest_us != 0 && longest_us <= LONG_US
     }
 
     /// Whether its commands are short: those of late, or all if it was never held to a bound.

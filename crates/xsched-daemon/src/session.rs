@@ -324,6 +324,8 @@ impl Server {
             system: false,
             interrupted: false,
             too_long: false,
+            drains_in_slices: false,
+            completed: Vec::new(),
         })
     }
 

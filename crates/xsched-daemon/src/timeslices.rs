@@ -83,6 +83,6 @@ impl Server {
 }
 
 /// Whether a group's context has a time slice of the hardware's.
-fn is_sliced(group: &Group) -> bool {
+pub(crate) fn is_sliced(group: &Group) -> bool {
     group.level == 3 && !group.platform.interrupts()
 }

@@ -21,6 +21,8 @@ pub(crate) const REASSERT_NS: u64 = 2_000_000;
 pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub(crate) const LONG_US: u64 = 2_000;
+/// So many queues of a client are looked at for what the device still executes of a suspended group: reading them takes some µs.
+pub(crate) const LOOKED_AT_QUEUES: usize = 256;
 
 // ---- Trace ---------------------------------------------------------------------------------------------------------------
 

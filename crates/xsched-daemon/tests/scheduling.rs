@@ -324,6 +324,30 @@ fn slices_of_several_best_effort_programs_follow_what_is_known_of_their_commands
 }
 
 #[test]
+fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
+    let daemon = Daemon::start();
+    let cuda = |priority| {
+        let client = daemon.attach(priority);
+        client.group_of(Platform::Cuda, 0, "pci:0000:01:00.0", 0, Levels::ALL);
+        client.queue(0, 0);
+        client
+    };
+    let (low, high) = (cuda(-128), cuda(128));
+    low.words(0).longest_us.store(40, SeqCst);
+    let opened = || high.words(0).grants.load(SeqCst);
+    let queue = &low.segment().queues[0];
+    queue.fence.store(8, SeqCst);
+    queue.completed_word.store(6, SeqCst);
+    low.ready(0);
+    low.until_open(0);
+    high.ready(0);
+    low.until_closed(0);
+    let before = opened();
+    until("it has left the device for a moment", || opened() > before);
+    assert!(high.open(0) && !low.open(0));
+}
+
+#[test]
 fn a_stopped_program_is_not_dropped_for_time_slices_that_it_does_not_read() {
     let daemon = Daemon::start();
     let cuda = |priority| {

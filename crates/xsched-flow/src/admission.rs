@@ -131,8 +131,9 @@ pub struct Place {
     pub budget_us: u32,
     /// A fence follows after so many commands at the latest, see [`fence_commands`]; 0 = where it suits.
     pub fence_commands: u32,
-    /// It is the first one pre-queued during this grant epoch.
-    pub first_prequeued: bool,
+    /// It gets a gate on the device, whatever the times: it is the first one pre-queued during this grant epoch, or the fence directly
+    /// before it told of a gate.
+    pub gate_due: bool,
     /// The queue's commands get gates on the device.
     pub has_gates: bool,
     /// The level was asked for by number: each command gets a gate.
@@ -154,6 +155,14 @@ pub struct Placed {
     pub device_gate: bool,
 }
 
+impl Place {
+    /// Whether fences tell of the gates that follow them. Not where each command has one.
+    #[inline]
+    pub fn tells_of_gates(&self) -> bool {
+        self.has_gates && self.in_order && !self.calls_back && !self.forced
+    }
+}
+
 const _: () = assert!(size_of::<Place>() <= 128);
 
 /// [`Place::fence_commands`] of a group that may have `commands` in flight (0 = no such limit) and was told a batch size (0 = none):
@@ -173,7 +182,24 @@ pub fn fence_commands(commands: u32, batch: u32) -> u32 {
 pub fn place(ask: &Place, busy_queues: impl FnOnce() -> u64, few_fences: impl FnOnce() -> bool) -> Placed {
     let budget_ns = u64::from(ask.budget_us) * 1000;
     let gated = ask.has_gates && budget_ns != 0 && is_gated(ask, budget_ns, busy_queues);
-    Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.first_prequeued || gated }
+    Placed { fence: is_fenced(ask, budget_ns, few_fences), device_gate: ask.gate_due || gated }
+}
+
+/// Whether the fence behind a command says that a gate follows: one will be due with the next command or soon after. So a fence and a
+/// gate come together, and the fence's number tells whether the device stands before the gate.
+#[inline]
+pub fn gate_follows(ask: &Place, placed: &Placed) -> bool {
+    let budget_ns = u64::from(ask.budget_us) * 1000;
+    let before_ns = if placed.device_gate { 0 } else { ask.issued_ns.saturating_sub(ask.gated_ns) };
+    let estimate_ns = ask.estimate_ns.unwrap_or(UNKNOWN_NS);
+    let due = estimate_ns >= LONG_COMMAND_NS || before_ns.saturating_add(estimate_ns) >= near(budget_ns);
+    placed.fence && ask.tells_of_gates() && budget_ns != 0 && due
+}
+
+/// The part of a budget, in ns, from which on a fence is worth a gate.
+#[inline]
+fn near(budget_ns: u64) -> u64 {
+    budget_ns / 4 * 3
 }
 
 /// Whether a command gets a gate, where there are any. Not each: a gate costs what a short kernel takes. Queues of the group that
@@ -206,7 +232,7 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
     let (samples, every_ns) = if ask.calls_back {
         (false, (budget_ns / 4).min(SPARSE_FENCE_NS))
     } else {
-        let every_ns = if ask.has_gates { SPARSE_FENCE_NS.min(budget_ns / 2).max(FENCE_NS) } else { FENCE_NS };
+        let every_ns = if ask.has_gates { near(budget_ns).clamp(FENCE_NS, GATED_FENCE_NS) } else { FENCE_NS };
         (is_sample(ask.seq) || is_sample(ask.seq.wrapping_sub(1)), every_ns)
     };
     if samples {
@@ -216,8 +242,9 @@ fn is_fenced(ask: &Place, budget_ns: u64, few_fences: impl FnOnce() -> bool) -> 
         let early = ask.before < FIRST_FENCES && few_fences();
         return ask.fence_commands == 0 && (early || !is_beginning(ask.before) && is_followed(ask.before));
     }
-    let unfenced_ns = ask.issued_ns.saturating_add(ask.estimate_ns.unwrap_or(UNKNOWN_NS)).saturating_sub(ask.fenced_ns);
-    ask.estimate_ns.is_none() || unfenced_ns >= every_ns
+    let Some(estimate_ns) = ask.estimate_ns else { return true };
+    let unfenced_ns = ask.issued_ns.saturating_add(estimate_ns).saturating_sub(ask.fenced_ns);
+    unfenced_ns >= every_ns || ask.has_gates && estimate_ns >= LONG_COMMAND_NS
 }
 
 /// Some commands, chosen without regard to any period that the program may have, are fenced by themselves, and so is the next

@@ -97,6 +97,47 @@ fn one_command_in_64_is_sampled_and_the_one_after_it() {
     assert!((200..500).contains(&n), "{n} of 10,000");
 }
 
+/// What lies in a queue that got so many commands of `ns` each, with gates on the device under this budget: `f` a fence, `F` one that
+/// says that a gate follows, `G` a gate that the fence before it does not tell of, `g` one that it does.
+fn placed_between(commands: u64, ns: u64, budget_us: u32) -> String {
+    let plain = Place { estimate_ns: Some(ns), budget_us, in_order: true, has_gates: true, ..Place::default() };
+    let is_sampled = |seq: u64| admission::place(&Place { seq, fenced: seq - 1, ..plain }, || 0, || true).fence;
+    // None of those that are fenced in any case, again and again: how far back the last fence lies is what counts.
+    let seq = (100..200).find(|seq| !is_sampled(*seq)).unwrap_or(100);
+    let (mut ask, mut out) = (Place { seq, fenced: seq - 1, ..plain }, String::new());
+    for _ in 0..commands {
+        let placed = admission::place(&ask, || 0, || true);
+        if placed.device_gate {
+            out.push(if ask.gate_due { 'g' } else { 'G' });
+            ask.gated_ns = ask.issued_ns;
+            // A fence goes before one that is not told of.
+            (ask.fenced, ask.fenced_ns) =
+                if ask.gate_due { (ask.fenced, ask.fenced_ns) } else { (seq - 1, ask.issued_ns) };
+        }
+        ask.gate_due = admission::gate_follows(&ask, &placed);
+        ask.issued_ns += ns;
+        (ask.fenced, ask.fenced_ns) =
+            if placed.fence { (seq - 1, ask.issued_ns) } else { (ask.fenced - 1, ask.fenced_ns) };
+        out.push_str(match placed.fence {
+            true if ask.gate_due => "F",
+            true => "f",
+            false => "",
+        });
+    }
+    out
+}
+
+#[test]
+fn fences_and_gates_on_the_device_come_together() {
+    for (ns, budget_us) in [(10 * US, 300), (40 * US, 300), (100 * US, 500)] {
+        let out = placed_between(2_000, ns, budget_us);
+        assert!(!out.contains(['f', 'G']) && out.matches("Fg").count() > 60, "{ns} ns: {out}");
+    }
+    assert!(placed_between(10, 200 * US, 300).ends_with("gFgFgFgFgF"), "each long one has its gate, and is measured");
+    let out = placed_between(2_000, 10 * US, 5_000);
+    assert!(out.starts_with("ffffff") && out.contains('F'), "more in flight than its completions may be late: {out}");
+}
+
 #[test]
 fn stopped_time_does_not_bring_a_rare_look_about() {
     let mut looks = Looks::default();

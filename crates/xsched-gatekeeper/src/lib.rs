@@ -360,10 +360,13 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Whether [`Gatekeeper::carry_out`] is about to close a gate.
-    pub fn is_closing(&mut self, now: Micros) -> bool {
+    /// The groups whose gates [`Gatekeeper::carry_out`] is about to close.
+    pub fn closing(&mut self, now: Micros) -> impl Iterator<Item = GroupId> {
         self.arbiter.decide(now, &mut self.actions);
-        self.actions[self.done..].iter().any(|action| matches!(action, Action::Close(_)))
+        self.actions[self.done..].iter().filter_map(|action| match action {
+            Action::Close(id) => Some(*id),
+            _ => None,
+        })
     }
 
     /// Carries out what the arbiter said, up to the next gate that changes. To be called until there is none, after

@@ -331,12 +331,12 @@ fn a_state_that_is_none_is_told_once_and_counts_as_idle() {
 fn a_host_hears_of_a_gate_that_is_about_to_close() {
     let mut world = World::low_and_high();
     world.state(LOW, state::READY);
-    assert!(!world.keeper.is_closing(world.now));
+    assert!(world.keeper.closing(world.now).next().is_none());
     world.words[&HIGH].state.store(state::READY, SeqCst);
     world.keeper.scan(world.now, HIGH, |lent| lent).expect("a known state");
-    assert!(world.keeper.is_closing(world.now) && world.is_open(LOW));
+    assert!(world.keeper.closing(world.now).eq([LOW]) && world.is_open(LOW));
     world.carry_out();
-    assert!(!world.keeper.is_closing(world.now) && !world.is_open(LOW));
+    assert!(world.keeper.closing(world.now).next().is_none() && !world.is_open(LOW));
 }
 
 #[test]

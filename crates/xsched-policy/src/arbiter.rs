@@ -3,6 +3,7 @@
 mod classes;
 mod device;
 mod dormant;
+mod drain;
 mod jobs;
 mod shares;
 
@@ -146,6 +147,12 @@ pub enum Event {
     },
     /// Its commands are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
+    /// Whether what it has in flight when its gate closes is short, and gets on in short slices of the hardware while another has the
+    /// device.
+    DrainsInSlices(GroupId, bool),
+    /// Whether the device executes something of it, though its gate is closed. To be told of each group that
+    /// [`Arbiter::drains_due`] names, before [`Event::Timer`].
+    Executes(GroupId, bool),
     /// The answer from outside to a policy's question.
     Answer {
         /// Device key.
@@ -273,6 +280,12 @@ impl Arbiter {
         self.device_of.get(&id).is_some_and(|&at| self.devices[at].shares.is_counted(id))
     }
 
+    /// The groups of which it matters now whether the device still executes something of them: [`Event::Executes`].
+    pub fn drains_due(&self, now: Micros) -> impl Iterator<Item = GroupId> {
+        let due = self.devices.iter().filter(move |d| d.drains_at.is_some_and(|at| at <= now));
+        due.flat_map(move |d| d.members.iter().filter(move |m| drain::is_due(m, now)).map(|m| m.group.id))
+    }
+
     /// Takes in an event and appends what has to be done, in this order, to `actions`.
     pub fn event(&mut self, now: Micros, event: Event, actions: &mut Vec<Action>) {
         self.take(now, event);
@@ -318,6 +331,8 @@ impl Arbiter {
                 self.inherit(group);
             }
             Event::TooLong(id) => self.change(now, id, |m, _| m.group.holds_up = true),
+            Event::DrainsInSlices(id, it_does) => self.change(now, id, |m, _| m.drains_in_slices = it_does),
+            Event::Executes(id, it_does) => self.change(now, id, |m, _| m.drain.executes = Some(it_does)),
             Event::Hold(program) => self.hold(program, true),
             Event::Release(program) => self.hold(program, false),
             Event::Answer { device, answer } => {

@@ -357,3 +357,38 @@ fn a_devices_state_is_told_to_its_policy_and_to_one_that_follows() {
     }
     assert_eq!(told(&mut w), Some(("d0".into(), Some(state(5)))));
 }
+
+/// When the gates of a group of `low` and of one of `high` changed that came at 10 ms, and which were open then. The device executes
+/// something of the first one until `executes_until`.
+fn gates_beside_a_drain(executes_until: u64) -> Vec<(u64, Vec<u64>)> {
+    let mut w = World::new("hpf");
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    w.sims.get_mut(&1).unwrap().executes_until = executes_until;
+    w.send(Event::DrainsInSlices(GroupId(1), true));
+    w.ready(1);
+    w.run(10_000);
+    w.ready(2);
+    // As where gates on the device are taken to hold it at once.
+    w.send(Event::Drained(GroupId(1)));
+    let mut seen = Vec::new();
+    for now in (10_000..60_000).step_by(50) {
+        w.run(now);
+        if seen.last().is_none_or(|(_, open)| *open != w.open()) {
+            seen.push((now, w.open()));
+        }
+    }
+    seen
+}
+
+#[test]
+fn what_a_suspended_group_has_in_flight_for_long_gets_the_device_for_a_moment() {
+    let seen = gates_beside_a_drain(14_250);
+    assert_eq!(seen, [(10_000, vec![2]), (14_000, vec![]), (14_300, vec![2])], "until it has ended");
+}
+
+#[test]
+fn others_stay_away_for_what_is_in_flight_once_and_not_for_long() {
+    assert_eq!(gates_beside_a_drain(60_000), [(10_000, vec![2]), (14_000, vec![]), (17_000, vec![2])]);
+    assert_eq!(gates_beside_a_drain(13_000), [(10_000, vec![2])], "it has ended by itself");
+}

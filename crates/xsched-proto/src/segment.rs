@@ -132,6 +132,8 @@ pub struct GroupSlot {
     pub waiting_since_ns: AtomicU64,
     /// How many they are.
     pub waiting: AtomicU32,
+    /// 1 = gates may hold its commands that no fence tells of: gates inside commands, or one before each.
+    pub untold_gates: AtomicU32,
 }
 
 impl GroupSlot {
@@ -165,7 +167,7 @@ impl GroupSlot {
 pub struct QueueSlot {
     /// 1 + index of its [`GroupSlot`]; 0 = slot unused.
     pub group: AtomicU32,
-    /// Low 32 bits of the number of launches the device has completed, written by the device where it can.
+    /// Number of the last fence that the device has reached, written by the device where it can: see [`GATE_FOLLOWS`].
     pub completed_word: AtomicU32,
     /// Launches of threads that found no counter of their own.
     pub shared: Counter,
@@ -173,6 +175,22 @@ pub struct QueueSlot {
     pub go: AtomicU32,
     /// Number of the last command that passed such a gate, written by the device.
     pub reached: AtomicU32,
+    /// What `completed_word` will be once the device has reached the last fence; 0 = none was placed.
+    pub fence: AtomicU32,
+}
+
+/// A fence's number with this bit says that a gate of the queue's group follows directly.
+pub const GATE_FOLLOWS: u32 = 1;
+
+impl QueueSlot {
+    /// Whether the device has something of the queue to execute that no gate of its group holds, as far as fences tell. `before` is
+    /// `completed_word` as it was when the gate closed: at a gate where the device stood then it was let through.
+    pub fn is_executing(&self, before: u32) -> bool {
+        let completed = self.completed_word.load(Relaxed);
+        let waits = completed & GATE_FOLLOWS != 0 && completed != before;
+        let fence = self.fence.load(Relaxed);
+        fence != 0 && fence != completed && !waits
+    }
 }
 
 /// Launches, counted by plain adds. Their sum is the number of commands the driver accepted, but for those that wait
@@ -278,6 +296,22 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_executes_what_no_gate_holds_until_its_last_fence() {
+        // SAFETY: made of atomics, for which 0 is valid.
+        let queue: QueueSlot = unsafe { core::mem::zeroed() };
+        let executes = |completed: u32, fence: u32, before: u32| {
+            queue.completed_word.store(completed, Relaxed);
+            queue.fence.store(fence, Relaxed);
+            queue.is_executing(before)
+        };
+        assert!(!executes(0, 0, 0), "nothing was given to it");
+        assert!(!executes(4, 4, 2) && executes(4, 6, 2));
+        assert!(!executes(5, 8, 2), "held at the gate behind fence 5");
+        assert!(executes(5, 8, 5), "it had passed that when the gate closed");
+        assert!(!executes(4, 0, 2), "a client that tells of no fence");
+    }
 
     #[test]
     fn a_device_is_told_of_each_block_of_queues_by_itself() {

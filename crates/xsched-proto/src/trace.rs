@@ -71,6 +71,8 @@ pub enum Why {
     Stalled,
     /// It has had the device for long without progress: those that wait get a turn.
     Starvation,
+    /// What a less urgent one had in flight when its gate closed gets the device for a moment, to come to its end.
+    Drain,
 }
 
 impl Why {
@@ -87,6 +89,7 @@ impl Why {
             Why::Domain => "domain",
             Why::Stalled => "stalled",
             Why::Starvation => "starvation",
+            Why::Drain => "drain",
         }
     }
 }

@@ -19,6 +19,7 @@ impl Server {
         let (kept, devices) = (due(self.remember_at), due(self.devices.look_at));
         let (measure, usage) = (due(self.accounting.measure_at), due(self.accounting.keep_at));
         if policy {
+            self.look_at_drains();
             self.event(Event::Timer);
         }
         if look {

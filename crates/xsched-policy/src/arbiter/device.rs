@@ -6,6 +6,7 @@ use xsched_proto::trace::Why;
 
 use super::classes::{Claims, Fairness};
 use super::dormant::Dormant;
+use super::drain::{self, Drain};
 use super::shares::Shares;
 use super::{Action, GroupSpec};
 use crate::tuning::{DORMANT_US, DOUBT_US, STARVATION_US, WAITS_US};
@@ -33,7 +34,11 @@ pub(super) struct Member {
     pub(super) suspensions: u64,
     /// Which of the jobs with groups on several devices is its own.
     pub(super) spanning: Option<usize>,
-    closed_at: Micros,
+    /// See [`super::Event::DrainsInSlices`].
+    pub(super) drains_in_slices: bool,
+    /// How it leaves the device.
+    pub(super) drain: Drain,
+    pub(super) closed_at: Micros,
     /// Closed while stalled, since then.
     suspect_since: Option<Micros>,
     /// Wants the device and has not had it since then.
@@ -74,6 +79,8 @@ impl Member {
             progress_at: now,
             suspensions: 0,
             spanning: None,
+            drains_in_slices: false,
+            drain: Drain::default(),
             closed_at: now,
             suspect_since: None,
             denied_since: None,
@@ -168,6 +175,8 @@ pub(super) struct Device {
     pub(super) guard_us: Option<Micros>,
     /// As it was told last, and when.
     state: Option<(Micros, DeviceState)>,
+    /// When it matters whether something of a suspended group is still executed.
+    pub(super) drains_at: Option<Micros>,
     /// The group that has a turn because it waited for so long, and until when.
     rescued: Option<(GroupId, Micros)>,
     view: Vec<Group>,
@@ -182,6 +191,7 @@ struct Said {
     policy: bool,
     fairness: bool,
     shares: bool,
+    guard: bool,
 }
 
 /// See [`Device::decision`].
@@ -209,6 +219,7 @@ impl Device {
             next: None,
             guard_us: None,
             state: None,
+            drains_at: None,
             rescued: None,
             view: Vec::new(),
             charged_at: now,
@@ -309,7 +320,9 @@ impl Device {
         let shared = self.shares.apply(now, &self.members, &mut self.verdicts);
         self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.shares = verdict.run);
         let guarded = self.guard(now);
-        self.next = [helped, asked, claimed, shared, guarded].into_iter().flatten().min();
+        self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.guard = verdict.run);
+        self.drains_at = drain::apply(now, &mut self.members, &mut self.verdicts);
+        self.next = [helped, asked, claimed, shared, guarded, self.drains_at].into_iter().flatten().min();
     }
 
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
@@ -330,7 +343,9 @@ impl Device {
         let shared = self.shares.apply_meanwhile(now, &self.members, &mut self.verdicts);
         self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.shares = verdict.run);
         self.rescue();
-        self.next = [self.next, asked, claimed, shared].into_iter().flatten().min();
+        self.said.iter_mut().zip(&self.verdicts).for_each(|(said, verdict)| said.guard = verdict.run);
+        self.drains_at = drain::apply(now, &mut self.members, &mut self.verdicts);
+        self.next = [self.next, asked, claimed, shared, self.drains_at].into_iter().flatten().min();
     }
 
     /// What was decided, to be put back by [`Self::put_back`].
@@ -352,7 +367,12 @@ impl Device {
 
     fn policy_said(&mut self) {
         self.said.clear();
-        let said = |verdict: &Verdict| Said { policy: verdict.run, fairness: verdict.run, shares: verdict.run };
+        let said = |verdict: &Verdict| Said {
+            policy: verdict.run,
+            fairness: verdict.run,
+            shares: verdict.run,
+            guard: verdict.run,
+        };
         self.said.extend(self.verdicts.iter().map(said));
     }
 
@@ -376,7 +396,8 @@ impl Device {
             }
         }
         match (said.policy, said.fairness, said.shares) {
-            (_, _, shares) if shares != verdict.run => Why::Guard,
+            _ if said.guard != verdict.run => Why::Drain,
+            (_, _, shares) if shares != said.guard => Why::Guard,
             (_, fairness, shares) if fairness != shares => Why::Evenness,
             (policy, fairness, _) if policy != fairness => Why::Guarantee,
             _ => Why::Policy,

@@ -31,6 +31,8 @@ pub struct Sim {
     /// Works on after its gate closed, µs.
     pub drain_us: u64,
     pub drains_until: Option<Micros>,
+    /// The device executes something of it until then, though its gate is closed and it is taken to be off the device.
+    pub executes_until: Micros,
     /// Really used, µs.
     pub used_us: f64,
     pub closed_since: Micros,
@@ -346,6 +348,11 @@ impl World {
             self.serve_kernels();
             self.look_at_kernels();
             if self.arbiter.next_timer().is_some_and(|t| t <= self.now) {
+                let due: Vec<_> = self.arbiter.drains_due(self.now).collect();
+                for id in due {
+                    let executes = self.sims[&id.0].executes_until > self.now;
+                    self.send(Event::Executes(id, executes));
+                }
                 self.send(Event::Timer);
                 assert!(self.arbiter.next_timer().is_none_or(|t| t > self.now), "a timer that never moves on");
             } else if self.now >= until {

@@ -206,7 +206,7 @@ impl World {
             gated_ns: stream.gated_ns,
             before: stream.given,
             budget_us,
-            first_prequeued: closed && stream.gated_epoch != epoch,
+            gate_due: closed && stream.gated_epoch != epoch,
             has_gates,
             in_order: true,
             ..Place::default()

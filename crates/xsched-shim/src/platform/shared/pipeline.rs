@@ -196,8 +196,16 @@ fn slow_path<P: Pipeline>(
     let admitted = process::guarded("before a command", || {
         xqueue.admit(rt, work, counter, &mut admission);
         admission.fenced &= P::can_follow(xqueue);
-        if admission.device_gate && !P::gate(target, rt, xqueue) && admission.prequeued {
-            xqueue.wait_turn(rt);
+        if admission.device_gate {
+            if admission.untold_gate {
+                let fence = xqueue.fence_before_gate(rt, &admission);
+                if !P::place_fence(target, rt, xqueue, &fence, command, receipt) {
+                    xqueue.withdraw(rt, &fence);
+                }
+            }
+            if !P::gate(target, rt, xqueue) && admission.prequeued {
+                xqueue.wait_turn(rt);
+            }
         }
         if admission.loads {
             rt.begin_load();
@@ -215,7 +223,7 @@ fn slow_path<P: Pipeline>(
         if let Some(fence) = xqueue.commit(rt, &admission, rc == SUCCESS, counter)
             && !P::place_fence(target, rt, xqueue, &fence, command, receipt)
         {
-            xqueue.withdraw(&fence);
+            xqueue.withdraw(rt, &fence);
         }
         if rc == SUCCESS {
             P::accepted(rt, xqueue, command);
@@ -272,6 +280,6 @@ pub(crate) fn fence_suffix(rt: &Runtime, queue: &XQueue, place: impl FnOnce(&Com
     if let Some(fence) = queue.fence_suffix(rt)
         && !place(&fence)
     {
-        queue.withdraw(&fence);
+        queue.withdraw(rt, &fence);
     }
 }
