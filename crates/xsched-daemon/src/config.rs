@@ -686,7 +686,7 @@ mod tests {
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.ceilings(1).priority), (500, 191));
         assert_eq!((nothing.may_pool(), nothing.pool_max_class()), (true, Class::Normal));
-        assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (130, 300));
+        assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (130, 400));
     }
 
     #[test]

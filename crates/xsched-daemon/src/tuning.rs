@@ -184,7 +184,7 @@ pub(crate) const POOL_TIMESLICE_US: u64 = SHORT_SLICE_US;
 /// each of which costs that one two switches of contexts, 0.4 ms on an H200. The programs need no switch among each other: with
 /// 300 they do as much as with 1000, kernels of 10 µs 10 % more than with 100. From an urgent launch to its kernel it takes as
 /// long with each of these.
-pub(crate) const POOL_BUDGET_US: u32 = 300;
+pub(crate) const POOL_BUDGET_US: u32 = 400;
 /// Processes in a pool: an MPS server has room for 48 contexts on a device (CUDA 13.0), and each process makes one.
 pub(crate) const POOL_MEMBERS_MAX: usize = 48;
 /// A pool that does not serve after this time, in ns, is given up. A server starts in 0.3 s on an H200, later where the driver

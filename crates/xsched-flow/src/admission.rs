@@ -196,10 +196,10 @@ pub fn gate_follows(ask: &Place, placed: &Placed) -> bool {
     placed.fence && ask.tells_of_gates() && budget_ns != 0 && due
 }
 
-/// The part of a budget, in ns, from which on a fence is worth a gate.
+/// The part of a budget, in ns, from which on a fence is worth a gate: the next command would often exceed it.
 #[inline]
 fn near(budget_ns: u64) -> u64 {
-    budget_ns / 4 * 3
+    budget_ns / 8 * 7
 }
 
 /// Whether a command gets a gate, where there are any. Not each: a gate costs what a short kernel takes. Queues of the group that

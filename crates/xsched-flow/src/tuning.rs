@@ -44,7 +44,7 @@ pub const FENCE_NS: u64 = 50_000;
 pub const SPARSE_FENCE_NS: u64 = 200_000;
 /// The same, in ns at most, where device gates let more be in flight than the next fence holds up: with less than this a fence comes
 /// only where a gate does.
-pub const GATED_FENCE_NS: u64 = 400_000;
+pub const GATED_FENCE_NS: u64 = 500_000;
 /// Fences of a queue under way at most. They take room in the driver's own queue (1,024 entries a stream on CUDA), where a
 /// program that waits for itself may have counted on all of it.
 pub const FENCES: usize = 32;

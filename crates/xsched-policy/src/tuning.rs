@@ -70,7 +70,7 @@ pub(crate) const DOUBT_US: Micros = 100_000;
 /// the rest of its job, which is closed, too: it is charged no more, or it might never be its turn again.
 pub(crate) const WAITS_US: Micros = 20_000;
 /// What a group has in flight that gets on in short slices of the hardware has so long to come to its end, in µs, while a more urgent one
-/// has the device. The gates of an H200's pool leave 300 µs in flight, which end within 3 ms. Not always: matrix products whose blocks
+/// has the device. The gates of an H200's pool leave 400 µs in flight, which end within 4 ms. Not always: matrix products whose blocks
 /// form clusters are restored for longer than a slice of 130 µs in one of some hundred interruptions, and get nowhere …
 pub(crate) const DRAIN_PATIENCE_US: Micros = 4_000;
 /// … until the others stay away for a moment, of so long in µs at most. What they have in flight themselves comes first: a token of a
