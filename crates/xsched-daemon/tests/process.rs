@@ -4,7 +4,7 @@
 mod support;
 
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
@@ -233,10 +233,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     assert!(stranger.env(SOCKET, daemon.socket()).status().unwrap().success());
     until("it has the hint", || daemon.state().1 == [(-5, true)]);
     daemon.ask(support::set_policy("up"));
-    let kept = || std::fs::read_dir(daemon.folder.path().join("state")).map_or(0, |all| all.count());
-    until("the state is written", || {
-        kept() == 1 && written(&daemon).contains("\"up\"") && written(&daemon).contains("700")
-    });
+    until("the state is written", || written(&daemon).contains("\"up\"") && written(&daemon).contains("700"));
     let daemon = daemon.replace();
     assert_eq!(daemon.state(), ("up".into(), vec![]));
     let client = Client::attach(&daemon.socket(), ProgramOptions::default());
@@ -256,7 +253,7 @@ fn what_commands_have_set_outlives_the_daemon() {
     let text = written(&daemon);
     let start = text.lines().find_map(|line| line.strip_prefix("start = ")).unwrap();
     let other = text.replace(&format!("start = {start}"), "start = 1");
-    let file = std::fs::read_dir(daemon.folder.path().join("state")).unwrap().next().unwrap().unwrap().path();
+    let file = state_file(&daemon).unwrap();
     let daemon = {
         let mut daemon = daemon;
         daemon.child.kill().unwrap();
@@ -269,10 +266,15 @@ fn what_commands_have_set_outlives_the_daemon() {
     assert_eq!(daemon.state(), ("up".into(), vec![(0, false)]));
 }
 
-/// What the one state file says.
+/// The one state file: not one that is still being written, which has another name.
+fn state_file(daemon: &Daemon) -> Option<PathBuf> {
+    let files = std::fs::read_dir(daemon.folder.path().join("state")).ok()?;
+    files.map(|file| file.unwrap().path()).find(|file| file.extension().is_some_and(|end| end == "toml"))
+}
+
+/// What it says.
 fn written(daemon: &Daemon) -> String {
-    let Ok(mut files) = std::fs::read_dir(daemon.folder.path().join("state")) else { return String::new() };
-    files.next().map_or(String::new(), |file| std::fs::read_to_string(file.unwrap().path()).unwrap_or_default())
+    state_file(daemon).and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default()
 }
 
 fn what_a_program_says_of_itself_is_not_kept() {
@@ -292,10 +294,8 @@ fn what_a_program_says_of_itself_is_not_kept() {
 fn a_file_that_another_could_have_made_is_not_believed() {
     let daemon = Daemon::start(tempfile::tempdir().unwrap());
     daemon.ask(support::set_policy("up"));
-    until("the state is written", || {
-        daemon.folder.path().join("state").exists() && written(&daemon).contains("\"up\"")
-    });
-    let file = std::fs::read_dir(daemon.folder.path().join("state")).unwrap().next().unwrap().unwrap().path();
+    until("the state is written", || written(&daemon).contains("\"up\""));
+    let file = state_file(&daemon).unwrap();
     let elsewhere = daemon.folder.path().join("elsewhere");
     std::fs::rename(&file, &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &file).unwrap();

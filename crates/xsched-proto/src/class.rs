@@ -123,8 +123,8 @@ pub const SHORT_US: u64 = 400;
 /// Hardware time slice of best-effort work beside an urgent program, in µs. An urgent launch waits for the end of a slice; what is in flight
 /// then ends in slices, and the first part of each restores what the last one interrupted: 50 µs for a kernel with few
 /// registers, 75 to 80 for one that fills registers and shared memory, measured on an H200 by `benches/cuda/drain.py`. So such a kernel
-/// gets on for 25 µs in a slice of 100 and for 49 in one of 130, and an urgent launch waits for 317 to 328 and for 350 to 358 µs at P99.
-pub const SHORT_SLICE_US: u64 = 130;
+/// gets on for 25 µs in a slice of 100 and for 49 in one of 130, and an urgent launch waits for 317 to 328 and for 345 to 382 µs at P99.
+pub const SHORT_SLICE_US: u64 = 120;
 
 /// Hardware time slice of a context, in µs, where the device has such: as long as it keeps the device while contexts of
 /// others wait. 2048 is the default of NVIDIA's driver. With several best-effort programs slices as short as a switch costs
