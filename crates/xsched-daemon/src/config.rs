@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use xsched_gatekeeper::BUDGET_DEFAULT_US;
-use xsched_policy::{Choice, ClassRule, EVENNESS_DEFAULT, GUARD_US};
+use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints};
@@ -551,7 +551,7 @@ impl Config {
 
     /// How evenly the programs of a pool get on, in %.
     pub(crate) fn pool_evenness(&self) -> u32 {
-        self.pool.evenness.map_or(EVENNESS_DEFAULT, |evenness| evenness.0)
+        self.pool.evenness.map_or(100, |evenness| evenness.0)
     }
 
     /// In-flight budget of a pooled program, in µs.
@@ -681,7 +681,7 @@ mod tests {
         assert_eq!(c.given("/usr/bin/b", &[], &[], 1, &Place::at("/")), Given::default());
         let first = "[pool]\nenabled = false\nmax_class = \"low\"\n";
         let c = parse(&[first, "[pool]\nenabled = true\ntimeslice_us = 900\nevenness = 40\n"]).unwrap();
-        assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 90));
+        assert_eq!((c.pool_evenness(), parse(&[first]).unwrap().pool_evenness()), (40, 100));
         assert_eq!((c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()), (true, Class::Low, 900));
         let nothing = parse(&[]).unwrap();
         assert_eq!((nothing.budget_us(), nothing.ceilings(1).priority), (500, 191));

@@ -17,7 +17,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::trace::Why;
 
 use self::device::{Device, Member};
-use crate::tuning::{EVENNESS_DEFAULT, GUARD_US};
+use crate::tuning::GUARD_US;
 use crate::{Answer, Choice, Group, GroupId, Lineage, Micros, PoolId, ProgramId, Question};
 
 /// What is known of a group when it comes to be.
@@ -241,7 +241,7 @@ impl Arbiter {
             chosen: BTreeMap::new(),
             seed,
             guard_us: Some(GUARD_US),
-            evenness: EVENNESS_DEFAULT,
+            evenness: 100,
             devices: Vec::new(),
             device_of: HashMap::new(),
             held: BTreeSet::new(),

@@ -28,7 +28,7 @@ pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
 pub use choice::Choice;
 pub use params::{Accepts, Param, Params};
 pub use progress::Progress;
-pub use tuning::{EVENNESS_DEFAULT, GUARD_US, LOOK_US};
+pub use tuning::{GUARD_US, LOOK_US};
 
 /// Microseconds of a monotonic clock of the caller's choice.
 pub type Micros = u64;

@@ -83,9 +83,6 @@ pub(crate) const CLAIM_QUANTA: f64 = 4.0;
 
 // ---- Shares in a pool ----------------------------------------------------------------------------------------------------
 
-/// How evenly the groups of a pool get on unless it is said, in %: each gets this part of the relative speed of the fastest at least,
-/// which is a share within three points of its weight. The rest is left to the hardware, which does more in total so.
-pub const EVENNESS_DEFAULT: u32 = 90;
 /// A group of a pool is held once it is so far ahead of the slowest one, in µs of progress: more than counts may be late by, and
 /// less than anything that people wait for.
 pub(crate) const SHARE_SLACK_US: f64 = 10_000.0;
