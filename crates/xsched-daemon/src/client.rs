@@ -28,6 +28,8 @@ pub(crate) struct Client {
     pub(crate) program: ProgramId,
     pub(crate) segment: Arc<ClientSegment>,
     pub(crate) eventfd: OwnedFd,
+    /// Writes to it do not wake the loop now.
+    pub(crate) is_muted: bool,
     pub(crate) pidfd: OwnedFd,
     /// The priority that it asked for when it attached.
     asked_priority: Option<i32>,
@@ -208,6 +210,7 @@ impl Client {
             program,
             segment: Arc::new(segment),
             eventfd,
+            is_muted: false,
             pidfd,
             asked_priority: options.priority,
             priority: class::PRIORITY_NEVER,

@@ -82,8 +82,23 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
 
     /// The first piece of the user whose turn it is among those who have time left.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<(U, T)> {
+        self.pop_of(now_ns, |_| true)
+    }
+
+    /// The same, of the users who may besides.
+    pub(crate) fn pop_of(&mut self, now_ns: u64, may: impl Fn(U) -> bool) -> Option<(U, T)> {
         let (paid_ns, credit_ns) = (&self.paid_ns, self.credit_ns);
-        self.queue.pop_of(|user| next_ns(paid_ns, credit_ns, user) <= now_ns)
+        self.queue.pop_of(|user| may(user) && next_ns(paid_ns, credit_ns, user) <= now_ns)
+    }
+
+    /// The user whose turn it is among those who have time left.
+    pub(crate) fn turn(&self, now_ns: u64) -> Option<U> {
+        self.queue.users().find(|user| self.has_time(*user, now_ns))
+    }
+
+    /// Whether work for a user may be done now.
+    pub(crate) fn has_time(&self, user: U, now_ns: u64) -> bool {
+        next_ns(&self.paid_ns, self.credit_ns, user) <= now_ns
     }
 
     /// When the first piece may be done that waits, in ns.

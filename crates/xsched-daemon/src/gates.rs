@@ -12,7 +12,7 @@ use crate::Error;
 use crate::bursts::Whose;
 use crate::server::Server;
 use crate::timeslices::is_sliced;
-use crate::tuning::LONG_US;
+use crate::tuning::{LONG_US, LOOK_PLACES};
 
 impl Server {
     /// Reads the words of a client and acts on what changed.
@@ -150,16 +150,26 @@ impl Server {
         }
     }
 
-    /// Looks at the counters of a client's groups that run while others wait.
-    pub(crate) fn look(&mut self, conn: u64) {
+    /// Looks at the counters of a client's groups that run while others wait: a part of them, and then at the groups. False: the rest is to
+    /// be read in further pieces of work.
+    pub(crate) fn look(&mut self, conn: u64) -> bool {
         let now_us = self.now_us();
-        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
-        let mut launches = None;
+        let mut sum = self.counting.remove(&conn).unwrap_or_default();
+        // Between two looks lies what is between their beginnings, however long they take.
+        let began_us = if sum.began_us == 0 { now_us } else { sum.began_us };
+        sum.began_us = began_us;
+        let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return true };
+        let arbiter = self.gatekeeper.arbiter();
+        let is_counted = client.groups.iter().any(|id| arbiter.status(now_us, *id).is_some_and(|s| s.scrutinised));
+        if is_counted && !client.segment.add_launches(&mut sum, LOOK_PLACES) {
+            self.counting.insert(conn, sum);
+            return false;
+        }
         for &id in &client.groups {
             let Some(group) = self.groups.get(&id) else { continue };
-            let issued = || launches.get_or_insert_with(|| client.segment.group_launches())[usize::from(group.slot)];
-            self.gatekeeper.look(now_us, id, issued);
+            self.gatekeeper.end_look(now_us, began_us, id, || sum.launches[usize::from(group.slot)]);
         }
         self.act();
+        true
     }
 }

@@ -129,28 +129,58 @@ impl ClientSegment {
 
     /// Adds up the launches of each group, queues that are gone included.
     pub(crate) fn group_launches(&self) -> [u64; GROUPS] {
+        let mut sum = LaunchSum::default();
+        while !self.add_launches(&mut sum, usize::MAX) {}
+        sum.launches
+    }
+
+    /// Goes on adding up, so many queues and counters at most. True: that was all.
+    pub(crate) fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
         let segment = self.get();
-        let mut sums = [0u64; GROUPS];
-        for (sum, group) in sums.iter_mut().zip(&segment.groups) {
-            *sum = group.launches_retired.load(Relaxed);
+        if sum.at == 0 {
+            for (launches, group) in sum.launches.iter_mut().zip(&segment.groups) {
+                *launches = group.launches_retired.load(Relaxed);
+            }
         }
         let (queues, counters) = self.used();
+        let end = sum.at.saturating_add(places);
         let mut add = |queue: &QueueSlot, launches: u64| {
             let group = queue.group.load(Relaxed) as usize;
-            if let Some(sum) = group.checked_sub(1).and_then(|g| sums.get_mut(g)) {
-                *sum = sum.wrapping_add(launches);
+            if let Some(of_group) = group.checked_sub(1).and_then(|g| sum.launches.get_mut(g)) {
+                *of_group = of_group.wrapping_add(launches);
             }
         };
-        for queue in queues.iter().filter(|queue| queue.group.load(Relaxed) != 0) {
+        let within = |len: usize, before: usize| {
+            let at = |place: usize| place.saturating_sub(before).min(len);
+            at(sum.at)..at(end)
+        };
+        for queue in queues[within(queues.len(), 0)].iter().filter(|queue| queue.group.load(Relaxed) != 0) {
             add(queue, queue.shared.total());
         }
-        for counter in counters {
+        for counter in &counters[within(counters.len(), queues.len())] {
             let queue = counter.queue.load(Relaxed) as usize;
             if let Some(queue) = queue.checked_sub(1).and_then(|queue| queues.get(queue)) {
                 add(queue, counter.counter.total());
             }
         }
-        sums
+        sum.at = end;
+        end >= queues.len() + counters.len()
+    }
+}
+
+/// Launches of a client's groups, added up piece by piece. A client that says meanwhile that it uses more or fewer places spoils its own sum.
+pub(crate) struct LaunchSum {
+    /// By group.
+    pub(crate) launches: [u64; GROUPS],
+    /// When that began, in µs; 0 = it has not.
+    pub(crate) began_us: u64,
+    /// Queues, then counters, that are added.
+    at: usize,
+}
+
+impl Default for LaunchSum {
+    fn default() -> LaunchSum {
+        LaunchSum { launches: [0; GROUPS], began_us: 0, at: 0 }
     }
 }
 
@@ -245,5 +275,39 @@ impl HeartbeatPage {
 
     pub(crate) fn tell_best_effort(&self, device: &str, clients: usize) {
         self.page.get().best_effort[device_place(device)].store(clients as u32, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_are_the_same_whether_they_are_added_up_at_once_or_piece_by_piece() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).unwrap();
+        // SAFETY: as long as a segment, which is atomics.
+        let segment = ClientSegment(unsafe { Mapping::new(&file).unwrap() });
+        let words = segment.get();
+        words.header.used[0].store(700, Relaxed);
+        words.header.used[1].store(1_300, Relaxed);
+        for at in 0..700 {
+            words.queues[at].group.store(1 + at as u32 % 3, Relaxed);
+            words.queues[at].shared.launches.store(at as u64, Relaxed);
+        }
+        for at in 0..1_300 {
+            words.counters[at].queue.store(1 + at as u32 / 2, Relaxed);
+            words.counters[at].counter.tracked.store(7 * at as u64, Relaxed);
+        }
+        words.groups[1].launches_retired.store(1_000_000, Relaxed);
+        let whole = segment.group_launches();
+        assert_eq!(whole.iter().sum::<u64>(), 1_000_000 + (0..700).sum::<u64>() + 7 * (0..1_300).sum::<u64>());
+        for places in [1, 37, 512, 700, 5_000] {
+            let (mut sum, mut pieces) = (LaunchSum::default(), 1);
+            while !segment.add_launches(&mut sum, places) {
+                pieces += 1;
+            }
+            assert_eq!((sum.launches, pieces), (whole, 2_000_usize.div_ceil(places)));
+        }
     }
 }

@@ -34,7 +34,7 @@ use crate::fair::{FairQueue, Rationed};
 use crate::host::Host;
 use crate::identity::User;
 use crate::kept::Kept;
-use crate::memory::{GroupWords, HeartbeatPage};
+use crate::memory::{GroupWords, HeartbeatPage, LaunchSum};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::recent::Recent;
@@ -97,8 +97,8 @@ pub(crate) struct Server {
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
     wakes: Rationed<User, u64>,
-    /// Whose wake-ups the next decision is for.
-    woken: Vec<User>,
+    /// Counters of clients, as far as they are read: see [`Server::look`].
+    pub(crate) counting: HashMap<u64, LaunchSum>,
     /// Connections of programs whose groups' counters are to be looked at.
     pub(crate) looks: Rationed<User, u64>,
     /// Connections of other users' commands for which something is to be done.
@@ -324,7 +324,7 @@ impl Server {
             left: VecDeque::new(),
             heartbeat,
             wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
-            woken: Vec::new(),
+            counting: HashMap::new(),
             looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             commands: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             work: FairQueue::new(),

@@ -10,7 +10,7 @@ use xsched_policy::GroupId;
 use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 use xsched_proto::wire::DaemonMsg;
 
-use crate::client::Group;
+use crate::client::{Client, Group};
 use crate::server::Server;
 use crate::socket::unread_bytes;
 use crate::tuning::{REASSERT_NS, UNREAD_BYTES};
@@ -19,16 +19,13 @@ impl Server {
     /// After a change on a device: tells every client there whose slice is another now.
     pub(crate) fn assign_timeslices(&mut self, device: &str) {
         // One group speaks for all of its client's: a slice belongs to the context.
-        let mut speakers: Vec<(u64, GroupId, Class, Option<u64>)> = Vec::new();
-        for (id, group) in &self.groups {
-            let sliced = is_sliced(group) && &*group.device == device;
-            if !sliced || speakers.iter().any(|(conn, ..)| *conn == group.conn) {
-                continue;
-            }
-            if let Some(client) = self.conns.get(&group.conn).and_then(|c| c.client()) {
-                speakers.push((group.conn, *id, Class::of(client.priority), client.asked.timeslice_us));
-            }
-        }
+        let is_speaker = |id: &&GroupId| self.groups.get(id).is_some_and(|g| is_sliced(g) && &*g.device == device);
+        let speaker = |(conn, client): (u64, &Client)| {
+            let id = client.groups.iter().find(is_speaker)?;
+            Some((conn, *id, Class::of(client.priority), client.asked.timeslice_us))
+        };
+        let clients = self.conns.iter().filter_map(|(conn, c)| Some((*conn, c.client()?)));
+        let speakers: Vec<(u64, GroupId, Class, Option<u64>)> = clients.filter_map(speaker).collect();
         let best_effort = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
         self.heartbeat.tell_best_effort(device, best_effort);
         let has_contention = best_effort > 1;
@@ -47,9 +44,13 @@ impl Server {
 
     /// What is known of the commands of a client among several.
     fn contention_of(&self, conn: u64) -> Contention {
-        let mine = self.groups.values().filter(|g| g.conn == conn);
-        let known: Vec<bool> = mine.filter_map(|group| group.words.are_short()).collect();
-        Contention::BestEffort { short: !known.is_empty() && known.iter().all(|short| *short) }
+        let client = self.conns.get(&conn).and_then(|c| c.client());
+        let groups = client.into_iter().flat_map(|client| &client.groups).filter_map(|id| self.groups.get(id));
+        let (mut known, mut all_short) = (false, true);
+        for short in groups.filter_map(|group| group.words.are_short()) {
+            (known, all_short) = (true, all_short && short);
+        }
+        Contention::BestEffort { short: known && all_short }
     }
 
     /// Has a client among several best-effort ones set its slice again; not where policies take turns. Another one, if more is
@@ -62,12 +63,15 @@ impl Server {
         let Some(group) = self.groups.get(&id).filter(matters) else { return };
         let (conn, slot) = (group.conn, group.slot);
         let Some(client) = self.conns.get(&conn).and_then(|c| c.client()) else { return };
+        let is_due = now_ns.saturating_sub(client.reasserted_ns) >= REASSERT_NS;
+        if !(client.has_contention && client.asked.timeslice_us.is_none() && is_due) {
+            return;
+        }
         let (class, contention) = (Class::of(client.priority), self.contention_of(conn));
         let us = hardware_timeslice_us(class, contention);
         let matters = us != hardware_timeslice_us(class, Contention::None);
         let pays = contention == Contention::BestEffort { short: false } || client.told_timeslice_us != Some(us);
-        let is_due = now_ns.saturating_sub(client.reasserted_ns) >= REASSERT_NS;
-        if !(client.has_contention && client.asked.timeslice_us.is_none() && matters && pays && is_due) {
+        if !(matters && pays) {
             return;
         }
         let Some(reader) = self.conns.get_mut(&conn) else { return };

@@ -17,6 +17,11 @@ pub(crate) const LOOK_NS: u64 = LOOK_US * 1000;
 pub(crate) const BEAT_NS: u64 = 50_000_000;
 /// A slice is not set again sooner than this after the last time, in ns: the driver may take milliseconds for it.
 pub(crate) const REASSERT_NS: u64 = 2_000_000;
+/// Wake-ups of another user's programs that are decided on together are read for so long, in ns: decisions for others wait as long, and as
+/// long as the decision takes.
+pub(crate) const FOREIGN_WAKES_NS: u64 = 20_000;
+/// Queues and counters of a program that are read in one piece of work: some 30 µs, twice that where they were never touched.
+pub(crate) const LOOK_PLACES: usize = 512;
 /// A client with so many bytes to read is not told the same again.
 pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
@@ -71,7 +76,7 @@ pub(crate) const EVENTS_MAX: usize = 1_024;
 pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the
 /// wake-ups of others. One piece takes some 0.2 ms at most.
-pub(crate) const SLICE_NS: u64 = 250_000;
+pub(crate) const SLICE_NS: u64 = 50_000;
 /// So many times what it takes to heed the wake-ups of another user, to look at the counters of that user's programs, or to serve a
 /// command, goes by until the next: each takes a quarter of the loop's time at most. An honest program costs some 10 µs each time that it comes or goes.
 pub(crate) const RATION_TIMES: u64 = 4;

@@ -350,12 +350,17 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     /// Looks at the counters of a group that runs while others wait. `issued` counts its launches; it is asked only for
     /// such a group.
     pub fn look(&mut self, now: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
+        self.end_look(now, now, id, issued);
+    }
+
+    /// The same for a look that began earlier.
+    pub fn end_look(&mut self, now: Micros, began: Micros, id: GroupId, issued: impl FnOnce() -> u64) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if !self.arbiter.status(now, id).is_some_and(|status| status.scrutinised) {
             return group.progress.forget();
         }
         let completed = group.words.completed.load(Relaxed);
-        if let Some(event) = group.progress.look(now, id, issued(), completed) {
+        if let Some(event) = group.progress.look(began, id, issued(), completed) {
             self.event(now, event);
         }
     }

@@ -268,6 +268,7 @@ impl Server {
             self.note_kernels(id);
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
+            self.counting.remove(&id);
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
                 self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));

@@ -1,7 +1,12 @@
+use rustix::event::EventfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use tempfile::TempDir;
 use xsched_proto::PROTOCOL_VERSION;
-use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, Request};
+use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, SEGMENT_BYTES};
+use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
 use super::*;
 use crate::tuning::{COMMAND_OUT_MAX_BYTES, EVENTS_MAX, SILENT_NS, UNREAD_NS, USER_OUT_MAX_BYTES};
@@ -128,6 +133,62 @@ fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile()
     // Nothing else has it wake up before the connections count as silent.
     assert!((due_ns..due_ns + SILENT_NS / 2).contains(&world.server.now_ns));
     assert!(turns <= 3, "{turns} turns while nothing was to be done");
+}
+
+/// What a client hands over: its segment, in which nothing is used, and the descriptor that wakes the daemon.
+fn segment_and_eventfd() -> (OwnedFd, OwnedFd) {
+    let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).expect("room");
+    let header = [MAGIC, PROTOCOL_VERSION, GROUPS as u32, QUEUES as u32, COUNTERS as u32, 0, 0];
+    let bytes: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    assert_eq!(rustix::io::pwrite(&file, &bytes, 0), Ok(bytes.len()));
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
+    (file, rustix::event::eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))
+}
+
+#[test]
+fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its_user_has_no_time_left() {
+    let mut world = World::new();
+    let (socket, id) = world.connect(ONE);
+    let (segment, eventfd) = segment_and_eventfd();
+    let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("its own");
+    let hello = ClientMsg::Hello { version: PROTOCOL_VERSION, options: ProgramOptions::default() };
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [segment.as_fd(), eventfd.as_fd(), pidfd.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let packet = wire::encode(&hello).expect("a message");
+    let sent = rustix::net::sendmsg(&socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Ok(packet.len()));
+    while world.server.conns[&id].client().is_none() {
+        world.turn();
+    }
+    // Who it really is was found out meanwhile.
+    let user = User::pretended(ONE);
+    world.server.conns.get_mut(&id).expect("there").user = user;
+    world.settle();
+    let wake = || assert!(rustix::io::write(&eventfd, &1u64.to_ne_bytes()).is_ok());
+    let is_muted = |world: &World| world.server.conns[&id].client().is_some_and(|c| c.is_muted);
+    let used_ns = 5_000_000;
+    world.server.now_ns = now_ns();
+    let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+    world.server.wakes.charge(user, world.server.now_ns, used_ns);
+    wake();
+    world.turn();
+    assert!(is_muted(&world));
+    let mut turns = 0;
+    while is_muted(&world) {
+        wake();
+        world.turn();
+        turns += 1;
+    }
+    assert!(world.server.now_ns >= due_ns);
+    assert!(turns <= 3, "{turns} turns while nothing was to be done");
+    // All that was said in the meantime is heeded, and nothing is told twice.
+    let mut events = Vec::with_capacity(EVENTS_MAX);
+    let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let told = epoll::wait(&world.server.epoll, rustix::buffer::spare_capacity(&mut events), Some(&at_once));
+    assert_eq!((told, world.server.wakes.due_ns()), (Ok(0), None));
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! The loop: events are taken, and work is done for each user in turn, a slice of time at once.
 
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use xsched_proto::wire::MAX_PACKET;
 
 use super::{
-    CLERK, EXPECTED, LISTENER, LOGS, METRICS, Role, SCHEDULER, SIGNALS, Server, TELLER, TIMER, USAGE, Work, kind,
+    CLERK, Conn, EXPECTED, LISTENER, LOGS, METRICS, Role, SCHEDULER, SIGNALS, Server, TELLER, TIMER, USAGE, Work, kind,
 };
 use crate::Error;
 use crate::clock::now_ns;
+use crate::identity::User;
 use crate::signals::Signal;
-use crate::tuning::{EVENTS_MAX, SLICE_NS, STALL_NS};
+use crate::tuning::{EVENTS_MAX, FOREIGN_WAKES_NS, SLICE_NS, STALL_NS};
 
 impl Server {
     /// Serves until told to stop.
@@ -96,7 +97,9 @@ impl Server {
         });
         self.in_slices("looks at programs", |server| {
             let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
-            server.look(id);
+            if !server.look(id) {
+                server.looks.push(user, id);
+            }
             if !user.is_own() {
                 let now_ns = now_ns();
                 server.looks.charge(user, now_ns, now_ns - server.now_ns);
@@ -161,26 +164,34 @@ impl Server {
         }
     }
 
-    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins.
+    /// Reads the words of programs that have woken the daemon, and decides once for all of them: all at the time when that begins. First
+    /// those of root and of the daemon's own user, then some of one other user, whose turn it is: before the next others may come.
     fn heed_wakes(&mut self) {
-        let until_ns = self.now_ns + SLICE_NS;
-        while let Some((user, id)) = self.wakes.pop(self.now_ns) {
-            self.woken.push(user);
+        self.heed_wakes_of(|user| user.is_own(), SLICE_NS);
+        if let Some(user) = self.wakes.turn(self.now_ns) {
+            self.heed_wakes_of(|other| other == user, FOREIGN_WAKES_NS);
+        }
+    }
+
+    /// Of users who may, for so long, in ns.
+    fn heed_wakes_of(&mut self, may: impl Fn(User) -> bool, for_ns: u64) {
+        let until_ns = self.now_ns + for_ns;
+        let mut last = None;
+        while let Some((user, id)) = self.wakes.pop_of(self.now_ns, &may) {
+            last = Some(user);
+            self.mute(id, false);
             self.read_words(id);
             self.bury();
             if now_ns() >= until_ns || self.stop {
                 break;
             }
         }
-        if self.woken.is_empty() {
-            return;
-        }
+        let Some(user) = last else { return };
         self.act();
         let began_ns = self.now_ns;
         self.piece_done("decisions");
-        let each_ns = (self.now_ns - began_ns) / self.woken.len() as u64;
-        for user in self.woken.drain(..).filter(|user| !user.is_own()) {
-            self.wakes.charge(user, self.now_ns, each_ns);
+        if !user.is_own() {
+            self.wakes.charge(user, self.now_ns, self.now_ns - began_ns);
         }
     }
 
@@ -193,13 +204,44 @@ impl Server {
     fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if kind == kind::WAKE {
-            return self.wakes.push(conn.user, id);
+            let user = conn.user;
+            self.wakes.push(user, id);
+            if !self.wakes.has_time(user, self.now_ns) {
+                self.mute(id, true);
+            }
+            return;
         }
         // What was sent before a hang-up is still done; an answer has nowhere to go.
         let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
         conn.gone |= kind == kind::DEATH || hung_up;
         self.enqueue(id);
+    }
+
+    /// Keeps writes of a client whose user has no time left from waking the loop: it waits to be looked at already.
+    fn mute(&mut self, id: u64, on: bool) {
+        let Some(client) = self.conns.get_mut(&id).and_then(Conn::client_mut) else { return };
+        if client.is_muted == on {
+            return;
+        }
+        // What was written so far would be told once more after that. Nothing waits for the client here: where the kernel cannot read without
+        // waiting (before Linux 5.8), nothing is muted.
+        let (mut count, nowhere) = ([0; 8], u64::MAX);
+        let taken = rustix::io::preadv2(
+            &client.eventfd,
+            &mut [std::io::IoSliceMut::new(&mut count)],
+            nowhere,
+            rustix::io::ReadWriteFlags::NOWAIT,
+        );
+        if taken.is_err_and(|e| e != Errno::AGAIN) {
+            return;
+        }
+        client.is_muted = on;
+        let flags = if on { EventFlags::ET } else { EventFlags::IN | EventFlags::ET };
+        let data = EventData::new_u64(id << 2 | kind::WAKE);
+        if epoll::modify(&self.epoll, &client.eventfd, data, flags).is_err() {
+            self.doomed.push((id, None));
+        }
     }
 
     /// Has one thing done for a connection, in its turn.

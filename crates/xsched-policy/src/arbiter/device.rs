@@ -328,7 +328,7 @@ impl Device {
     /// Asks again with those refused taken as not ready. The policy itself is not asked, lest it think that its
     /// choice had its turn or went idle: it would lose its place each time it has to wait for another device.
     pub(super) fn decide_without_refused(&mut self, now: Micros, seed: u64) {
-        self.look();
+        self.look_again();
         let filler = self.filler.get_or_insert_with(|| {
             let mut filler = self.choice.make(seed);
             if let Some((told, state)) = &self.state {
@@ -423,6 +423,12 @@ impl Device {
         }));
         self.verdicts.clear();
         self.verdicts.resize(self.members.len(), Verdict::default());
+    }
+
+    /// The same, where since then no more has changed than who is refused.
+    fn look_again(&mut self) {
+        self.view.iter_mut().zip(&self.members).for_each(|(seen, m)| seen.ready = may_run(m));
+        self.verdicts.fill(Verdict::default());
     }
 
     /// Says which groups wait behind one of the system domain of their own process. Not those that another lends a priority: that
