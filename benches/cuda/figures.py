@@ -46,7 +46,8 @@ def units(role, what):
 
 def sample(windows, what, kind="lc"):
     """All values of these windows as something that can be resampled; nothing where there are none."""
-    found = intervals.Sample([[u for role in of_kind(w, kind) for u in units(role, what)] for w in windows])
+    values = [[u for role in of_kind(w, kind) for u in units(role, what)] for w in windows]
+    found = intervals.Sample(values, [w["round"] for w in windows])
     return found if len(found) else None
 
 

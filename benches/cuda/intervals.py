@@ -7,6 +7,11 @@ its standard error follows from how many values of each request lie above the qu
 value at the rank that a normal number says. The interval of one quantile is the limit for many resamplings; those of
 ratios and differences of two come from 1,000 seeded ones. Equal on every machine, and quick for any number of values.
 
+Two systems serve the same requests at the same times of a round. So they are resampled together: where the one has a burst of requests
+drawn, the other has, too, and what both have in common says nothing of their ratio. Then the two ranks are correlated normals; how far
+follows from how many values of the *same* request lie above both quantiles. Where a system has left requests of a round unserved, or the rounds
+are others, each is drawn for itself.
+
 What happens once in a round, such as best-effort work per second, is resampled by rounds.
 """
 
@@ -17,9 +22,11 @@ Z = 1.959964  # of 95 %
 
 
 class Sample:
-    """Values by rounds. Each round is a list of units, which are resampled whole: lists of values."""
+    """Values by rounds. Each round is a list of units, which are resampled whole: lists of values. `names` tells rounds apart:
+    in those of the same name the same requests are served."""
 
-    def __init__(self, rounds):
+    def __init__(self, rounds, names=()):
+        self.names = [name for name, units in zip(names, rounds) if units]
         self.rounds = [units for units in rounds if units]
         self.values = sorted(value for units in self.rounds for unit in units for value in unit)
         self.errors = {}
@@ -35,23 +42,36 @@ class Sample:
         """Standard error of the share of values that lie below a quantile. Never less than for independent values: that
         few are seen above a far quantile does not make it certain."""
         if share not in self.errors:
-            limit, total = self.at(share), 0.0
-            for units in self.rounds:
-                above = [sum(value > limit for value in unit) for unit in units]
-                mean = sum(above) / len(above)
-                total += sum((count - mean) ** 2 for count in above)
+            total = sum(count**2 for count in self.above(share))
             n = len(self.values)
             self.errors[share] = max(total / n**2, share * (1 - share) / n) ** 0.5
         return self.errors[share]
+
+    def above(self, share):
+        """How many values of each request lie above a quantile, less the mean of its round."""
+        limit, found = self.at(share), []
+        for units in self.rounds:
+            above = [sum(value > limit for value in unit) for unit in units]
+            mean = sum(above) / len(above)
+            found += [count - mean for count in above]
+        return found
+
+    def together(self, other, share):
+        """Correlation of the resampled ranks of a quantile here and there: 0 unless the same requests are served."""
+        served = [(sample.names, [len(units) for units in sample.rounds]) for sample in (self, other)]
+        if not self.names or served[0] != served[1]:
+            return 0.0
+        both = sum(a * b for a, b in zip(self.above(share), other.above(share)))
+        return both / (len(self.values) * len(other.values) * self.error(share) * other.error(share))
 
     def interval(self, share):
         """A quantile and the interval around it."""
         reach = Z * self.error(share)
         return self.at(share), self.at(share - reach), self.at(share + reach)
 
-    def resampled(self, share, draw):
+    def resampled(self, share, normals):
         error = self.error(share)
-        return [self.at(share + draw.gauss(0, 1) * error) for _ in range(RESAMPLINGS)]
+        return [self.at(share + normal * error) for normal in normals]
 
 
 def middle(values):
@@ -63,8 +83,10 @@ def middle(values):
 
 def compared(one, other, share, how):
     """`how(a, b)` of a quantile of two samples, with its interval."""
-    draw = random.Random(0)
-    pairs = zip(one.resampled(share, draw), other.resampled(share, draw))
+    draw, common = random.Random(0), one.together(other, share)
+    mine, theirs = ([draw.gauss(0, 1) for _ in range(RESAMPLINGS)] for _ in range(2))
+    theirs = [common * a + (1 - common**2) ** 0.5 * b for a, b in zip(mine, theirs)]
+    pairs = zip(one.resampled(share, mine), other.resampled(share, theirs))
     return how(one.at(share), other.at(share)), *middle([how(a, b) for a, b in pairs])
 
 

@@ -240,6 +240,28 @@ class Intervals(unittest.TestCase):
         self.assertTrue(-0.2 < low < 0 < high < 0.2, (low, value, high))
         self.assertEqual(intervals.ratio(one, other, 0.9), intervals.ratio(one, other, 0.9))
 
+    def test_requests_that_both_serve_are_drawn_together(self):
+        draw = random.Random(6)
+        bursts = [[draw.expovariate(1 / 10) for _ in range(200)] for _ in range(3)]
+
+        def served(names, tenth=0.0):
+            rounds = [[[burst * (1 + tenth) + draw.random()] for burst in each] for each in bursts]
+            return rounds, intervals.Sample(rounds, names)
+
+        (rounds, one), (others, other) = served([1, 2, 3]), served([1, 2, 3], 0.1)
+        _, low, high = intervals.ratio(other, one, 0.9)
+        drawn = []
+        for _ in range(400):
+            chosen = [[draw.randrange(200) for _ in range(200)] for _ in range(3)]
+            again = [intervals.Sample([[each[i] for i in at] for each, at in zip(s, chosen)]) for s in (others, rounds)]
+            drawn.append(again[0].at(0.9) / again[1].at(0.9))
+        found = intervals.middle(drawn)
+        self.assertLess(abs(found[0] - low) + abs(found[1] - high), 0.05, (found, low, high))
+        _, low_apart, high_apart = intervals.ratio(other, served([4, 5, 6])[1], 0.9)
+        self.assertGreater(high_apart - low_apart, 3 * (high - low), "other rounds say less")
+        short = intervals.Sample([rounds[0][:-1], *rounds[1:]], [1, 2, 3])
+        self.assertEqual(short.together(one, 0.9), 0, "one was not served")
+
     def test_rounds_are_resampled_and_a_single_one_tells_nothing_of_chance(self):
         def mean(chosen):
             return {"mean": sum(chosen) / len(chosen)}
