@@ -159,7 +159,16 @@ def measures(row):
         found |= {f"{metric} {p}": value for p, value in by.items()}
     for p, value in row.get("wait_beyond_alone", {}).items():
         found[f"wait {p}"] = value
+    if "by_wait" in row:
+        found["by wait p99"] = row["by_wait"]
     return found
+
+
+def by_wait(beyond, alone):
+    """What a P99 alone would be, relative to itself, if a request took longer by the wait for the device alone: value, low, high
+    from those of both, on the safe side."""
+    (value, low, high), (whole, least, most) = beyond, alone
+    return 1 + value / whole, 1 + low / (most if low > 0 else least), 1 + high / (least if high > 0 else most)
 
 
 def noise(windows):
@@ -208,6 +217,7 @@ def summary(windows):
                 if waits and alone_waits:
                     beyond = {p: intervals.difference(waits, alone_waits, SHARES[p]) for p in ("p50", "p99")}
                     row["wait_beyond_alone"] = {p: three(value) for p, value in beyond.items()}
+                    row["by_wait"] = three(by_wait(beyond["p99"], alone_samples["latency"].interval(0.99)))
             unserved = sum(r.get("unserved", 0) for w in mine for r in of_kind(w))
             if unserved:
                 row["unserved"] = unserved

@@ -20,6 +20,7 @@ WORDS = {  # measure -> what it says
     "first p90": "first token P90 to alone",
     "gap p99": "token gap P99 to alone",
     "wait p99": "device wait P99 beyond alone, ms",
+    "by wait p99": "request P99 alone with the device wait beyond alone, to alone",
     "work kept": "best-effort work to that without the urgent program, mean of programs",
     "least kept": "best-effort work to that without the urgent program, least of programs",
     "work of time left": "best-effort work to that without the urgent program x time left",
@@ -53,7 +54,9 @@ def at_least(measure, bound):
     return Limit(measure, bound, most=False)
 
 
-_BESIDE_KERNELS = (Limit("latency p99", 1.05), at_least("points to time", -0.01))
+# These are bound by the host, whose part of a request differs by more than the bound: what the device adds is the wait for it.
+_P99 = (Limit("latency p99", 1.05), Limit("by wait p99", 1.05))
+_BESIDE_KERNELS = (*_P99, at_least("points to time", -0.01))
 
 LIMITS = {
     "llm+train": (
@@ -70,7 +73,7 @@ LIMITS = {
     ),
     # Bound by the host: what the device adds is the wait for it.
     "bert-lc+bert-be*5": (Limit("wait p99", 0.3), Limit("latency p50", 1.05), at_least("work to time", 1.40)),
-    "rn18+rn50+gemm": (Limit("latency p99", 1.05),),
+    "rn18+rn50+gemm": _P99,
     "rn18+rn50": _BESIDE_KERNELS,
     "rn18+gemm": _BESIDE_KERNELS,
     "bert-lc+rn50+gemm": _BESIDE_KERNELS,

@@ -294,6 +294,14 @@ class Limits(unittest.TestCase):
         for mix in limits.ALL:
             coloc.parse_mix(mix)
 
+    def test_what_is_bound_by_the_host_is_judged_by_what_the_device_adds(self):
+        value, low, high = figures.by_wait((0.4, 0.3, 0.5), (20.0, 16.0, 25.0))
+        self.assertEqual((round(value, 4), round(low, 4), round(high, 5)), (1.02, 1.012, 1.03125))
+        _, low, high = figures.by_wait((-0.1, -0.2, 0.1), (10.0, 8.0, 12.5))
+        self.assertEqual((round(low, 4), round(high, 5)), (0.975, 1.0125))
+        said = {str(limit) for limit in limits.LIMITS["bert-lc+rn50+gemm"]}
+        self.assertIn("request P99 alone with the device wait beyond alone, to alone <= 1.05", said)
+
     def windows(self):
         draw = random.Random(6)
 
