@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType};
 
 use crate::clock::now_ns;
-use crate::tuning::{LOST_MAX, LOST_NS, NUDGE_NS, QUEUED_MAX};
+use crate::tuning::{CLOSER_NICE, LOST_MAX, LOST_NS, NUDGE_NS, QUEUED_MAX};
 
 /// Descriptors that the kernel lets a packet carry (`SCM_MAX_FD`). There is room to receive them all: those for which there is
 /// none the kernel releases on the receiving thread.
@@ -172,6 +172,8 @@ impl Shared {
     }
 
     fn work(&self, id: u64) {
+        // Nobody waits for it, and decisions are made on the same processors. Less urgent one may always be.
+        let _ = rustix::process::nice(CLOSER_NICE);
         let mut state = self.lock();
         loop {
             let Some(at) = state.workers.iter().position(|w| w.id == id) else { return };

@@ -72,6 +72,9 @@ pub(crate) const ENDED_NS: u64 = 3_600_000_000_000;
 /// Events taken from the kernel at a time: enough that what one user's connections have to say does not hide, for several calls, that
 /// another's program wants its gate opened.
 pub(crate) const EVENTS_MAX: usize = 1_024;
+/// By so much less urgent is the thread that closes what strangers sent, as a nice value: at that of the loop, whoever sends sockets has
+/// decisions for others wait for 3 to 5 ms on two processors, and for 1 to 3 so.
+pub(crate) const CLOSER_NICE: i32 = 10;
 /// Connections accepted at a time.
 pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the

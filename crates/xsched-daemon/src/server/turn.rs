@@ -51,15 +51,15 @@ impl Server {
         self.now_ns = now_ns();
         let began_ns = self.now_ns;
         self.notice_delay();
-        for event in events.iter() {
-            let (token, flags) = (event.data.u64(), event.flags);
-            match token & 3 {
-                kind::OWN => (),
-                kind => self.note(token >> 2, kind, flags),
-            }
-        }
+        let of_conns =
+            || events.iter().map(|event| (event.data.u64(), event.flags)).filter(|(t, _)| t & 3 != kind::OWN);
+        let is_wake = |(token, _): &(u64, _)| token & 3 == kind::WAKE;
         // Gates first: a program waits for each of these.
+        of_conns().filter(is_wake).for_each(|(token, _)| self.note_wake(token >> 2));
         self.heed_wakes();
+        for (token, flags) in of_conns().filter(|event| !is_wake(event)) {
+            self.note(token >> 2, token & 3, flags);
+        }
         for event in events.iter() {
             match event.data.u64() {
                 LISTENER => self.accept(),
@@ -200,17 +200,18 @@ impl Server {
         [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns()].into_iter().flatten().min()
     }
 
+    /// Notes that a client has woken the daemon.
+    fn note_wake(&mut self, id: u64) {
+        let Some(user) = self.conns.get(&id).map(|conn| conn.user) else { return };
+        self.wakes.push(user, id);
+        if !self.wakes.has_time(user, self.now_ns) {
+            self.mute(id, true);
+        }
+    }
+
     /// Notes that there is something to do for a connection.
     fn note(&mut self, id: u64, kind: u64, flags: EventFlags) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if kind == kind::WAKE {
-            let user = conn.user;
-            self.wakes.push(user, id);
-            if !self.wakes.has_time(user, self.now_ns) {
-                self.mute(id, true);
-            }
-            return;
-        }
         // What was sent before a hang-up is still done; an answer has nowhere to go.
         let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
