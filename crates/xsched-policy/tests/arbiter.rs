@@ -359,18 +359,25 @@ fn a_devices_state_is_told_to_its_policy_and_to_one_that_follows() {
 }
 
 /// When the gates of a group of `low` and of one of `high` changed that came at 10 ms, and which were open then. The device executes
-/// something of the first one until `executes_until`.
-fn gates_beside_a_drain(executes_until: u64) -> Vec<(u64, Vec<u64>)> {
+/// something of the first one until `executes_until`. It may share a pool with another, whose commands are short or long.
+fn gates_beside_a_drain(executes_until: u64, pool_with_short: Option<bool>) -> Vec<(u64, Vec<u64>)> {
     let mut w = World::new("hpf");
-    w.add(g(1, -128), 0);
+    let pool = pool_with_short.map(|_| PoolId(7));
+    let low = |id| GroupSpec { pool, ..g(id, -128) };
+    w.add(low(1), 0);
     w.add(g(2, 128), 0);
+    if let Some(short) = pool_with_short {
+        w.add(low(3), 0);
+        w.send(Event::DrainsInSlices(GroupId(3), short));
+        w.ready(3);
+    }
     w.sims.get_mut(&1).unwrap().executes_until = executes_until;
     w.send(Event::DrainsInSlices(GroupId(1), true));
     w.ready(1);
     w.run(10_000);
     w.ready(2);
     // As where gates on the device are taken to hold it at once.
-    w.send(Event::Drained(GroupId(1)));
+    [1, 3].into_iter().for_each(|id| w.send(Event::Drained(GroupId(id))));
     let mut seen = Vec::new();
     for now in (10_000..60_000).step_by(50) {
         w.run(now);
@@ -383,12 +390,19 @@ fn gates_beside_a_drain(executes_until: u64) -> Vec<(u64, Vec<u64>)> {
 
 #[test]
 fn what_a_suspended_group_has_in_flight_for_long_gets_the_device_for_a_moment() {
-    let seen = gates_beside_a_drain(14_250);
+    let seen = gates_beside_a_drain(14_250, None);
     assert_eq!(seen, [(10_000, vec![2]), (14_000, vec![]), (14_300, vec![2])], "until it has ended");
 }
 
 #[test]
 fn others_stay_away_for_what_is_in_flight_once_and_not_for_long() {
-    assert_eq!(gates_beside_a_drain(60_000), [(10_000, vec![2]), (14_000, vec![]), (17_000, vec![2])]);
-    assert_eq!(gates_beside_a_drain(13_000), [(10_000, vec![2])], "it has ended by itself");
+    assert_eq!(gates_beside_a_drain(60_000, None), [(10_000, vec![2]), (14_000, vec![]), (17_000, vec![2])]);
+    assert_eq!(gates_beside_a_drain(13_000, None), [(10_000, vec![2])], "it has ended by itself");
+}
+
+#[test]
+fn nobody_stays_away_for_what_cannot_end_soon_beside_a_long_command_of_its_pool() {
+    let seen = gates_beside_a_drain(60_000, Some(true));
+    assert_eq!(seen, [(10_000, vec![2]), (14_000, vec![]), (17_000, vec![2])]);
+    assert_eq!(gates_beside_a_drain(60_000, Some(false)), [(10_000, vec![2])]);
 }

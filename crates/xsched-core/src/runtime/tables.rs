@@ -178,6 +178,8 @@ impl Runtime {
         slot.shared.launches.store(0, Relaxed);
         slot.shared.tracked.store(0, Relaxed);
         slot.shared.system.store(0, Relaxed);
+        // What its former user had there is of no interest any more.
+        slot.fence.store(slot.completed_word.load(Relaxed), Relaxed);
         slot.go.store(1, Relaxed);
         slot.reached.store(0, Relaxed);
         slot.group.store(u32::from(group) + 1, Release);

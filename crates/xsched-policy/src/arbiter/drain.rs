@@ -6,7 +6,7 @@
 
 use super::device::Member;
 use crate::tuning::{DRAIN_LOOK_US, DRAIN_PATIENCE_US, DRAIN_US};
-use crate::{Micros, Verdict};
+use crate::{Micros, PoolId, Verdict};
 
 /// How a group leaves the device.
 #[derive(Clone, Copy, Default)]
@@ -32,9 +32,13 @@ pub(super) fn apply(now: Micros, members: &mut [Member], verdicts: &mut [Verdict
     // What is kept waiting on one device by a job has its others wait, too.
     let spans = runners().any(|m| m.spanning.is_some());
     let most_urgent = runners().map(|m| m.group.priority).max().filter(|_| !spans);
+    // Beside a long command of the same pool nothing ends soon, whoever stays away.
+    let long = members.iter().filter(|m| m.group.ready && !m.drains_in_slices).filter_map(|m| m.group.pool);
+    let long: Vec<PoolId> = long.collect();
     let (mut next, mut pauses): (Option<Micros>, bool) = (None, false);
     for (m, verdict) in members.iter_mut().zip(verdicts.iter()) {
-        let leaves = m.drains_in_slices && m.spanning.is_none() && m.group.ready && !verdict.run;
+        let ends = m.drains_in_slices && m.group.pool.is_none_or(|pool| !long.contains(&pool));
+        let leaves = ends && m.spanning.is_none() && m.group.ready && !verdict.run;
         if !leaves || m.group.granted {
             m.drain = Drain::default();
         }
