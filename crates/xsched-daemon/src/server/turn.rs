@@ -234,7 +234,7 @@ impl Server {
             nowhere,
             rustix::io::ReadWriteFlags::NOWAIT,
         );
-        if taken.is_err_and(|e| e != Errno::AGAIN) {
+        if on && taken.is_err_and(|e| e != Errno::AGAIN) {
             return;
         }
         client.is_muted = on;
