@@ -20,6 +20,7 @@ mod folders;
 mod hints;
 mod hip;
 mod history;
+mod inherited;
 mod libm;
 #[cfg(test)]
 #[path = "../tests/common/markdown.rs"]
@@ -31,7 +32,6 @@ mod picture;
 mod preload;
 mod private;
 mod reference;
-mod sigpipe;
 mod start;
 mod target;
 mod users;

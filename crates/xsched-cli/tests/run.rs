@@ -54,6 +54,23 @@ fn a_broken_pipe_ends_the_command_as_it_would_without_us() {
 }
 
 #[test]
+fn closed_standard_descriptors_stay_closed() {
+    let place = Place::new();
+    place.stand_in("stand-in.so");
+    let open = "code=0; for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && code=$((code + (1 << n))); done; exit $code";
+    let looks = ["sh", "-c", open];
+    let xsched = [&[env!("CARGO_BIN_EXE_xsched"), "run", "--local", "hpf"][..], &looks].concat();
+    for (redirection, expected) in [("", 7), ("<&-", 6), (">&-", 5), ("2>&-", 3), ("<&- >&- 2>&-", 0)] {
+        let code = |command: &[&str]| {
+            let mut shell = place.command("/bin/sh".as_ref(), &["-c", &format!("\"$@\" {redirection}"), "sh"]);
+            shell.args(command).env("XSCHED_PRELOAD", place.join("stand-in.so"));
+            said(shell).code
+        };
+        assert_eq!((code(&looks), code(&xsched)), (Some(expected), Some(expected)), "with {redirection:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_run_ends_as_in_a_shell() {
     let place = Place::new();
     said(run(&place, &["no-such-command"])).one_line(127, "no-such-command: command not found");

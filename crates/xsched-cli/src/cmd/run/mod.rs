@@ -17,7 +17,7 @@ use crate::failure::{Error, Result, say};
 use crate::hints::HintArgs;
 use crate::target::{self, Verdict};
 use crate::values::{self, Level};
-use crate::{client, out_of_sight, preload, sigpipe, start};
+use crate::{client, inherited, out_of_sight, preload, start};
 
 use self::share::Share;
 
@@ -392,7 +392,7 @@ fn exec(program: &Path, name: &OsStr, rest: &[OsString], environment: &Environme
     let path = c(program.as_os_str());
     let mut arguments: Vec<CString> = std::iter::once(c(name)).chain(rest.iter().map(|a| c(a))).collect();
     let environment: Vec<CString> = environment.strings().collect();
-    sigpipe::restore();
+    inherited::restore();
     let mut error = execve(&path, &arguments, &environment);
     if error.raw_os_error() == Some(libc::ENOEXEC) {
         // A text without `#!`: a shell would read it itself.

@@ -1,0 +1,41 @@
+//! What Rust's runtime changes before `main`, as it was before: SIGPIPE, which it ignores, and standard descriptors that
+//! are closed, which it opens on /dev/null. A program started by `run` gets both as it would without us.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+static IGNORED: AtomicBool = AtomicBool::new(false);
+/// Bit n: descriptor n was closed.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+const STANDARD: std::ops::Range<i32> = 0..3;
+
+extern "C" fn remember() {
+    // SAFETY: sigaction with a null new action only reads; `old` is a plain C struct for which zeroes are valid.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut old) == 0 {
+            IGNORED.store(old.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: asks for a flag, which an absent descriptor has none of.
+    let closed = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == -1;
+    CLOSED.store(STANDARD.filter(closed).fold(0, |bits, fd| bits | 1 << fd), Ordering::Relaxed);
+}
+
+/// Runs before the runtime's own start.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER: extern "C" fn() = remember;
+
+/// Makes both what they were. For the last moment before the process becomes another program: nothing can be said any
+/// more where stderr was closed.
+pub(crate) fn restore() {
+    if !IGNORED.load(Ordering::Relaxed) {
+        // SAFETY: SIG_DFL needs no handler to stay valid.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    let closed = CLOSED.load(Ordering::Relaxed);
+    for fd in STANDARD.filter(|fd| closed & 1 << fd != 0) {
+        // SAFETY: the runtime opened it, and nobody owns it: it counts as stdin, stdout or stderr.
+        unsafe { libc::close(fd) };
+    }
+}
