@@ -31,7 +31,8 @@ it is said how much memory and how long each mix needs, about.
 
 Windows are appended to FILE as they end, with every latency; those that are there already, of the same build, length
 and arrivals, are not measured again. With --gpus N, N mixes run at a time, each on its own GPU. With --deadline, no
-round is begun that would end later, and the exit status is 75: the same command goes on from there.
+round is begun that would end later, and the exit status is 75: the same command goes on from there. --first-round N:
+rounds with other random arrivals, to be put together with those that came before.
 
 Figures are of all rounds together, with 95 % intervals (intervals.py says how), beside the median of the rounds. Limits
 are those of limits.py: met if the interval ends within the limit, missed if it begins beyond it, undecided else.
@@ -143,10 +144,10 @@ def applicable(roles, names):
     return [n for n in names if n not in skip]
 
 
-def open_windows(mix, names, rounds, recorded):
+def open_windows(mix, names, numbers, recorded):
     """(round, system) still to be measured, in the order of measuring: every round begins with another system."""
     order = []
-    for number in range(rounds):
+    for number in numbers:
         turned = names[number % len(names) :] + names[: number % len(names)]
         order += [(number, name) for name in turned if (mix, name, number) not in recorded]
     return order
@@ -219,7 +220,7 @@ def still_open(mix, args):
         for r in records.load(args.out)
         if r.get("bench") == "coloc" and (r["secs"], r["build"], r.get("arrivals", "regular")) == key
     }
-    return open_windows(mix, names, args.rounds, recorded)
+    return open_windows(mix, names, range(args.first_round, args.first_round + args.rounds), recorded)
 
 
 def estimate(mix, args):
@@ -321,7 +322,7 @@ def measure(mix, args, site, log, deadline):
                     seen=site.seen(name),
                 )
                 records.append(args.out, record)
-                print(f"{mix} {name} {number + 1}/{args.rounds}: {brief(said)}", file=sys.stderr, flush=True)
+                print(f"{mix} {name} {number - args.first_round + 1}/{args.rounds}: {brief(said)}", file=sys.stderr, flush=True)
         return True, list(troubles.values())
     finally:
         for one in sets.values():
@@ -397,6 +398,7 @@ def arguments(words=None):
     parser.add_argument("--systems", help=f"separated by commas [{usual}]")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
     parser.add_argument("--rounds", type=natural, default=5)
+    parser.add_argument("--first-round", type=int, default=0, metavar="N", help="number of the first of them")
     parser.add_argument("--secs", type=float, help=f"of a window [so that there are {REQUESTS} requests, at least 6]")
     parser.add_argument("--quick", action="store_true", help="windows of a quarter of that length")
     parser.add_argument("--arrivals", choices=("poisson", "regular"), default="poisson", help="[%(default)s]")

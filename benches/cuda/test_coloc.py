@@ -109,12 +109,12 @@ class Planning(unittest.TestCase):
             self.assertEqual(coloc.summaries(out)["rn18+rn50"]["arrivals"], "poisson")
 
     def test_every_round_begins_with_another_system(self):
-        order = coloc.open_windows("m", ["a", "b", "c"], 3, set())
+        order = coloc.open_windows("m", ["a", "b", "c"], range(3), set())
         self.assertEqual([name for _, name in order], ["a", "b", "c", "b", "c", "a", "c", "a", "b"])
 
     def test_what_is_recorded_is_not_measured_again(self):
         self.assertEqual(
-            coloc.open_windows("m", ["a", "b"], 2, {("m", "a", 0), ("m", "b", 1), ("x", "b", 0)}), [(0, "b"), (1, "a")]
+            coloc.open_windows("m", ["a", "b"], range(2), {("m", "a", 0), ("m", "b", 1), ("x", "b", 0)}), [(0, "b"), (1, "a")]
         )
 
     def test_systems_that_say_nothing_about_a_mix_are_left_out(self):
