@@ -62,9 +62,10 @@ def bert(torch, batch):
 
 
 def gemm(torch):
-    """One kernel of about 100 ms on an H200."""
+    """One kernel of about 100 ms on an H200. A part of its result is checked: where many programs fill a GPU there is no room for
+    a copy of all of it."""
     a, b = (torch.randn(32768, 32768, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return (lambda: a @ b), 1
+    return (lambda: (a @ b)[:1024]), 1
 
 
 def decode(torch, tokens=16, layers=12, width=768, heads=12, context=256):
