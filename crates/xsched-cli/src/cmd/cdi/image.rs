@@ -23,8 +23,13 @@ const OTHERS: [(&str, &str); 7] = [
     ("/lib64/ld64.so.2", "made for another machine (ppc64)"),
 ];
 
-/// Folders of libc, where it is not beside its loader.
-const LIBRARIES: [&str; 3] = ["/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+/// Folders that a loader looks into by itself, Debian's and others'. Libc is in one of them where it is not beside its loader.
+#[cfg(target_arch = "x86_64")]
+const LIBRARIES: [&str; 6] =
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+#[cfg(target_arch = "aarch64")]
+const LIBRARIES: [&str; 6] =
+    ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 /// Says why the library does not load, fit for "its programs are …".
 pub(super) fn look(root: &Root, command: &[String], search: Option<&str>) -> Result<(), String> {
@@ -84,6 +89,20 @@ mod tests {
         assert_eq!(of(&["/lib/ld-musl-x86_64.so.1"]).unwrap_err(), "linked to musl, the library needs glibc");
         assert_eq!(of(&["/lib/ld-linux-aarch64.so.1"]).unwrap_err(), "made for another machine (aarch64)");
         assert_eq!(of(&[LOADER]).unwrap_err(), "linked to a libc that is not found");
+    }
+
+    #[test]
+    fn libc_is_found_wherever_its_loader_finds_it() {
+        let libc = std::fs::canonicalize(LOADER).unwrap().with_file_name("libc.so.6");
+        for folder in LIBRARIES {
+            let image = tempfile::tempdir().unwrap();
+            for (from, to) in [(Path::new(LOADER), LOADER.to_owned()), (&libc, format!("{folder}/libc.so.6"))] {
+                let to = image.path().join(&to[1..]);
+                std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+                std::fs::copy(from, to).unwrap();
+            }
+            assert_eq!(look(&Root::open(image.path()).unwrap(), &[], None), Ok(()), "{folder}");
+        }
     }
 
     #[test]
