@@ -36,7 +36,12 @@ pub struct Work {
     pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
+    /// It has gates inside: the longest part of it without one, in [`PARTS`] of the whole. 0 = it has none.
+    pub part: u16,
 }
+
+/// Of so many parts is a command with gates inside.
+pub const PARTS: u16 = 1_000;
 
 /// Permission to call the driver.
 #[derive(Clone, Copy, Debug, Default)]
@@ -205,10 +210,13 @@ impl XQueue {
         let told = self.gate_follows.load(Relaxed) && self.gate_follows.swap(false, Relaxed);
         // Without a budget nothing waits for room.
         let batch = if budget_us == 0 && budget_commands == 0 { 0 } else { slot.batch_commands.load(Relaxed) };
+        if work.part != 0 {
+            rt.estimates.note_part(work.key, work.part);
+        }
         if budget_us != 0
             && let Some(ns) = estimate
         {
-            group.note_length(slot, ns);
+            group.note_length(slot, ns, work.part);
         }
         let (fenced, fenced_ns) = self.timeline.fenced();
         let (seq, issued_ns) = self.timeline.issue(estimate_ns);

@@ -1,12 +1,13 @@
 //! The table of what is expected of each kind of command: [`xsched_flow::estimate`] says what a cell of it becomes.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
 use xsched_flow::estimate::{Cell, Lesson, told_ns};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{ESTIMATE_PROBES, ESTIMATES};
 use xsched_proto::segment::GroupSlot;
 
+use crate::admit::PARTS;
 use crate::journal;
 
 /// Lock-free: two threads that learn of the same kind at once may lose a sample. A full table forgets nothing and learns nothing
@@ -14,12 +15,27 @@ use crate::journal;
 pub(crate) struct Estimates {
     keys: Box<[AtomicU64]>,
     cells: Box<[AtomicU64]>,
+    /// See [`Work`](crate::Work).
+    parts: Box<[AtomicU16]>,
 }
 
 impl Estimates {
     pub(crate) fn new() -> Self {
         let table = || (0..ESTIMATES).map(|_| AtomicU64::new(0)).collect();
-        Estimates { keys: table(), cells: table() }
+        let parts = (0..ESTIMATES).map(|_| AtomicU16::new(0)).collect();
+        Estimates { keys: table(), cells: table(), parts }
+    }
+
+    /// Commands of this kind have gates inside.
+    pub(crate) fn note_part(&self, key: u64, part: u16) {
+        if let Some(at) = self.slot(key, true) {
+            self.parts[at].store(part, Relaxed);
+        }
+    }
+
+    /// What of a command of this kind is executed without a gate, in ns.
+    fn uncut_ns(&self, key: u64, ns: u64) -> u64 {
+        self.slot(key, false).map_or(ns, |at| uncut_ns(ns, self.parts[at].load(Relaxed)))
     }
 
     #[inline]
@@ -77,7 +93,7 @@ impl Estimates {
                 let cell = self.sample(key, ns, exclusive);
                 if let Some(cell) = cell.filter(|_| tells) {
                     let ns = told_ns(cell, exclusive, slot.budget_us.load(Relaxed) != 0);
-                    slot.longest_us.fetch_max(ns / 1000, Relaxed);
+                    slot.longest_us.fetch_max(self.uncut_ns(key, ns) / 1000, Relaxed);
                 }
             }
             Lesson::Lower { key, ns } => {
@@ -91,9 +107,22 @@ impl Estimates {
     }
 }
 
+/// The longest part without a gate of a command of this length, in ns. `part`: see [`Work`](crate::Work).
+pub(crate) fn uncut_ns(ns: u64, part: u16) -> u64 {
+    if part == 0 { ns } else { ns.saturating_mul(part.into()) / u64::from(PARTS) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_with_gates_inside_is_as_long_as_its_longest_part() {
+        let e = Estimates::new();
+        e.note_part(1, 20);
+        assert_eq!((e.uncut_ns(1, 30_000_000), e.uncut_ns(2, 30_000_000)), (600_000, 30_000_000));
+        assert_eq!((uncut_ns(7, 0), uncut_ns(7, PARTS)), (7, 7));
+    }
 
     #[test]
     fn a_full_table_still_answers() {

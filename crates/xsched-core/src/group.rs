@@ -5,15 +5,21 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::
 
 use xsched_flow::activity::next_grace_ns;
 use xsched_flow::journal::Record;
-use xsched_flow::tuning::{FIRST_GRACE_NS, LENGTHS_NS, LONG_PARTS, RELEASE_NS};
+use xsched_flow::tuning::{FIRST_GRACE_NS, INSIDE_NS, LENGTHS_NS, LONG_PARTS, RELEASE_NS};
 use xsched_proto::class::SHORT_US;
 use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, length};
 
 use crate::clock::now_ns;
+use crate::estimate::uncut_ns;
 use crate::journal;
 use crate::protocol::park::Progress;
 use crate::protocol::registration::{Registration, wait_registered};
+
+/// From here on a command is long, in ns. Between two gates inside one lies about [`INSIDE_NS`], which is not.
+fn long_ns(part: u16) -> u64 {
+    if part == 0 { SHORT_US * 1000 } else { 2 * INSIDE_NS }
+}
 
 /// All XQueues of a process on a device that have the same priority. Suspended together, so that a queue can never
 /// be held by another queue that is not.
@@ -103,10 +109,11 @@ impl Group {
         self.grace_ns.store(next, Relaxed);
     }
 
-    /// Keeps account of how long the commands are that are held to a bound, as far as it is known: time slices go by that.
-    pub(crate) fn note_length(&self, slot: &GroupSlot, ns: u64) {
+    /// Keeps account of how long the commands are that are held to a bound, as far as it is known: time slices go by that. `part`: see
+    /// [`Work`](crate::Work).
+    pub(crate) fn note_length(&self, slot: &GroupSlot, ns: u64, part: u16) {
         // Threads that do so at the same time may lose some of it: it need not be exact.
-        if ns > SHORT_US * 1000 {
+        if uncut_ns(ns, part) > long_ns(part) {
             self.bounded_long_ns.store(self.bounded_long_ns.load(Relaxed) + ns, Relaxed);
         }
         let all_ns = self.bounded_ns.load(Relaxed) + ns;

@@ -36,7 +36,7 @@ mod timeline;
 mod used;
 mod waiting;
 
-pub use admit::{Admission, Work};
+pub use admit::{Admission, PARTS, Work};
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
 pub use group::Group;

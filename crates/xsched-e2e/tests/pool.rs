@@ -412,3 +412,39 @@ fn kernels_inside_a_graph_count_as_long_as_they_were_by_themselves() {
     // Each of 2 ms, so that each but the first has a gate; as many that are unknown have one.
     assert_eq!(machine.gpu.driver_stats(pid)["calls"]["cuGraphAddBatchMemOpNode"], 11);
 }
+
+/// A graph of 20 ms holds others of its pool up no longer than the kernels in it.
+#[test]
+fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
+    let machine = Machine::new();
+    let _urgent = machine.told(URGENT);
+    let start = |gates: &str| {
+        let program = machine.gpu.program("steady");
+        let mut command = machine.gpu.place.run_command(&["--priority", "low"], &program, &["200", "100", "graph"]);
+        command.env("CUDA_MPS_PIPE_DIRECTORY", machine.gpu.place.join("none")).env("XSCHED_GRAPH_GATES", gates);
+        let mut program = machine.gpu.with_driver(command);
+        program.expect("ready");
+        program
+    };
+    // How it shares, and its longest command.
+    let run = |gates: &str| {
+        let mut program = start(gates);
+        let pid = program.pid();
+        let longest_us = || machine.gpu.place.program(pid).unwrap()["groups"][0]["longest_us"].as_u64().unwrap();
+        until("its graphs were measured", || {
+            program.progress_after(now_ns());
+            longest_us() != 0
+        });
+        let found = (machine.share(pid), longest_us());
+        machine.gpu.end(program);
+        found
+    };
+    for _ in 0..2 {
+        let (share, longest_us) = run("1");
+        assert!(share == "pool" && (200..5_000).contains(&longest_us), "{share}, {longest_us} us");
+    }
+    let (share, longest_us) = run("0");
+    assert!(share == "pool" && longest_us > 10_000, "{share}, {longest_us} us");
+    let mut known = start("1");
+    assert!(known.errors().contains("time sharing: this program ran kernels of"), "{}", known.errors());
+}

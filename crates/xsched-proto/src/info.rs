@@ -220,7 +220,7 @@ pub struct GroupInfo {
     pub waits: Waits,
     /// Time its threads waited at the gate, in µs, with the waits that go on.
     pub wait_us: u64,
-    /// Its longest command as estimated by the program, in µs; 0 = nothing is known.
+    /// Its longest command as estimated by the program, in µs; of one with gates inside, its longest part without. 0 = nothing is known.
     pub longest_us: u64,
     /// Whether most of what it does is commands that no time slice need cut (400 µs or less); none = nothing is known.
     pub short: Option<bool>,

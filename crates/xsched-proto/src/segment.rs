@@ -107,7 +107,7 @@ pub struct GroupSlot {
     pub unscheduled_passthrough: AtomicU64,
     /// Launches let through after an internal error.
     pub unscheduled_error: AtomicU64,
-    /// Longest command as estimated by the client, in µs; 0 = nothing is known.
+    /// Longest command as estimated by the client, in µs; of one with gates inside, its longest part without. 0 = nothing is known.
     pub longest_us: AtomicU64,
 
     /// Launches the bound let through because nothing completed meanwhile.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
+use xsched_core::PARTS;
 use xsched_flow::tuning::UNKNOWN_INSIDE_NS;
 
 use super::types::*;
@@ -247,6 +248,8 @@ pub(super) struct Gated {
     nodes: usize,
     places: Vec<usize>,
     gate: Gate,
+    /// The longest part without a gate, in [`PARTS`] of the longest path.
+    pub(super) part: u16,
 }
 
 impl Gated {
@@ -263,13 +266,15 @@ impl Gated {
         let weights: Vec<Option<u64>> =
             nodes.iter().map(|node| functions.weight(*node, expected_ns)).collect::<Result<_, _>>()?;
         let edges = functions.edges(graph, &nodes)?;
-        let places = places(&weights, &edges, limit_ns).ok_or("its edges go in a circle")?;
+        let (places, longest) = gated_places(&weights, &edges, limit_ns).ok_or("its edges go in a circle")?;
         if places.is_empty() {
             return Ok(None);
         }
+        let whole = gated_places(&weights, &edges, u64::MAX).map_or(1, |(_, whole)| whole.max(1));
+        let part = (longest.saturating_mul(PARTS.into()) / whole).clamp(1, PARTS.into()) as u16;
         let clone = GraphClone::of(graph, functions)?;
         put(&clone, &nodes, &edges, &places, gate)?;
-        Ok(Some(Gated { clone, nodes: nodes.len(), places, gate }))
+        Ok(Some(Gated { clone, nodes: nodes.len(), places, gate, part }))
     }
 
     /// The same for a graph that is to take this one's place. Gates go before the same nodes.
@@ -283,7 +288,7 @@ impl Gated {
         let edges = functions.edges(graph, &nodes)?;
         let clone = GraphClone::of(graph, functions)?;
         put(&clone, &nodes, &edges, &self.places, self.gate)?;
-        Ok(Gated { clone, nodes: nodes.len(), places: self.places.clone(), gate: self.gate })
+        Ok(Gated { clone, nodes: nodes.len(), places: self.places.clone(), gate: self.gate, part: self.part })
     }
 }
 
@@ -339,8 +344,9 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
 }
 
 /// Which nodes get a gate before them: kernels (those with a weight) that something comes before, so that no path has
-/// more than `limit` without one, or a single kernel, or those that are launched together. `None`: the edges go in a circle.
-fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usize>> {
+/// more than `limit` without one, or a single kernel, or those that are launched together; and the longest part without one.
+/// `None`: the edges go in a circle.
+fn gated_places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<(Vec<usize>, u64)> {
     let mut after = vec![Vec::new(); weights.len()];
     let mut missing = vec![0usize; weights.len()];
     let mut joined = vec![false; weights.len()];
@@ -352,7 +358,7 @@ fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usi
     // What lies before each node since the last gates.
     let (mut ungated, mut inner) = (vec![0u64; weights.len()], vec![false; weights.len()]);
     let mut ready: Vec<usize> = (0..weights.len()).filter(|node| missing[*node] == 0).collect();
-    let (mut found, mut seen) = (Vec::new(), 0);
+    let (mut found, mut seen, mut longest) = (Vec::new(), 0, 0);
     while let Some(node) = ready.pop() {
         seen += 1;
         let mut sum = ungated[node];
@@ -362,6 +368,7 @@ fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usi
                 sum = 0;
             }
             sum += weight.max(1);
+            longest = longest.max(sum);
         }
         for &next in &after[node] {
             ungated[next] = ungated[next].max(sum);
@@ -373,12 +380,16 @@ fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usi
         }
     }
     found.sort_unstable();
-    (seen == weights.len()).then_some(found)
+    (seen == weights.len()).then_some((found, longest))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Edge, EdgeData, LAUNCH_ORDER, places};
+    use super::{Edge, EdgeData, LAUNCH_ORDER, gated_places};
+
+    fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usize>> {
+        gated_places(weights, edges, limit).map(|(places, _)| places)
+    }
 
     fn edges(ends: &[(usize, usize)]) -> Vec<Edge> {
         ends.iter().map(|&(from, to)| Edge { from, to, data: EdgeData::default() }).collect()
@@ -410,6 +421,14 @@ mod tests {
         let edges = edges(&[(0, 1), (1, 2), (2, 5), (0, 3), (3, 5), (5, 4)]);
         let weights = [Some(100), Some(150), Some(150), Some(10), Some(100), Some(100)];
         assert_eq!(places(&weights, &edges, 250), Some(vec![2, 4]));
+    }
+
+    #[test]
+    fn the_longest_part_lies_between_two_gates_or_is_a_single_kernel() {
+        let longest = |weights: &[Option<u64>], limit| gated_places(weights, &chain(weights.len()), limit).unwrap().1;
+        assert_eq!(longest(&[Some(100); 10], 300), 300);
+        assert_eq!(longest(&[Some(100); 10], u64::MAX), 1000, "all of it");
+        assert_eq!(longest(&[Some(100), Some(900), Some(100)], 300), 900);
     }
 
     #[test]

@@ -220,6 +220,11 @@ fn set_gates() {
     }
 }
 
+/// The longest part without a gate of a graph that has some inside; 0 = it has none.
+fn part(exec: CUgraphExec) -> u16 {
+    of(exec).map_or(0, |gated| gated.part)
+}
+
 macro_rules! launches {
     ($list:ident: $class:ident; $(fn $name:ident [$mode:ident];)*) => {
         $(
@@ -229,7 +234,7 @@ macro_rules! launches {
                 // Where there is no room for it, it waits until an earlier one is done, which may be held in its middle.
                 // SAFETY: the caller's own arguments.
                 let enter = move || process::waiting(|| unsafe { function(exec, stream) });
-                enqueue::<Api>(real, stream, $mode, || graph(exec), enter)
+                enqueue::<Api>(real, stream, $mode, || graph(exec, part(exec)), enter)
             }
         )*
         hooks! { CUDA, $list: $class; $($name)* }

@@ -133,8 +133,8 @@ enqueues! {
     fn hipExtLaunchKernel(function_address: *mut c_void, numBlocks: Dim3, dimBlocks: Dim3, args: *mut c_void, sharedMemBytes: usize, stream: hipStream_t, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_int) [Legacy stream, kernel(function_address, &shape(numBlocks, dimBlocks))];
     fn hipExtLaunchMultiKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_int, flags: c_uint) [Legacy first_stream(launchParamsList, numDevices), UNKNOWN];
     fn hipExtModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t, flags: c_uint) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
-    fn hipGraphLaunch(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, graph(graphExec)];
-    fn hipGraphLaunch_spt(graphExec: hipGraphExec_t, stream: hipStream_t) [PerThread stream, graph(graphExec)];
+    fn hipGraphLaunch(graphExec: hipGraphExec_t, stream: hipStream_t) [Legacy stream, graph(graphExec, 0)];
+    fn hipGraphLaunch_spt(graphExec: hipGraphExec_t, stream: hipStream_t) [PerThread stream, graph(graphExec, 0)];
     fn hipHccModuleLaunchKernel(f: hipFunction_t, globalWorkSizeX: c_uint, globalWorkSizeY: c_uint, globalWorkSizeZ: c_uint, localWorkSizeX: c_uint, localWorkSizeY: c_uint, localWorkSizeZ: c_uint, sharedMemBytes: usize, hStream: hipStream_t, kernelParams: *mut c_void, extra: *mut c_void, startEvent: hipEvent_t, stopEvent: hipEvent_t) [Legacy hStream, kernel(f, &[globalWorkSizeX, globalWorkSizeY, globalWorkSizeZ, localWorkSizeX, localWorkSizeY, localWorkSizeZ])];
     fn hipLaunchByPtr(func: *mut c_void) [Legacy NO_STREAM, kernel(func, &[])];
     fn hipLaunchCooperativeKernel(f: *mut c_void, gridDim: Dim3, blockDimX: Dim3, kernelParams: *mut c_void, sharedMemBytes: c_uint, stream: hipStream_t) [Legacy stream, kernel(f, &shape(gridDim, blockDimX))];

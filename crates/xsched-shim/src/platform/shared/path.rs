@@ -12,7 +12,8 @@ use crate::interpose::resolve;
 use crate::process;
 
 /// Work of which nothing is known.
-pub(crate) const UNKNOWN: Work = Work { key: 0, blocking: false, unbounded: false, may_prequeue: false, loads: false };
+pub(crate) const UNKNOWN: Work =
+    Work { key: 0, blocking: false, unbounded: false, may_prequeue: false, loads: false, part: 0 };
 
 fn mixed(parts: impl IntoIterator<Item = u64>) -> u64 {
     // FNV-1a over words. Only for telling commands apart, and 0 means unknown.
@@ -39,9 +40,9 @@ pub(crate) fn prequeueable(work: Work) -> Work {
     Work { may_prequeue: true, ..work }
 }
 
-/// A graph.
-pub(crate) fn graph(exec: *const c_void) -> Work {
-    Work { may_prequeue: false, ..kernel(exec, &[]) }
+/// A graph, and the longest part of it without a gate, if there are any inside.
+pub(crate) fn graph(exec: *const c_void, part: u16) -> Work {
+    Work { may_prequeue: false, part, ..kernel(exec, &[]) }
 }
 
 /// A transfer of so many bytes (or elements): commands of about the same size are alike.
