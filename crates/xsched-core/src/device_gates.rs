@@ -27,9 +27,13 @@ impl Group {
     pub fn hold_inside(&self, rt: &Runtime) {
         if !self.holds_inside.load(Relaxed) {
             self.holds_inside.store(true, Release);
-            self.slot(rt).untold_gates.store(1, Relaxed);
         }
         self.set_device_gates(rt);
+    }
+
+    /// From now on gates may hold commands of this group that nothing tells the daemon of.
+    pub fn note_untold_gates(&self, rt: &Runtime) {
+        self.slot(rt).untold_gates.store(1, Relaxed);
     }
 
     /// Whether gates inside recorded commands hold them now, if there are such commands.

@@ -214,12 +214,12 @@ impl GroupWords {
     }
 
     /// Whether the device executes something of it, as far as its queues tell, which had completed this much when the gate closed. Not
-    /// where gates that no queue tells of may hold its commands.
+    /// where gates may hold its commands that no word tells of.
     pub(crate) fn is_executing(&self, completed: &[u32]) -> bool {
         let slot = self.slot as u32 + 1;
         let known = self.untold_gates.load(Relaxed) == 0;
         let mut queues = self.looked_at().zip(completed).filter(|(queue, _)| queue.group.load(Relaxed) == slot);
-        known && queues.any(|(queue, completed)| queue.is_executing(*completed))
+        known && self.held_inside.load(Relaxed) == 0 && queues.any(|(queue, completed)| queue.is_executing(*completed))
     }
 
     /// Whether what it has in flight ends soon once it has the device.

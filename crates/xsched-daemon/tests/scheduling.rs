@@ -335,11 +335,23 @@ fn what_a_suspended_program_still_executes_gets_the_device_for_a_moment() {
     let (low, high) = (cuda(-128), cuda(128));
     low.words(0).longest_us.store(40, SeqCst);
     let opened = || high.words(0).grants.load(SeqCst);
+    low.words(0).held_inside.store(1, SeqCst);
     let queue = &low.segment().queues[0];
     queue.fence.store(8, SeqCst);
     queue.completed_word.store(6, SeqCst);
     low.ready(0);
     low.until_open(0);
+    high.ready(0);
+    low.until_closed(0);
+    // While a gate inside a command holds it, it executes nothing. Four times as long as a moment is waited for.
+    let (before, begin) = (opened(), Instant::now());
+    while begin.elapsed() < Duration::from_millis(16) {
+        daemon.ps();
+    }
+    assert_eq!(opened(), before);
+    high.idle(0);
+    low.until_open(0);
+    low.words(0).held_inside.store(0, SeqCst);
     high.ready(0);
     low.until_closed(0);
     let before = opened();

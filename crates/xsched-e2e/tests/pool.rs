@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use xsched_e2e::{Gpu, Process, now_ns, signal, until};
 use xsched_proto::class::SHORT_SLICE_US;
 
@@ -445,6 +446,41 @@ fn a_long_graph_counts_as_long_as_what_lies_between_two_of_its_gates() {
     }
     let (share, longest_us) = run("0");
     assert!(share == "pool" && longest_us > 10_000, "{share}, {longest_us} us");
-    let mut known = start("1");
+    let known = start("1");
     assert!(known.errors().contains("time sharing: this program ran kernels of"), "{}", known.errors());
+}
+
+/// What is between two gates of a graph when they close ends in slices, and after a while the urgent program stays away for it.
+#[test]
+fn what_is_executed_inside_a_graph_gets_the_device_for_a_moment() {
+    let machine = Machine::new();
+    let mut rival = machine.steady(URGENT);
+    let rival_id = rival.pid().to_string();
+    let ask = |what: &str| machine.gpu.place.ask(&[what, "--pid", &rival_id]);
+    ask("suspend");
+    let mut program = machine.gpu.run(LOW, &machine.gpu.program("steady"), &["200", "64", "graph"]);
+    program.expect("ready");
+    let pid = program.pid();
+    let longest_us = || machine.gpu.place.program(pid).unwrap()["groups"][0]["longest_us"].as_u64().unwrap();
+    until("its graphs were measured", || {
+        program.progress_after(now_ns());
+        longest_us() != 0
+    });
+    let moments = || {
+        let trace: Value = serde_json::from_str(&machine.gpu.place.ask(&["trace", "--json", "--last", "1h"])).unwrap();
+        let group = trace["groups"].as_array().unwrap().iter().find(|group| group["program"]["pid"] == rival.pid());
+        let spans = group.expect("the rival's")["spans"].as_array().unwrap().clone();
+        spans.iter().filter(|span| span["doing"] == "waits" && span["why"] == "drain").count()
+    };
+    until("the rival has stayed away", || {
+        ask("resume");
+        machine.gpu.place.await_state(pid, "ready");
+        ask("suspend");
+        moments() > 0
+    });
+    ask("resume");
+    rival.progress_after(now_ns());
+    machine.gpu.end(rival);
+    program.progress_after(now_ns());
+    machine.gpu.end(program);
 }

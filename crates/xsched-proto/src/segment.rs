@@ -132,8 +132,10 @@ pub struct GroupSlot {
     pub waiting_since_ns: AtomicU64,
     /// How many they are.
     pub waiting: AtomicU32,
-    /// 1 = gates may hold its commands that no fence tells of: gates inside commands, or one before each.
+    /// 1 = gates may hold its commands that neither fences nor the next word tell of, such as one before each command.
     pub untold_gates: AtomicU32,
+    /// Written by the device: 1 while a gate inside a command may hold the group.
+    pub held_inside: AtomicU32,
 }
 
 impl GroupSlot {

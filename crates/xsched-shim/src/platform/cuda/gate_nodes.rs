@@ -22,12 +22,15 @@ const KNOWN_TYPES: [c_int; 10] = [KERNEL, 1, 2, 3, 5, 6, 7, 8, 9, 12];
 /// CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, and the size of any attribute's value.
 const DEVICE_UPDATABLE: c_uint = 13;
 const ATTRIBUTE_WORDS: usize = 16;
-/// CU_STREAM_MEM_OP_WAIT_VALUE_32.
+/// CU_STREAM_MEM_OP_WAIT_VALUE_32, …_WRITE_VALUE_32.
 const WAIT_VALUE_32: u32 = 1;
+const WRITE_VALUE_32: u32 = 2;
+/// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER: the word tells of no other memory.
+const NO_MEMORY_BARRIER: c_uint = 1;
 
-/// CUstreamBatchMemOpParams, for a wait.
+/// CUstreamBatchMemOpParams, for a wait or a write.
 #[repr(C)]
-struct Wait {
+struct Operation {
     operation: u32,
     address: CUdeviceptr,
     value: u64,
@@ -36,12 +39,18 @@ struct Wait {
     rest: u64,
 }
 
+impl Operation {
+    fn of(operation: u32, address: CUdeviceptr, value: u32, flags: c_uint) -> Operation {
+        Operation { operation, address, value: value.into(), flags, alias: 0, rest: 0 }
+    }
+}
+
 /// CUDA_BATCH_MEM_OP_NODE_PARAMS.
 #[repr(C)]
 struct Batch {
     context: CUcontext,
     count: c_uint,
-    operations: *mut Wait,
+    operations: *mut Operation,
     flags: c_uint,
 }
 
@@ -79,7 +88,7 @@ struct Edge {
 }
 
 const _: () = assert!(size_of::<EdgeData>() == 8);
-const _: () = assert!(size_of::<Wait>() == 48 && size_of::<Batch>() == 32 && size_of::<Kernel>() == 72);
+const _: () = assert!(size_of::<Operation>() == 48 && size_of::<Batch>() == 32 && size_of::<Kernel>() == 72);
 
 functions! {
     /// Functions of the driver, signatures as in cuda.h. The newest is of CUDA 12.0.
@@ -207,6 +216,8 @@ impl Functions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     pub(super) address: CUdeviceptr,
+    /// The word that is 1 while the device waits there, if it is to be told.
+    pub(super) held: Option<CUdeviceptr>,
     pub(super) context: usize,
 }
 
@@ -272,9 +283,21 @@ impl Gated {
         }
         let whole = gated_places(&weights, &edges, u64::MAX).map_or(1, |(_, whole)| whole.max(1));
         let part = (longest.saturating_mul(PARTS.into()) / whole).clamp(1, PARTS.into()) as u16;
-        let clone = GraphClone::of(graph, functions)?;
-        put(&clone, &nodes, &edges, &places, gate)?;
+        // Of several branches one may be held while another is executed.
+        let held = gate.held.filter(|_| is_chain(nodes.len(), &edges));
+        let with = |gate: Gate| {
+            let clone = GraphClone::of(graph, functions)?;
+            put(&clone, &nodes, &edges, &places, gate)?;
+            Ok((clone, gate))
+        };
+        let made = with(Gate { held, ..gate });
+        let (clone, gate) = if made.is_err() && held.is_some() { with(Gate { held: None, ..gate })? } else { made? };
         Ok(Some(Gated { clone, nodes: nodes.len(), places, gate, part }))
+    }
+
+    /// Whether a word tells when its gates hold it.
+    pub(super) fn tells(&self) -> bool {
+        self.gate.held.is_some()
     }
 
     /// The same for a graph that is to take this one's place. Gates go before the same nodes.
@@ -316,17 +339,14 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
         if before.is_empty() {
             return Err("nothing comes before a node that is to have a gate");
         }
-        let mut wait = Wait {
-            operation: WAIT_VALUE_32,
-            address: gate.address,
-            value: xsched_proto::gate::Gate::DEVICE_OPEN.bits().into(),
-            flags: WAIT_AND,
-            alias: 0,
-            rest: 0,
-        };
-        let batch = Batch { context: gate.context as CUcontext, count: 1, operations: &mut wait, flags: 0 };
+        let open = xsched_proto::gate::Gate::DEVICE_OPEN.bits();
+        let mark = |value| gate.held.map(|held| Operation::of(WRITE_VALUE_32, held, value, NO_MEMORY_BARRIER));
+        let wait = Operation::of(WAIT_VALUE_32, gate.address, open, WAIT_AND);
+        let mut operations: Vec<Operation> = mark(1).into_iter().chain([wait]).chain(mark(0)).collect();
+        let (count, list) = (operations.len() as c_uint, operations.as_mut_ptr());
+        let batch = Batch { context: gate.context as CUcontext, count, operations: list, flags: 0 };
         let mut made = std::ptr::null_mut();
-        // SAFETY: nodes of our clone, as many as said; the driver copies the operation.
+        // SAFETY: nodes of our clone, as many as said; the driver copies the operations.
         unsafe {
             let to = vec![node; before.len()];
             let removed = match &functions.with_data {
@@ -341,6 +361,16 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
     }
     // SAFETY: as above.
     check(unsafe { (functions.plain.add_edges)(graph, gates.as_ptr(), behind.as_ptr(), gates.len()) }, REFUSED)
+}
+
+/// Whether one node comes after the other. Of edges that do not go in a circle.
+fn is_chain(nodes: usize, edges: &[Edge]) -> bool {
+    let mut ends = vec![(0, 0); nodes];
+    for edge in edges {
+        ends[edge.from].0 += 1;
+        ends[edge.to].1 += 1;
+    }
+    edges.len() + 1 == nodes && ends.iter().all(|(after, before)| *after <= 1 && *before <= 1)
 }
 
 /// Which nodes get a gate before them: kernels (those with a weight) that something comes before, so that no path has
@@ -385,7 +415,7 @@ fn gated_places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<(
 
 #[cfg(test)]
 mod tests {
-    use super::{Edge, EdgeData, LAUNCH_ORDER, gated_places};
+    use super::{Edge, EdgeData, LAUNCH_ORDER, gated_places, is_chain};
 
     fn places(weights: &[Option<u64>], edges: &[Edge], limit: u64) -> Option<Vec<usize>> {
         gated_places(weights, edges, limit).map(|(places, _)| places)
@@ -429,6 +459,13 @@ mod tests {
         assert_eq!(longest(&[Some(100); 10], 300), 300);
         assert_eq!(longest(&[Some(100); 10], u64::MAX), 1000, "all of it");
         assert_eq!(longest(&[Some(100), Some(900), Some(100)], 300), 900);
+    }
+
+    #[test]
+    fn branches_are_no_chain() {
+        assert!(is_chain(1, &[]) && is_chain(3, &chain(3)) && is_chain(3, &edges(&[(2, 0), (0, 1)])));
+        assert!(!is_chain(3, &edges(&[(0, 1), (0, 2)])) && !is_chain(3, &edges(&[(0, 2), (1, 2)])));
+        assert!(!is_chain(4, &edges(&[(0, 1), (2, 3)])));
     }
 
     #[test]

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
-use xsched_core::{Runtime, thread};
+use xsched_core::{Group, Runtime, thread};
 use xsched_flow::admission::inside_ns;
 use xsched_proto::class::Class;
 use xsched_proto::variables;
@@ -21,10 +21,10 @@ use super::types::*;
 use super::{real, sig};
 use crate::interpose::{hooks, near};
 use crate::lock::Lock;
-use crate::platform::shared::Driver;
 use crate::platform::shared::StreamKind::{Legacy, PerThread};
 use crate::platform::shared::path::{enqueue, graph};
 use crate::platform::shared::waits::lending_call;
+use crate::platform::shared::{Driver, StreamKind};
 use crate::process;
 
 /// CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.
@@ -42,6 +42,11 @@ static PLAIN: AtomicU64 = AtomicU64::new(0);
 /// Why the first of those could not.
 static REFUSAL: Lock<Option<Refusal>> = Lock::new();
 
+/// CU_STREAM_PER_THREAD.
+const PER_THREAD: usize = 2;
+/// The stream that graphs are launched into, plus one; 0 = none was.
+static STREAM: AtomicUsize = AtomicUsize::new(0);
+
 /// What the executable graphs with gates are made of.
 static READY: Lock<HashMap<usize, Arc<Gated>>> = Lock::new();
 
@@ -57,6 +62,7 @@ pub(super) fn forget_all() {
     SOME.store(false, Relaxed);
     GATED.store(0, Relaxed);
     PLAIN.store(0, Relaxed);
+    STREAM.store(0, Relaxed);
 }
 
 fn of(exec: CUgraphExec) -> Option<Arc<Gated>> {
@@ -87,7 +93,9 @@ fn wanted(rt: &'static Runtime, api: &Api) -> Option<(Gate, u64)> {
         return None;
     }
     let address = api.seen(rt, slot.gate.as_ptr() as usize)?;
-    Some((Gate { address, context: context as usize }, inside_ns(slot.budget_us.load(Relaxed), forced)))
+    // Marks before and behind each of so many gates would cost more than what they are for.
+    let held = if forced { None } else { api.seen(rt, slot.held_inside.as_ptr() as usize) };
+    Some((Gate { address, held, context: context as usize }, inside_ns(slot.budget_us.load(Relaxed), forced)))
 }
 
 fn with_gates(real: *mut c_void, graph: CUgraph, flags: u64) -> Result<Option<Gated>, Refusal> {
@@ -124,6 +132,11 @@ fn instantiated(
     });
     let rc = match made.flatten() {
         Some(gated) if call(gated.clone.graph()) == SUCCESS && !place.is_null() => {
+            if !gated.tells()
+                && let Some((rt, group)) = first_group()
+            {
+                group.note_untold_gates(rt);
+            }
             // SAFETY: the caller's own place for the handle, which the driver just wrote.
             remember(unsafe { *place.cast() }, Some(Arc::new(gated)));
             GATED.fetch_add(1, Relaxed);
@@ -201,22 +214,31 @@ unsafe extern "C" fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
 
 hooks! { CUDA, GRAPHS_DESTROYED: Sync; cuGraphExecDestroy }
 
+/// The group whose word gates inside graphs wait for, see [`wanted`].
+fn first_group() -> Option<(&'static Runtime, &'static Group)> {
+    let rt = process::running()?;
+    Some((rt, rt.groups().next()?))
+}
+
 /// Before a graph is launched.
 #[inline(always)]
-fn before_launch() {
+fn before_launch(stream: CUstream, mode: StreamKind) {
     if near!(SOME).load(Relaxed) {
-        set_gates();
+        set_gates(stream, mode);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn set_gates() {
-    // They wait for the first group's word, see [`wanted`].
-    if let Some(rt) = process::running()
-        && let Some(group) = rt.groups().next()
-    {
-        group.hold_inside(rt);
+fn set_gates(stream: CUstream, mode: StreamKind) {
+    let Some((rt, group)) = first_group() else { return };
+    group.hold_inside(rt);
+    // Gates of graphs that run at the same time write the same word.
+    let one_each_thread = stream as usize == PER_THREAD || (stream.is_null() && matches!(mode, PerThread));
+    let key = stream as usize + 1;
+    let other = STREAM.compare_exchange(0, key, Relaxed, Relaxed).is_err_and(|before| before != key);
+    if one_each_thread || other {
+        group.note_untold_gates(rt);
     }
 }
 
@@ -230,7 +252,7 @@ macro_rules! launches {
         $(
             unsafe extern "C" fn $name(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 let (real, function) = real!($name);
-                before_launch();
+                before_launch(stream, $mode);
                 // Where there is no room for it, it waits until an earlier one is done, which may be held in its middle.
                 // SAFETY: the caller's own arguments.
                 let enter = move || process::waiting(|| unsafe { function(exec, stream) });
