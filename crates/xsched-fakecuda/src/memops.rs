@@ -11,8 +11,6 @@ use xsched_sim::command::{Action, Condition, Width};
 
 /// CU_STREAM_WAIT_VALUE_FLUSH.
 const WAIT_FLUSH: c_uint = 1 << 30;
-/// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.
-const WRITE_NO_BARRIER: c_uint = 1;
 
 /// CUstreamBatchMemOpType.
 const WAIT_32: u32 = 1;
@@ -36,7 +34,8 @@ impl MemOp {
     }
 
     pub(crate) fn write(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Self> {
-        if flags & !WRITE_NO_BARRIER != 0 {
+        // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER was of the first API only.
+        if flags != 0 {
             return Err(Error::INVALID_VALUE);
         }
         Ok(Self::Write { address, width, value })

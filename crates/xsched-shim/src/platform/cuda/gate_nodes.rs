@@ -25,8 +25,8 @@ const ATTRIBUTE_WORDS: usize = 16;
 /// CU_STREAM_MEM_OP_WAIT_VALUE_32, …_WRITE_VALUE_32.
 const WAIT_VALUE_32: u32 = 1;
 const WRITE_VALUE_32: u32 = 2;
-/// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER: the word tells of no other memory.
-const NO_MEMORY_BARRIER: c_uint = 1;
+/// CU_STREAM_WRITE_VALUE_DEFAULT. That a write needs no barrier cannot be said in a graph.
+const WRITE_DEFAULT: c_uint = 0;
 
 /// CUstreamBatchMemOpParams, for a wait or a write.
 #[repr(C)]
@@ -340,7 +340,7 @@ fn put(clone: &GraphClone, nodes: &[CUgraphNode], edges: &[Edge], places: &[usiz
             return Err("nothing comes before a node that is to have a gate");
         }
         let open = xsched_proto::gate::Gate::DEVICE_OPEN.bits();
-        let mark = |value| gate.held.map(|held| Operation::of(WRITE_VALUE_32, held, value, NO_MEMORY_BARRIER));
+        let mark = |value| gate.held.map(|held| Operation::of(WRITE_VALUE_32, held, value, WRITE_DEFAULT));
         let wait = Operation::of(WAIT_VALUE_32, gate.address, open, WAIT_AND);
         let mut operations: Vec<Operation> = mark(1).into_iter().chain([wait]).chain(mark(0)).collect();
         let (count, list) = (operations.len() as c_uint, operations.as_mut_ptr());
