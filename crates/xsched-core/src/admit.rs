@@ -36,12 +36,9 @@ pub struct Work {
     pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
-    /// It has gates inside: the longest part of it without one, in [`PARTS`] of the whole. 0 = it has none.
+    /// It has gates inside: the longest part of it without one, in [`PARTS`](crate::PARTS) of the whole. 0 = it has none.
     pub part: u16,
 }
-
-/// Of so many parts is a command with gates inside.
-pub const PARTS: u16 = 1_000;
 
 /// Permission to call the driver.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,8 +7,10 @@ use xsched_flow::journal::Record;
 use xsched_flow::tuning::{ESTIMATE_PROBES, ESTIMATES};
 use xsched_proto::segment::GroupSlot;
 
-use crate::admit::PARTS;
 use crate::journal;
+
+/// Of so many parts is a command with gates inside.
+pub const PARTS: u16 = 1_000;
 
 /// Lock-free: two threads that learn of the same kind at once may lose a sample. A full table forgets nothing and learns nothing
 /// new: the default then stands in.

@@ -36,9 +36,10 @@ mod timeline;
 mod used;
 mod waiting;
 
-pub use admit::{Admission, PARTS, Work};
+pub use admit::{Admission, Work};
 pub use clock::now_ns;
 pub use descriptor::{Descriptor, close_all_in_child};
+pub use estimate::PARTS;
 pub use group::Group;
 pub use hold::Hold;
 pub use inherit::{HoldsAll, Inheritance, ask_before_waiting};
