@@ -36,7 +36,8 @@ pub struct Work {
     pub may_prequeue: bool,
     /// The driver may load code for it.
     pub loads: bool,
-    /// It has gates inside: the longest part of it without one, in [`PARTS`](crate::PARTS) of the whole. 0 = it has none.
+    /// The longest part of it without a gate inside, in [`PARTS`](crate::PARTS) of the whole. 0 = no command of its kind ever had
+    /// gates inside.
     pub part: u16,
 }
 

@@ -11,14 +11,14 @@ use xsched_proto::memory::Hardware;
 use xsched_proto::segment::{GroupSlot, length};
 
 use crate::clock::now_ns;
-use crate::estimate::uncut_ns;
+use crate::estimate::{PARTS, uncut_ns};
 use crate::journal;
 use crate::protocol::park::Progress;
 use crate::protocol::registration::{Registration, wait_registered};
 
 /// From here on a command is long, in ns. Between two gates inside one lies about [`INSIDE_NS`], which is not.
 fn long_ns(part: u16) -> u64 {
-    if part == 0 { SHORT_US * 1000 } else { 2 * INSIDE_NS }
+    if matches!(part, 0 | PARTS) { SHORT_US * 1000 } else { 2 * INSIDE_NS }
 }
 
 /// All XQueues of a process on a device that have the same priority. Suspended together, so that a queue can never

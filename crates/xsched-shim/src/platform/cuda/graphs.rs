@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
-use xsched_core::{Group, Runtime, thread};
+use xsched_core::{Group, PARTS, Runtime, thread};
 use xsched_flow::admission::inside_ns;
 use xsched_proto::class::Class;
 use xsched_proto::variables;
@@ -242,9 +242,13 @@ fn set_gates(stream: CUstream, mode: StreamKind) {
     }
 }
 
-/// The longest part without a gate of a graph that has some inside; 0 = it has none.
+/// The longest part without a gate of a graph, once some have gates: all of one that has none, whose handle may have been that of
+/// one that had.
 fn part(exec: CUgraphExec) -> u16 {
-    of(exec).map_or(0, |gated| gated.part)
+    if !near!(SOME).load(Acquire) {
+        return 0;
+    }
+    of(exec).map_or(PARTS, |gated| gated.part)
 }
 
 macro_rules! launches {
