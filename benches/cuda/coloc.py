@@ -54,7 +54,7 @@ import systems
 from figures import BARE, pooled, rates, relative, summaries, summary, table  # noqa: F401: taken from here elsewhere
 from limits import MIXES, PLAIN_MPS
 from roles import AUTOTUNED, LOWER, RATES, ROLES, STREAMED
-from systems import Deadline, Site, Trouble, Variant, Worker
+from systems import Deadline, Site, Trouble, Worker
 
 DEFAULT_SYSTEMS = ("alone", "best-effort", "native", "mps-prio", "xsched-time", "xsched")
 LEAD_S = 0.5  # best-effort work begins so much earlier than the window, which then opens in its midst
@@ -396,7 +396,7 @@ def arguments(words=None):
     parser.add_argument("--out", type=Path, default=Path("coloc.jsonl"), help="JSON lines to add to [%(default)s]")
     usual = f"{','.join(DEFAULT_SYSTEMS)}, and mps for {' and '.join(PLAIN_MPS)}"
     parser.add_argument("--systems", help=f"separated by commas [{usual}]")
-    parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
+    systems.add_variants(parser)
     parser.add_argument("--rounds", type=natural, default=5)
     parser.add_argument("--first-round", type=int, default=0, metavar="N", help="number of the first of them")
     parser.add_argument("--secs", type=float, help=f"of a window [so that there are {REQUESTS} requests, at least 6]")
@@ -412,10 +412,7 @@ def arguments(words=None):
     args.worker = [args.worker]
     args.build = machine.build(args.bin)
     args.run = f"{time.time():.0f}-{os.getpid()}"
-    try:
-        args.variants = {n: Variant(w) for n, w in (v.split("=", 1) for v in args.variant)}
-    except ValueError:
-        parser.error("--variant: use NAME='WORDS'")
+    args.variants = systems.variants_of(parser, args)
     known = dict.fromkeys(("alone", "best-effort", *systems.KNOWN, *args.variants))
     args.names = args.systems.split(",") if args.systems else None
     unknown = [n for n in args.names or () if n not in known]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small measurements with C programs: no PyTorch needed.
 
-  micro.py [--bin DIR] [--out FILE] [--systems A,B] [--quick] NAME [NAME ...]
+  micro.py [--bin DIR] [--out FILE] [--systems A,B] [--variant NAME=WORDS] [--quick] NAME [NAME ...]
 
 Names:
   preempt   from the urgent launch to its kernel's first store, beside kernels of 10 µs to 100 ms and graphs, by level
@@ -12,6 +12,7 @@ Names:
 
 --systems restricts preempt: native, mps, mps-prio, auto (the best-effort program in a pool), pool-1 (the same at
 level 1), 1, 2, 3 (by time, at that level), 2-whole (level 2 without gates inside of graphs; beside graphs only). What those gates do: --systems 2,2-whole preempt.
+--variant adds one that is auto with changes, as in coloc.py.
 """
 
 import json
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import records
 import units
-from systems import Trouble, Variant, Worker, end_all
+from systems import Trouble, Variant, Worker, add_variants, end_all, variants_of
 
 SYSTEMS = ("native", "mps", "mps-prio", "auto", "pool-1", "1", "2", "3", "2-whole")
 LEVELS = ("1", "2", "3")
@@ -306,6 +307,8 @@ class Bench:
 
 
 def is_measured(system, kernel):
+    if system not in SYSTEMS:
+        system = "auto"
     if system == "2-whole" and kernel not in GRAPHS:
         return False
     return system in ONLY_FOR.get(kernel, (system,))
@@ -357,20 +360,23 @@ def rate_of(lines, begin, end):
 
 def main():
     parser = units.parser(__doc__, "micro.jsonl")
+    add_variants(parser)
     parser.add_argument("--systems", help=f"for preempt [{','.join(SYSTEMS)}]")
     parser.add_argument("names", nargs="+", choices=["preempt", "launch", "shares", "classes", "held"], metavar="NAME")
     args = parser.parse_args()
     only = args.systems.split(",") if args.systems else None
-    unknown = [s for s in only or [] if s not in SYSTEMS]
+    variants = variants_of(parser, args)
+    known = (*SYSTEMS, *variants)
+    unknown = [s for s in only or [] if s not in known]
     if unknown:
-        parser.error(f"--systems: {unknown[0]!r} is unknown: use {', '.join(SYSTEMS)}")
+        parser.error(f"--systems: {unknown[0]!r} is unknown: use {', '.join(known)}")
 
     def body(site, unit):
         bench = Bench(site, unit, args.quick)
         for name in args.names:
             bench.preempt(only) if name == "preempt" else getattr(bench, name)()
 
-    return units.conduct(args, body, VARIANTS)
+    return units.conduct(args, body, VARIANTS | variants)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,18 @@ def visible_device(index, found, uuids):
     return uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else name
 
 
+def add_variants(parser):
+    parser.add_argument("--variant", action="append", default=[], metavar="NAME=WORDS")
+
+
+def variants_of(parser, args):
+    """The variants that a command line adds."""
+    try:
+        return {n: Variant(w) for n, w in (v.split("=", 1) for v in args.variant)}
+    except ValueError:
+        parser.error("--variant: use NAME='WORDS'")
+
+
 TOOLS = "/usr/local/nvidia/bin:/usr/bin"  # where the driver's tools may be besides
 
 

@@ -337,6 +337,7 @@ class Scripts(unittest.TestCase):
             ("bench.py", ["--part", "3/2"]),
             ("micro.py", ["lunch"]),
             ("micro.py", ["--systems", "4", "preempt"]),
+            ("micro.py", ["--variant", "longer", "preempt"]),
             ("alone.py", ["rn50"]),
             ("faults.py", ["fire"]),
             ("groups.py", ["--batch", "0"]),

@@ -193,8 +193,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.event(now, Event::Add(spec));
     }
 
-    /// From now on a group that may have to make room has no more in flight than this, in µs, whatever part of the device's
-    /// budget it has.
+    /// From now on a group that may have to make room has so much in flight, in µs, instead of its part of the device's budget.
     pub fn set_budget(&mut self, id: GroupId, us: u32) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.own_budget_us = Some(us);
@@ -429,8 +428,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             Action::Close(id) => return self.close(now, id),
             Action::Bound(id, sharers) => {
                 let group = self.groups.get(&id)?;
-                let part_us = part_of_budget(self.budget_us, sharers);
-                let budget_us = group.own_budget_us.map_or(part_us, |own| own.min(part_us));
+                let budget_us = match group.own_budget_us {
+                    Some(own) if sharers > 0 => own,
+                    _ => part_of_budget(self.budget_us, sharers),
+                };
                 group.words.budget_us.store(budget_us, Release);
             }
             Action::Contended(id, on) => {
