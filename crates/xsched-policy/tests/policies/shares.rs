@@ -395,6 +395,29 @@ fn shares_programs_that_others_do_not_slow_down_are_not_waited_for() {
     assert!(done.iter().sum::<f64>() > 0.93 * 5.0, "{done:?}");
 }
 
+/// A neighbour on the host makes all of them slower for some seconds, one more than another: none for the sake of the others.
+#[test]
+fn shares_a_host_that_is_slow_for_a_while_gives_no_claim() {
+    let mut w = World::new("hpf");
+    for id in 1..=5 {
+        w.add_kernels(pooled(id, 0), Kernels::new(1_000, 20));
+    }
+    let (mut natural, mut begin) = (0.0, 0);
+    for spell in 0..12 {
+        for id in 1..=5 {
+            let us = if spell % 2 == 0 { 1_000 } else { 1_400 + 100 * id };
+            w.sims.get_mut(&id).unwrap().kernels.as_mut().unwrap().lengths = vec![us];
+            natural += if spell > 0 { 5.0 * S as f64 / us as f64 } else { 0.0 };
+        }
+        w.run(w.now + 5 * S);
+        begin = if spell == 0 { w.now } else { begin };
+    }
+    let ended = |s: &crate::world::Sim| s.kernels.as_ref().unwrap().ended.iter().filter(|at| **at > begin).count();
+    let done = w.sims.values().map(ended).sum::<usize>() as f64;
+    println!("{done} of {natural}");
+    assert!(done > 0.93 * natural, "{done} of {natural}");
+}
+
 #[test]
 fn shares_a_program_that_was_not_slowed_down_has_no_claim_when_it_is() {
     let mut w = World::new("hpf");

@@ -44,6 +44,10 @@ pub(super) struct Standing {
     pub(super) beside_clock: Clock,
     pub(super) beside_found: (u64, Micros),
     pub(super) beside_to: Micros,
+    /// What the last spell alone showed: slower just before, beside others. None = too little was known of that.
+    pub(super) was_slowed: Option<bool>,
+    /// As of the last count beside others, compared with what is known of it alone.
+    pub(super) seems_slowed: Option<bool>,
     /// Commands and time in spells that came by themselves, not learned from yet.
     pub(super) found: (u64, Micros),
     pub(super) spell_due: Micros,
@@ -75,9 +79,15 @@ impl Standing {
         self.progress + self.counts(self.running_us * self.scale, evenness)
     }
 
-    /// Whether others are held on its account: it is slower beside them than alone.
+    /// Whether others are held on its account: it is slower beside them than alone. A host that is slow for a while looks the same,
+    /// but then a spell alone is no faster than the time before it.
     pub(super) fn is_slowed(&self) -> bool {
-        let (Some(alone), Some(beside)) = (self.rate.command_us(), self.beside.command_us()) else { return true };
+        self.was_slowed != Some(false) && self.is_slower_beside(self.rate.command_us())
+    }
+
+    /// Compared with what a command took alone, in µs.
+    fn is_slower_beside(&self, alone_us: Option<f64>) -> bool {
+        let (Some(alone), Some(beside)) = (alone_us, self.beside.command_us()) else { return true };
         alone < HARDLY_SLOWED * beside
     }
 
@@ -94,6 +104,13 @@ impl Standing {
             // Nothing at all is slow, too.
             self.beside.forget(us as f64 / BESIDE_MEMORY_US);
             self.beside.add(commands, us);
+            let seems_slowed = self.is_slower_beside(self.rate.command_us());
+            let since_now = self.seems_slowed.replace(seems_slowed) == Some(false) && seems_slowed;
+            if since_now && self.was_slowed != Some(true) {
+                // A spell tells whether that is for the others.
+                self.spell_interval_us = SPELL_SOON_US;
+                self.spell_due = now;
+            }
         }
     }
 
@@ -135,6 +152,9 @@ impl Standing {
             self.rate.forget(NEWS_FORGETS);
         }
         self.rate.learn(commands, us);
+        if self.beside.us >= BESIDE_MEMORY_US / 2.0 {
+            self.was_slowed = Some(self.is_slower_beside(Some(us as f64 / commands.max(1) as f64)));
+        }
         self.longest_gap_us -= self.longest_gap_us / 8;
         self.wait_for_spell(now);
         if news != 0 {
