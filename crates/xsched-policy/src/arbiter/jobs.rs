@@ -80,11 +80,6 @@ impl Job {
         member.spanning == Some(self.0)
     }
 
-    fn priority(self, devices: &[Device]) -> i32 {
-        let ours = devices.iter().flat_map(|d| &d.members).filter(|m| self.owns(m) && m.group.ready);
-        ours.map(|m| m.group.priority).max().unwrap_or(i32::MIN)
-    }
-
     /// Refuses it. Devices on which it was to run decide again.
     fn give_way(self, now: Micros, devices: &mut [Device], seed: u64) {
         self.mark(true, devices);
@@ -123,10 +118,51 @@ impl Job {
     }
 }
 
+/// The priority of each job: the highest of its groups that want a device.
+fn priorities(jobs: usize, devices: &[Device]) -> Vec<i32> {
+    let mut priorities = vec![i32::MIN; jobs];
+    for m in devices.iter().flat_map(|d| &d.members).filter(|m| m.group.ready) {
+        if let Some(job) = m.spanning {
+            priorities[job] = priorities[job].max(m.group.priority);
+        }
+    }
+    priorities
+}
+
+/// Refuses all jobs at once that want a device on which only groups of no job are to run: no job's giving way lets them on it. Says
+/// which those are.
+fn shut_out(now: Micros, jobs: usize, devices: &mut [Device], seed: u64) -> Vec<bool> {
+    let mut out = vec![false; jobs];
+    for device in devices.iter() {
+        let runs_none = device.members.iter().zip(&device.verdicts).all(|(m, v)| m.spanning.is_none() || !v.run);
+        if runs_none {
+            device.members.iter().filter(|m| m.wants()).filter_map(|m| m.spanning).for_each(|job| out[job] = true);
+        }
+    }
+    if !out.contains(&true) {
+        return out;
+    }
+    for device in devices {
+        let mut ran = false;
+        for (m, verdict) in device.members.iter_mut().zip(&device.verdicts) {
+            if m.group.ready && m.spanning.is_some_and(|job| out[job]) {
+                m.refused = true;
+                ran |= verdict.run;
+            }
+        }
+        if ran {
+            device.decide_without_refused(now, seed);
+        }
+    }
+    out
+}
+
 /// Makes the verdicts of all devices fit each other. `jobs` is how many there are.
 pub(super) fn reconcile(now: Micros, jobs: usize, devices: &mut [Device], seed: u64) {
+    let out = shut_out(now, jobs, devices, seed);
     // The order in which jobs give way and come back: the least urgent gives way first.
-    let mut order: Vec<(i32, usize, bool)> = (0..jobs).map(|j| (Job(j).priority(devices), j, false)).collect();
+    let others = priorities(jobs, devices).into_iter().enumerate().filter(|(j, _)| !out[*j]);
+    let mut order: Vec<(i32, usize, bool)> = others.map(|(j, priority)| (priority, j, false)).collect();
     order.sort_unstable();
     loop {
         let unserved = unserved(jobs, devices);
