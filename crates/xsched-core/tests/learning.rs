@@ -79,24 +79,35 @@ fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
         queue.slot(rt).completed_word.store(last, SeqCst);
         assert!(!queue.is_held_on_device(rt));
     };
-    let mut rounds = 0;
-    while words.longest_us.load(SeqCst) == 0 {
-        rounds += 1;
-        assert!(rounds <= 10, "it is still not known");
-        // After a wait the device comes to the short one at once.
-        passes(give(22));
-        give(21);
-        let last = give(22);
-        let begun = Instant::now();
-        // Looks are frequent.
-        while begun.elapsed() < Duration::from_millis(20) {
-            assert!(!queue.is_held_on_device(rt));
+    // Those in which the machine kept the test waiting say nothing: other commands then, which are not known either.
+    let found = (0..20).map(|attempt| (21 + 100 * attempt, 22 + 100 * attempt)).find_map(|(long, short)| {
+        let (mut rounds, mut was_kept_waiting) = (0, false);
+        while words.longest_us.load(SeqCst) == 0 {
+            rounds += 1;
+            if rounds > 10 {
+                assert!(was_kept_waiting, "it is still not known");
+                return None;
+            }
+            let begun = Instant::now();
+            // After a wait the device comes to the short one at once.
+            passes(give(short));
+            give(long);
+            let last = give(short);
+            was_kept_waiting |= begun.elapsed() > Duration::from_millis(1);
+            let begun = Instant::now();
+            // Looks are frequent.
+            while begun.elapsed() < Duration::from_millis(20) {
+                assert!(!queue.is_held_on_device(rt));
+            }
+            was_kept_waiting |= begun.elapsed() > Duration::from_millis(22);
+            passes(last);
         }
-        passes(last);
-    }
-    assert!((4..=10).contains(&rounds), "{rounds}");
-    let (long, short) = (rt.expected_ns(21).unwrap(), rt.expected_ns(22).unwrap());
-    assert!(long > 10_000_000 && short < 5_000_000, "{long} and {short} ns");
+        assert!(was_kept_waiting || (4..=10).contains(&rounds), "{rounds}");
+        let (long, short) = (rt.expected_ns(long).unwrap(), rt.expected_ns(short).unwrap());
+        assert!(long > 10_000_000 && (was_kept_waiting || short < 5_000_000), "{long} and {short} ns");
+        Some(())
+    });
+    assert!(found.is_some(), "the machine kept the test waiting in each attempt");
     // A part of what it took, to be sure of it.
     assert!((4_000..20_000).contains(&words.longest_us.load(SeqCst)), "{}", words.longest_us.load(SeqCst));
 }

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
 use xsched_policy::{Choice, Event, GroupId, Param, registry};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
-use xsched_proto::wire::{
-    ChangedValue, ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Sharing, Target,
-};
+use xsched_proto::wire::{ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Sharing};
 
 use crate::Error;
 use crate::clerk;
@@ -23,7 +20,6 @@ use crate::places::Joining;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
-use crate::targets::{processes, side_by_side};
 use crate::tuning::ANSWER_NS;
 
 impl Server {
@@ -72,6 +68,7 @@ impl Server {
             Answer::Usage(rows) => rows.pop_front().map(|row| Some(DaemonMsg::Usage(row))),
             Answer::OfClient | Answer::OfPool | Answer::OfTeller | Answer::OfUsage => return,
             Answer::Trace(_) => return self.go_on_with_trace(id),
+            Answer::Changing(_) => return self.go_on_changing(id),
         };
         match next {
             Some(Some(message)) => self.send(id, &message, &[]),
@@ -123,13 +120,11 @@ impl Server {
             Request::Hint { targets, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
                 let changes = Changes { priority, by_root: user.is_root(), level, threshold, batch, hints };
-                for text in self.hint(id, user, &targets, changes)? {
-                    self.send(id, &DaemonMsg::Note { text }, &[]);
-                }
+                return self.hint(id, user, &targets, changes).map(Some);
             }
             Request::ActiveWindow { pid } => self.active_window(user.uid, pid),
-            Request::Suspend { targets } => self.hold(id, user, &targets, true)?,
-            Request::Resume { targets } => self.hold(id, user, &targets, false)?,
+            Request::Suspend { targets } => return self.hold(id, user, &targets, true).map(Some),
+            Request::Resume { targets } => return self.hold(id, user, &targets, false).map(Some),
             Request::Describe { pid } => {
                 let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.next_id();
@@ -175,86 +170,12 @@ impl Server {
         Ok(found)
     }
 
-    fn pids_of(&self, conns: &[u64]) -> Vec<u32> {
+    pub(crate) fn pids_of(&self, conns: &[u64]) -> Vec<u32> {
         conns.iter().filter_map(|conn| Some(self.conns.get(conn)?.client()?.peer.pid)).collect()
     }
 
-    fn hold(&mut self, command: u64, user: User, targets: &[Target], hold: bool) -> Result<(), Error> {
-        let conns = self.programs(command, user, targets)?;
-        let state = |held: bool| if held { "suspended" } else { "scheduled" }.to_owned();
-        for &conn in &conns {
-            let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };
-            let was = std::mem::replace(&mut client.held, hold);
-            let program = client.program;
-            let event = if hold { Event::Hold(program) } else { Event::Release(program) };
-            self.gatekeeper.event(self.now_ns / 1_000, event);
-            let value = ChangedValue { what: "state".into(), was: state(was), now: state(hold) };
-            self.tell_changed(command, conn, vec![value]);
-        }
-        self.act();
-        self.remember();
-        let whom = processes(&self.pids_of(&conns));
-        self.record_command(command, &format!("{} {whom}", if hold { "suspend" } else { "resume" }));
-        Ok(())
-    }
-
-    /// Returns what the one who gave the hint should know, a line each.
-    fn hint(&mut self, command: u64, user: User, targets: &[Target], asked: Changes) -> Result<Vec<String>, Error> {
-        let (mut hinted, mut notes) = (Vec::new(), Vec::new());
-        let ceilings = self.ceilings(user);
-        let (limit, notice) = (ceilings.priority, ceilings.notice(asked.hints));
-        let changes = Changes { hints: ceilings.cut(asked.hints), ..asked };
-        if changes.priority.is_some_and(|p| p > limit) {
-            return Err(too_high(limit));
-        }
-        let (queues, programs): (Vec<&Target>, Vec<&Target>) =
-            targets.iter().partition(|target| matches!(target, Target::Queue(_)));
-        let programs: Vec<Target> = programs.into_iter().cloned().collect();
-        let conns = self.programs(command, user, &programs)?;
-        let groups: Vec<GroupId> = conns.iter().flat_map(|conn| self.groups_of(*conn)).collect();
-        let lacking = self.lacking(&groups, changes.level)?;
-        let allowed = conns.iter().filter_map(|c| self.allowed(*c)).min();
-        if let Some(allowed) = allowed.filter(|a| changes.priority.is_some_and(|p| p > *a) && !user.is_root()) {
-            return Err(too_high(allowed));
-        }
-        let asker = self.conns.get(&command).and_then(|c| c.who.clone());
-        for &conn in &conns {
-            let before = self.values_of(conn, &changes);
-            // What a program has said of itself, it says again to the next daemon.
-            if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut)
-                && !asker.as_ref().is_some_and(|who| who.ancestors.contains(&client.peer.pid))
-            {
-                client.hinted = changes.or(client.hinted);
-            }
-            self.hint_client(conn, changes);
-            let values = side_by_side(before, self.values_of(conn, &changes));
-            self.tell_changed(command, conn, values);
-        }
-        if !conns.is_empty() {
-            notes.extend(lacking);
-            hinted.extend(groups);
-            self.remember();
-            let whom = processes(&self.pids_of(&conns));
-            self.record_command(command, &format!("hint {whom}: {}", told(&changes)));
-        }
-        for target in queues {
-            let Target::Queue(queue) = *target else { continue };
-            hinted.extend(self.hint_queue(command, user, queue, changes, &mut notes)?);
-        }
-        self.act();
-        let devices: BTreeSet<Arc<str>> =
-            hinted.iter().filter_map(|id| Some(self.groups.get(id)?.device.clone())).collect();
-        for device in &devices {
-            self.assign_timeslices(device);
-        }
-        notes.extend(self.without_effect(&hinted, &changes.hints));
-        notes.extend(notice);
-        notes.extend(changes.priority.and_then(|priority| self.stays(&hinted, priority)));
-        Ok(notes)
-    }
-
     /// A hint for one queue. Returns its group.
-    fn hint_queue(
+    pub(crate) fn hint_queue(
         &mut self,
         command: u64,
         user: User,
@@ -295,7 +216,7 @@ impl Server {
     ///
     /// # Errors
     /// Where none of the groups has it: then nothing would change.
-    fn lacking(&self, groups: &[GroupId], level: Option<u8>) -> Result<Vec<String>, Error> {
+    pub(crate) fn lacking(&self, groups: &[GroupId], level: Option<u8>) -> Result<Vec<String>, Error> {
         let Some(level) = level else { return Ok(Vec::new()) };
         let groups = || groups.iter().filter_map(|id| self.groups.get(id));
         let lacks = |group: &&Group| !group.levels.has(level);
@@ -316,7 +237,7 @@ impl Server {
     }
 
     /// That groups whose class is now another than those of a pool stay where they are, or do not come there.
-    fn stays(&self, groups: &[GroupId], priority: i32) -> Option<String> {
+    pub(crate) fn stays(&self, groups: &[GroupId], priority: i32) -> Option<String> {
         let class = Class::of(priority);
         let suits = class <= self.config.pool_max_class();
         let pooled = groups.iter().filter_map(|id| self.groups.get(id)).any(|group| group.sharing == Sharing::Pool);
@@ -326,7 +247,7 @@ impl Server {
     }
 
     /// What the policies of some groups' devices do not look at.
-    fn without_effect(&self, groups: &[GroupId], hints: &Hints) -> Vec<String> {
+    pub(crate) fn without_effect(&self, groups: &[GroupId], hints: &Hints) -> Vec<String> {
         let arbiter = self.gatekeeper.arbiter();
         let devices: BTreeSet<&str> = groups.iter().filter_map(|id| Some(&*self.groups.get(id)?.device)).collect();
         let mut lines: Vec<String> = Vec::new();
@@ -337,11 +258,11 @@ impl Server {
         lines
     }
 
-    fn allowed(&self, conn: u64) -> Option<i32> {
+    pub(crate) fn allowed(&self, conn: u64) -> Option<i32> {
         Some(self.conns.get(&conn)?.client()?.allowed)
     }
 
-    fn groups_of(&self, conn: u64) -> Vec<GroupId> {
+    pub(crate) fn groups_of(&self, conn: u64) -> Vec<GroupId> {
         self.conns.get(&conn).and_then(|c| c.client()).map_or(Vec::new(), |c| c.groups.clone())
     }
 
@@ -484,13 +405,13 @@ impl Server {
     }
 }
 
-fn too_high(limit: i32) -> Error {
+pub(crate) fn too_high(limit: i32) -> Error {
     let class = Class::of(limit);
     Error::environment(format!("not allowed: your limit is class {class} (priority {limit})"))
 }
 
 /// What a hint says, in one line.
-fn told(changes: &Changes) -> String {
+pub(crate) fn told(changes: &Changes) -> String {
     let number = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
     let own = [
         number("priority", changes.priority.map(|p| p.to_string())),

@@ -26,6 +26,8 @@
 
 mod accounting;
 mod bursts;
+mod changes;
+mod changing;
 mod check;
 mod clerk;
 mod client;

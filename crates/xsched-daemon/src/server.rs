@@ -22,6 +22,7 @@ use xsched_proto::usage::UsageRow;
 use xsched_proto::wire::{ProgramOptions, Request};
 
 use crate::bursts::Bursts;
+use crate::changes::Changing;
 use crate::clerk::{Clerk, Who};
 use crate::client::{Client, Expected, Group, Question};
 use crate::clock::now_ns;
@@ -208,6 +209,8 @@ pub(crate) enum Answer {
     Policies(std::slice::Iter<'static, &'static Entry>),
     /// Groups, then records of what happened to them.
     Trace(Box<Telling>),
+    /// One for each of the programs that are still to be changed.
+    Changing(Box<Changing>),
     /// What a client says.
     OfClient,
     /// Whether there is a pool.

@@ -75,9 +75,11 @@ pub(crate) const EVENTS_MAX: usize = 1_024;
 /// By so much less urgent is the thread that closes what strangers sent, as a nice value: at that of the loop, whoever sends sockets has
 /// decisions for others wait for 3 to 5 ms on two processors, and for 1 to 3 so.
 pub(crate) const CLOSER_NICE: i32 = 10;
-/// Connections accepted at a time.
-pub(crate) const ACCEPTED_MAX: usize = 16;
-/// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece, besides the
+/// Connections accepted at a time: each takes some 5 µs.
+pub(crate) const ACCEPTED_MAX: usize = 4;
+/// Programs that a command changes at a time: each takes some 4 µs.
+pub(crate) const CHANGED_AT_ONCE: usize = 4;
+/// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece of each kind, besides the
 /// wake-ups of others. One piece takes some 0.2 ms at most.
 pub(crate) const SLICE_NS: u64 = 50_000;
 /// So many times what it takes to heed the wake-ups of another user, to look at the counters of that user's programs, or to serve a

@@ -5,9 +5,8 @@ mod support;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use support::{Client, Daemon, receive, set_policy};
+use support::{Client, Daemon, connect, receive, send, set_policy};
 use xsched_policy::registry;
-use xsched_proto::Error;
 use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
@@ -15,6 +14,7 @@ use xsched_proto::segment::{device_place, length, state};
 use xsched_proto::wire::{
     ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Sharing, Target,
 };
+use xsched_proto::{Error, PROTOCOL_VERSION};
 use xsched_testkit::until;
 
 #[test]
@@ -701,4 +701,42 @@ fn a_change_is_for_a_job_a_user_a_tree_or_all_and_says_what_it_was() {
     let mixed = Request::Suspend { targets: vec![Target::All, Target::Job("weekend".into())] };
     assert_eq!(daemon.ask(mixed).unwrap_err().exit_code(), 3);
     assert_eq!(held(), 0);
+}
+
+/// They are changed some at a time: in the end each is, and is told of once.
+#[test]
+fn a_command_changes_any_number_of_programs() {
+    let daemon = Daemon::start();
+    let many =
+        || Client::attach(&daemon.socket, ProgramOptions { job: Some("many".into()), ..ProgramOptions::default() });
+    let clients: Vec<Client> = std::iter::repeat_with(many).take(11).collect();
+    for client in &clients {
+        client.group(0, "sim:0");
+        client.ready(0);
+    }
+    let targets = || vec![Target::Job("many".into())];
+    let weight = |weight| Request::Hint {
+        targets: targets(),
+        priority: None,
+        hints: Hints { weight: Some(weight), ..Hints::default() },
+        level: None,
+        threshold: None,
+        batch: None,
+    };
+    let told = |request| {
+        let answer = daemon.ask(request).unwrap();
+        answer.iter().filter(|message| matches!(message, DaemonMsg::Changed(_))).count()
+    };
+    assert_eq!(told(weight(7)), clients.len());
+    assert!(daemon.ps().1.iter().all(|p| p.weight == 7));
+    assert_eq!(told(Request::Suspend { targets: targets() }), clients.len());
+    assert!(clients.iter().all(|client| !client.open(0)));
+    assert_eq!(told(Request::Resume { targets: targets() }), clients.len());
+    clients.iter().for_each(|client| client.until_open(0));
+    // One that leaves in the midst of its answer does no harm.
+    let socket = connect(&daemon.socket);
+    send(&socket, &ClientMsg::Control { version: PROTOCOL_VERSION, request: weight(9) }, &[]);
+    drop(socket);
+    assert_eq!(told(weight(8)), clients.len());
+    assert!(daemon.ps().1.iter().all(|p| p.weight == 8));
 }

@@ -77,7 +77,9 @@ impl Server {
             self.bury();
             self.piece_done("events of its own");
         }
-        self.in_slices("messages", |server| {
+        // One slice for all three: a wake-up that comes meanwhile waits no longer than for one of them.
+        let until = self.now_ns + SLICE_NS;
+        self.in_slices("messages", until, |server| {
             match server.work.pop() {
                 Some(Work::Serve(id)) => server.serve(id, buffer),
                 Some(Work::Introduce(id)) => match server.found.remove(&id) {
@@ -88,14 +90,14 @@ impl Server {
             }
             true
         });
-        self.in_slices("commands", |server| {
+        self.in_slices("commands", until, |server| {
             let Some((user, id)) = server.commands.pop(server.now_ns) else { return false };
             server.serve(id, buffer);
             let now_ns = now_ns();
             server.commands.charge(user, now_ns, now_ns - server.now_ns);
             true
         });
-        self.in_slices("looks at programs", |server| {
+        self.in_slices("looks at programs", until, |server| {
             let Some((user, id)) = server.looks.pop(server.now_ns) else { return false };
             if !server.look(id) {
                 server.looks.push(user, id);
@@ -257,9 +259,8 @@ impl Server {
         }
     }
 
-    /// Does pieces of work while there are some and a slice of time lasts, one at least.
-    fn in_slices(&mut self, what: &'static str, mut piece: impl FnMut(&mut Server) -> bool) {
-        let until = self.now_ns + SLICE_NS;
+    /// Does pieces of work while there are some and until this time, in ns, one at least.
+    fn in_slices(&mut self, what: &'static str, until: u64, mut piece: impl FnMut(&mut Server) -> bool) {
         while piece(self) {
             self.bury();
             self.piece_done(what);
