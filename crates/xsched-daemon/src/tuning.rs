@@ -20,8 +20,8 @@ pub(crate) const REASSERT_NS: u64 = 2_000_000;
 /// Wake-ups of another user's programs that are decided on together are read for so long, in ns: decisions for others wait as long, and as
 /// long as the decision takes.
 pub(crate) const FOREIGN_WAKES_NS: u64 = 20_000;
-/// Queues and counters of a program that are read in one piece of work: some 30 µs, twice that where they were never touched.
-pub(crate) const LOOK_PLACES: usize = 512;
+/// Queues and counters of a program that are read in one piece of work: some 8 µs, twice that where they were never touched.
+pub(crate) const LOOK_PLACES: usize = 128;
 /// A client with so many bytes to read is not told the same again.
 pub(crate) const UNREAD_BYTES: usize = 16 << 10;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
