@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use xsched_e2e::{Place, Process, until};
+use xsched_e2e::{Place, Process, TIMEOUT, so_within, until};
 
 /// The log of a daemon that `run` has started, without the time in each line.
 fn daemon_log(place: &Place) -> Vec<String> {
@@ -40,7 +40,8 @@ fn a_program_and_the_daemon_that_run_starts_say_what_goes_on() {
     }
     assert_eq!(lines.next(), None);
     let has = |line: &str| daemon_log(&place).iter().any(|said| said.contains(line));
-    until("the daemon has told all of it", || has(&format!("of process {pid} ends: 7 launches, ")));
+    let told = so_within(TIMEOUT, || has(&format!("of process {pid} ends: 7 launches, ")));
+    assert!(told, "process {pid}: {:#?}", daemon_log(&place));
     assert!(has(&format!("debug: listens at {}, policy hpf, configuration none", place.socket().display())));
     assert!(has(&format!(" of process {pid}: sim:0 through sim, levels 1, 2, 3, level 3, priority -128, policy hpf")));
     // The daemon keeps the level that it was started with.

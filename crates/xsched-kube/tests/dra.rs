@@ -78,7 +78,15 @@ fn claim(uid: &str) -> Claim {
 async fn found(node: &Node) -> (PluginInfo, RegistrationClient<tonic::transport::Channel>) {
     let socket = node.path("registry/gpu.xsched.dev-reg.sock");
     until("the plugin is in the folder", || socket.exists()).await;
-    let mut client = RegistrationClient::new(channel(&socket).await.unwrap());
+    // It is there a little before it listens.
+    let deadline = std::time::Instant::now() + xsched_testkit::TIMEOUT;
+    let channel = loop {
+        match channel(&socket).await {
+            Ok(channel) => break channel,
+            Err(why) => assert!(std::time::Instant::now() < deadline, "{why}"),
+        }
+    };
+    let mut client = RegistrationClient::new(channel);
     let info = client.get_info(InfoRequest {}).await.unwrap().into_inner();
     (info, client)
 }
