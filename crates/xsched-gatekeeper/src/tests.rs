@@ -191,6 +191,29 @@ fn several_groups_that_share_the_budget_have_the_least_each() {
 
 /// As long as it is charged for what another does it is never behind it.
 #[test]
+fn a_budget_of_its_own_takes_the_place_of_a_part_of_the_devices() {
+    let budgets = |own_us, others: u64| {
+        let mut world = World::new("hpf", 500);
+        let ids: Vec<GroupId> = (1..=others + 1).map(GroupId).collect();
+        for id in &ids {
+            world.add(spec(*id, 0, 1));
+            world.state(*id, state::READY);
+        }
+        world.keeper.set_budget(ids[0], own_us);
+        world.add(spec(GroupId(99), 100, 1));
+        ids.iter().map(|id| world.budget_us(*id)).collect::<Vec<_>>()
+    };
+    assert_eq!(budgets(800, 0), [800], "more than the device's");
+    assert_eq!(budgets(800, 1), [800, 400], "not a part of it");
+    assert_eq!(budgets(300, 1), [300, 400]);
+    let mut alone = World::new("hpf", 500);
+    alone.add(spec(LOW, 0, 1));
+    alone.keeper.set_budget(LOW, 800);
+    alone.state(LOW, state::READY);
+    assert_eq!(alone.budget_us(LOW), 0, "nobody waits for it");
+}
+
+#[test]
 fn a_group_whose_grant_ends_before_its_thread_wakes_up_is_charged_for_its_grants_only() {
     let mut world = World::new("up", BUDGET_DEFAULT_US);
     world.add(spec(LOW, 0, 500));
