@@ -77,7 +77,7 @@ class Bench:
     def preempt(self, only):
         count = 30 if self.quick else 500
         for kernel, us in KERNELS.items():
-            for system in only or SYSTEMS:
+            for system in only:
                 if not is_measured(system, kernel):
                     continue
                 seconds = 8 + min(PREEMPT_S, count * (0.012 + 2e-6 * us * GRAPHS.get(kernel, 1)))
@@ -364,10 +364,10 @@ def main():
     parser.add_argument("--systems", help=f"for preempt [{','.join(SYSTEMS)}]")
     parser.add_argument("names", nargs="+", choices=["preempt", "launch", "shares", "classes", "held"], metavar="NAME")
     args = parser.parse_args()
-    only = args.systems.split(",") if args.systems else None
     variants = variants_of(parser, args)
     known = (*SYSTEMS, *variants)
-    unknown = [s for s in only or [] if s not in known]
+    only = args.systems.split(",") if args.systems else known
+    unknown = [s for s in only if s not in known]
     if unknown:
         parser.error(f"--systems: {unknown[0]!r} is unknown: use {', '.join(known)}")
 

@@ -7,8 +7,7 @@ use xsched_policy::{Event, GroupId};
 use xsched_proto::wire::{ChangedValue, DaemonMsg, Target};
 
 use crate::Error;
-use crate::changes::{Changing, Hint, What};
-use crate::client::Changes;
+use crate::changes::{Change, Changes, Changing, Hinting};
 use crate::control::{told, too_high};
 use crate::identity::User;
 use crate::server::{Answer, Conn, Role, Server};
@@ -21,7 +20,7 @@ impl Server {
         let conns = self.programs(command, user, targets)?;
         let whom = processes(&self.pids_of(&conns));
         self.record_command(command, &format!("{} {whom}", if hold { "suspend" } else { "resume" }));
-        Ok(Answer::Changing(Box::new(Changing { user, what: What::Hold(hold), left: conns.into() })))
+        Ok(Answer::Changing(Box::new(Changing { user, change: Change::Hold(hold), left: conns.into() })))
     }
 
     /// Programs and queues are told something for the policy.
@@ -52,8 +51,8 @@ impl Server {
             let whom = processes(&self.pids_of(&conns));
             self.record_command(command, &format!("hint {whom}: {}", told(&changes)));
         }
-        let hint = Hint { changes, queues, hinted: Vec::new(), lacking, notice };
-        Ok(Answer::Changing(Box::new(Changing { user, what: What::Hint(Box::new(hint)), left: conns.into() })))
+        let hint = Hinting { changes, queues, hinted: Vec::new(), lacking, notice };
+        Ok(Answer::Changing(Box::new(Changing { user, change: Change::Hint(Box::new(hint)), left: conns.into() })))
     }
 
     /// Changes some more programs, and ends the answer after the last one.
@@ -67,9 +66,9 @@ impl Server {
         };
         let some = changing.left.len().min(CHANGED_AT_ONCE);
         let some: Vec<u64> = changing.left.drain(..some).collect();
-        match &mut changing.what {
-            What::Hold(hold) => self.hold_some(command, &some, *hold),
-            What::Hint(hint) => self.hint_some(command, &some, hint),
+        match &mut changing.change {
+            Change::Hold(hold) => self.hold_some(command, &some, *hold),
+            Change::Hint(hint) => self.hint_some(command, &some, hint),
         }
         if !some.is_empty() {
             self.remember();
@@ -80,9 +79,9 @@ impl Server {
             }
             return;
         }
-        let last = match changing.what {
-            What::Hold(_) => DaemonMsg::End,
-            What::Hint(hint) => match self.end_hint(command, changing.user, *hint) {
+        let last = match changing.change {
+            Change::Hold(_) => DaemonMsg::End,
+            Change::Hint(hint) => match self.end_hint(command, changing.user, *hint) {
                 Ok(()) => DaemonMsg::End,
                 Err(why) => DaemonMsg::Refused(why),
             },
@@ -104,7 +103,7 @@ impl Server {
         self.act();
     }
 
-    fn hint_some(&mut self, command: u64, conns: &[u64], hint: &mut Hint) {
+    fn hint_some(&mut self, command: u64, conns: &[u64], hint: &mut Hinting) {
         let changes = hint.changes;
         let asker = self.conns.get(&command).and_then(|c| c.who.clone());
         let mut hinted = Vec::new();
@@ -126,8 +125,8 @@ impl Server {
     }
 
     /// The queues, and what is to be said in the end.
-    fn end_hint(&mut self, command: u64, user: User, hint: Hint) -> Result<(), Error> {
-        let Hint { changes, queues, mut hinted, lacking: mut notes, notice } = hint;
+    fn end_hint(&mut self, command: u64, user: User, hint: Hinting) -> Result<(), Error> {
+        let Hinting { changes, queues, mut hinted, lacking: mut notes, notice } = hint;
         let mut of_queues = Vec::new();
         for queue in queues {
             of_queues.extend(self.hint_queue(command, user, queue, changes, &mut notes)?);

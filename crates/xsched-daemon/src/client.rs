@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use xsched_policy::{GroupId, Level, Lineage, PoolId, ProgramId};
 use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
@@ -14,6 +13,7 @@ use xsched_proto::program;
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
 use crate::Error;
+use crate::changes::Changes;
 use crate::clock::now_ns;
 use crate::config::{Ceilings, Config, Given};
 use crate::identity::User;
@@ -89,33 +89,6 @@ pub(crate) struct Stands {
     pub(crate) ancestors: Vec<u32>,
     pub(crate) cgroups: Vec<Level>,
     pub(crate) nice: i32,
-}
-
-/// What a hint changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Changes {
-    pub(crate) priority: Option<i32>,
-    /// Root says so, whose word no ceiling cuts.
-    pub(crate) by_root: bool,
-    pub(crate) level: Option<u8>,
-    pub(crate) threshold: Option<u32>,
-    pub(crate) batch: Option<u32>,
-    pub(crate) hints: Hints,
-}
-
-impl Changes {
-    /// These, and where they say nothing those.
-    pub(crate) fn or(self, those: Changes) -> Changes {
-        Changes {
-            priority: self.priority.or(those.priority),
-            by_root: self.by_root || those.by_root,
-            level: self.level.or(those.level),
-            threshold: self.threshold.or(those.threshold),
-            batch: self.batch.or(those.batch),
-            hints: self.hints.or(those.hints),
-        }
-    }
 }
 
 /// An XQueue.

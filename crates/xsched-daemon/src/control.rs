@@ -11,8 +11,9 @@ use xsched_proto::hint::Hints;
 use xsched_proto::wire::{ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Sharing};
 
 use crate::Error;
+use crate::changes::Changes;
 use crate::clerk;
-use crate::client::{Changes, Client, Group, Question, check_hint, check_name};
+use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
 use crate::identity::User;
 use crate::naming::may;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use xsched_policy::Choice;
 
 use crate::Error;
-use crate::client::{Changes, Client};
+use crate::changes::Changes;
+use crate::client::Client;
 use crate::process::start_ticks;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 use crate::unsuitable::Unsuitable;

@@ -7,7 +7,8 @@ use xsched_proto::hint::Hint;
 use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 
 use crate::Error;
-use crate::client::{Changes, Client};
+use crate::changes::Changes;
+use crate::client::Client;
 use crate::identity::User;
 use crate::naming::{called, may, own_job};
 use crate::process::start_ticks;

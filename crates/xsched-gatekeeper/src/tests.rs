@@ -189,7 +189,6 @@ fn several_groups_that_share_the_budget_have_the_least_each() {
     assert_eq!(alone.budget_us(LOW), 0);
 }
 
-/// As long as it is charged for what another does it is never behind it.
 #[test]
 fn a_budget_of_its_own_takes_the_place_of_a_part_of_the_devices() {
     let budgets = |own_us, others: u64| {
@@ -213,6 +212,7 @@ fn a_budget_of_its_own_takes_the_place_of_a_part_of_the_devices() {
     assert_eq!(alone.budget_us(LOW), 0, "nobody waits for it");
 }
 
+/// As long as it is charged for what another does it is never behind it.
 #[test]
 fn a_group_whose_grant_ends_before_its_thread_wakes_up_is_charged_for_its_grants_only() {
     let mut world = World::new("up", BUDGET_DEFAULT_US);
