@@ -1,11 +1,13 @@
 //! What commands change of programs, and how far they are: see [`crate::changing`].
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use xsched_policy::GroupId;
 use xsched_proto::hint::Hints;
 
+use crate::clerk::Who;
 use crate::identity::User;
 
 /// What a hint changes.
@@ -52,6 +54,8 @@ pub(crate) enum Change {
 
 /// A hint for programs, and for queues after them.
 pub(crate) struct Hinting {
+    /// Who gives it.
+    pub(crate) asker: Option<Rc<Who>>,
     pub(crate) changes: Changes,
     pub(crate) queues: Vec<u64>,
     /// The groups that it has changed.

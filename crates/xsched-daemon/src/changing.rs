@@ -8,6 +8,7 @@ use xsched_proto::wire::{ChangedValue, DaemonMsg, Target};
 
 use crate::Error;
 use crate::changes::{Change, Changes, Changing, Hinting};
+use crate::clock::now_ns;
 use crate::control::{told, too_high};
 use crate::identity::User;
 use crate::server::{Answer, Conn, Role, Server};
@@ -51,7 +52,8 @@ impl Server {
             let whom = processes(&self.pids_of(&conns));
             self.record_command(command, &format!("hint {whom}: {}", told(&changes)));
         }
-        let hint = Hinting { changes, queues, hinted: Vec::new(), lacking, notice };
+        let asker = self.conns.get(&command).and_then(|c| c.who.clone());
+        let hint = Hinting { asker, changes, queues, hinted: Vec::new(), lacking, notice };
         Ok(Answer::Changing(Box::new(Changing { user, change: Change::Hint(Box::new(hint)), left: conns.into() })))
     }
 
@@ -64,6 +66,33 @@ impl Server {
         else {
             return;
         };
+        self.change_some(command, &mut changing);
+        if !changing.left.is_empty() {
+            if let Some(conn) = self.conns.get_mut(&command) {
+                conn.role = Role::Command(Some(Answer::Changing(changing)));
+            }
+            return;
+        }
+        let last = match self.end_change(command, *changing) {
+            Ok(()) => DaemonMsg::End,
+            Err(why) => DaemonMsg::Refused(why),
+        };
+        self.finish(command, &last);
+    }
+
+    /// Does at once what a command has left to do that does not wait for its answer: what it asked for is done all the same.
+    pub(crate) fn change_the_rest(&mut self, command: u64, mut changing: Changing) {
+        let (user, began_ns) = (changing.user, now_ns());
+        while !changing.left.is_empty() {
+            self.change_some(command, &mut changing);
+        }
+        // Nobody is there to be told.
+        let _ = self.end_change(command, changing);
+        let now_ns = now_ns();
+        self.commands.charge(user, now_ns, now_ns - began_ns);
+    }
+
+    fn change_some(&mut self, command: u64, changing: &mut Changing) {
         let some = changing.left.len().min(CHANGED_AT_ONCE);
         let some: Vec<u64> = changing.left.drain(..some).collect();
         match &mut changing.change {
@@ -73,20 +102,13 @@ impl Server {
         if !some.is_empty() {
             self.remember();
         }
-        if !changing.left.is_empty() {
-            if let Some(conn) = self.conns.get_mut(&command) {
-                conn.role = Role::Command(Some(Answer::Changing(changing)));
-            }
-            return;
+    }
+
+    fn end_change(&mut self, command: u64, changing: Changing) -> Result<(), Error> {
+        match changing.change {
+            Change::Hold(_) => Ok(()),
+            Change::Hint(hint) => self.end_hint(command, changing.user, *hint),
         }
-        let last = match changing.change {
-            Change::Hold(_) => DaemonMsg::End,
-            Change::Hint(hint) => match self.end_hint(command, changing.user, *hint) {
-                Ok(()) => DaemonMsg::End,
-                Err(why) => DaemonMsg::Refused(why),
-            },
-        };
-        self.finish(command, &last);
     }
 
     fn hold_some(&mut self, command: u64, conns: &[u64], hold: bool) {
@@ -105,13 +127,12 @@ impl Server {
 
     fn hint_some(&mut self, command: u64, conns: &[u64], hint: &mut Hinting) {
         let changes = hint.changes;
-        let asker = self.conns.get(&command).and_then(|c| c.who.clone());
         let mut hinted = Vec::new();
         for &conn in conns {
             let before = self.values_of(conn, &changes);
             // What a program has said of itself, it says again to the next daemon.
             if let Some(client) = self.conns.get_mut(&conn).and_then(Conn::client_mut)
-                && !asker.as_ref().is_some_and(|who| who.ancestors.contains(&client.peer.pid))
+                && !hint.asker.as_ref().is_some_and(|who| who.ancestors.contains(&client.peer.pid))
             {
                 client.hinted = changes.or(client.hinted);
             }
@@ -126,7 +147,7 @@ impl Server {
 
     /// The queues, and what is to be said in the end.
     fn end_hint(&mut self, command: u64, user: User, hint: Hinting) -> Result<(), Error> {
-        let Hinting { changes, queues, mut hinted, lacking: mut notes, notice } = hint;
+        let Hinting { changes, queues, mut hinted, lacking: mut notes, notice, .. } = hint;
         let mut of_queues = Vec::new();
         for queue in queues {
             of_queues.extend(self.hint_queue(command, user, queue, changes, &mut notes)?);

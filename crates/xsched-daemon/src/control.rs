@@ -42,15 +42,10 @@ impl Server {
         let done = self.answer(id, request);
         match done {
             Ok(Some(answer)) => {
-                let changes = matches!(answer, Answer::Changing(_));
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.role = Role::Command(Some(answer));
                 }
                 self.watch_socket(id);
-                // A command that does not wait for its answer has changed as many programs as it usually means.
-                if changes {
-                    self.go_on_changing(id);
-                }
             }
             Ok(None) => self.send(id, &DaemonMsg::End, &[]),
             Err(why) => self.refuse(id, why),

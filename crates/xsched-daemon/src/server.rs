@@ -103,7 +103,7 @@ pub(crate) struct Server {
     /// Connections of programs whose groups' counters are to be looked at.
     pub(crate) looks: Rationed<User, u64>,
     /// Connections of other users' commands for which something is to be done.
-    commands: Rationed<User, u64>,
+    pub(crate) commands: Rationed<User, u64>,
     /// What else is to be done for connections.
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current event, and why if it is their fault.

@@ -9,7 +9,7 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg};
 
-use super::{Conn, LISTENER, Role, Server, UNREAD, kind};
+use super::{Answer, Conn, LISTENER, Role, Server, UNREAD, kind};
 use crate::Error;
 use crate::closer::MAX_FDS;
 use crate::identity::User;
@@ -280,11 +280,15 @@ impl Server {
             // Other processes may hold these files too, so that closing ours would not end the entries.
             let _ = epoll::delete(&self.epoll, &conn.socket);
             let was_client = matches!(conn.role, Role::Client(_));
-            if let Role::Client(client) = conn.role {
-                self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
-                let _ = epoll::delete(&self.epoll, &client.eventfd);
-                let _ = epoll::delete(&self.epoll, &client.pidfd);
-                self.forget(id, *client);
+            match conn.role {
+                Role::Client(client) => {
+                    self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
+                    let _ = epoll::delete(&self.epoll, &client.eventfd);
+                    let _ = epoll::delete(&self.epoll, &client.pidfd);
+                    self.forget(id, *client);
+                }
+                Role::Command(Some(Answer::Changing(changing))) => self.change_the_rest(id, *changing),
+                _ => (),
             }
             self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);
