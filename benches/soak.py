@@ -9,11 +9,11 @@ decisions of the daemon stay as they were?
 Programs of testing/suite/work.c give commands back to back; each checks its result at its end, and its launches are held against
 what the scheduler counted. Meanwhile, in a random order that the seed decides: programs start, end, are killed, stopped and
 continued, suspended and resumed, get another priority; the policy changes, and the configuration is read again. Each ten seconds a
-line of JSON is written (--out): memory, descriptors, threads, mapped files and processor time of the daemon, how long decisions took
-(two programs made by hand on a device of their own, policy hpf), beside a bare hop from a thread to another, what happened so far (let_go: programs that went on
-unscheduled since the machine did not run the daemon for 0.8 s, as they said). --log has each act with its time, what programs said
-and what the daemon said of itself. Exit status 1 if a result was wrong, a program
-hung, or the daemon ended.
+line of JSON is written (--out): memory, descriptors, threads, mapped files and processor time of the daemon, how many programs
+there are and how many of them in a pool, how long decisions took (two programs made by hand on a device of their own, policy hpf),
+beside a bare hop from a thread to another, what happened so far (let_go: programs that went on unscheduled since the machine did
+not run the daemon for 0.8 s, as they said). --log has each act with its time, what programs said and what the daemon said of
+itself. Exit status 1 if a result was wrong, a program hung, or the daemon ended.
 
 Needs in DIR (default: target/release) xsched, libxsched.so and the program `decision`, which `cargo build --release --example
 decision -p xsched-daemon` leaves in DIR/examples; and gcc, unless the workload is given (--program).
@@ -296,7 +296,7 @@ class Soak:
         cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         maps = (proc / "maps").read_text().count("/memfd:")
         fds, threads = (len(list((proc / what).iterdir())) for what in ("fd", "task"))
-        attached = len((self.daemon.ps() or {"programs": []})["programs"])
+        programs = (self.daemon.ps() or {"programs": []})["programs"]
         done = run([self.probe, SAMPLES, self.daemon.socket], timeout=120)
         if done.status != 0:
             self.fault(f"decisions were not measured: {done.stderr.strip()[-300:]}")
@@ -305,7 +305,8 @@ class Soak:
         time.sleep(0.1)
         self.judge()
         line = {"t_s": round(time.monotonic() - self.began, 1), "rss_kib": kib, "fds": fds, "threads": threads,
-                "memfds": maps, "cpu_s": cpu_s, "programs": attached,
+                "memfds": maps, "cpu_s": cpu_s, "programs": len(programs),
+                "pooled": sum(program["share"] == "pool" for program in programs),
                 "decision_us": took.get("decision"), "hop_us": took.get("bare"),
                 "acts": dict(self.counts), "wrong": len(self.wrong)}
         self.sink.write(json.dumps(line) + "\n")
