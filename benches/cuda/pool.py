@@ -10,6 +10,8 @@ Cases:
   idle       kill -9 of a pooled program without work
   flight     kill -9 of a pooled program whose short kernels are in flight
   gate       kill -9 of a pooled program behind closed gates
+  ahead      the same ten times, with 64 ms of kernels given ahead, beside an urgent program that never rests; and
+             as often a program that exits by itself
   server     kill -9 of the MPS server
   control    kill -9 of the MPS control daemon
   daemon     kill -9 of xsched's daemon, and another one
@@ -31,10 +33,12 @@ import units
 from harness import Daemon
 from systems import Trouble, Variant, Worker
 
-CASES = ("members", "address", "idle", "flight", "gate", "server", "control", "daemon")
+CASES = ("members", "address", "idle", "flight", "gate", "ahead", "server", "control", "daemon")
 ILLEGAL_ADDRESS = 700
 PATIENCE_S = 30
 PERIOD_S = 0.005  # of the urgent program's requests
+KILLS = 10
+TEARDOWN_S = 0.5  # a server that waits for what is executed of a client that is gone gives up within 0.3 s
 
 
 class Failed(Exception):
@@ -113,9 +117,9 @@ class Pools:
         program.expect("context 0", PATIENCE_S)
         return program
 
-    def steady(self, kind="low"):
-        """A program that runs short kernels all the time; it tells of each batch."""
-        program = self.start("steady", kind, 200, 8)
+    def steady(self, kind="low", us=200, batch=8):
+        """A program that runs kernels of so many µs all the time, two batches ahead; it tells of each batch."""
+        program = self.start("steady", kind, us, batch)
         program.expect("ready", PATIENCE_S)
         return program
 
@@ -220,6 +224,33 @@ class Pools:
         low.process.wait()
         for _ in range(3):
             self.advances(normal)
+
+    def ahead(self):
+        """Who ends with kernels given ahead, while an urgent program leaves the pool next to nothing of the device."""
+        found = {"kills": KILLS, "exits": KILLS, "kills_took_others": 0, "exits_took_others": 0}
+        stays = self.steady()
+        for number in range(2 * KILLS):
+            victim = self.steady(us=1000, batch=32)
+            self.advances(victim)
+            self.require_share(victim, "pool")
+            hog = self.steady("high", us=1000)
+            wait_until(lambda: self.entry(victim)["groups"][0]["state"] == "ready", "`low` is held")
+            if number % 2 == 0:
+                victim.process.kill()
+            else:
+                victim.send("exit")
+            time.sleep(TEARDOWN_S)
+            hog.process.kill()
+            hog.process.wait()
+            victim.process.wait(PATIENCE_S)
+            try:
+                for _ in range(3):
+                    self.advances(stays)
+            except (Failed, Trouble):
+                found["exits_took_others" if number % 2 else "kills_took_others"] += 1
+                stays = self.steady()
+        took = found["kills_took_others"] + found["exits_took_others"]
+        return found | ({"failed": f"{took} of {2 * KILLS} took another program along"} if took else {})
 
     def server(self):
         lost = self.steady()

@@ -418,7 +418,7 @@ impl Server {
     }
 
     /// Removes all that a client had.
-    pub(crate) fn forget(&mut self, conn: u64, client: Client) {
+    pub(crate) fn forget(&mut self, conn: u64, client: Client, left: bool) {
         self.keep_last_figures(&client);
         if !client.groups.is_empty() {
             let last = self.last_info(conn, &client);
@@ -433,8 +433,15 @@ impl Server {
         let mut devices = BTreeSet::new();
         for &id in &client.groups {
             self.remember_traced(self.traced(id, &client));
-            devices.extend(self.take_group(id).map(|group| group.device));
-            self.gatekeeper.remove(now_us, id);
+            let group = self.take_group(id);
+            // An MPS server that has to wait for 150 ms until nothing of a client that is gone is executed ends the whole pool, and beside an
+            // urgent program a pool gets on with very little in that time. A client that lives lets itself go.
+            if left && group.as_ref().is_some_and(|group| group.sharing == Sharing::Pool) {
+                self.gatekeeper.remove_dead(now_us, id);
+            } else {
+                self.gatekeeper.remove(now_us, id);
+            }
+            devices.extend(group.map(|group| group.device));
         }
         self.queues_gone(client.peer.user, client.queues.len());
         if client.held {

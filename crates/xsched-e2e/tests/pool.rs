@@ -190,14 +190,23 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
     assert!(errors.contains("GPU faults of this program ended 2 pools"), "{errors}");
 }
 
+/// The server has to wait for what the device executes of a killed program, and an urgent program leaves a pool little of the device. So
+/// what the killed one has given ahead must not be executed.
 #[test]
 fn who_is_killed_behind_a_closed_gate_takes_nobody_along() {
     let machine = Machine::new();
-    let mut stays = machine.steady(POOL);
-    let (held, urgent) = (machine.steady(LOW), machine.steady(URGENT));
+    let mut stays = machine.steady(LOW);
+    // 64 ms of kernels at a time, of which the pool executes some 8 ms beside an urgent program in the time that the server waits.
+    let mut held = machine.gpu.run(LOW, &machine.gpu.program("steady"), &["1000", "32"]);
+    held.expect("ready");
+    stays.progress_after(0);
+    held.progress_after(0);
+    let mut urgent = machine.steady(URGENT);
     machine.gpu.place.await_state(held.pid(), "ready");
     signal(held.pid(), Signal::KILL);
     assert_eq!(held.wait().0, -9);
+    // The server waits for 150 ms.
+    urgent.progress_after(now_ns() + 400_000_000);
     machine.gpu.end(urgent);
     stays.progress_after(now_ns());
     machine.gpu.end(stays);

@@ -210,7 +210,8 @@ fn clients_with_room_run_side_by_side() {
     // Not slower by a nanosecond than alone.
     until("it is as fast as alone", || short.runs(500) == 500_000 + STAMP_NS);
     // The other's queue ends with it.
-    signal(long.0.pid(), Signal::KILL);
+    pool.ask(&format!("terminate_client {} {}", pool.server(), long.0.pid()));
+    long.ends();
     let mut wide = pool.client();
     until("it is as fast as alone", || wide.runs(500) == 500_000 + STAMP_NS);
     until("it is no client any more", || pool.clients().len() == 2);
@@ -305,12 +306,8 @@ fn a_fault_ends_all_clients_and_new_ones_wait_for_their_end() {
     let machine = Machine::new();
     let pool = machine.pool("pool");
     let (mut innocent, mut culprit, mut outside) = (pool.client(), pool.client(), machine.outside());
-    innocent.gives(FOR_EVER_US);
+    innocent.gives(10);
     outside.gives(10);
-    // Behind the endless kernel none of its own would ever run.
-    signal(innocent.0.pid(), Signal::KILL);
-    let mut innocent = pool.client();
-    assert_eq!(pool.status(), "ACTIVE");
     culprit.says("crash", &format!("crash {ILLEGAL_ADDRESS}"));
     for client in [&mut innocent, &mut culprit] {
         for _ in 0..2 {
@@ -370,6 +367,24 @@ fn an_assertion_that_fails_ends_its_client_only() {
     let mut alone = machine.outside();
     alone.says("assert", &format!("assert {ASSERT}"));
     alone.says("sync", &format!("sync {ASSERT}"));
+}
+
+/// The server waits for what the device executes of a client that is gone, for so long.
+#[test]
+fn a_client_that_is_killed_in_the_midst_of_a_kernel_takes_all_along_if_that_is_long() {
+    let machine = Machine::new();
+    let pool = machine.pool("pool");
+    let (mut short, mut long, mut innocent) = (pool.client(), pool.client(), pool.client());
+    short.gives(10_000);
+    signal(short.0.pid(), Signal::KILL);
+    innocent.runs(10);
+    assert_eq!(pool.status(), "ACTIVE");
+    long.gives(FOR_EVER_US);
+    signal(long.0.pid(), Signal::KILL);
+    until("they have faulted", || pool.status() == "FAULT");
+    innocent.says("sync", &format!("sync {ILLEGAL_ADDRESS}"));
+    let line = format!("Client {{PID: {}, Context: 1}} encountered a fatal GPU error", innocent.0.pid());
+    assert!(pool.log().contains(&line), "{}", pool.log());
 }
 
 #[test]

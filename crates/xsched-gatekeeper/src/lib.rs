@@ -202,11 +202,24 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
 
     /// Gives a group up: its gate is left open.
     pub fn remove(&mut self, now: Micros, id: GroupId) {
+        if let Some(words) = self.take_out(now, id) {
+            words.gate.give_up();
+        }
+    }
+
+    /// Gives up a group whose process is gone: its gate is left closed, so that the device never executes what waits there.
+    pub fn remove_dead(&mut self, now: Micros, id: GroupId) {
+        if let Some(words) = self.take_out(now, id) {
+            words.gate.close();
+        }
+    }
+
+    fn take_out(&mut self, now: Micros, id: GroupId) -> Option<W> {
         self.record(now, id, What::Removed, 0);
-        let Some(group) = self.groups.remove(&id) else { return };
-        group.words.gate.give_up();
+        let group = self.groups.remove(&id)?;
         self.ledger.remove(now * 1_000, id);
         self.event(now, Event::Remove(id));
+        Some(group.words)
     }
 
     /// Tells the arbiter anything else than that a group comes or goes.

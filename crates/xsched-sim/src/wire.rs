@@ -13,7 +13,7 @@ pub const WORDS: usize = 8;
 /// A message.
 pub type Words = [u64; WORDS];
 /// First word of a greeting; its last byte is the version of everything shared.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x04");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"simdev\0\x05");
 /// Most descriptors in a message.
 pub const MAX_FDS: usize = 3;
 
@@ -56,6 +56,8 @@ pub enum Request {
     Expel {
         /// Of the invitation.
         number: u64,
+        /// Whether what the device executes for it is dropped, too, and does not come to its end first.
+        at_once: bool,
     },
     /// Makes memory known to the device. Comes with its descriptor, a memfd sealed against shrinking.
     Register {
@@ -120,7 +122,7 @@ impl Request {
             Self::Restore { at } => [MAGIC, 9, 0, at, 0, 0, 0, 0],
             Self::Invite => [MAGIC, 10, 0, 0, 0, 0, 0, 0],
             Self::Join { number, secret, width } => [MAGIC, 11, number, width.into(), 0, secret, 0, 0],
-            Self::Expel { number } => [MAGIC, 12, number, 0, 0, 0, 0, 0],
+            Self::Expel { number, at_once } => [MAGIC, 12, number, at_once.into(), 0, 0, 0, 0],
         }
     }
 
@@ -139,7 +141,7 @@ impl Request {
             (true, 9) => Some(Self::Restore { at: offset }),
             (true, 10) => Some(Self::Invite),
             (true, 11) => Some(Self::Join { number: a, secret, width: u32::try_from(offset).ok()? }),
-            (true, 12) => Some(Self::Expel { number: a }),
+            (true, 12) => Some(Self::Expel { number: a, at_once: offset != 0 }),
             _ => None,
         }
     }

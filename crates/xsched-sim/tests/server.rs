@@ -353,7 +353,10 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     let one = server.client_by(join((number, secret)));
     assert!(refused(join((number, secret))), "one client by each invitation");
     assert_eq!(ask(&one.socket, Request::Invite, &[]).unwrap().0[0], status::INVALID_VALUE, "the owner's business");
-    assert_eq!(ask(&outside.socket, Request::Expel { number }, &[]).unwrap().0[0], status::INVALID_VALUE);
+    assert_eq!(
+        ask(&outside.socket, Request::Expel { number, at_once: true }, &[]).unwrap().0[0],
+        status::INVALID_VALUE
+    );
     let other = server.client_by(join(owner.invite()));
 
     // Each takes half of the device: the second does not wait for the end of the first.
@@ -366,7 +369,14 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     let ends = [&one, &other].map(|client| client.stamped(0));
     assert!(ends[0].abs_diff(ends[1]) < LONG_NS, "{ends:?}");
 
-    // One that leaves takes its commands along.
+    // One that leaves takes along what waits in its streams.
+    let never = Action::WaitValue {
+        place: Place { region: 0, offset: 8 },
+        width: Width::Word,
+        condition: Condition::Eq,
+        value: 1,
+    };
+    one.give(never);
     one.run(KernelOp::Nop, u64::MAX / 4);
     let third = server.client_by(join(owner.invite()));
     drop(one);
@@ -377,7 +387,7 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     // One that is expelled is dropped.
     let (number, secret) = owner.invite();
     let fourth = server.client_by(join((number, secret)));
-    assert_eq!(ask(&owner.socket, Request::Expel { number }, &[]).unwrap().0[0], status::OK);
+    assert_eq!(ask(&owner.socket, Request::Expel { number, at_once: true }, &[]).unwrap().0[0], status::OK);
     fourth.dropped();
     // An assertion ends its client's part only, a fault all in the context, and nothing outside.
     let fifth = server.client_by(join(owner.invite()));
@@ -401,5 +411,37 @@ fn members_of_a_context_share_its_turns_and_its_faults() {
     // The end of the owner is the end of all.
     drop(owner);
     third.dropped();
+    server.works();
+}
+
+/// What the device executes for a member that is gone comes to its end. Where it does not, the whole context faults.
+#[test]
+fn a_member_that_ends_in_the_midst_of_a_kernel() {
+    let server = Server::new();
+    let owner = server.client();
+    let join = || {
+        let (number, secret) = owner.invite();
+        server.client_by(Request::Join { number, secret, width: xsched_sim::model::WHOLE })
+    };
+    let (short, stays) = (join(), join());
+    // Kernels of one after the other's: what is executed of the first is over when that of the second is complete.
+    const SHORT_NS: u64 = 100_000_000;
+    short.stamp(0);
+    short.run(KernelOp::Nop, SHORT_NS);
+    short.await_completed(1);
+    let began = short.stamped(0);
+    drop(short);
+    stays.run(KernelOp::Nop, 1000);
+    stays.stamp(0);
+    stays.await_completed(2);
+    assert!(stays.stamped(0) - began > SHORT_NS, "the kernel was dropped");
+    assert_eq!(stays.shared().device.faulted.load(Acquire), 0);
+    let endless = join();
+    endless.run(KernelOp::Nop, u64::MAX / 4);
+    until("it runs", || endless.shared().device.tail.load(Acquire) == 1);
+    drop(endless);
+    until("all have faulted", || {
+        [&owner, &stays].iter().all(|client| client.shared().device.faulted.load(Acquire) == Fault::Address as u32)
+    });
     server.works();
 }

@@ -143,7 +143,10 @@ impl Server {
                         }
                     }
                     Received::Nothing => return,
-                    Received::HangUp => return self.doomed.push((id, None)),
+                    Received::HangUp => {
+                        self.conns.entry(id).and_modify(|conn| conn.gone = true);
+                        return self.doomed.push((id, None));
+                    }
                     Received::TooMuch => {
                         return self.doomed.push((id, Some(Error::input("its message is too large"))));
                     }
@@ -269,6 +272,7 @@ impl Server {
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
             self.counting.remove(&id);
+            let is_at_fault = fault.is_some();
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
                 self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
@@ -280,12 +284,13 @@ impl Server {
             // Other processes may hold these files too, so that closing ours would not end the entries.
             let _ = epoll::delete(&self.epoll, &conn.socket);
             let was_client = matches!(conn.role, Role::Client(_));
+            let left = conn.gone && !is_at_fault;
             match conn.role {
                 Role::Client(client) => {
                     self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
                     let _ = epoll::delete(&self.epoll, &client.eventfd);
                     let _ = epoll::delete(&self.epoll, &client.pidfd);
-                    self.forget(id, *client);
+                    self.forget(id, *client, left);
                 }
                 Role::Command(Some(Answer::Changing(changing))) => self.change_the_rest(id, *changing),
                 _ => (),

@@ -199,7 +199,7 @@ impl Server {
         let Some(client) = self.clients.remove(&key) else { return Ok(()) };
         for (&number, &device) in &client.contexts {
             // The device may have noticed before, or have no such context any more.
-            let _ = self.devices[device].shared.sim.expel(number);
+            let _ = self.devices[device].shared.sim.expel(number, false);
         }
         self.log.line(&format!("Client {{{}, 1}} has ended", client.pid));
         for affected in self.devices.iter_mut().filter_map(|device| device.affected.as_mut()) {
@@ -257,7 +257,7 @@ impl Server {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let Ok(number) = number.parse() else { return };
         if let Some(device) = client.contexts.remove(&number) {
-            let _ = self.devices[device].shared.sim.expel(number);
+            let _ = self.devices[device].shared.sim.expel(number, false);
         }
     }
 
@@ -314,7 +314,7 @@ impl Server {
             known = true;
             client.terminated = true;
             for (number, device) in std::mem::take(&mut client.contexts) {
-                let _ = self.devices[device].shared.sim.expel(number);
+                let _ = self.devices[device].shared.sim.expel(number, true);
             }
             self.log.line(&format!("Client {{{}, 1}} is terminated", client.pid));
         }

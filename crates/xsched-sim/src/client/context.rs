@@ -330,9 +330,9 @@ impl Context {
         Ok(Invitation { number, secret })
     }
 
-    /// Ends the part of the client that was invited by this number.
-    pub fn expel(&self, number: u64) -> Result<()> {
-        self.ask(Request::Expel { number }, None).map(drop)
+    /// Ends the part of the client that was invited by this number: at once, or when the device executes nothing more of it.
+    pub fn expel(&self, number: u64, at_once: bool) -> Result<()> {
+        self.ask(Request::Expel { number, at_once }, None).map(drop)
     }
 
     /// Tells the device that the call blocking a stream has returned.

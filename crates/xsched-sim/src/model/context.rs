@@ -65,6 +65,16 @@ impl<P> Context<P> {
         self.streams.entry(stream).or_default().commands.push_back((work, command));
     }
 
+    /// Has a member commands that are not complete?
+    pub(super) fn has_work(&self, member: u32) -> bool {
+        self.streams.range(streams_of(member)).any(|(_, stream)| !stream.commands.is_empty())
+    }
+
+    /// Has a member kernels that run or wait for nothing but the device?
+    pub(super) fn executes(&self, member: u32) -> bool {
+        self.fifo.iter().any(|&stream| member_of(stream) == member)
+    }
+
     /// Adds a member; none if there is no number for it.
     pub(super) fn add_member(&mut self, width: u32) -> Option<u32> {
         let number = (1..=u32::from(u16::MAX)).find(|number| !self.members.contains_key(number))?;

@@ -192,6 +192,16 @@ impl<P> Model<P> {
         self.contexts.get_mut(&id)?.add_member(width)
     }
 
+    /// Has a member of a context commands that are not complete?
+    pub fn has_work(&self, id: ContextId, member: u32) -> bool {
+        self.contexts.get(&id).is_some_and(|context| context.has_work(member))
+    }
+
+    /// Has a member of a context kernels that run or wait for nothing but the device? What a [`Work::Poll`] blocks is none of these.
+    pub fn executes(&self, id: ContextId, member: u32) -> bool {
+        self.contexts.get(&id).is_some_and(|context| context.executes(member))
+    }
+
     /// Ends a member of a context now. Its pending commands are dropped.
     pub fn remove_member(&mut self, id: ContextId, member: u32) {
         self.without(id, |context| context.remove_member(member));

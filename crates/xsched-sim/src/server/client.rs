@@ -12,6 +12,7 @@ use rustix::fs::SealFlags;
 use rustix::thread::futex;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
@@ -49,6 +50,8 @@ pub(super) struct Client {
     /// Streams with completions that waiters have not been told of.
     touched: Vec<u32>,
     calls_due: bool,
+    /// It is gone, and is ended from then on, and until then at the latest, in ns.
+    pub(super) leaves: Option<RangeInclusive<u64>>,
     /// A kernel of its context has faulted: nothing more happens there.
     pub(super) faulted: Option<Fault>,
 }
@@ -85,6 +88,7 @@ impl Client {
             given: vec![0; STREAMS],
             touched: Vec::new(),
             calls_due: false,
+            leaves: None,
             faulted: None,
         };
         client.shared().client.timeslice_ns.store(timeslice_ns, Relaxed);

@@ -41,6 +41,10 @@ const POLL_NS: RangeInclusive<u64> = 10_000..=200_000;
 const MOST_EXPORTS: usize = 65_536;
 /// So many invitations of all clients there may be.
 const MOST_INVITATIONS: usize = 65_536;
+/// A member of a context that is gone with work in its streams is ended so much later, in ns, when the device executes nothing more of
+/// it: what is held could be let go until then. If something still is at the end of this time, the context faults. So do NVIDIA's MPS
+/// servers it, after 140 to 260 ms (H100, driver 580); when they begin is a guess.
+const TEARDOWN_NS: RangeInclusive<u64> = 5_000_000..=150_000_000;
 /// Epoll keys below this one are the server's own.
 const FIRST_KEY: u64 = 16;
 const LISTENER: u64 = 0;
@@ -234,6 +238,10 @@ impl Server {
             }
         }
         self.plan_poll(now, look);
+        let leaving: Vec<u64> = self.clients.iter().filter(|(_, c)| c.leaves.is_some()).map(|(&key, _)| key).collect();
+        for key in leaving {
+            self.see_off(key, now);
+        }
         for client in self.clients.values_mut() {
             client.tell();
             let device = &mut self.devices[client.device];
@@ -264,7 +272,10 @@ impl Server {
     /// Sleeps until something falls due or a client calls; fills `events`.
     fn sleep(&mut self, idle_end: Option<u64>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let due = self.devices.iter().filter_map(Model::next_event);
-        let due = due.chain(self.poll.map(|(_, next)| next)).chain(idle_end).min();
+        let now = now_ns();
+        let leave = self.clients.values().filter_map(|client| client.leaves.as_ref());
+        let leave = leave.map(|time| if now < *time.start() { *time.start() } else { *time.end() });
+        let due = due.chain(self.poll.map(|(_, next)| next)).chain(leave).chain(idle_end).min();
         for client in self.clients.values() {
             client.shared().device.asleep.store(1, Relaxed);
         }
@@ -327,7 +338,7 @@ impl Server {
         } else if let Some(client) = self.clients.get(&key) {
             let pidfd = client.pidfd.as_ref();
             if gone || pidfd.is_some_and(exited) || self.answer(key).is_err() {
-                self.remove(key);
+                self.leave(key);
             }
         }
     }
@@ -410,12 +421,14 @@ impl Server {
                 self.invitations.insert(number, Invitation { owner: key, secret, joined: None });
                 reply(&client.socket, status::OK, [number, secret, 0, 0])
             }
-            Some(Request::Expel { number }) => {
+            Some(Request::Expel { number, at_once }) => {
                 let own = self.invitations.get(&number).is_some_and(|invitation| invitation.owner == key);
                 let joined = own.then(|| self.invitations.remove(&number)).flatten().and_then(|one| one.joined);
                 let replied = reply(&client.socket, if own { status::OK } else { status::INVALID_VALUE }, [0; 4]);
-                if let Some(member) = joined {
-                    self.remove(member);
+                match joined {
+                    Some(member) if at_once => self.remove(member),
+                    Some(member) => self.leave(member),
+                    None => (),
                 }
                 replied
             }
@@ -459,6 +472,46 @@ impl Server {
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// A client is gone. What the device executes for a member of another's context comes to its end first.
+    fn leave(&mut self, key: u64) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        let has_work = client.member != 0 && self.devices[client.device].has_work(client.context, client.member);
+        if !has_work || client.faulted.is_some() {
+            return self.remove(key);
+        }
+        if client.leaves.is_none() {
+            let now = now_ns();
+            client.leaves = Some(now + TEARDOWN_NS.start()..=now + TEARDOWN_NS.end());
+            // Nobody asks anything there any more.
+            let _ = epoll::delete(&self.epoll, &client.socket);
+            if let Some(pidfd) = &client.pidfd {
+                let _ = epoll::delete(&self.epoll, pidfd);
+            }
+        }
+    }
+
+    /// Ends the part of a client that is gone if nothing more of it is executed. If that took too long, its context faults.
+    fn see_off(&mut self, key: u64, now: u64) {
+        let Some(client) = self.clients.get(&key) else { return };
+        let (index, id, member) = (client.device, client.context, client.member);
+        let Some(time) = client.leaves.clone().filter(|time| *time.start() <= now) else { return };
+        if client.faulted.is_none() && self.devices[index].executes(id, member) {
+            if now < *time.end() {
+                return;
+            }
+            let all: Vec<u64> = of_context(&self.keys[index], id, 0..=u32::MAX).collect();
+            // NVIDIA's server blames one of those that are still there.
+            let blamed =
+                all.iter().filter_map(|other| self.clients.get(other)).find(|c| ![0, member].contains(&c.member));
+            let blamed = blamed.map_or(0, |client| client.pid);
+            for other in all {
+                self.clients.entry(other).and_modify(|client| client.fault(Fault::Address, blamed));
+                self.clients.get(&other).iter().for_each(|client| client.tell_of_fault());
+            }
+        }
+        self.remove(key);
     }
 
     /// Ends a client's context, with all that have joined it, or its part in another's; its work is dropped.
