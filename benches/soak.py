@@ -3,7 +3,7 @@
 decisions of the daemon stay as they were?
 
   soak.py --secs N [--platform opencl|cuda] [--bin DIR] [--program FILE] [--out FILE] [--svg FILE] [--log FILE]
-          [--seed N]
+          [--seed N] [--share HOW]
   soak.py --plot FILE --svg FILE [--title TEXT]
 
 Programs of testing/suite/work.c give commands back to back; each checks its result at its end, and its launches are held against
@@ -65,7 +65,9 @@ class Program:
         self.priority, self.at, self.lines, self.born = dice.choice(CLASSES), 0.0, [], time.monotonic()
         self.was_let_go, self.soak = False, soak
         self.stats = soak.work / f"stats-{number}"
-        command = [soak.xsched, "run", "--require", "--socket", soak.daemon.socket, "--priority", self.priority, "--",
+        # An urgent program is in no pool, whatever it asks for.
+        share = ["--share", soak.share] if soak.share and self.priority != "high" else []
+        command = [soak.xsched, "run", "--require", "--socket", soak.daemon.socket, "--priority", self.priority, *share, "--",
                    soak.program, "steady", us, batch]
         self.process = subprocess.Popen([str(word) for word in command], env=dict(os.environ, XSCHED_STATS=str(self.stats)),
                                         text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -129,7 +131,7 @@ class Program:
 class Soak:
     def __init__(self, options, work):
         self.dice, self.work, self.bin = random.Random(options.seed), work, options.bin.resolve()
-        self.xsched, self.program = self.bin / "xsched", options.program
+        self.xsched, self.program, self.share = self.bin / "xsched", options.program, options.share
         probe = [self.bin / "examples/decision", self.bin / "decision"]
         self.probe = next((path for path in probe if path.exists()), None)
         if not self.xsched.exists() or self.probe is None:
@@ -395,6 +397,7 @@ def main():
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the samples of a run that is over")
     parser.add_argument("--title", default="xsched's daemon under random starts, stops, kills, policies, priorities and reloads")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share", help="how programs below `high` share [as `xsched run` chooses: no pool under policies that take turns]")
     options = parser.parse_args()
     if (options.secs is None) == (options.plot is None) or options.plot and not options.svg or options.svg and not (options.plot or options.out):
         parser.error("give --secs N, or --plot FILE with --svg FILE; --svg needs --out or --plot")

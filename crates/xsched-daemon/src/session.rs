@@ -417,7 +417,7 @@ impl Server {
         self.groups.remove(&id)
     }
 
-    /// Removes all that a client had.
+    /// Removes all that a client had. `left`: it went by itself, and was not dropped.
     pub(crate) fn forget(&mut self, conn: u64, client: Client, left: bool) {
         self.keep_last_figures(&client);
         if !client.groups.is_empty() {

@@ -272,7 +272,7 @@ impl Server {
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
             self.counting.remove(&id);
-            let is_at_fault = fault.is_some();
+            let left = conn.gone && fault.is_none();
             if let Some(fault) = fault {
                 self.dropped_clients += 1;
                 self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
@@ -284,7 +284,6 @@ impl Server {
             // Other processes may hold these files too, so that closing ours would not end the entries.
             let _ = epoll::delete(&self.epoll, &conn.socket);
             let was_client = matches!(conn.role, Role::Client(_));
-            let left = conn.gone && !is_at_fault;
             match conn.role {
                 Role::Client(client) => {
                     self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));

@@ -50,7 +50,7 @@ pub(super) struct Client {
     /// Streams with completions that waiters have not been told of.
     touched: Vec<u32>,
     calls_due: bool,
-    /// It is gone, and is ended from then on, and until then at the latest, in ns.
+    /// It is gone, and is ended between these times, in ns.
     pub(super) leaves: Option<RangeInclusive<u64>>,
     /// A kernel of its context has faulted: nothing more happens there.
     pub(super) faulted: Option<Fault>,

@@ -41,9 +41,9 @@ const POLL_NS: RangeInclusive<u64> = 10_000..=200_000;
 const MOST_EXPORTS: usize = 65_536;
 /// So many invitations of all clients there may be.
 const MOST_INVITATIONS: usize = 65_536;
-/// A member of a context that is gone with work in its streams is ended so much later, in ns, when the device executes nothing more of
-/// it: what is held could be let go until then. If something still is at the end of this time, the context faults. So do NVIDIA's MPS
-/// servers it, after 140 to 260 ms (H100, driver 580); when they begin is a guess.
+/// When a member of a context that is gone, with work in its streams, is ended, in ns after that: from the first time on as soon as the
+/// device executes nothing more of it. At the last time the context faults if the device still does. NVIDIA's MPS server does so after
+/// 140 to 260 ms (H100, driver 580); the first time is a guess.
 const TEARDOWN_NS: RangeInclusive<u64> = 5_000_000..=150_000_000;
 /// Epoll keys below this one are the server's own.
 const FIRST_KEY: u64 = 16;
