@@ -397,7 +397,7 @@ def main():
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the samples of a run that is over")
     parser.add_argument("--title", default="xsched's daemon under random starts, stops, kills, policies, priorities and reloads")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--share", help="how programs below `high` share [as `xsched run` chooses: no pool under policies that take turns]")
+    parser.add_argument("--share", choices=("auto", "time", "pool", "spatial"), help="how programs below `high` share [as `xsched run` chooses: no pool under policies that take turns]")
     options = parser.parse_args()
     if (options.secs is None) == (options.plot is None) or options.plot and not options.svg or options.svg and not (options.plot or options.out):
         parser.error("give --secs N, or --plot FILE with --svg FILE; --svg needs --out or --plot")

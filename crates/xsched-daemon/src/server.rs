@@ -187,7 +187,7 @@ pub(crate) struct Conn {
     out_bytes: usize,
     /// Since when it takes nothing of that.
     unread_since_ns: u64,
-    /// Nothing is to be taken from it or said to it any more.
+    /// The other side has ended or hung up: nothing is to be taken from it or said to it any more.
     gone: bool,
     /// What is listened for.
     flags: EventFlags,

@@ -233,6 +233,19 @@ fn a_group_whose_grant_ends_before_its_thread_wakes_up_is_charged_for_its_grants
     assert!((waiting - running).abs() <= 1_000.0, "{waiting} {running}");
 }
 
+/// What waits on the device for one that lives goes on, and for one that is gone never.
+#[test]
+fn a_group_that_is_given_up_has_its_gate_open_and_one_of_the_dead_closed() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    let is_open = |world: &World, id| world.words[&id].gate.load().is_open_on_device();
+    assert_eq!([LOW, HIGH].map(|id| is_open(&world, id)), [false, true]);
+    world.keeper.remove_dead(world.now, HIGH);
+    world.keeper.remove(world.now, LOW);
+    assert_eq!([LOW, HIGH].map(|id| is_open(&world, id)), [true, false]);
+}
+
 #[test]
 fn a_group_that_has_the_device_is_not_drained_whatever_its_word_says() {
     let mut world = World::low_and_high();

@@ -204,7 +204,10 @@ impl Server {
             match socket::send(&conn.socket, &packet, fds) {
                 Ok(()) => return,
                 Err(Errno::AGAIN) => (),
-                Err(_) => return self.doomed.push((id, None)),
+                Err(why) => {
+                    conn.gone |= is_hang_up(why);
+                    return self.doomed.push((id, None));
+                }
             }
         }
         let most = if matches!(conn.role, Role::Client(_)) { CLIENT_OUT_MAX_BYTES } else { COMMAND_OUT_MAX_BYTES };
@@ -241,7 +244,10 @@ impl Server {
                     conn.out.pop_front();
                 }
                 Err(Errno::AGAIN) => return,
-                Err(_) => return self.doomed.push((id, None)),
+                Err(why) => {
+                    conn.gone |= is_hang_up(why);
+                    return self.doomed.push((id, None));
+                }
             }
         }
         // Its memory goes, too.
@@ -301,6 +307,11 @@ impl Server {
             }
         }
     }
+}
+
+/// Whether a message cannot be sent since the other side has gone.
+fn is_hang_up(why: Errno) -> bool {
+    matches!(why, Errno::PIPE | Errno::CONNRESET)
 }
 
 /// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more

@@ -288,6 +288,26 @@ fn the_bytes_kept_for_a_user_are_bounded_whatever_the_number_of_its_connections(
     assert!(world.server.conns.contains_key(&other), "another user has bytes of its own");
 }
 
+/// A killed program is told from one that is dropped, whatever tells of its end first.
+#[test]
+fn who_hung_up_has_gone_also_where_a_message_finds_that_out() {
+    for keeps_some in [false, true] {
+        let mut world = World::new();
+        let (socket, id) = world.connect(ONE);
+        if keeps_some {
+            fill(&mut world, id);
+        }
+        drop(socket);
+        if keeps_some {
+            world.server.flush(id);
+        } else {
+            world.server.send(id, &note(), &[]);
+        }
+        assert!(world.server.conns[&id].gone, "{keeps_some}");
+        assert_eq!(world.server.doomed, [(id, None)]);
+    }
+}
+
 #[test]
 fn a_connection_that_takes_nothing_for_some_time_is_closed_and_one_that_does_stays() {
     let mut world = World::new();
