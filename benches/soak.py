@@ -73,6 +73,7 @@ class Program:
                                         text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT)
         started.add(self.process)
+        self.soak.note(f"process {self.pid} begins as {self.priority}: {batch} commands of {us} us at a time")
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -154,6 +155,7 @@ class Soak:
         threading.Thread(target=self.listen, daemon=True).start()
 
     def ask(self, *words):
+        self.note(f"xsched {' '.join(map(str, words))}")
         done = run([self.xsched, *words, "--socket", self.daemon.socket], timeout=60)
         # A program that was let go attaches again within a second.
         deadline = time.monotonic() + STUCK_S

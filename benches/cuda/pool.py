@@ -12,6 +12,8 @@ Cases:
   gate       kill -9 of a pooled program behind closed gates
   ahead      the same ten times, with 64 ms of kernels given ahead, beside an urgent program that never rests; and
              as often a program that exits by itself
+  next       ten times kill -9 of the only pooled program, with up to 256 ms of kernels given ahead without rivals, right
+             after an urgent one came that never rests; the next program must not end with it
   server     kill -9 of the MPS server
   control    kill -9 of the MPS control daemon
   daemon     kill -9 of xsched's daemon, and another one
@@ -21,6 +23,7 @@ case that fails says so in its record ("failed": why), and the exit status is 1.
 """
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -33,7 +36,7 @@ import units
 from harness import Daemon
 from systems import Trouble, Variant, Worker
 
-CASES = ("members", "address", "idle", "flight", "gate", "ahead", "server", "control", "daemon")
+CASES = ("members", "address", "idle", "flight", "gate", "ahead", "next", "server", "control", "daemon")
 ILLEGAL_ADDRESS = 700
 PATIENCE_S = 30
 PERIOD_S = 0.005  # of the urgent program's requests
@@ -126,7 +129,11 @@ class Pools:
     def advances(self, program):
         while not program.lines.empty():
             require(program.lines.get() is not None, f"{program.name} ended: {program.last_words()}")
-        require(program.lines.get(timeout=PATIENCE_S) is not None, f"{program.name} ended: {program.last_words()}")
+        try:
+            line = program.lines.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise Failed(f"{program.name} gets nowhere for {PATIENCE_S} s") from None
+        require(line is not None, f"{program.name} ended: {program.last_words()}")
 
     def entry(self, program):
         said = self.site.daemons[self.system].ps() or {"programs": []}
@@ -251,6 +258,30 @@ class Pools:
                 stays = self.steady()
         took = found["kills_took_others"] + found["exits_took_others"]
         return found | ({"failed": f"{took} of {2 * KILLS} took another program along"} if took else {})
+
+    def next(self):
+        found = {"kills": KILLS, "next_ended": 0}
+        for number in range(KILLS):
+            killed = self.steady(us=(200, 1000)[number % 2], batch=128)
+            self.advances(killed)
+            hog = self.steady("high", us=1000)
+            self.advances(hog)
+            killed.process.kill()
+            killed.process.wait()
+            program = self.start("pooled", "low")
+            try:
+                program.expect("context 0", PATIENCE_S)
+                self.require_share(program, "pool")
+                time.sleep(TEARDOWN_S)
+                program.send("sync")
+                require(program.expect("sync", PATIENCE_S) == "0", "its context is lost")
+            except (Failed, Trouble):
+                found["next_ended"] += 1
+            for each in (hog, program):
+                each.process.kill()
+                each.process.wait()
+        ended = found["next_ended"]
+        return found | ({"failed": f"{ended} of {KILLS} ended the next program"} if ended else {})
 
     def server(self):
         lost = self.steady()

@@ -15,7 +15,8 @@ static volatile float *done; /* by the device */
 static void *listens(void *unused)
 {
     char line[32];
-    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {
+    /* Unlocked: an exit() in another thread may wait for the lock of stdin (glibc 2.39), and so would never end. */
+    while (fgets_unlocked(line, sizeof line, stdin) && strcmp(line, "end\n")) {
         if (!strcmp(line, "count\n")) {
             long g = atomic_load(&given);
             printf("given %ld done %ld\n", g, (long)*done);

@@ -110,7 +110,8 @@ static atomic_int ending;
 static void *listens(void *unused)
 {
     char line[80];
-    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n"))
+    /* Unlocked: an exit() in another thread may wait for the lock of stdin (glibc 2.39), and so would never end. */
+    while (fgets_unlocked(line, sizeof line, stdin) && strcmp(line, "end\n"))
         answered(line);
     atomic_store(&ending, 1);
     return unused;

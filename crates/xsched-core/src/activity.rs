@@ -179,6 +179,13 @@ impl Runtime {
         self.groups().for_each(|group| group.update_idle_state(self));
     }
 
+    /// Says of groups that the device has nothing of any more that they are idle, without the time of grace: nothing more comes.
+    pub fn end_idle_groups(&self) {
+        for group in self.groups().filter(|group| !group.slot(self).gate.load().must_announce()) {
+            let _ = group.try_idle(self, true);
+        }
+    }
+
     /// Whether some group shares its device with another.
     pub fn is_contended(&self) -> bool {
         self.groups().any(|g| g.is_contended(self))

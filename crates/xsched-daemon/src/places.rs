@@ -276,10 +276,11 @@ impl Server {
         self.end_unused_pools();
     }
 
-    /// Answers those that wait for a pool which serves.
+    /// Answers those that wait for a pool which serves, and will for all that is known.
     fn admit(&mut self) {
-        let mut admitted = Vec::new();
-        for pool in self.pools.list.iter_mut().filter(|pool| pool.stage == Stage::Serving) {
+        let (mut admitted, now_ns) = (Vec::new(), self.now_ns);
+        let ready = |pool: &&mut Pool| pool.stage == Stage::Serving && !pool.is_doubtful(now_ns);
+        for pool in self.pools.list.iter_mut().filter(ready) {
             let pipe = pool.process.pipe().to_owned();
             admitted.extend(pool.waiting.drain(..).map(|conn| (conn, pool.uid, pipe.clone())));
         }
@@ -354,16 +355,22 @@ impl Server {
         self.pools.refused.insert(uid, (why.to_owned(), self.now_ns.saturating_add(POOL_RETRY_NS)));
     }
 
-    /// Ends pools that have had no programs for a while.
+    /// Ends pools that have had no programs for a while, and at once those whose last program ended in the midst of its work: a server
+    /// without clients notices only with the next one that it cannot get rid of that work, and ends it, too.
     pub(crate) fn end_unused_pools(&mut self) {
-        let now_ns = self.now_ns;
+        let (now_ns, conns) = (self.now_ns, &self.conns);
+        let mut over = Vec::new();
         for pool in &mut self.pools.list {
-            let used = self.expected.values().any(|e| e.pool == Some(pool.id)) || !pool.waiting.is_empty();
+            let waits = |pid| pool.waiting.iter().any(|conn| conns.get(conn).is_some_and(|c| c.pid == pid));
+            let programs = self.expected.values().filter(|e| e.pool == Some(pool.id)).any(|e| !waits(e.pid));
+            let used = programs || !pool.waiting.is_empty();
             pool.unused_ns = if used { None } else { Some(pool.unused_ns.unwrap_or(now_ns)) };
+            let lingers = pool.unused_ns.is_none_or(|since| now_ns.saturating_sub(since) < POOL_LINGER_NS);
+            if !lingers || !programs && pool.is_doubtful(now_ns) {
+                over.push(pool.id);
+            }
         }
-        let over = |pool: &&Pool| pool.unused_ns.is_some_and(|since| now_ns.saturating_sub(since) >= POOL_LINGER_NS);
-        let unused: Vec<u64> = self.pools.list.iter().filter(over).map(|pool| pool.id).collect();
-        unused.into_iter().for_each(|id| self.end_pool(id));
+        over.into_iter().for_each(|id| self.end_pool(id));
     }
 
     /// At the end: programs that use them still do so until their end, which the MPS daemons wait for.

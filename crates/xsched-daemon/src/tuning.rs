@@ -204,6 +204,9 @@ pub(crate) const POOL_START_NS: u64 = 15_000_000_000;
 pub(crate) const POOL_LOOK_NS: u64 = 10_000_000;
 /// A pool without programs ends after this time, in ns: the next one of a script finds it.
 pub(crate) const POOL_LINGER_NS: u64 = 2_000_000_000;
+/// A fault may come for so long, in ns, after a program of the pool ended in the midst of its work (143 to 261 ms on an H100); no other one
+/// joins it meanwhile.
+pub(crate) const POOL_DOUBT_NS: u64 = 400_000_000;
 /// A fault so soon after a program of the pool ended in the midst of its work, in ns, counts against none: one that is killed in a
 /// long kernel breaks the pool, and the log names one that lives.
 pub(crate) const POOL_BLAME_NS: u64 = 3_000_000_000;

@@ -190,26 +190,61 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
     assert!(errors.contains("GPU faults of this program ended 2 pools"), "{errors}");
 }
 
-/// The server has to wait for what the device executes of a killed program, and an urgent program leaves a pool little of the device. So
-/// what the killed one has given ahead must not be executed.
+/// The server has to wait for what the device executes of a program that is gone, and an urgent program leaves a pool little of the
+/// device. So what was given ahead must not be executed.
 #[test]
-fn who_is_killed_behind_a_closed_gate_takes_nobody_along() {
+fn who_ends_behind_a_closed_gate_takes_nobody_along() {
+    // The server waits for 150 ms.
+    const SERVER_WAITS_NS: u64 = 400_000_000;
+    /// After so long gates on the device hold nothing back.
+    const BYPASSED_NS: u64 = 1_200_000_000;
     let machine = Machine::new();
     let mut stays = machine.steady(LOW);
-    // 64 ms of kernels at a time, of which the pool executes some 8 ms beside an urgent program in the time that the server waits.
-    let mut held = machine.gpu.run(LOW, &machine.gpu.program("steady"), &["1000", "32"]);
-    held.expect("ready");
-    stays.progress_after(0);
-    held.progress_after(0);
-    let mut urgent = machine.steady(URGENT);
-    machine.gpu.place.await_state(held.pid(), "ready");
-    signal(held.pid(), Signal::KILL);
-    assert_eq!(held.wait().0, -9);
-    // The server waits for 150 ms.
-    urgent.progress_after(now_ns() + 400_000_000);
-    machine.gpu.end(urgent);
-    stays.progress_after(now_ns());
+    for (how, status, held_ns) in [("is killed", -9, 0), ("exits", 0, 0), ("is killed late", -9, BYPASSED_NS)] {
+        // 64 ms of kernels at a time, of which the pool executes some 8 ms beside an urgent program in the time that the server waits.
+        let mut held = machine.gpu.run(LOW, &machine.gpu.program("steady"), &["1000", "32"]);
+        held.expect("ready");
+        stays.progress_after(0);
+        held.progress_after(0);
+        let mut urgent = machine.steady(URGENT);
+        machine.gpu.place.await_state(held.pid(), "ready");
+        urgent.progress_after(now_ns() + held_ns);
+        match how {
+            "exits" => held.tell("exit"),
+            _ => signal(held.pid(), Signal::KILL),
+        }
+        assert_eq!(held.wait().0, status, "{how}");
+        urgent.progress_after(now_ns() + SERVER_WAITS_NS);
+        machine.gpu.end(urgent);
+        stays.progress_after(now_ns());
+    }
     machine.gpu.end(stays);
+}
+
+/// What a program without rivals has given ahead no gate holds. If it is killed when an urgent one comes, its server ends all clients, and
+/// the next program must not be one of these.
+#[test]
+fn who_comes_after_one_that_was_killed_finds_a_pool_that_works() {
+    let machine = Machine::new();
+    let mut good = machine.steady(LOW);
+    good.progress_after(0);
+    let first = machine.pools();
+    machine.gpu.end(good);
+    let mut killed = machine.gpu.run(LOW, &machine.gpu.program("steady"), &["1000", "256"]);
+    killed.expect("ready");
+    killed.progress_after(0);
+    assert_eq!(machine.pools(), first, "one that ended in good order leaves the pool to the next");
+    let mut urgent = machine.steady(URGENT);
+    urgent.progress_after(now_ns());
+    signal(killed.pid(), Signal::KILL);
+    assert_eq!(killed.wait().0, -9);
+    let mut next = machine.told(LOW);
+    assert_eq!(machine.share(next.pid()), "pool");
+    urgent.progress_after(now_ns() + 400_000_000);
+    next.tell("sync");
+    next.expect("sync 0");
+    assert!(machine.pools().iter().any(|pool| !first.contains(pool)), "it is in the same: {first:?}");
+    machine.gpu.end(urgent);
 }
 
 #[test]

@@ -207,10 +207,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
     }
 
-    /// Gives up a group whose process is gone: its gate is left closed, so that the device never executes what waits there.
+    /// Gives up a group whose process is gone: its gates are left closed, so that the device never executes what waits there.
     pub fn remove_dead(&mut self, now: Micros, id: GroupId) {
         if let Some(words) = self.take_out(now, id) {
-            words.gate.close();
+            words.gate.close_on_device();
         }
     }
 

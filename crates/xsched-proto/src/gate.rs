@@ -12,7 +12,8 @@
 //! | 0x04000000 | 3, client | [`Gate::DEVICE_GATES_BYPASSED`] | device gates stand open, whatever this group may do | [`GateWord::bypass`] | [`GateWord::bypass`] |
 //!
 //! Each byte has one owner, and each change is a read-modify-write of the owner's own bits, so that one side never undoes a change
-//! of the other: no operation here can store into the other side's, but [`Gate::STALLED`] is set by one and cleared by the other.
+//! of the other: no operation here can store into the other side's, but [`Gate::STALLED`] is set by one and cleared by the other, and
+//! [`GateWord::close_on_device`] is for a client that is gone.
 
 use core::fmt;
 use core::ops::BitOr;
@@ -231,6 +232,12 @@ impl<M: Memory> GateWord<M> {
     /// Closes the gate.
     pub fn close(&self) {
         self.0.fetch_and(!Gate::GRANTED.0, SeqCst);
+    }
+
+    /// Closes the gate of a client that is gone, on the device, too. One that lives and has only let go of the daemon has detached
+    /// its gates.
+    pub fn close_on_device(&self) {
+        self.0.fetch_and(!(Gate::GRANTED.0 | Gate::DEVICE_GATES_BYPASSED.0), SeqCst);
     }
 
     /// Sets or clears [`Gate::CONTENDED`], [`Gate::EXCLUSIVE`] or [`Gate::STALLED`].

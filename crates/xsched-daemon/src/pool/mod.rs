@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use self::process::{MpsServer, Process};
-use crate::tuning::POOL_TOLD_MAX;
+use crate::tuning::{POOL_DOUBT_NS, POOL_TOLD_MAX};
 
 /// All pools, and what is needed for them.
 #[derive(Default)]
@@ -73,6 +73,13 @@ pub(crate) enum Stage {
     Ending,
 }
 
+impl Pool {
+    /// Whether a fault may still come of a program that has ended in the midst of its work.
+    pub(crate) fn is_doubtful(&self, now_ns: u64) -> bool {
+        self.cut_off_ns.is_some_and(|at| now_ns.saturating_sub(at) < POOL_DOUBT_NS)
+    }
+}
+
 /// Why there can be no pools on this machine, for a daemon with this environment, in one line. What only a pool's server can see,
 /// such as the compute mode of a GPU, is not among it.
 pub fn obstacle() -> Option<String> {
@@ -88,7 +95,7 @@ impl Pools {
     pub(crate) fn need_looks(&self) -> bool {
         let looks = |pool: &Pool| match pool.stage {
             Stage::Starting | Stage::Asked => true,
-            Stage::Serving => pool.unused_ns.is_some(),
+            Stage::Serving => pool.unused_ns.is_some() || !pool.waiting.is_empty(),
             Stage::Ending => false,
         };
         self.list.iter().any(looks)

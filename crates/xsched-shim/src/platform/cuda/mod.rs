@@ -31,7 +31,7 @@ mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
 #[allow(non_snake_case)] // vendor names
-mod pool;
+pub(crate) mod pool;
 #[allow(non_snake_case)] // vendor names
 pub(crate) mod served;
 mod signatures;
