@@ -436,7 +436,7 @@ impl Server {
             let group = self.take_group(id);
             // An MPS server that has to wait for 150 ms until nothing of a client that is gone is executed ends the whole pool, and beside an
             // urgent program a pool gets on with very little in that time. A client that lives lets itself go.
-            if left && group.as_ref().is_some_and(|group| group.sharing == Sharing::Pool) {
+            if left && group.as_ref().is_some_and(|group| group.sharing != Sharing::Time) {
                 self.gatekeeper.remove_dead(now_us, id);
             } else {
                 self.gatekeeper.remove(now_us, id);

@@ -112,6 +112,11 @@ pub(super) fn sharing(key: &str) -> Sharing {
     of_device(key, |device| device.sharing).unwrap_or_default()
 }
 
+/// Whether this process is a client of an MPS server, as far as its devices are known.
+pub(crate) fn is_mps_client() -> bool {
+    known().as_ref().is_some_and(|known| known.devices.values().any(|device| device.sharing != Sharing::Time))
+}
+
 /// A number that clients of one MPS server have in common: that of its pipe directory, which they share however it is called.
 fn mps_server() -> u64 {
     let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());

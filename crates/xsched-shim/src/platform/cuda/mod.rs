@@ -15,7 +15,7 @@
 //! Completion is told by the device: progress fences are stream memory operations that write a command's number into the
 //! shared segment.
 
-mod api;
+pub(crate) mod api;
 #[allow(non_snake_case)] // vendor names
 mod capture;
 mod device_runtime;
@@ -31,7 +31,7 @@ mod lifetime;
 #[allow(non_snake_case)] // vendor names
 mod lookup;
 #[allow(non_snake_case)] // vendor names
-pub(crate) mod pool;
+mod pool;
 #[allow(non_snake_case)] // vendor names
 pub(crate) mod served;
 mod signatures;

@@ -32,7 +32,7 @@ static MEMBER: AtomicBool = AtomicBool::new(false);
 static ASKED: Lock<bool> = Lock::new();
 
 /// Whether this process was given a place in a pool.
-pub(crate) fn is_member() -> bool {
+pub(super) fn is_member() -> bool {
     MEMBER.load(Acquire)
 }
 
