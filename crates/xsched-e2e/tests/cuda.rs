@@ -445,11 +445,13 @@ fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same
     assert_ne!(device(&low), device(&elsewhere));
     // The urgent program is never idle: it holds the one on its device, and no other.
     gpu.place.await_state(low.pid(), "ready");
-    let given = low.count().0;
-    for _ in 0..3 {
+    // It has two batches in flight at most, which may end yet, while the other one does five.
+    let (_, before) = low.count();
+    for _ in 0..5 {
         elsewhere.progress_after(now_ns());
     }
-    assert_eq!(low.count().0, given, "it gives nothing more");
+    let (_, after) = low.count();
+    assert!(after - before <= 2 * 64, "it goes on: {before}, {after}");
     gpu.end(high);
     low.progress_after(now_ns());
     gpu.end(low);
