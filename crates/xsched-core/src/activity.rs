@@ -179,11 +179,14 @@ impl Runtime {
         self.groups().for_each(|group| group.update_idle_state(self));
     }
 
-    /// Says of groups that the device has nothing of any more that they are idle, without the time of grace: nothing more comes.
-    pub fn end_idle_groups(&self) {
-        for group in self.groups().filter(|group| !group.slot(self).gate.load().must_announce()) {
-            let _ = group.try_idle(self, true);
+    /// Says of groups of which the device has nothing any more that they are idle, without the time of grace: nothing more comes.
+    /// Returns whether that goes for all.
+    pub fn end_idle_groups(&self) -> bool {
+        let mut all = true;
+        for group in self.groups() {
+            all &= group.slot(self).gate.load().must_announce() || group.try_idle(self, true).is_some();
         }
+        all
     }
 
     /// Whether some group shares its device with another.

@@ -178,6 +178,10 @@ fn a_gpu_fault_ends_the_pool_and_nothing_outside_and_the_next_program_has_anothe
         innocent.tell("sync");
         innocent.expect(&format!("sync {ILLEGAL_ADDRESS}"));
         runs();
+        // One that comes before the server has written of it is refused there.
+        let told = |pool: &PathBuf| std::fs::read_to_string(pool.join("log/control.out"));
+        let noted = |pool: &PathBuf| told(pool).is_ok_and(|log| log.contains("fatal GPU error"));
+        until("the server has written of it", || pools.iter().filter(|pool| pool.exists()).all(noted));
         // The next one comes while the old pool still has clients.
         innocent = machine.told(POOL);
         assert_eq!(machine.share(innocent.pid()), "pool");

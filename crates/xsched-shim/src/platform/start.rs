@@ -88,13 +88,14 @@ fn register_handlers() {
 }
 
 /// What is still held is let go: a driver waits for its streams when the program ends. That of a client of an MPS server does not, and
-/// what is let go may end the other clients (`docs/notebook/h100.md`): its gates follow the daemon to the end of the process.
+/// what is let go may end the other clients (`docs/notebook/h100.md`): as long as it has work its gates follow the daemon, to the end of
+/// the process.
 extern "C" fn at_exit() {
     stats::write(cuda::stats::members);
     stats::say_at_end();
     let _ = std::panic::catch_unwind(|| {
         match process::running() {
-            Some(rt) if cuda::api::is_mps_client() => rt.end_idle_groups(),
+            Some(rt) if cuda::api::is_mps_client() && !rt.end_idle_groups() => (),
             Some(rt) => {
                 rt.detach_for_good();
                 rt.end_looking();
