@@ -425,8 +425,9 @@ impl Server {
             self.detail_left(&last);
             self.ended.push(client.peer.user, self.now_ns, last);
         }
-        let pooled = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.sharing == Sharing::Pool);
-        if client.groups.iter().any(|id| pooled(id) && !self.gatekeeper.is_idle(*id)) {
+        // By its own word: that it has become idle may not have been heard yet.
+        let is_cut_off = |group: &Group| group.sharing == Sharing::Pool && !group.words.gate.load().must_announce();
+        if client.groups.iter().filter_map(|id| self.groups.get(id)).any(is_cut_off) {
             self.pools.cut_off(client.peer.uid, self.now_ns);
         }
         let now_us = self.now_us();
