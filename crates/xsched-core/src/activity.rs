@@ -181,7 +181,7 @@ impl Runtime {
 
     /// Says of groups of which the device has nothing any more that they are idle, without the time of grace: nothing more comes.
     /// Returns whether that goes for all.
-    pub fn end_idle_groups(&self) -> bool {
+    pub fn say_idle_at_end(&self) -> bool {
         let mut all = true;
         for group in self.groups() {
             all &= group.slot(self).gate.load().must_announce() || group.try_idle(self, true).is_some();

@@ -445,9 +445,9 @@ fn programs_that_number_their_devices_differently_share_the_one_that_is_the_same
     assert_ne!(device(&low), device(&elsewhere));
     // The urgent program is never idle: it holds the one on its device, and no other.
     gpu.place.await_state(low.pid(), "ready");
-    // It has two batches in flight at most, which may end yet, while the other one does five.
+    // It has two batches in flight at most, which may end yet, while the other one does twelve.
     let (_, before) = low.count();
-    for _ in 0..5 {
+    for _ in 0..12 {
         elsewhere.progress_after(now_ns());
     }
     let (_, after) = low.count();

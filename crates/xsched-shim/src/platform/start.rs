@@ -95,7 +95,7 @@ extern "C" fn at_exit() {
     stats::say_at_end();
     let _ = std::panic::catch_unwind(|| {
         match process::running() {
-            Some(rt) if cuda::api::is_mps_client() && !rt.end_idle_groups() => (),
+            Some(rt) if cuda::api::is_mps_client() && !rt.say_idle_at_end() => (),
             Some(rt) => {
                 rt.detach_for_good();
                 rt.end_looking();
