@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FlockOperation;
@@ -27,6 +28,10 @@ use crate::Error;
 use crate::mps::{CONTROL, PIPE_DIRECTORY, answers};
 use crate::pool::machine;
 use crate::socket;
+
+/// How often a control daemon is asked to start its server, and the pause between.
+const START_TRIES: usize = 20;
+const START_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the daemon says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -256,7 +261,7 @@ impl Kept {
                 break;
             }
             match daemon.and_then(hear) {
-                Some(ToKeeper::StartServer) => drop(self.tell(&format!("start_server -uid {}", self.owner.uid))),
+                Some(ToKeeper::StartServer) => self.start_server(),
                 Some(ToKeeper::Quit) => self.quit(),
                 Some(ToKeeper::Start { .. }) | None => {
                     self.quit();
@@ -266,6 +271,18 @@ impl Kept {
         }
         let _ = self.control.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+
+    /// Has it start its server. One that has bound its socket and does not listen yet looks as if it answered
+    /// ([`crate::mps::answers`]), and takes no command.
+    fn start_server(&self) {
+        let start = || self.tell(&format!("start_server -uid {}", self.owner.uid)).is_ok_and(|status| status.success());
+        for _ in 0..START_TRIES {
+            if start() {
+                return;
+            }
+            std::thread::sleep(START_PAUSE);
+        }
     }
 
     /// Has it end once its last client has; one that does not take the command is ended.
@@ -278,10 +295,9 @@ impl Kept {
     /// Passes a command to it.
     fn tell(&self, line: &str) -> std::io::Result<std::process::ExitStatus> {
         let mut child = control(Path::new(&self.pipe), &self.owner).stdin(Stdio::piped()).spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(format!("{line}\n").as_bytes())?;
-        }
-        child.wait()
+        let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(format!("{line}\n").as_bytes()));
+        let status = child.wait()?;
+        written.map(|()| status)
     }
 }
 
