@@ -256,6 +256,14 @@ fn who_comes_after_one_that_was_killed_finds_a_pool_that_works() {
 }
 
 #[test]
+fn a_control_daemon_that_does_not_listen_at_once_serves_all_the_same() {
+    let mut machine = Machine { gpu: Gpu::with_devices(1), daemon: None };
+    machine.start_daemon(&[("MPS_LISTENS_LATE_MS", "60")]);
+    let program = machine.told(LOW);
+    assert_eq!(machine.share(program.pid()), "pool", "{}", machine.daemon.as_ref().unwrap().errors());
+}
+
+#[test]
 fn the_daemon_the_control_daemon_and_the_server_may_be_killed() {
     let mut machine = Machine::new();
     let (mut inside, mut urgent) = (machine.steady(LOW), machine.told(URGENT));

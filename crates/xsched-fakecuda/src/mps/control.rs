@@ -137,6 +137,9 @@ impl Daemon {
         }
         let socket = packet::socket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        // For tests: a machine that is busy right then.
+        let late_ms = std::env::var("MPS_LISTENS_LATE_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(0);
+        std::thread::sleep(Duration::from_millis(late_ms));
         rustix::net::listen(&socket, BACKLOG)?;
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let gone = inotify::WatchFlags::DELETE | inotify::WatchFlags::DELETE_SELF | inotify::WatchFlags::MOVE_SELF;
