@@ -1,5 +1,7 @@
 //! Which programs a command means, and what it says has become of them.
 
+use xsched_proto::Error;
+use xsched_proto::bounded::TARGETS_MAX;
 use xsched_proto::text::escaped;
 use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 
@@ -40,12 +42,29 @@ impl WhomArgs {
     /// The ids of its arguments, for a group of which one is needed.
     pub(crate) const IDS: [&'static str; 6] = ["pids", "pid", "tree", "job", "user", "all"];
 
-    /// All that was named.
-    pub(crate) fn targets(self) -> Vec<Target> {
+    /// All that was named, and these queues.
+    ///
+    /// # Errors
+    /// More is named than one command may name.
+    pub(crate) fn targets(self, queues: Vec<u64>) -> std::result::Result<Vec<Target>, Error> {
         let pids = self.pids.into_iter().chain(self.pid).map(Target::Pid);
         let others = self.tree.into_iter().map(Target::Tree).chain(self.job.into_iter().map(Target::Job));
         let users = self.user.into_iter().map(Target::User).chain(self.all.then_some(Target::All));
-        pids.chain(others).chain(users).collect()
+        let queues = queues.into_iter().map(Target::Queue);
+        let mut targets: Vec<Target> = Vec::new();
+        for target in pids.chain(others).chain(users).chain(queues) {
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        if targets.len() > TARGETS_MAX {
+            let line = format!(
+                "{} programs and queues are named, {TARGETS_MAX} at most in one command: name a --job, a --user or --all",
+                targets.len()
+            );
+            return Err(Error::input(line));
+        }
+        Ok(targets)
     }
 }
 
@@ -85,6 +104,22 @@ fn value(value: &ChangedValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_command_names_each_program_once_and_so_many_at_most() {
+        let args = |pids: Vec<u32>| WhomArgs {
+            pids,
+            pid: vec![7],
+            tree: Vec::new(),
+            job: Vec::new(),
+            user: Vec::new(),
+            all: false,
+        };
+        assert_eq!(args(vec![7, 8, 7]).targets(vec![3]), Ok(vec![Target::Pid(7), Target::Pid(8), Target::Queue(3)]));
+        let many = args((1..=64).collect()).targets(vec![3]).expect_err("too many");
+        assert_eq!(many.exit_code(), 2);
+        assert!(many.to_string().contains("64 at most"), "{many}");
+    }
 
     #[test]
     fn what_has_changed_is_told_with_what_it_was() {

@@ -148,6 +148,11 @@ impl Group {
         }
     }
 
+    /// Whether its context is in a pool.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.sharing == Sharing::Pool
+    }
+
     /// As it is shown; none where there is but one way.
     pub(crate) fn share(&self) -> Option<Share> {
         match self.sharing {
@@ -221,6 +226,15 @@ impl Client {
         let usual = class::hardware_timeslice_us(Class::of(client.priority), Contention::None);
         client.told_timeslice_us = options.hints.timeslice_us.or(Some(usual));
         Ok(client)
+    }
+
+    /// Notes kinds of hints that somebody was told are not looked at, each once.
+    pub(crate) fn note_overlooked(&mut self, hints: impl IntoIterator<Item = Hint>) {
+        for hint in hints {
+            if !self.overlooked.contains(&hint) {
+                self.overlooked.push(hint);
+            }
+        }
     }
 
     /// Gives it what the operator's rules and its user's limits allow of what was asked for. What root has given it stays.

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::registry::Entry;
 use xsched_policy::{Choice, Event, GroupId, Param, registry};
 use xsched_proto::class::Class;
 use xsched_proto::hint::Hints;
-use xsched_proto::wire::{ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request, Sharing};
+use xsched_proto::wire::{ClassFrom, DaemonMsg, Described, ParamInfo, PolicyInfo, Request};
 
 use crate::Error;
-use crate::changes::Changes;
+use crate::changes::{Changes, Hinting, Lacking};
 use crate::clerk;
 use crate::client::{Client, Group, Question, check_hint, check_name};
 use crate::host;
@@ -21,7 +22,7 @@ use crate::places::Joining;
 use crate::restart::on;
 use crate::server::{Answer, Conn, Opening, Role, Server};
 use crate::session::overlooked_line;
-use crate::tuning::ANSWER_NS;
+use crate::tuning::{ANSWER_NS, LACKING_LINES};
 
 impl Server {
     /// A command asks for something: once it is known whose it is, [`Server::introduced`] goes on.
@@ -121,11 +122,11 @@ impl Server {
             Request::Hint { targets, priority, hints, level, threshold, batch } => {
                 check_hint(priority, &hints, level)?;
                 let changes = Changes { priority, by_root: user.is_root(), level, threshold, batch, hints };
-                return self.hint(id, user, &targets, changes).map(Some);
+                return self.hint(id, user, targets, changes).map(Some);
             }
             Request::ActiveWindow { pid } => self.active_window(user.uid, pid),
-            Request::Suspend { targets } => return self.hold(id, user, &targets, true).map(Some),
-            Request::Resume { targets } => return self.hold(id, user, &targets, false).map(Some),
+            Request::Suspend { targets } => return self.hold(user, targets, true).map(Some),
+            Request::Resume { targets } => return self.hold(user, targets, false).map(Some),
             Request::Describe { pid } => {
                 let conn = self.clients_of(id, user, pid)?.into_iter().max().unwrap_or(0);
                 let token = self.next_id();
@@ -171,25 +172,27 @@ impl Server {
         Ok(found)
     }
 
-    pub(crate) fn pids_of(&self, conns: &[u64]) -> Vec<u32> {
-        conns.iter().filter_map(|conn| Some(self.conns.get(conn)?.client()?.peer.pid)).collect()
+    pub(crate) fn pids_of(&self, conns: &[u64]) -> impl Iterator<Item = u32> {
+        conns.iter().filter_map(|conn| Some(self.conns.get(conn)?.client()?.peer.pid))
     }
 
-    /// A hint for one queue. Returns its group.
+    /// Gives a hint to one queue.
+    ///
+    /// # Errors
+    /// It is not the user's, or does not allow this.
     pub(crate) fn hint_queue(
         &mut self,
         command: u64,
         user: User,
         queue: u64,
-        changes: Changes,
-        notes: &mut Vec<String>,
-    ) -> Result<Option<GroupId>, Error> {
-        let found = self.conns.iter().find_map(|(conn, c)| {
-            let client = c.client().filter(|c| may(user, c))?;
-            let (slot, q) = client.queues.iter().find(|(_, q)| q.id == queue)?;
-            Some((*conn, *slot, q.group))
+        hint: &mut Hinting,
+    ) -> Result<(), Error> {
+        let changes = hint.changes;
+        let owner = self.queue_owners.get(&queue).copied().and_then(|(conn, slot)| {
+            let client = self.conns.get(&conn)?.client().filter(|c| may(user, c))?;
+            Some((conn, slot, client.queues.get(&slot)?.group))
         });
-        let Some((conn, slot, group)) = found else {
+        let Some((conn, slot, group)) = owner else {
             return Err(Error::environment(format!("you have no queue q{queue}: see xsched ps")));
         };
         if let Some(allowed) =
@@ -198,7 +201,9 @@ impl Server {
             return Err(too_high(allowed));
         }
         let group = self.group_at(conn, group);
-        notes.extend(self.lacking(group.as_slice(), changes.level)?);
+        let mut lacking = Lacking::default();
+        self.lacks(group.as_slice(), changes.level, &mut lacking);
+        self.all_lack(changes.level, &lacking)?;
         // The client moves the queue to a group of that priority; the rest is for the group it is in.
         if let Some(priority) = changes.priority {
             if let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()).filter(|_| user.is_root()) {
@@ -208,51 +213,55 @@ impl Server {
         }
         if let Some(id) = group {
             self.hint_group(id, Changes { priority: None, ..changes });
+            self.note_hinted(id, hint);
+            self.act();
         }
         self.record_command(command, &format!("hint queue q{queue}: {}", told(&changes)));
-        Ok(group)
+        Ok(())
     }
 
-    /// On which devices a level that is asked for is not available, a line each, with what takes its place.
-    ///
-    /// # Errors
-    /// Where none of the groups has it: then nothing would change.
-    pub(crate) fn lacking(&self, groups: &[GroupId], level: Option<u8>) -> Result<Vec<String>, Error> {
-        let Some(level) = level else { return Ok(Vec::new()) };
-        let groups = || groups.iter().filter_map(|id| self.groups.get(id));
-        let lacks = |group: &&Group| !group.levels.has(level);
-        let of = |group: &Group| format!("{} through {}", group.device, group.platform.name());
-        if let Some(group) = groups().next()
-            && groups().all(|group| lacks(&group))
-        {
-            let there: Vec<String> = (1..=3).filter(|l| group.levels.has(*l)).map(|l| l.to_string()).collect();
-            let line =
-                format!("preemption level {level} is not available on {}: use {}", of(group), there.join(" or "));
-            return Err(Error::environment(line));
+    /// Notes which of some groups lack a level that is asked for, and what takes its place.
+    pub(crate) fn lacks(&self, groups: &[GroupId], level: Option<u8>, lacking: &mut Lacking) {
+        let Some(level) = level else { return };
+        for id in groups {
+            let Some(group) = self.groups.get(id) else { continue };
+            if group.levels.has(level) {
+                lacking.some_have = true;
+                continue;
+            }
+            lacking.first.get_or_insert(*id);
+            if lacking.lines.len() < LACKING_LINES {
+                let used = group.levels.highest_to(level);
+                let place = place_of(group);
+                let line = format!("preemption level {level} is not available on {place}: using level {used}");
+                lacking.lines.insert(line);
+            }
         }
-        let line = |group: &Group| {
-            let used = group.levels.highest_to(level);
-            format!("preemption level {level} is not available on {}: using level {used}", of(group))
-        };
-        Ok(groups().filter(lacks).map(line).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// That groups whose class is now another than those of a pool stay where they are, or do not come there.
-    pub(crate) fn stays(&self, groups: &[GroupId], priority: i32) -> Option<String> {
+    /// # Errors
+    /// None of the groups has the level: nothing would change.
+    pub(crate) fn all_lack(&self, level: Option<u8>, lacking: &Lacking) -> Result<(), Error> {
+        let first = lacking.first.filter(|_| !lacking.some_have).and_then(|id| self.groups.get(&id));
+        let (Some(level), Some(group)) = (level, first) else { return Ok(()) };
+        let there: Vec<String> = (1..=3).filter(|l| group.levels.has(*l)).map(|l| l.to_string()).collect();
+        let (place, there) = (place_of(group), there.join(" or "));
+        Err(Error::environment(format!("preemption level {level} is not available on {place}: use {there}")))
+    }
+
+    /// The note that pooled programs of another class now stay in their pool.
+    pub(crate) fn stays(&self, priority: i32) -> Option<String> {
         let class = Class::of(priority);
-        let suits = class <= self.config.pool_max_class();
-        let pooled = groups.iter().filter_map(|id| self.groups.get(id)).any(|group| group.sharing == Sharing::Pool);
-        (pooled && !suits).then(|| {
+        (class > self.config.pool_max_class()).then(|| {
             format!("it stays in the pool until it ends: only its gates follow class {class}; start it with that class")
         })
     }
 
-    /// What the policies of some groups' devices do not look at.
-    pub(crate) fn without_effect(&self, groups: &[GroupId], hints: &Hints) -> Vec<String> {
+    /// Lines on hints that the policies of some devices do not look at.
+    pub(crate) fn without_effect(&self, devices: &BTreeSet<Arc<str>>, hints: &Hints) -> Vec<String> {
         let arbiter = self.gatekeeper.arbiter();
-        let devices: BTreeSet<&str> = groups.iter().filter_map(|id| Some(&*self.groups.get(id)?.device)).collect();
         let mut lines: Vec<String> = Vec::new();
-        for entry in devices.into_iter().map(|device| arbiter.policy_of(device).entry) {
+        for entry in devices.iter().map(|device| arbiter.policy_of(device).entry) {
             let line = overlooked_line(entry, &entry.overlooks(hints.given()));
             lines.extend(line.filter(|line| !lines.contains(line)));
         }
@@ -276,8 +285,8 @@ impl Server {
         }
         client.hints = changes.hints.or(client.hints);
         client.asked = changes.hints.or(client.asked);
-        // Who gave them is told.
-        client.overlooked.extend(changes.hints.given());
+        // The command is told that they are not looked at.
+        client.note_overlooked(changes.hints.given());
         client.level = changes.level.or(client.level);
         client.threshold = changes.threshold.unwrap_or(client.threshold);
         client.batch = changes.batch.unwrap_or(client.batch);
@@ -306,7 +315,7 @@ impl Server {
         let hints = self.ceilings_of(conn).cut(hints);
         self.hint_group(id, Changes { priority, hints, ..Changes::default() });
         self.act();
-        self.assign_timeslices(&device);
+        self.assign_timeslices(&[device]);
     }
 
     /// A program speaks of all of its groups.
@@ -404,6 +413,11 @@ impl Server {
             self.finish(q.asker, &DaemonMsg::Refused(why));
         }
     }
+}
+
+/// A group's device and interface, in words.
+fn place_of(group: &Group) -> String {
+    format!("{} through {}", group.device, group.platform.name())
 }
 
 pub(crate) fn too_high(limit: i32) -> Error {

@@ -53,6 +53,12 @@ impl User {
         self.rank != Rank::Other
     }
 
+    /// Whether its number is that of root or of the user whom the daemon runs as. No right follows from that: a container's root has
+    /// the number, too.
+    pub(crate) fn has_own_uid(self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
+
     /// Whether this daemon has programs of its at all: one that is not root's serves its own user and root.
     pub(crate) fn is_served(self) -> bool {
         rustix::process::geteuid().is_root() || self.is_own()

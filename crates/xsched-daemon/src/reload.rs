@@ -67,7 +67,7 @@ impl Server {
         let mut devices: Vec<Arc<str>> = self.groups.values().map(|g| g.device.clone()).collect();
         devices.sort_unstable();
         devices.dedup();
-        devices.iter().for_each(|device| self.assign_timeslices(device));
+        self.assign_timeslices(&devices);
         if !news.is_empty() {
             self.remember();
         }

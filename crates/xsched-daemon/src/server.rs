@@ -93,6 +93,8 @@ pub(crate) struct Server {
     pub(crate) groups: HashMap<GroupId, Group>,
     /// How many queues the programs of a user have.
     pub(crate) queues_of: HashMap<User, usize>,
+    /// Connection and slot of each queue, by its number.
+    pub(crate) queue_owners: HashMap<u64, (u64, u16)>,
     /// Groups that are gone, of which there may be records.
     pub(crate) left: VecDeque<LeftGroup>,
     pub(crate) heartbeat: HeartbeatPage,
@@ -104,7 +106,9 @@ pub(crate) struct Server {
     pub(crate) looks: Rationed<User, u64>,
     /// Connections of other users' commands for which something is to be done.
     pub(crate) commands: Rationed<User, u64>,
-    /// What else is to be done for connections.
+    /// The same of their programs, and of connections that have not opened yet: a user's commands do not put its programs off.
+    pub(crate) messages: Rationed<User, Work>,
+    /// What is to be done for connections of root and of the daemon's own user, and for those that are gone.
     pub(crate) work: FairQueue<User, Work>,
     /// Connections to end after the current event, and why if it is their fault.
     pub(crate) doomed: Vec<(u64, Option<Error>)>,
@@ -189,6 +193,8 @@ pub(crate) struct Conn {
     unread_since_ns: u64,
     /// The other side has ended or hung up: nothing is to be taken from it or said to it any more.
     gone: bool,
+    /// It has ended while it changed programs: it stays until that is done, and hears nothing.
+    unheard: bool,
     /// What is listened for.
     flags: EventFlags,
 }
@@ -254,9 +260,19 @@ impl Conn {
         }
     }
 
-    /// Whether what it says has a ration: a program waits for its answers, a command may wait for its user's next time.
+    /// Whether what it says has a ration: that of root and of the daemon's own user has none. A connection of theirs that has not
+    /// opened yet is told by the number of its user.
     fn is_rationed(&self) -> bool {
-        !self.gone && !self.user.is_own() && matches!(self.role, Role::Unlisted(_) | Role::Command(_))
+        let is_own = match self.role {
+            Role::Unknown | Role::Unlisted(_) => self.user.has_own_uid(),
+            Role::Client(_) | Role::Command(_) => self.user.is_own(),
+        };
+        (!self.gone || self.is_changing()) && !is_own
+    }
+
+    /// Whether it changes programs, which is carried through whatever becomes of the connection.
+    fn is_changing(&self) -> bool {
+        matches!(self.role, Role::Command(Some(Answer::Changing(_))))
     }
 
     /// Whether something is still to be answered, and whether that waits for something else than for the other side.
@@ -324,12 +340,14 @@ impl Server {
             found: HashMap::new(),
             groups: HashMap::new(),
             queues_of: HashMap::new(),
+            queue_owners: HashMap::new(),
             left: VecDeque::new(),
             heartbeat,
             wakes: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             counting: HashMap::new(),
             looks: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             commands: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
+            messages: Rationed::new(RATION_TIMES, RATION_CREDIT_NS),
             work: FairQueue::new(),
             doomed: Vec::new(),
             expected: HashMap::new(),

@@ -211,14 +211,17 @@ impl Server {
                 queue.group = group;
                 if queue.id == fresh {
                     *self.queues_of.entry(user).or_default() += 1;
+                    self.queue_owners.insert(fresh, (id, slot));
                 }
                 Ok(())
             }
             ClientMsg::QueueRemove { slot } => {
                 let client =
                     self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
-                client.queues.remove(&slot).ok_or_else(|| Error::input("it removes a queue that it does not have"))?;
+                let queue =
+                    client.queues.remove(&slot).ok_or_else(|| Error::input("it removes a queue that it does not have"))?;
                 let user = client.peer.user;
+                self.queue_owners.remove(&queue.id);
                 self.queues_gone(user, 1);
                 Ok(())
             }
@@ -374,7 +377,7 @@ impl Server {
         let policy = arbiter.policy_of(&device).entry.name.to_owned();
         self.detail_group(id, priority, &policy);
         self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0, priority, policy }, &[]);
-        self.assign_timeslices(&device);
+        self.assign_timeslices(&[device.clone()]);
         if let Some(text) = self.overlooked(conn, &device) {
             self.send(conn, &DaemonMsg::Note { text }, &[]);
         }
@@ -387,7 +390,7 @@ impl Server {
         let client = self.conns.get_mut(&conn)?.client_mut()?;
         let mut hints = entry.overlooks(client.asked.given());
         hints.retain(|hint| !client.overlooked.contains(hint));
-        client.overlooked.extend(&hints);
+        client.note_overlooked(hints.iter().copied());
         overlooked_line(entry, &hints)
     }
 
@@ -406,7 +409,7 @@ impl Server {
             self.gatekeeper.remove(self.now_us(), id);
             self.watch_devices();
             self.act();
-            self.assign_timeslices(&group.device);
+            self.assign_timeslices(&[group.device]);
         }
     }
 
@@ -444,6 +447,9 @@ impl Server {
             }
             devices.extend(group.map(|group| group.device));
         }
+        for queue in client.queues.values() {
+            self.queue_owners.remove(&queue.id);
+        }
         self.queues_gone(client.peer.user, client.queues.len());
         if client.held {
             self.gatekeeper.event(now_us, Event::Release(client.program));
@@ -452,9 +458,7 @@ impl Server {
         self.may_come_back(&client);
         // One decision for all of them.
         self.act();
-        for device in &devices {
-            self.assign_timeslices(device);
-        }
+        self.assign_timeslices(&Vec::from_iter(devices));
         self.questions_of_the_dead(conn);
     }
 

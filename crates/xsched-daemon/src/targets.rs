@@ -1,4 +1,4 @@
-//! Whom a command means, and what has become of it.
+//! The programs that a command means, and what it is told of them.
 
 use std::collections::BTreeSet;
 
@@ -7,45 +7,52 @@ use xsched_proto::hint::Hint;
 use xsched_proto::wire::{Changed, ChangedValue, DaemonMsg, Target};
 
 use crate::Error;
-use crate::changes::Changes;
+use crate::changes::{Changes, Match, Search};
 use crate::client::Client;
 use crate::identity::User;
-use crate::naming::{called, may, own_job};
+use crate::naming::{called, own_job};
 use crate::process::start_ticks;
 use crate::server::{Conn, Server};
 
-impl Server {
-    /// Connections of the programs that a command means, by process id. Its user may control each of them.
-    ///
-    /// # Errors
-    /// When one of the targets means no such program; the same words whether it is another user's or does not exist.
-    pub(crate) fn programs(&mut self, command: u64, user: User, targets: &[Target]) -> Result<Vec<u64>, Error> {
-        let mut found = BTreeSet::new();
-        for target in targets {
-            let is_meant: Box<dyn Fn(&Client) -> bool + '_> = match target {
-                Target::Pid(pid) => {
-                    let itself = self.clients().any(|c| c.peer.pid == *pid);
-                    // Everything was started by the first process: that is what `All` is for.
-                    if itself || *pid == 1 { Box::new(|c| c.peer.pid == *pid) } else { below(*pid) }
-                }
-                Target::Tree(pid) => below(*pid),
-                Target::Job(job) => Box::new(move |c| own_job(c) == Some(job.as_str())),
-                Target::User(uid) => Box::new(|c| c.peer.uid == *uid),
-                Target::All => Box::new(|_| true),
-                Target::Queue(_) => return Err(Error::input("a queue is no program: use --pid")),
-            };
-            let clients = self.conns.iter().filter_map(|(id, c)| Some((*id, c.client()?)));
-            let meant = clients.filter(|(_, c)| may(user, c) && is_meant(c)).map(|(id, c)| (c.peer.pid, id));
-            let meant: Vec<(u32, u64)> = meant.collect();
-            if meant.is_empty() {
-                return Err(self.nothing(command, user, target));
-            }
-            found.extend(meant);
-        }
-        Ok(found.into_iter().map(|(_, conn)| conn).collect())
+impl Search {
+    /// Reads the start of the process that the next target names. False: there are no more.
+    pub(crate) fn read_start(&mut self) -> bool {
+        let Some(target) = self.targets.get(self.starts.len()) else { return false };
+        let start = match target {
+            Target::Pid(pid) | Target::Tree(pid) => start_ticks(*pid),
+            _ => None,
+        };
+        self.starts.push(start);
+        true
     }
 
-    fn nothing(&mut self, command: u64, user: User, target: &Target) -> Error {
+    /// Compares a program with all targets.
+    pub(crate) fn compare(&mut self, conn: u64, client: &Client) {
+        let (mut itself, mut below) = (0, 0);
+        let job = own_job(client);
+        for (at, (target, start)) in self.targets.iter().zip(&self.starts).enumerate() {
+            let is_below = |pid: u32| is_below(client, pid, *start);
+            let bit = 1 << at;
+            match target {
+                Target::Pid(pid) if client.peer.pid == *pid => itself |= bit,
+                // Everything was started by the first process: that is what `All` is for.
+                Target::Pid(pid) if *pid != 1 && is_below(*pid) => below |= bit,
+                Target::Tree(pid) if is_below(*pid) => itself |= bit,
+                Target::Job(name) if job == Some(name.as_str()) => itself |= bit,
+                Target::User(uid) if client.peer.uid == *uid => itself |= bit,
+                Target::All => itself |= bit,
+                _ => (),
+            }
+        }
+        if itself | below != 0 {
+            self.matches.push(Match { pid: client.peer.pid, conn, itself, below });
+        }
+    }
+}
+
+impl Server {
+    /// The refusal of a target that means no program; the same words whether it is another user's or does not exist.
+    pub(crate) fn nothing(&mut self, command: u64, user: User, target: &Target) -> Error {
         if let Target::Pid(pid) = target {
             self.record_refusal(command, *pid);
         }
@@ -120,21 +127,30 @@ pub(crate) fn priority_text(priority: i32) -> String {
     }
 }
 
-/// A process and what it started. A process that has got the number of one that has ended since is not that one.
-fn below(pid: u32) -> Box<dyn Fn(&Client) -> bool> {
-    let start = start_ticks(pid);
-    Box::new(move |client: &Client| {
-        let is_older = start.zip(client.peer.start).is_none_or(|(start, since)| start <= since);
-        client.ancestors.contains(&pid) && is_older
-    })
+/// Whether a program is a process that started at this time, or was started by it. A process that has got the number of one that has
+/// ended since is not that one.
+fn is_below(client: &Client, pid: u32, start: Option<u64>) -> bool {
+    let is_older = || start.zip(client.peer.start).is_none_or(|(start, since)| start <= since);
+    client.ancestors.contains(&pid) && is_older()
 }
 
-/// Several process ids in a line of the log.
-pub(crate) fn processes(pids: &[u32]) -> String {
-    let few: Vec<String> = pids.iter().take(8).map(u32::to_string).collect();
-    match pids {
-        [pid] => format!("process {pid}"),
-        _ if pids.len() > few.len() => format!("processes {} and {} more", few.join(", "), pids.len() - few.len()),
+/// Targets, each once.
+pub(crate) fn distinct(targets: Vec<Target>) -> Vec<Target> {
+    let mut once: Vec<Target> = Vec::with_capacity(targets.len());
+    for target in targets {
+        if !once.contains(&target) {
+            once.push(target);
+        }
+    }
+    once
+}
+
+/// Process ids in a line of the log: of so many, the first.
+pub(crate) fn processes(n: usize, pids: impl Iterator<Item = u32>) -> String {
+    let few: Vec<String> = pids.take(8).map(|pid| pid.to_string()).collect();
+    match n {
+        1 => format!("process {}", few.join(", ")),
+        _ if n > few.len() => format!("processes {} and {} more", few.join(", "), n - few.len()),
         _ => format!("processes {}", few.join(", ")),
     }
 }

@@ -4,32 +4,43 @@
 //! best-effort programs then, it reads on the heartbeat page. What changes later is told from here: another class, or that
 //! several best-effort programs share the device.
 
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
 use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 use xsched_proto::wire::DaemonMsg;
 
-use crate::client::{Client, Group};
+use crate::client::Group;
 use crate::server::Server;
 use crate::socket::unread_bytes;
 use crate::tuning::{REASSERT_NS, UNREAD_BYTES};
 
 impl Server {
-    /// After a change on a device: tells every client there whose slice is another now.
-    pub(crate) fn assign_timeslices(&mut self, device: &str) {
-        // One group speaks for all of its client's: a slice belongs to the context.
-        let is_speaker = |id: &&GroupId| self.groups.get(id).is_some_and(|g| is_sliced(g) && &*g.device == device);
-        let speaker = |(conn, client): (u64, &Client)| {
-            let id = client.groups.iter().find(is_speaker)?;
-            Some((conn, *id, Class::of(client.priority), client.asked.timeslice_us))
-        };
-        let clients = self.conns.iter().filter_map(|(conn, c)| Some((*conn, c.client()?)));
-        let speakers: Vec<(u64, GroupId, Class, Option<u64>)> = clients.filter_map(speaker).collect();
-        let best_effort = speakers.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
-        self.heartbeat.tell_best_effort(device, best_effort);
-        let has_contention = best_effort > 1;
-        for (conn, id, class, asked) in speakers {
+    /// After a change on some devices: tells every client there if its slice is another now. One pass over all groups, however many
+    /// devices there are.
+    pub(crate) fn assign_timeslices(&mut self, devices: &[Arc<str>]) {
+        // One group speaks for all of its client's on a device: a slice belongs to the context.
+        let mut speakers: BTreeMap<(&str, u64), GroupId> = BTreeMap::new();
+        let changed: HashSet<&str> = devices.iter().map(|device| &**device).collect();
+        let is_speaker = |group: &Group| is_sliced(group) && changed.contains(&*group.device);
+        for (id, group) in self.groups.iter().filter(|(_, group)| is_speaker(group)) {
+            let speaker = speakers.entry((&group.device, group.conn)).or_insert(*id);
+            *speaker = (*speaker).min(*id);
+        }
+        let mut told: Vec<(u64, GroupId, Class, Option<u64>, bool)> = Vec::new();
+        for device in devices {
+            let of_device = speakers.range((&**device, 0)..=(&**device, u64::MAX)).filter_map(|((_, conn), id)| {
+                let client = self.conns.get(conn)?.client()?;
+                Some((*conn, *id, Class::of(client.priority), client.asked.timeslice_us))
+            });
+            let of_device: Vec<_> = of_device.collect();
+            let best_effort = of_device.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
+            self.heartbeat.tell_best_effort(device, best_effort);
+            told.extend(of_device.into_iter().map(|(conn, id, class, asked)| (conn, id, class, asked, best_effort > 1)));
+        }
+        for (conn, id, class, asked, has_contention) in told {
             let contention = if has_contention { self.contention_of(conn) } else { Contention::None };
             let us = asked.unwrap_or_else(|| hardware_timeslice_us(class, contention));
             let Some(client) = self.conns.get_mut(&conn).and_then(|c| c.client_mut()) else { continue };

@@ -79,6 +79,14 @@ pub(crate) const CLOSER_NICE: i32 = 10;
 pub(crate) const ACCEPTED_MAX: usize = 4;
 /// Programs that a command changes at a time: each takes some 4 µs.
 pub(crate) const CHANGED_AT_ONCE: usize = 4;
+/// Groups of the programs that a command changes at a time, but for those of the last one, which has 64 at most: each takes some µs.
+pub(crate) const CHANGED_GROUPS: usize = 64;
+/// Programs that are compared with the targets of a command at a time: with 64 targets some 50 µs.
+pub(crate) const COMPARED_AT_ONCE: usize = 64;
+/// Programs that are checked at a time whether a command may change them so: some 50 µs where each has 64 groups.
+pub(crate) const CHECKED_AT_ONCE: usize = 32;
+/// Lines that a command is told of levels that devices lack.
+pub(crate) const LACKING_LINES: usize = 64;
 /// Work goes on for so long, in ns, before new events are looked for: a wake-up waits for no more of it, and one piece of each kind, besides the
 /// wake-ups of others. One piece takes some 0.2 ms at most.
 pub(crate) const SLICE_NS: u64 = 50_000;

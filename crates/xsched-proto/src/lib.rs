@@ -8,6 +8,7 @@
 //! - [`gate`]: the gate word, its bits, and who stores what.
 //! - [`ask`]: one request to the daemon and its answer.
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
+//! - [`bounded`]: how many entries the lists in messages may have.
 //! - [`class`]: five classes over the priorities -255..=255.
 //! - [`device`]: the state of a device.
 //! - [`domains`]: what becomes of launches of vendors' libraries.
@@ -25,6 +26,7 @@
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
 
 pub mod ask;
+pub mod bounded;
 pub mod class;
 pub mod device;
 pub mod domains;

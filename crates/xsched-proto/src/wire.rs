@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::bounded::{DESCRIBED_MAX, PARAMS_MAX, TARGETS_MAX, WORDS_MAX, at_most};
 use crate::device::DeviceInfo;
 use crate::domains::DomainMode;
 use crate::hint::Hints;
@@ -43,6 +44,7 @@ pub struct ProgramOptions {
     /// What becomes of launches of vendors' libraries; none = the daemon's rules or default.
     pub domains: Option<DomainMode>,
     /// Its command line, as [`crate::program::own_command`] has it.
+    #[serde(deserialize_with = "at_most::<WORDS_MAX, _, _>")]
     pub command: Vec<String>,
     /// Resolved path of its executable. Counts only where the daemon is its own user's and may not look itself.
     pub exe: String,
@@ -108,7 +110,8 @@ pub enum ClientMsg {
         token: u64,
         /// Further packets of the same answer follow.
         more: bool,
-        /// The lines of this packet.
+        /// The lines of this packet, [`DESCRIBED_MAX`] at most.
+        #[serde(deserialize_with = "at_most::<DESCRIBED_MAX, _, _>")]
         lines: Vec<Described>,
     },
     /// A group can do other levels than it said.
@@ -177,14 +180,16 @@ pub enum Request {
     PolicySet {
         /// A policy's name, in any case.
         name: String,
-        /// Its parameters, by name; those left out have their defaults.
+        /// Its parameters, by name, [`PARAMS_MAX`] at most; those left out have their defaults.
+        #[serde(deserialize_with = "at_most::<PARAMS_MAX, _, _>")]
         params: Vec<(String, String)>,
         /// Key of the device that it is for; none = all.
         device: Option<String>,
     },
     /// Change what programs or queues are given. Absent fields stay. Answered by one [`DaemonMsg::Changed`] for each program.
     Hint {
-        /// Whom.
+        /// Programs and queues, [`TARGETS_MAX`] at most.
+        #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
         /// New priority.
         priority: Option<i32>,
@@ -204,12 +209,14 @@ pub enum Request {
     },
     /// Keep programs off their devices until resumed. Answered by one [`DaemonMsg::Changed`] each.
     Suspend {
-        /// Whom.
+        /// Programs and queues, [`TARGETS_MAX`] at most.
+        #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
     /// Undo [`Request::Suspend`].
     Resume {
-        /// Whom.
+        /// Programs and queues, [`TARGETS_MAX`] at most.
+        #[serde(deserialize_with = "at_most::<TARGETS_MAX, _, _>")]
         targets: Vec<Target>,
     },
     /// Ask a program to describe itself; answered by [`DaemonMsg::Description`].

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use xsched_proto::wire::{Request, Target};
+use xsched_proto::wire::Request;
 
 use crate::failure::{Error, Result};
 use crate::hints::HintArgs;
@@ -59,8 +59,7 @@ pub(crate) struct Args {
 
 /// Hands the hint over.
 pub(crate) fn main(args: Args) -> Result {
-    let mut targets = args.whom.targets();
-    targets.extend(args.queue.into_iter().map(Target::Queue));
+    let targets = args.whom.targets(args.queue)?;
     let level = match args.level {
         Some(Level(None)) => return Err(Error::input("--level: a running program is given 1, 2 or 3, not auto")),
         Some(Level(level)) => level,

@@ -24,12 +24,12 @@ pub(crate) struct Args {
 
 /// Suspends.
 pub(crate) fn suspend(args: Args) -> Result {
-    let request = Request::Suspend { targets: args.whom.targets() };
+    let request = Request::Suspend { targets: args.whom.targets(Vec::new())? };
     whom::tell(client::ask(args.socket.as_deref(), request)?)
 }
 
 /// Resumes.
 pub(crate) fn resume(args: Args) -> Result {
-    let request = Request::Resume { targets: args.whom.targets() };
+    let request = Request::Resume { targets: args.whom.targets(Vec::new())? };
     whom::tell(client::ask(args.socket.as_deref(), request)?)
 }

@@ -9,7 +9,7 @@ use xsched_proto::PROTOCOL_VERSION;
 use xsched_proto::trust;
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg};
 
-use super::{Answer, Conn, LISTENER, Role, Server, UNREAD, kind};
+use super::{Conn, LISTENER, Role, Server, UNREAD, kind};
 use crate::Error;
 use crate::closer::MAX_FDS;
 use crate::identity::User;
@@ -67,6 +67,7 @@ impl Server {
                 out_bytes: 0,
                 unread_since_ns: 0,
                 gone: false,
+                unheard: false,
                 flags,
             };
             self.conns.insert(id, conn);
@@ -124,7 +125,7 @@ impl Server {
             self.flush(id);
         }
         let Some(conn) = self.conns.get(&id) else { return };
-        if conn.gone {
+        if conn.gone && !conn.is_changing() {
             return self.doomed.push((id, None));
         }
         let user = conn.user;
@@ -195,7 +196,7 @@ impl Server {
 
     /// Sends without waiting. What the other side does not read yet is kept for it, up to a bound.
     pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.gone) else { return };
         let packet = match wire::encode(message) {
             Ok(packet) => packet,
             Err(e) => return self.log(&e.to_string()),
@@ -235,7 +236,7 @@ impl Server {
     }
 
     pub(super) fn flush(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.gone) else { return };
         while let Some(packet) = conn.out.front() {
             match socket::send(&conn.socket, packet, &[]) {
                 Ok(()) => {
@@ -257,7 +258,7 @@ impl Server {
 
     /// Listens for what can be acted on: a command that is being answered is not read from.
     pub(crate) fn watch_socket(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.unheard) else { return };
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.answering().0);
         flags.set(EventFlags::OUT, !conn.out.is_empty());
@@ -271,9 +272,26 @@ impl Server {
         }
     }
 
+    /// Whether a connection that is to end changes programs: it goes on until that is done, hears nothing, and counts as one of its
+    /// user's meanwhile.
+    fn goes_on_unheard(&mut self, id: u64) -> bool {
+        let is_stopping = self.stop;
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_changing() && !is_stopping) else { return false };
+        conn.gone = true;
+        if !std::mem::replace(&mut conn.unheard, true) {
+            (conn.out, conn.out_bytes) = (VecDeque::new(), 0);
+            let _ = epoll::delete(&self.epoll, &conn.socket);
+        }
+        self.enqueue(id);
+        true
+    }
+
     /// Ends the connections marked for it; others may be marked on the way.
     pub(crate) fn bury(&mut self) {
         while let Some((id, fault)) = self.doomed.pop() {
+            if self.goes_on_unheard(id) {
+                continue;
+            }
             self.note_kernels(id);
             let Some(conn) = self.conns.remove(&id) else { continue };
             self.found.remove(&id);
@@ -297,7 +315,6 @@ impl Server {
                     let _ = epoll::delete(&self.epoll, &client.pidfd);
                     self.forget(id, *client, left);
                 }
-                Role::Command(Some(Answer::Changing(changing))) => self.change_the_rest(id, *changing),
                 _ => (),
             }
             self.closer.close_socket(conn.socket);

@@ -33,6 +33,18 @@ impl Server {
         Ok(())
     }
 
+    /// Does a piece of work for a connection.
+    fn do_work(&mut self, work: Work, buffer: &mut [u8]) {
+        match work {
+            Work::Serve(id) => self.serve(id, buffer),
+            Work::Introduce(id) => {
+                if let Some(who) = self.found.remove(&id) {
+                    self.introduced(id, who);
+                }
+            }
+        }
+    }
+
     /// Waits for events unless there is work, and does a slice of it.
     pub(super) fn turn(&mut self, events: &mut Vec<epoll::Event>, buffer: &mut [u8]) -> Result<(), Error> {
         self.arm();
@@ -79,15 +91,21 @@ impl Server {
         }
         // One slice for all three: a wake-up that comes meanwhile waits no longer than for one of them.
         let until = self.now_ns + SLICE_NS;
-        self.in_slices("messages", until, |server| {
-            match server.work.pop() {
-                Some(Work::Serve(id)) => server.serve(id, buffer),
-                Some(Work::Introduce(id)) => match server.found.remove(&id) {
-                    Some(who) => server.introduced(id, who),
-                    None => return true,
-                },
-                None => return false,
+        self.in_slices("work of its own users", until, |server| {
+            let Some((user, work)) = server.work.pop_of(|_| true) else { return false };
+            server.do_work(work, buffer);
+            if !user.is_own() {
+                // The end of a connection does not wait, and is paid for all the same.
+                let now_ns = now_ns();
+                server.messages.charge(user, now_ns, now_ns - server.now_ns);
             }
+            true
+        });
+        self.in_slices("messages", until, |server| {
+            let Some((user, work)) = server.messages.pop(server.now_ns) else { return false };
+            server.do_work(work, buffer);
+            let now_ns = now_ns();
+            server.messages.charge(user, now_ns, now_ns - server.now_ns);
             true
         });
         self.in_slices("commands", until, |server| {
@@ -160,9 +178,13 @@ impl Server {
     fn hear_clerk(&mut self) {
         while let Some((id, who)) = self.clerk.take() {
             // Of one that is gone nothing more needs to be known.
-            let Some(user) = self.conns.get(&id).map(|conn| conn.user) else { continue };
+            let Some(conn) = self.conns.get(&id) else { continue };
             self.found.insert(id, who);
-            self.work.push(user, Work::Introduce(id));
+            if conn.is_rationed() {
+                self.messages.push(conn.user, Work::Introduce(id));
+            } else {
+                self.work.push(conn.user, Work::Introduce(id));
+            }
         }
     }
 
@@ -197,9 +219,9 @@ impl Server {
         }
     }
 
-    /// When the first wake-up may be heeded, the first program looked at, or the first command served, that waits.
+    /// When the first wake-up may be heeded, the first program looked at, the first message or command served, that waits.
     pub(super) fn rations_due_ns(&self) -> Option<u64> {
-        [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns()].into_iter().flatten().min()
+        [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns(), self.messages.due_ns()].into_iter().flatten().min()
     }
 
     /// Notes that a client has woken the daemon.
@@ -218,6 +240,9 @@ impl Server {
         let is_answered = conn.answering().0 && !matches!(conn.role, Role::Unlisted(_));
         let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR) && is_answered;
         conn.gone |= kind == kind::DEATH || hung_up;
+        if conn.gone && conn.is_changing() {
+            return self.doomed.push((id, None));
+        }
         self.enqueue(id);
     }
 
@@ -250,13 +275,15 @@ impl Server {
     /// Has one thing done for a connection, in its turn.
     pub(crate) fn enqueue(&mut self, id: u64) {
         let Some(conn) = self.conns.get(&id) else { return };
-        if conn.is_rationed() {
-            self.commands.push(conn.user, id);
-            // Told once: what is put off must not keep the loop awake.
-            self.watch_socket(id);
-        } else {
-            self.work.push(conn.user, Work::Serve(id));
+        if !conn.is_rationed() {
+            return self.work.push(conn.user, Work::Serve(id));
         }
+        match conn.role {
+            Role::Command(_) => self.commands.push(conn.user, id),
+            _ => self.messages.push(conn.user, Work::Serve(id)),
+        }
+        // Told once: what is put off must not keep the loop awake.
+        self.watch_socket(id);
     }
 
     /// Does pieces of work while there are some and until this time, in ns, one at least.

@@ -1,0 +1,68 @@
+//! Lists in messages: each has a number of entries that it may not exceed. A longer one is refused while it is decoded, before memory
+//! is taken for it, so that no message has a receiver work off more than that.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+/// Programs and queues that one command may name. A set of them fits into the bits of a word.
+pub const TARGETS_MAX: usize = 64;
+/// Parameters that one command may give a policy.
+pub const PARAMS_MAX: usize = 32;
+/// Words of a program's command line: each takes at least its blank of [`crate::program::COMMAND_MAX_BYTES`].
+pub const WORDS_MAX: usize = crate::program::COMMAND_MAX_BYTES;
+/// Lines of a program's description of itself in one message; further ones follow in another.
+pub const DESCRIBED_MAX: usize = 256;
+
+/// Decodes a list of at most `MAX` entries, for `#[serde(deserialize_with)]`.
+pub(crate) fn at_most<'de, const MAX: usize, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_seq(AtMost::<MAX, T>(PhantomData))
+}
+
+struct AtMost<const MAX: usize, T>(PhantomData<T>);
+
+impl<'de, const MAX: usize, T: Deserialize<'de>> Visitor<'de> for AtMost<MAX, T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MAX} entries")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Vec<T>, A::Error> {
+        let announced = entries.size_hint().unwrap_or(0);
+        if announced > MAX {
+            return Err(A::Error::invalid_length(announced, &self));
+        }
+        let mut list = Vec::with_capacity(announced);
+        while let Some(entry) = entries.next_element()? {
+            if list.len() == MAX {
+                return Err(A::Error::invalid_length(MAX + 1, &self));
+            }
+            list.push(entry);
+        }
+        Ok(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::wire::{ClientMsg, Request, Target, decode, encode};
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_taken_up_to_its_bound_and_refused_beyond() {
+        let packet = |entries: usize| {
+            let request = Request::Suspend { targets: vec![Target::All; entries] };
+            encode(&ClientMsg::Control { version: 1, request }).expect("it fits")
+        };
+        assert!(decode::<ClientMsg>(&packet(TARGETS_MAX)).is_ok());
+        let why = decode::<ClientMsg>(&packet(TARGETS_MAX + 1)).expect_err("too many");
+        assert!(why.to_string().contains("malformed"), "{why}");
+    }
+}
