@@ -69,6 +69,8 @@ pub(crate) struct Search {
     pub(crate) targets: Vec<Target>,
     /// When the process of a target started, in clock ticks, where that matters and is known; as long as the search has come.
     pub(crate) starts: Vec<Option<u64>>,
+    /// Targets that name a process which is attached itself, whoever its user is.
+    pub(crate) attached: u64,
     /// Connections of the user's programs that are still to be compared.
     pub(crate) candidates: Vec<u64>,
     /// Programs that some target means.
@@ -88,7 +90,7 @@ pub(crate) struct Match {
 
 impl Search {
     pub(crate) fn new(targets: Vec<Target>, candidates: Vec<u64>) -> Search {
-        Search { targets, starts: Vec::new(), candidates, matches: Vec::new() }
+        Search { targets, starts: Vec::new(), attached: 0, candidates, matches: Vec::new() }
     }
 
     /// The programs that are meant, in the order of their process ids.
@@ -96,7 +98,7 @@ impl Search {
     /// # Errors
     /// The first target that means no program.
     pub(crate) fn found(mut self) -> Result<Vec<u64>, Target> {
-        let attached = self.matches.iter().fold(0, |all, m| all | m.itself);
+        let attached = self.attached;
         let means = |m: &Match| m.itself | m.below & !attached;
         let all = self.matches.iter().fold(0, |all, m| all | means(m));
         if let Some(at) = (0..self.targets.len()).find(|at| all >> at & 1 == 0) {
@@ -146,22 +148,25 @@ pub(crate) struct Lacking {
 mod tests {
     use super::*;
 
-    fn search(matches: &[(u64, u64, u64)]) -> Search {
+    fn search(attached: u64, matches: &[(u64, u64, u64)]) -> Search {
         let matches = matches.iter().map(|&(conn, itself, below)| Match { pid: 100 - conn as u32, conn, itself, below });
         let targets = vec![Target::Pid(1), Target::All, Target::Tree(3)];
-        Search { matches: matches.collect(), ..Search::new(targets, Vec::new()) }
+        Search { attached, matches: matches.collect(), ..Search::new(targets, Vec::new()) }
     }
 
     #[test]
     fn a_process_that_is_attached_stands_for_itself_and_else_for_those_it_started() {
-        let of = |matches: &[(u64, u64, u64)]| search(matches).found().map_err(|target| format!("{target:?}"));
-        assert_eq!(of(&[(7, 0b110, 0), (8, 0b001, 0), (9, 0, 0b001)]), Ok(vec![8, 7]));
-        assert_eq!(of(&[(7, 0b110, 0), (9, 0, 0b001)]), Ok(vec![9, 7]));
+        let of = |attached, matches: &[(u64, u64, u64)]| {
+            search(attached, matches).found().map_err(|target| format!("{target:?}"))
+        };
+        assert_eq!(of(1, &[(7, 0b110, 0), (8, 0b001, 0), (9, 0, 0b001)]), Ok(vec![8, 7]));
+        assert_eq!(of(0, &[(7, 0b110, 0), (9, 0, 0b001)]), Ok(vec![9, 7]));
+        assert_eq!(of(1, &[(7, 0b110, 0), (9, 0, 0b001)]), Err("Pid(1)".into()), "it is another user's");
     }
 
     #[test]
     fn the_first_target_that_means_nothing_is_told() {
-        let of = |matches: &[(u64, u64, u64)]| search(matches).found().map_err(|target| format!("{target:?}"));
+        let of = |matches: &[(u64, u64, u64)]| search(0, matches).found().map_err(|target| format!("{target:?}"));
         assert_eq!(of(&[(7, 0b001, 0)]), Err("All".into()));
         assert_eq!(of(&[(7, 0b011, 0)]), Err("Tree(3)".into()));
     }

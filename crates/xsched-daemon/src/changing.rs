@@ -92,7 +92,7 @@ impl Server {
         let user = *user;
         let next = match stage {
             Stage::Starts(search) => {
-                if search.read_start() {
+                if self.read_start(search) {
                     return Ok(false);
                 }
                 Stage::Search(std::mem::replace(search, Search::new(Vec::new(), Vec::new())))

@@ -1,10 +1,12 @@
 //! Memory shared with clients: their segments, and the heartbeat page.
 
 use std::ffi::c_void;
-use std::ops::Deref;
+use std::mem::offset_of;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -12,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use xsched_proto::class::SHORT_US;
 use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
-    COUNTERS, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
+    COUNTERS, Counter, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
     device_place, length,
 };
 
@@ -64,32 +66,41 @@ pub(crate) struct Launches {
 }
 
 /// A client's segment. Everything in it is the client's word.
-pub(crate) struct ClientSegment(Mapping<Segment>);
+///
+/// Few words of it are read where they are mapped: the header, and those of groups and of the first queues that the client has
+/// announced ([`LOOKED_AT_QUEUES`]). Reading a page there that the client never used makes it memory of the daemon. All other
+/// counters are read by system calls, for which such a page reads as zeros and stays no memory.
+pub(crate) struct ClientSegment {
+    mapping: Mapping<Segment>,
+    file: OwnedFd,
+    /// Places for queues up to the last one that was announced.
+    announced: AtomicUsize,
+}
 
 impl ClientSegment {
     /// Maps a segment after checking that it is one and that it will stay one.
-    pub(crate) fn new(file: &OwnedFd) -> Result<ClientSegment, Error> {
+    pub(crate) fn new(file: OwnedFd) -> Result<ClientSegment, Error> {
         // Without these seals the file could be cut short under us: SIGBUS.
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Error::input("its segment is no memfd"))?;
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Error::input("its segment is no memfd"))?;
         if seals.difference(SealFlags::EXEC) != wanted {
             return Err(Error::input("its segment is not sealed as it should be"));
         }
         // A first touch of a huge page fails where none is left: SIGBUS.
         let system =
-            rustix::fs::fstatfs(file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?;
+            rustix::fs::fstatfs(&file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?;
         if system.f_type == libc::HUGETLBFS_MAGIC {
             return Err(Error::input("its segment is made of huge pages"));
         }
         let size =
-            rustix::fs::fstat(file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?.st_size;
+            rustix::fs::fstat(&file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?.st_size;
         if size as u64 != SEGMENT_BYTES as u64 {
             return Err(Error::input(format!("its segment has {size} bytes instead of {SEGMENT_BYTES}")));
         }
         // SAFETY: the size was checked, the seals keep it; a segment is made of atomics and padding.
         let mapping: Mapping<Segment> =
-            unsafe { Mapping::new(file) }.map_err(|e| Error::input(format!("its segment cannot be mapped: {e}")))?;
-        let segment = ClientSegment(mapping);
+            unsafe { Mapping::new(&file) }.map_err(|e| Error::input(format!("its segment cannot be mapped: {e}")))?;
+        let segment = ClientSegment { mapping, file, announced: AtomicUsize::new(0) };
         let header = &segment.get().header;
         let sizes = [GROUPS, QUEUES, COUNTERS].map(|n| n as u32);
         if header.magic.load(Acquire) != MAGIC
@@ -102,28 +113,66 @@ impl ClientSegment {
     }
 
     pub(crate) fn get(&self) -> &Segment {
-        self.0.get()
+        self.mapping.get()
     }
 
-    /// The places for queues and counters that hold something: what was never used is no memory, and is not to become some by a look.
-    fn used(&self) -> (&[QueueSlot], &[CounterSlot]) {
-        let segment = self.get();
-        let (queues, counters) = segment.header.used();
-        (&segment.queues[..queues], &segment.counters[..counters])
+    /// The client has announced a queue in this place.
+    pub(crate) fn announce(&self, slot: u16) {
+        self.announced.fetch_max(usize::from(slot) + 1, Relaxed);
+    }
+
+    /// Places for queues and for counters to look at: as many as the client says that it uses, of queues those up to the last one that
+    /// it has announced.
+    fn used(&self) -> (usize, usize) {
+        let (queues, counters) = self.get().header.used();
+        let queues = queues.min(self.announced.load(Relaxed));
+        (queues, if queues == 0 { 0 } else { counters })
+    }
+
+    /// Reads some places that begin at `base` and have so many bytes each, and calls for each that could be read.
+    fn read<const BYTES: usize>(&self, base: usize, places: Range<usize>, mut take: impl FnMut(usize, &[u8; BYTES])) {
+        let mut buffer = [0; READ_BYTES];
+        let at_once = READ_BYTES / BYTES;
+        for begin in places.clone().step_by(at_once) {
+            let wanted = (places.end - begin).min(at_once);
+            let offset = (base + begin * BYTES) as u64;
+            // The file is a segment's, so that nothing but an interruption can make it less.
+            let got = rustix::io::pread(&self.file, &mut buffer[..wanted * BYTES], offset).unwrap_or(0);
+            let (read, _) = buffer[..got].as_chunks::<BYTES>();
+            read.iter().enumerate().for_each(|(at, place)| take(begin + at, place));
+        }
+    }
+
+    /// Calls with each of these queues: its place, that of its group where it has one, and its launches by threads without a counter.
+    fn read_queues(&self, places: Range<usize>, mut take: impl FnMut(usize, Option<usize>, Launches)) {
+        self.read::<{ size_of::<QueueSlot>() }>(offset_of!(Segment, queues), places, |at, bytes| {
+            let group = word_at::<4>(bytes, offset_of!(QueueSlot, group)).map(u32::from_ne_bytes).unwrap_or(0);
+            take(at, (group as usize).checked_sub(1), launches_at(bytes, offset_of!(QueueSlot, shared)));
+        });
+    }
+
+    /// Calls with each of these counters that is in use: the place of its queue, and its launches.
+    fn read_counters(&self, places: Range<usize>, mut take: impl FnMut(usize, Launches)) {
+        self.read::<{ size_of::<CounterSlot>() }>(offset_of!(Segment, counters), places, |_, bytes| {
+            let queue = word_at::<4>(bytes, offset_of!(CounterSlot, queue)).map(u32::from_ne_bytes).unwrap_or(0);
+            if let Some(queue) = (queue as usize).checked_sub(1) {
+                take(queue, launches_at(bytes, offset_of!(CounterSlot, counter)));
+            }
+        });
     }
 
     /// Launches of each queue up to the last one in use, by threads that are alive or gone.
     pub(crate) fn queue_launches(&self) -> Vec<Launches> {
         let (queues, counters) = self.used();
-        let shared = queues.iter().map(|q| Launches { all: q.shared.total(), system: q.shared.system.load(Relaxed) });
-        let mut sums: Vec<Launches> = shared.collect();
-        for counter in counters {
-            let queue = counter.queue.load(Relaxed) as usize;
-            if let Some(sum) = queue.checked_sub(1).and_then(|queue| sums.get_mut(queue)) {
-                sum.all = sum.all.wrapping_add(counter.counter.total());
-                sum.system = sum.system.wrapping_add(counter.counter.system.load(Relaxed));
+        let mut sums = vec![Launches { all: 0, system: 0 }; queues];
+        let mut add = |queue: usize, launches: Launches| {
+            if let Some(sum) = sums.get_mut(queue) {
+                sum.all = sum.all.wrapping_add(launches.all);
+                sum.system = sum.system.wrapping_add(launches.system);
             }
-        }
+        };
+        self.read_queues(0..queues, |queue, _, launches| add(queue, launches));
+        self.read_counters(0..counters, add);
         sums
     }
 
@@ -136,36 +185,54 @@ impl ClientSegment {
 
     /// Goes on adding up, so many queues and counters at most. True: that was all.
     pub(crate) fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
-        let segment = self.get();
-        if sum.at == 0 {
-            for (launches, group) in sum.launches.iter_mut().zip(&segment.groups) {
+        let LaunchSum { launches: sums, at: begin, of_queues, .. } = sum;
+        if *begin == 0 {
+            for (launches, group) in sums.iter_mut().zip(&self.get().groups) {
                 *launches = group.launches_retired.load(Relaxed);
             }
         }
         let (queues, counters) = self.used();
-        let end = sum.at.saturating_add(places);
-        let mut add = |queue: &QueueSlot, launches: u64| {
-            let group = queue.group.load(Relaxed) as usize;
-            if let Some(of_group) = group.checked_sub(1).and_then(|g| sum.launches.get_mut(g)) {
-                *of_group = of_group.wrapping_add(launches);
+        let end = begin.saturating_add(places);
+        let mut add = |group: Option<usize>, launches: Launches| {
+            if let Some(of_group) = group.and_then(|group| sums.get_mut(group)) {
+                *of_group = of_group.wrapping_add(launches.all);
             }
         };
         let within = |len: usize, before: usize| {
             let at = |place: usize| place.saturating_sub(before).min(len);
-            at(sum.at)..at(end)
+            at(*begin)..at(end)
         };
-        for queue in queues[within(queues.len(), 0)].iter().filter(|queue| queue.group.load(Relaxed) != 0) {
-            add(queue, queue.shared.total());
-        }
-        for counter in &counters[within(counters.len(), queues.len())] {
-            let queue = counter.queue.load(Relaxed) as usize;
-            if let Some(queue) = queue.checked_sub(1).and_then(|queue| queues.get(queue)) {
-                add(queue, counter.counter.total());
+        of_queues.resize(queues, NO_GROUP);
+        self.read_queues(within(queues, 0), |queue, group, launches| {
+            if let Some(of_queue) = of_queues.get_mut(queue) {
+                *of_queue = group.and_then(|group| u8::try_from(group).ok()).unwrap_or(NO_GROUP);
             }
-        }
-        sum.at = end;
-        end >= queues.len() + counters.len()
+            add(group, launches);
+        });
+        self.read_counters(within(counters, queues), |queue, launches| {
+            let group = of_queues.get(queue).copied().filter(|group| *group != NO_GROUP);
+            add(group.map(usize::from), launches);
+        });
+        *begin = end;
+        end >= queues + counters
     }
+}
+
+/// Bytes read by one system call at most: 64 queues, or 128 counters.
+const READ_BYTES: usize = 8 << 10;
+/// Stands for the group of a place without a queue: there are fewer.
+const NO_GROUP: u8 = u8::MAX;
+
+/// The bytes of a word within a place.
+fn word_at<const BYTES: usize>(place: &[u8], at: usize) -> Option<[u8; BYTES]> {
+    place.get(at..)?.first_chunk().copied()
+}
+
+/// The counter within a place.
+fn launches_at(place: &[u8], at: usize) -> Launches {
+    let count = |field: usize| word_at::<8>(place, at + field).map(u64::from_ne_bytes).unwrap_or(0);
+    let all = count(offset_of!(Counter, launches)).wrapping_add(count(offset_of!(Counter, tracked)));
+    Launches { all, system: count(offset_of!(Counter, system)) }
 }
 
 /// Launches of a client's groups, added up piece by piece. A client that says meanwhile that it uses more or fewer places spoils its own sum.
@@ -176,11 +243,13 @@ pub(crate) struct LaunchSum {
     pub(crate) began_us: u64,
     /// Queues, then counters, that are added.
     at: usize,
+    /// The group of each queue.
+    of_queues: Vec<u8>,
 }
 
 impl Default for LaunchSum {
     fn default() -> LaunchSum {
-        LaunchSum { launches: [0; GROUPS], began_us: 0, at: 0 }
+        LaunchSum { launches: [0; GROUPS], began_us: 0, at: 0, of_queues: Vec::new() }
     }
 }
 
@@ -204,7 +273,8 @@ impl GroupWords {
 
     /// The queues that are looked at for what the device executes of the group.
     fn looked_at(&self) -> impl Iterator<Item = &QueueSlot> {
-        self.segment.used().0.iter().take(LOOKED_AT_QUEUES)
+        let segment = &self.segment;
+        segment.get().queues[..segment.used().0.min(LOOKED_AT_QUEUES)].iter()
     }
 
     /// What the queues that are looked at have completed, into `completed`.
@@ -283,11 +353,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn places_that_were_never_used_are_read_as_zeros_and_become_no_memory() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).unwrap();
+        let other = rustix::io::dup(&file).unwrap();
+        // SAFETY: as long as a segment, which is atomics.
+        let mapping: Mapping<Segment> = unsafe { Mapping::new(&file).unwrap() };
+        let segment = ClientSegment { mapping, file, announced: AtomicUsize::new(0) };
+        let used = &segment.get().header.used;
+        used[0].store(u32::MAX, Relaxed);
+        used[1].store(u32::MAX, Relaxed);
+        segment.get().groups[0].launches_retired.store(7, Relaxed);
+        let bytes = || rustix::fs::fstat(&other).unwrap().st_blocks * 512;
+        let before = bytes();
+        assert_eq!(segment.queue_launches().len(), 0, "no queue is announced");
+        segment.announce(u16::try_from(QUEUES - 1).unwrap());
+        assert_eq!(segment.queue_launches().len(), QUEUES);
+        let sums = segment.group_launches();
+        assert_eq!((sums[0], sums[1..].iter().sum::<u64>()), (7, 0));
+        // The words of all groups were looked at, which lie in four pages.
+        assert!(bytes() <= before + 4 * 4096, "{before} bytes before, {} now", bytes());
+    }
+
+    #[test]
     fn launches_are_the_same_whether_they_are_added_up_at_once_or_piece_by_piece() {
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).unwrap();
         // SAFETY: as long as a segment, which is atomics.
-        let segment = ClientSegment(unsafe { Mapping::new(&file).unwrap() });
+        let mapping = unsafe { Mapping::new(&file).unwrap() };
+        let segment = ClientSegment { mapping, file, announced: AtomicUsize::new(QUEUES) };
         let words = segment.get();
         words.header.used[0].store(700, Relaxed);
         words.header.used[1].store(1_300, Relaxed);

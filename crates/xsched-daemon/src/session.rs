@@ -24,8 +24,8 @@ use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, kind};
 use crate::socket::Passed;
 
-/// Descriptors of a program beside its connection: to wake the daemon, and of its process.
-const PROGRAM_FDS: usize = 2;
+/// Descriptors of a program beside its connection: its segment, to wake the daemon, and of its process.
+const PROGRAM_FDS: usize = 3;
 
 impl Server {
     /// The most that a user may ask for.
@@ -97,7 +97,7 @@ impl Server {
         let names = self.names(pid, user, who.names);
         let peer = Peer { pid, uid: user.uid, user, exe: who.exe, names, place: who.place, start: who.start };
         let stands = Stands { ancestors: who.ancestors, cgroups: who.cgroups, nice: who.nice };
-        let segment = ClientSegment::new(&segment)?;
+        let segment = ClientSegment::new(segment)?;
         let parts = (segment, eventfd, pidfd);
         let ceilings = self.ceilings(user);
         let cut = ceilings.notice(options.hints);
@@ -206,6 +206,7 @@ impl Server {
                 let client =
                     self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
                 let user = client.peer.user;
+                client.segment.announce(slot);
                 // Told again, a queue has moved to another group.
                 let queue = client.queues.entry(slot).or_insert_with(|| Queue::new(fresh, group));
                 queue.group = group;

@@ -15,17 +15,6 @@ use crate::process::start_ticks;
 use crate::server::{Conn, Server};
 
 impl Search {
-    /// Reads the start of the process that the next target names. False: there are no more.
-    pub(crate) fn read_start(&mut self) -> bool {
-        let Some(target) = self.targets.get(self.starts.len()) else { return false };
-        let start = match target {
-            Target::Pid(pid) | Target::Tree(pid) => start_ticks(*pid),
-            _ => None,
-        };
-        self.starts.push(start);
-        true
-    }
-
     /// Compares a program with all targets.
     pub(crate) fn compare(&mut self, conn: u64, client: &Client) {
         let (mut itself, mut below) = (0, 0);
@@ -51,6 +40,21 @@ impl Search {
 }
 
 impl Server {
+    /// Looks at the process that the next target names. False: there are no more.
+    pub(crate) fn read_start(&self, search: &mut Search) -> bool {
+        let at = search.starts.len();
+        let Some(target) = search.targets.get(at) else { return false };
+        let start = match target {
+            Target::Pid(pid) | Target::Tree(pid) => start_ticks(*pid),
+            _ => None,
+        };
+        if matches!(target, Target::Pid(pid) if self.clients().any(|client| client.peer.pid == *pid)) {
+            search.attached |= 1 << at;
+        }
+        search.starts.push(start);
+        true
+    }
+
     /// The refusal of a target that means no program; the same words whether it is another user's or does not exist.
     pub(crate) fn nothing(&mut self, command: u64, user: User, target: &Target) -> Error {
         if let Target::Pid(pid) = target {

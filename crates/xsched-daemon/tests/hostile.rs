@@ -348,7 +348,7 @@ fn with_limits(limits: &str) -> (Daemon, impl Fn(&Daemon) -> Option<String>) {
 
 #[test]
 fn what_the_daemon_keeps_for_the_programs_of_a_user_is_bounded() {
-    for (limits, what) in [("mapped_mib = 11\n", "MiB mapped"), ("descriptors = 7\n", "descriptors")] {
+    for (limits, what) in [("mapped_mib = 11\n", "MiB mapped"), ("descriptors = 9\n", "descriptors")] {
         let (daemon, refused) = with_limits(limits);
         let (first, _second) = (daemon.attach(0), daemon.attach(0));
         let line = refused(&daemon).expect("a line");

@@ -331,11 +331,11 @@ fn is_hang_up(why: Errno) -> bool {
     matches!(why, Errno::PIPE | Errno::CONNRESET)
 }
 
-/// How many connections there may be with this many descriptors. A client takes three and was perhaps announced; one more
+/// How many connections there may be with this many descriptors. A client takes four and was perhaps announced; one more
 /// passes by while it attaches. Besides there are the daemon's own, those of one packet, and those that wait to be closed.
 pub(super) fn max_conns(descriptors: usize) -> usize {
     let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
-    descriptors.saturating_sub(besides.min(descriptors / 2)) / 5
+    descriptors.saturating_sub(besides.min(descriptors / 2)) / 6
 }
 
 pub(super) fn spare() -> Option<OwnedFd> {
