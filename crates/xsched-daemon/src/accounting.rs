@@ -1,6 +1,6 @@
 //! What the loop does with the gatekeeper's ledger: has it measured, and hands what is charged to the thread that keeps it.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use xsched_gatekeeper::ledger::LATE_NS;
@@ -12,17 +12,46 @@ use xsched_proto::wire::DaemonMsg;
 use crate::Error;
 use crate::identity::User;
 use crate::server::{Answer, Conn, Role, Server};
-use crate::tuning::{DEVICE_STALE_NS, USAGE_QUEUE};
-use crate::usage::Query;
+use crate::tuning::{BOOKS_PIECE, DEVICE_STALE_NS, USAGE_QUEUE, USER_BOOKS_MAX, USER_DEVICES_MAX, of_user};
+use crate::usage::{Query, Sweep};
 
 impl Server {
     /// A client has a group, or another class.
     pub(crate) fn know_program(&mut self, conn: u64) {
-        if self.accounting.programs.is_empty() {
-            self.accounting.kept_ms = now_ms();
-        }
         if let Some(client) = self.conns.get(&conn).and_then(Conn::client) {
-            self.accounting.know(client);
+            self.accounting.know(client, now_ms());
+            for group in client.groups.iter().filter_map(|id| self.groups.get(id)) {
+                self.accounting.books.open(client.program, &group.device, client.peer.user);
+            }
+        }
+    }
+
+    /// Reasons for which a user may not have a group on a further device, or a further book.
+    pub(crate) fn too_many_books(&self, user: User, device: &str) -> Option<(usize, &'static str)> {
+        let (books, devices) = self.accounting.books.of(user, device);
+        let most = |bounds| of_user(bounds, user.is_own());
+        if devices >= most(USER_DEVICES_MAX) {
+            return Some((devices, "devices with time that is not recorded yet"));
+        }
+        (books >= most(USER_BOOKS_MAX)).then_some((books, "programs with time that is not recorded yet"))
+    }
+
+    /// Closes the book of a program whose last group on a device is gone, if nothing was ever charged to it.
+    pub(crate) fn close_blank(&mut self, program: ProgramId, device: &str) {
+        if self.gatekeeper.ledger().is_blank(device, program) {
+            self.close_book(program, device);
+        }
+    }
+
+    fn close_book(&mut self, program: ProgramId, device: &str) {
+        self.gatekeeper.ledger_mut().close(device, program);
+        self.accounting.books.close(program, device);
+        if let Some(known) = self.accounting.programs.get_mut(&program) {
+            known.kept.remove(device);
+            let is_attached = self.conns.get(&program.0).is_some_and(|conn| conn.client().is_some());
+            if !is_attached && !self.gatekeeper.ledger().has_books(program) {
+                self.accounting.programs.remove(&program);
+            }
         }
     }
 
@@ -45,62 +74,68 @@ impl Server {
         }
     }
 
-    /// Hands over what was charged since the last time, and closes the books of programs that are gone.
+    /// Begins to hand over what was charged since the last time, and to close the books of programs that are gone.
     pub(crate) fn keep_usage(&mut self) {
         self.accounting.keep_at = None;
+        if self.accounting.sweep.is_some() {
+            return;
+        }
         self.measure();
-        self.hand_over();
+        let left = self.accounting.books.keys().cloned().collect();
+        self.accounting.sweep = Some(Sweep { left, began_ns: self.now_ns, began_ms: now_ms() });
     }
 
-    /// The same at the end, for all of them.
+    /// Hands over what some more books have. Questions that were due when that began are answered after the last one.
+    pub(crate) fn go_on_keeping(&mut self) {
+        let Some(mut sweep) = self.accounting.sweep.take() else { return };
+        let some = sweep.left.split_off(sweep.left.len().saturating_sub(BOOKS_PIECE));
+        self.hand_over(&some, sweep.began_ms);
+        if sweep.left.is_empty() {
+            self.answer_usage(sweep.began_ns);
+        } else {
+            self.accounting.sweep = Some(sweep);
+        }
+    }
+
+    /// Hands over all, at the end.
     pub(crate) fn finish_usage(&mut self) {
         let now_ns = self.now_ns;
         self.gatekeeper.ledger_mut().finish(now_ns);
-        self.hand_over();
+        let all: Vec<_> = self.accounting.books.keys().cloned().collect();
+        all.chunks(BOOKS_PIECE).for_each(|some| self.hand_over(some, now_ms()));
     }
 
-    fn hand_over(&mut self) {
-        let Server { accounting, conns, .. } = self;
-        for client in conns.values().filter_map(Conn::client) {
-            if let Some(program) = accounting.programs.get_mut(&client.program) {
-                program.class = Class::of(client.priority);
-            }
-        }
-        let (from_ms, to_ms) = (self.accounting.kept_ms, now_ms());
+    fn hand_over(&mut self, books: &[(ProgramId, Arc<str>)], to_ms: u64) {
         let (mut records, mut closed) = (Vec::new(), Vec::new());
-        for account in self.gatekeeper.ledger().accounts() {
-            let Some(program) = self.accounting.programs.get(&account.program) else { continue };
-            let before = program.kept.get(account.device).copied().unwrap_or_default();
-            let usage = account.usage.since(before);
-            if usage.resident_ns > 0 || usage.gpu_ns > 0 {
-                records.push((account.program, account.usage, program.record(account.device, usage, from_ms, to_ms)));
+        for (id, device) in books {
+            let class = self.conns.get(&id.0).and_then(Conn::client).map(|client| Class::of(client.priority));
+            let (Some(account), Some(program)) =
+                (self.gatekeeper.ledger().account(device, *id), self.accounting.programs.get_mut(id))
+            else {
+                continue;
+            };
+            program.class = class.unwrap_or(program.class);
+            if let Some(record) = program.record(device, account.usage, to_ms) {
+                records.push((*id, device, account.usage, record));
             }
             if account.closed {
-                closed.push((account.program, account.device.to_owned(), account.usage));
+                closed.push((*id, device, account.usage));
             }
         }
-        let told = records.iter().map(|(_, _, record)| record.clone()).collect();
+        let told = records.iter().map(|(.., record)| record.clone()).collect();
         if !self.usage.keep(told) {
             // With what comes later.
             return;
         }
-        self.accounting.kept_ms = to_ms;
-        for (id, usage, record) in records {
+        for (id, device, usage, _) in records {
             if let Some(program) = self.accounting.programs.get_mut(&id) {
-                program.kept.insert(record.device, usage);
+                program.kept.insert(device.clone(), (usage, to_ms));
             }
         }
         for (id, device, usage) in closed {
-            self.keep_last_usage(id, &device, usage);
-            self.gatekeeper.ledger_mut().close(&device, id);
-            if let Some(program) = self.accounting.programs.get_mut(&id) {
-                program.kept.remove(&device);
-            }
+            self.keep_last_usage(id, device, usage);
+            self.close_book(id, device);
         }
-        let Server { accounting, gatekeeper, conns, .. } = self;
-        let has_books: HashSet<ProgramId> = gatekeeper.ledger().accounts().map(|a| a.program).collect();
-        let attached = |id: &ProgramId| conns.get(&id.0).is_some_and(|conn| conn.client().is_some());
-        accounting.programs.retain(|id, _| has_books.contains(id) || attached(id));
     }
 
     /// A command asks for usage. It is answered when all is told that came before.
@@ -117,10 +152,9 @@ impl Server {
         Ok(Answer::OfUsage)
     }
 
-    /// Has questions answered that are due.
-    pub(crate) fn answer_usage(&mut self) {
-        self.keep_usage();
-        while self.accounting.query_at().is_some_and(|at| at <= self.now_ns) {
+    /// Has questions answered that were due at a time, ns.
+    fn answer_usage(&mut self, by_ns: u64) {
+        while self.accounting.query_at().is_some_and(|at| at <= by_ns) {
             let Some((_, query)) = self.accounting.queries.pop_front() else { return };
             let conn = query.conn;
             if let Err(why) = self.usage.ask(query) {

@@ -149,7 +149,8 @@ mod tests {
     use super::*;
 
     fn search(attached: u64, matches: &[(u64, u64, u64)]) -> Search {
-        let matches = matches.iter().map(|&(conn, itself, below)| Match { pid: 100 - conn as u32, conn, itself, below });
+        let matches =
+            matches.iter().map(|&(conn, itself, below)| Match { pid: 100 - conn as u32, conn, itself, below });
         let targets = vec![Target::Pid(1), Target::All, Target::Tree(3)];
         Search { attached, matches: matches.collect(), ..Search::new(targets, Vec::new()) }
     }

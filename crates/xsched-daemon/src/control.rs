@@ -180,13 +180,7 @@ impl Server {
     ///
     /// # Errors
     /// It is not the user's, or does not allow this.
-    pub(crate) fn hint_queue(
-        &mut self,
-        command: u64,
-        user: User,
-        queue: u64,
-        hint: &mut Hinting,
-    ) -> Result<(), Error> {
+    pub(crate) fn hint_queue(&mut self, command: u64, user: User, queue: u64, hint: &mut Hinting) -> Result<(), Error> {
         let changes = hint.changes;
         let owner = self.queue_owners.get(&queue).copied().and_then(|(conn, slot)| {
             let client = self.conns.get(&conn)?.client().filter(|c| may(user, c))?;

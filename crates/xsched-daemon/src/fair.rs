@@ -40,6 +40,11 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
     /// The same, of the users who may. Those who may not keep their turn.
     pub(crate) fn pop_of(&mut self, may: impl Fn(U) -> bool) -> Option<(U, T)> {
         let at = self.turns.iter().position(|user| may(*user))?;
+        self.take(at)
+    }
+
+    /// Takes the first piece of the user in a place of the order.
+    fn take(&mut self, at: usize) -> Option<(U, T)> {
         let user = self.turns.remove(at)?;
         let of_user = self.by_user.get_mut(&user)?;
         let piece = of_user.pop_front()?;
@@ -59,20 +64,35 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> FairQueue<U, T> {
 }
 
 /// Work of which each user gets a part of all time at most, so that whoever keeps the loop busy waits for himself and the loop is asleep
-/// when others want something of it: a thread that is asleep gets a processor sooner than one that always wants it.
+/// when others want something of it: a thread that is asleep gets a processor sooner than one that always wants it. All users together
+/// have a part, too. Among users with work the one that has used least is first (start-time fair queuing): a user with little work
+/// waits neither behind many with much, nor for the part of all.
 pub(crate) struct Rationed<U, T> {
     queue: FairQueue<U, T>,
-    /// Until when a user's work is paid for, in ns. Those of the past are as good as none.
-    paid_ns: HashMap<U, u64>,
-    /// So many times what a piece takes goes by until the next, …
+    users: HashMap<U, Used>,
+    /// Time that a user with work all the while has been served so far, in ns.
+    virtual_ns: u64,
+    /// Until when the work of all users is paid for, in ns: each piece counts [`ALL_TIMES`] times what it takes.
+    all_paid_ns: u64,
+    /// So many times what a piece takes goes by until its user's next, …
     times: u64,
     /// … beyond so much time in advance, in ns.
     credit_ns: u64,
 }
 
+/// Time that a user has used.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    /// Until when its work is paid for, in ns. A time in the past is as good as none.
+    paid_ns: u64,
+    /// What it has used, on the scale of [`Rationed::virtual_ns`].
+    virtual_ns: u64,
+}
+
 impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
     pub(crate) fn new(times: u64, credit_ns: u64) -> Rationed<U, T> {
-        Rationed { queue: FairQueue::new(), paid_ns: HashMap::new(), times, credit_ns }
+        let (queue, users) = (FairQueue::new(), HashMap::new());
+        Rationed { queue, users, virtual_ns: 0, all_paid_ns: 0, times, credit_ns }
     }
 
     /// See [`FairQueue::push`].
@@ -80,49 +100,85 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
         self.queue.push(user, piece);
     }
 
-    /// The first piece of the user whose turn it is among those who have time left.
+    /// The first piece of the user that has used least, among those who have time left.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<(U, T)> {
         self.pop_of(now_ns, |_| true)
     }
 
-    /// The same, of the users who may besides.
+    /// The first piece of the user that has used least, among those who have time left and who may besides.
     pub(crate) fn pop_of(&mut self, now_ns: u64, may: impl Fn(U) -> bool) -> Option<(U, T)> {
-        let (paid_ns, credit_ns) = (&self.paid_ns, self.credit_ns);
-        self.queue.pop_of(|user| may(user) && next_ns(paid_ns, credit_ns, user) <= now_ns)
+        let at = self.next(now_ns, may)?;
+        let (user, piece) = self.queue.take(at)?;
+        self.virtual_ns = self.virtual_ns.max(self.start_ns(user));
+        Some((user, piece))
     }
 
-    /// The user whose turn it is among those who have time left.
+    /// The user whose piece is next among those who have time left.
     pub(crate) fn turn(&self, now_ns: u64) -> Option<U> {
-        self.queue.users().find(|user| self.has_time(*user, now_ns))
+        let at = self.next(now_ns, |_| true)?;
+        self.queue.users().nth(at)
+    }
+
+    /// The place in the order of users of the one that is next.
+    fn next(&self, now_ns: u64, may: impl Fn(U) -> bool) -> Option<usize> {
+        let users = self.queue.users().enumerate();
+        let may = users.filter(|(_, user)| self.has_time(*user, now_ns) && may(*user));
+        may.min_by_key(|(at, user)| (self.start_ns(*user), *at)).map(|(at, _)| at)
+    }
+
+    /// The place of a user's next piece in the order of all: one that had nothing to do for some time is before those that had.
+    fn start_ns(&self, user: U) -> u64 {
+        let used = self.users.get(&user).map_or(0, |used| used.virtual_ns);
+        used.max(self.virtual_ns.saturating_sub(1))
     }
 
     /// Whether work for a user may be done now.
     pub(crate) fn has_time(&self, user: U, now_ns: u64) -> bool {
-        next_ns(&self.paid_ns, self.credit_ns, user) <= now_ns
+        self.next_ns(user) <= now_ns
     }
 
     /// When the first piece may be done that waits, in ns.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.queue.users().map(|user| next_ns(&self.paid_ns, self.credit_ns, user)).min()
+        self.queue.users().map(|user| self.next_ns(user)).min()
+    }
+
+    /// When work for a user may be done again, in ns; 0 = at any time.
+    fn next_ns(&self, user: U) -> u64 {
+        let used = self.users.get(&user).copied().unwrap_or_default();
+        let of_all = if used.virtual_ns < self.virtual_ns { 0 } else { self.all_paid_ns };
+        used.paid_ns.max(of_all).saturating_sub(self.credit_ns)
     }
 
     /// Work for a user has just taken so long, in ns.
     pub(crate) fn charge(&mut self, user: U, now_ns: u64, took_ns: u64) {
-        if self.paid_ns.len() > PAID_MAX {
-            self.paid_ns.retain(|_, paid| *paid > now_ns);
+        if self.users.len() > USERS_MAX {
+            let virtual_ns = self.virtual_ns;
+            self.users.retain(|_, used| used.paid_ns > now_ns || used.virtual_ns >= virtual_ns);
         }
-        let paid = self.paid_ns.entry(user).or_default();
-        *paid = (*paid).max(now_ns).saturating_add(took_ns.saturating_mul(self.times));
+        let begin_ns = self.start_ns(user);
+        let used = self.users.entry(user).or_default();
+        used.paid_ns = used.paid_ns.max(now_ns).saturating_add(took_ns.saturating_mul(self.times));
+        used.virtual_ns = begin_ns.saturating_add(took_ns);
+        self.all_paid_ns = self.all_paid_ns.max(now_ns).saturating_add(took_ns.saturating_mul(ALL_TIMES));
     }
 }
 
-/// When work for a user is done again, in ns; 0 = at any time.
-fn next_ns<U: Eq + Hash>(paid_ns: &HashMap<U, u64>, credit_ns: u64, user: U) -> u64 {
-    paid_ns.get(&user).map_or(0, |paid| paid.saturating_sub(credit_ns))
-}
-
+/// Work for all users together is done for one in so many parts of the time at most.
+const ALL_TIMES: u64 = 2;
 /// With more users than this, those are forgotten who have used nothing for long.
-const PAID_MAX: usize = 64;
+const USERS_MAX: usize = 64;
+
+/// Removes the oldest entries of a list that all users share, until there are so many at most: each time that of the user with most of
+/// them, so that a user with many pushes out its own.
+pub(crate) fn trim<T, U: Eq + Hash>(list: &mut VecDeque<T>, most: usize, user: impl Fn(&T) -> U) {
+    while list.len() > most {
+        let mut counts: HashMap<U, usize> = HashMap::new();
+        list.iter().for_each(|entry| *counts.entry(user(entry)).or_default() += 1);
+        let heaviest = counts.values().copied().max().unwrap_or(0);
+        let Some(at) = list.iter().position(|entry| counts.get(&user(entry)) == Some(&heaviest)) else { return };
+        list.remove(at);
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -183,6 +239,43 @@ mod tests {
         work.charge(9, now, 200);
         work.push(9, 3);
         assert_eq!(work.pop(now), Some((9, 3)), "some time in advance");
+    }
+
+    #[test]
+    fn a_user_that_has_used_little_is_first_however_many_have_much_to_do() {
+        let mut work = Rationed::new(4, 1_000);
+        let mut now = 1_000_000;
+        const MANY: u32 = 200;
+        let (mut worked, mut waited) = (0, Vec::new());
+        for round in 0..20_000_u64 {
+            (0..MANY).for_each(|user| work.push(user, u64::from(user)));
+            if round % 500 == 0 {
+                work.push(MANY, u64::from(MANY));
+                // What one piece takes is all that it waits for.
+                let (user, _) = work.pop(now).expect("it owes nothing");
+                waited.push(user);
+                work.charge(user, now, 10);
+            }
+            match work.pop(now) {
+                Some((user, _)) => {
+                    (now, worked) = (now + 20, worked + 20);
+                    work.charge(user, now, 20);
+                }
+                None => now = work.due_ns().expect("there is work").max(now + 1),
+            }
+        }
+        let all = now - 1_000_000;
+        assert!(waited[1..].iter().all(|user| *user == MANY), "the first of many was served before it");
+        assert!(worked * 100 < all * 55, "{worked} of {all} ns: half of the time at most for all");
+    }
+
+    #[test]
+    fn a_full_list_loses_the_oldest_entries_of_the_user_with_most() {
+        let mut list: VecDeque<(u32, u32)> = (0..10).map(|n| (7, n)).collect();
+        list.push_front((8, 100));
+        list.push_back((9, 101));
+        trim(&mut list, 4, |(user, _)| *user);
+        assert_eq!(list, [(8, 100), (7, 8), (7, 9), (9, 101)]);
     }
 
     #[test]

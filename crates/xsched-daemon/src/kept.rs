@@ -1,7 +1,7 @@
 //! What was set at run time and outlives the daemon: suspended programs, hints, policies. In a file of the state folder, by the boot,
 //! and of a program by its pid, its start and its user: a pid that is given away again inherits nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,11 @@ use xsched_policy::Choice;
 use crate::Error;
 use crate::changes::Changes;
 use crate::client::Client;
+use crate::fair::trim;
 use crate::process::start_ticks;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
 use crate::unsuitable::Unsuitable;
+use crate::writer::MakeText;
 
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
@@ -26,7 +28,7 @@ pub(crate) struct Kept {
     /// Policies that commands have set, by device; `""` is all that have none of their own.
     policies: BTreeMap<String, Policy>,
     /// Programs that have not come back yet.
-    absent: Vec<Program>,
+    absent: VecDeque<Program>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -101,7 +103,7 @@ impl Kept {
         };
         let mut kept = if kept.boot == boot() { kept } else { Contents::default() };
         kept.programs.retain(|p| start_ticks(p.pid) == Some(p.start));
-        (Kept { file: Some(file), policies: kept.policies, absent: kept.programs }, why)
+        (Kept { file: Some(file), policies: kept.policies, absent: kept.programs.into() }, why)
     }
 
     /// A command has set a policy, of one device or of all, where the configuration has that one.
@@ -131,27 +133,31 @@ impl Kept {
         let (pid, user) = (client.peer.pid, client.peer.user.to_string());
         let is = |p: &Program| p.pid == pid && p.user == user && client.peer.start == Some(p.start);
         let at = self.absent.iter().position(is)?;
-        Some(self.absent.swap_remove(at))
+        self.absent.remove(at)
     }
 
     /// A program has left, and may come back. Returns whether there is something to keep.
     pub(crate) fn put(&mut self, client: &Client) -> bool {
         let Some(program) = Program::of(client) else { return false };
         self.absent.retain(|p| p.pid != program.pid);
-        if self.absent.len() >= ABSENT_MAX {
-            self.absent.remove(0);
-        }
-        self.absent.push(program);
+        self.absent.push_back(program);
+        trim(&mut self.absent, ABSENT_MAX, |p| p.user.clone());
         true
     }
 
-    /// The file and what it is to hold, with these programs that are there; none = nothing is kept.
-    pub(crate) fn contents<'a>(&mut self, there: impl Iterator<Item = &'a Client>) -> Option<(&Path, String)> {
+    /// The file and what it is to hold, with these programs that are there; none = nothing is kept. The text is made by whoever
+    /// writes it: that of a thousand programs takes milliseconds.
+    pub(crate) fn contents<'a>(&self, there: impl Iterator<Item = &'a Client>) -> Option<(&Path, MakeText)> {
         let file = self.file.as_deref()?;
         let programs = there.filter_map(Program::of).chain(self.absent.iter().cloned()).collect();
-        let contents = Contents { boot: boot(), policies: self.policies.clone(), programs };
-        let text = toml::to_string(&contents).ok()?;
-        Some((file, format!("{HEAD}{text}")))
+        let contents = Contents { boot: String::new(), policies: self.policies.clone(), programs };
+        let text = move || {
+            let contents = Contents { boot: boot(), ..contents };
+            // All that it consists of can be told so.
+            let text = toml::to_string(&contents).unwrap_or_default();
+            format!("{HEAD}{text}")
+        };
+        Some((file, Box::new(text)))
     }
 }
 

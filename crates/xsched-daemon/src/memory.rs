@@ -92,8 +92,9 @@ impl ClientSegment {
         if system.f_type == libc::HUGETLBFS_MAGIC {
             return Err(Error::input("its segment is made of huge pages"));
         }
-        let size =
-            rustix::fs::fstat(&file).map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?.st_size;
+        let size = rustix::fs::fstat(&file)
+            .map_err(|e| Error::input(format!("its segment cannot be looked at: {e}")))?
+            .st_size;
         if size as u64 != SEGMENT_BYTES as u64 {
             return Err(Error::input(format!("its segment has {size} bytes instead of {SEGMENT_BYTES}")));
         }

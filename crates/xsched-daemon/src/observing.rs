@@ -12,6 +12,7 @@ use xsched_proto::class::Class;
 use crate::Error;
 use crate::client::Client;
 use crate::clock::now_ns;
+use crate::fair::trim;
 use crate::metrics::{Counters, DaemonRow, DeviceRow, Launched, Metrics, Row, Snapshot};
 use crate::server::{Conn, Server};
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
@@ -43,15 +44,16 @@ impl Server {
             let Some(group) = self.groups.get(&id) else { continue };
             let class = self.conns.get(&group.conn).and_then(Conn::client).map(|c| Class::of(c.priority));
             let kind = || (class.unwrap_or(Class::Normal), group.device.clone());
+            let (user, decided_ns) = (group.user, self.now_ns);
             match observed {
                 // The program says when: one that lies spoils its own figures, and this one by no more than that.
                 Observed::Wanted(_, at_ns) => {
                     let now_ns = *now.get_or_insert_with(now_ns);
                     observations.decisions.see(now_ns.saturating_sub(at_ns).min(METRICS_DECISION_MAX_NS));
                 }
-                Observed::Waited(_, ns) => observations.wait(kind(), ns),
-                Observed::Preempted(_) => observations.preempted(kind(), None),
-                Observed::Left(_, ns) => observations.preempted(kind(), Some(ns)),
+                Observed::Waited(_, ns) => observations.wait(user, decided_ns, kind(), ns),
+                Observed::Preempted(_) => observations.preempted(user, decided_ns, kind(), None),
+                Observed::Left(_, ns) => observations.preempted(user, decided_ns, kind(), Some(ns)),
             }
         }
     }
@@ -85,7 +87,7 @@ impl Server {
         };
         let Some(metrics) = &mut self.metrics else { return };
         // Those that are gone have their last word here, once the ledger has no more of them.
-        let mut rows = std::mem::take(&mut metrics.gone);
+        let mut rows = Vec::from(std::mem::take(&mut metrics.gone));
         for row in &mut rows {
             if let Some(usage) = usage.get(&(ProgramId(row.program), row.device.clone())) {
                 row.counters.usage = *usage;
@@ -97,6 +99,7 @@ impl Server {
         for row in &mut rows {
             row.last = !metrics.gone.iter().any(|kept| kept.program == row.program && kept.device == row.device);
         }
+        metrics.observations.expire(self.now_ns);
         let observations = metrics.observations.clone();
         metrics.making = Some((Snapshot { rows, devices, observations, daemon, usage }, clients));
         self.go_on_with_snapshot();
@@ -173,20 +176,21 @@ impl Server {
         if self.metrics.is_none() {
             return;
         }
-        let usage: HashMap<String, Usage> = {
-            let accounts = self.gatekeeper.ledger().accounts().filter(|account| account.program == client.program);
-            accounts.map(|account| (account.device.to_owned(), account.usage)).collect()
-        };
-        let mut rows = self.rows_of(client, |device| usage.get(&**device).copied());
+        let ledger = self.gatekeeper.ledger();
+        let mut rows =
+            self.rows_of(client, |device| ledger.account(device, client.program).map(|account| account.usage));
+        // Added up once, however many devices there are.
+        let launches = (!rows.is_empty()).then(|| client.segment.group_launches());
         for row in &mut rows {
-            row.launched = Launched::Known(row.launched.count());
+            if let (Launched::Count(_, slots), Some(launches)) = (&row.launched, &launches) {
+                row.launched = Launched::Known(Launched::sum(launches, slots));
+            }
             (row.gone, row.weight, row.memory_bytes) = (true, 0, None);
         }
         let Some(metrics) = &mut self.metrics else { return };
         metrics.gone.extend(rows);
         // No monitor has asked for long.
-        let more = metrics.gone.len().saturating_sub(METRICS_GONE_MAX);
-        metrics.gone.drain(..more);
+        trim(&mut metrics.gone, METRICS_GONE_MAX, |row| row.identity.user.clone());
     }
 
     /// The ledger closes the book of a program that is gone.

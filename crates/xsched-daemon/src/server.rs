@@ -10,6 +10,7 @@ mod turn;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -96,7 +97,7 @@ pub(crate) struct Server {
     /// Connection and slot of each queue, by its number.
     pub(crate) queue_owners: HashMap<u64, (u64, u16)>,
     /// Groups that are gone, of which there may be records.
-    pub(crate) left: VecDeque<LeftGroup>,
+    pub(crate) left: VecDeque<Arc<LeftGroup>>,
     pub(crate) heartbeat: HeartbeatPage,
     /// Connections of clients that have woken the daemon.
     wakes: Rationed<User, u64>,

@@ -23,6 +23,7 @@ use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, kind};
 use crate::socket::Passed;
+use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX, QUEUES_MAX};
 
 /// Descriptors of a program beside its connection: its segment, to wake the daemon, and of its process.
 const PROGRAM_FDS: usize = 3;
@@ -219,8 +220,10 @@ impl Server {
             ClientMsg::QueueRemove { slot } => {
                 let client =
                     self.conns.get_mut(&id).and_then(|c| c.client_mut()).ok_or_else(|| Error::input("it is gone"))?;
-                let queue =
-                    client.queues.remove(&slot).ok_or_else(|| Error::input("it removes a queue that it does not have"))?;
+                let queue = client
+                    .queues
+                    .remove(&slot)
+                    .ok_or_else(|| Error::input("it removes a queue that it does not have"))?;
                 let user = client.peer.user;
                 self.queue_owners.remove(&queue.id);
                 self.queues_gone(user, 1);
@@ -250,6 +253,9 @@ impl Server {
     fn too_many_queues(&self, conn: u64) -> Option<Error> {
         let user = self.conns.get(&conn)?.client()?.peer.user;
         let has = self.queues_of.get(&user).copied().unwrap_or(0);
+        if !user.is_own() && self.queue_owners.len() >= QUEUES_MAX {
+            return Some(all_taken("queues"));
+        }
         (has >= self.config.bounds(user.uid, user.is_own()).queues).then(|| bound_met(user, has, "queues"))
     }
 
@@ -273,6 +279,17 @@ impl Server {
         let user = group.user;
         let bounds = self.config.bounds(user.uid, user.is_own());
         let has = |n: usize, what: &str| Some(bound_met(user, n, what));
+        if let Some((n, what)) = self.too_many_books(user, &group.device) {
+            return has(n, what);
+        }
+        if !user.is_own() {
+            if self.groups.len() >= GROUPS_MAX {
+                return Some(all_taken("groups"));
+            }
+            if self.groups.values().filter(|g| g.device == group.device).count() >= DEVICE_GROUPS_MAX {
+                return Some(all_taken(&format!("groups on {}", group.device)));
+            }
+        }
         let of_user_now = || self.groups.values().filter(|g| g.user == user);
         let here = of_user_now().filter(|g| g.device == group.device).count();
         if here >= bounds.device_groups {
@@ -378,7 +395,7 @@ impl Server {
         let policy = arbiter.policy_of(&device).entry.name.to_owned();
         self.detail_group(id, priority, &policy);
         self.send(conn, &DaemonMsg::GroupAdded { slot, id: id.0, priority, policy }, &[]);
-        self.assign_timeslices(&[device.clone()]);
+        self.assign_timeslices(std::slice::from_ref(&device));
         if let Some(text) = self.overlooked(conn, &device) {
             self.send(conn, &DaemonMsg::Note { text }, &[]);
         }
@@ -408,6 +425,7 @@ impl Server {
     fn group_remove(&mut self, id: GroupId) {
         if let Some(group) = self.take_group(id) {
             self.gatekeeper.remove(self.now_us(), id);
+            self.close_blank(ProgramId(group.conn), &group.device);
             self.watch_devices();
             self.act();
             self.assign_timeslices(&[group.device]);
@@ -448,6 +466,9 @@ impl Server {
             }
             devices.extend(group.map(|group| group.device));
         }
+        for device in &devices {
+            self.close_blank(client.program, device);
+        }
         for queue in client.queues.values() {
             self.queue_owners.remove(&queue.id);
         }
@@ -481,6 +502,10 @@ impl Server {
 
 fn bound_met(user: User, n: usize, what: &str) -> Error {
     Error::environment(format!("user {user} has {n} {what}, as many as a user may have: see xsched ps"))
+}
+
+fn all_taken(what: &str) -> Error {
+    Error::environment(format!("all users together have as many {what} as the daemon keeps: see xsched ps"))
 }
 
 /// That a policy does not look at some hints, in one line; none if there are none.

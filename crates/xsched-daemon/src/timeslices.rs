@@ -38,7 +38,9 @@ impl Server {
             let of_device: Vec<_> = of_device.collect();
             let best_effort = of_device.iter().filter(|(_, _, class, _)| class.is_best_effort()).count();
             self.heartbeat.tell_best_effort(device, best_effort);
-            told.extend(of_device.into_iter().map(|(conn, id, class, asked)| (conn, id, class, asked, best_effort > 1)));
+            told.extend(
+                of_device.into_iter().map(|(conn, id, class, asked)| (conn, id, class, asked, best_effort > 1)),
+            );
         }
         for (conn, id, class, asked, has_contention) in told {
             let contention = if has_contention { self.contention_of(conn) } else { Contention::None };

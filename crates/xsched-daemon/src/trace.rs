@@ -1,6 +1,7 @@
 //! What commands are told of what was decided lately: of their user's own programs, and of rivals without a name.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_policy::GroupId;
@@ -9,11 +10,12 @@ use xsched_proto::trace::{Record, Why};
 use xsched_proto::wire::{DaemonMsg, Head, TracedGroup, TracedProgram};
 
 use crate::client::Client;
+use crate::fair::trim;
 use crate::identity::User;
 use crate::naming::called;
-use crate::server::{Answer, Conn, Server};
-use crate::traced::{LeftGroup, Telling};
-use crate::tuning::{TRACED_ENDED_MAX, TRACED_RECORDS};
+use crate::server::{Answer, Server};
+use crate::traced::{LeftGroup, Telling, ToTell, bytes_of};
+use crate::tuning::{TRACED_BYTES, TRACED_ENDED_MAX, TRACED_RECORDS};
 
 /// The same of a program of another user: that it has the device or waits is seen by those who share it, and no more.
 fn nameless(record: &Record) -> Record {
@@ -54,10 +56,11 @@ impl Server {
         (ended.group.ended, ended.group.ready, ended.group.granted) = (true, false, false);
         let ring = self.gatekeeper.ring();
         let oldest_us = ring.and_then(|ring| ring.get(ring.oldest())).map_or(0, |record| record.at_us);
-        while self.left.len() >= TRACED_ENDED_MAX || self.left.front().is_some_and(|e| e.at_us < oldest_us) {
+        while self.left.front().is_some_and(|e| e.at_us < oldest_us) {
             self.left.pop_front();
         }
-        self.left.push_back(ended);
+        self.left.push_back(Arc::new(ended));
+        trim(&mut self.left, TRACED_ENDED_MAX, |e| e.user);
     }
 
     /// Begins to tell what happened since a record or a time, whichever is later.
@@ -68,32 +71,57 @@ impl Server {
         let oldest_us = ring.get(ring.oldest()).filter(|_| forgotten).map_or(0, |record| record.at_us);
         let whole_since_us = since_us.max(oldest_us).max(self.started_ns / 1_000);
         let head = Head { now_us: self.now_us(), next: ring.next(), whole_since_us };
-        let groups = self.traced_for(user, since_us);
-        let known = groups.iter().map(|group| (group.id, group.program.is_some())).collect();
-        let telling = Telling { groups: groups.into(), known, next, end: head.next };
+        let (groups, known) = self.to_tell(user, since_us);
+        let telling = Telling { groups, known, next, end: head.next };
         self.send(id, &DaemonMsg::TraceHead(head), &[]);
         Some(Answer::Trace(Box::new(telling)))
     }
 
-    /// The groups of a user's own programs, and those of others on the same devices.
-    fn traced_for(&self, user: User, since_us: u64) -> Vec<TracedGroup> {
-        let clients = self.conns.values().filter_map(Conn::client);
-        let living = clients.flat_map(|client| client.groups.iter().filter_map(|id| self.traced(*id, client)));
-        let of_ended = |e: &LeftGroup| LeftGroup { group: e.group.clone(), ..*e };
-        let ended = self.left.iter().filter(|e| e.at_us >= since_us).map(of_ended);
-        let mut all: Vec<LeftGroup> = living.chain(ended).collect();
-        all.sort_unstable_by_key(|e| e.group.id);
-        let is_own = |e: &LeftGroup| user.is_root() || e.user == user;
-        let own: BTreeSet<String> = all.iter().filter(|e| is_own(e)).map(|e| e.group.device.clone()).collect();
-        let told = all.into_iter().filter(|e| own.contains(&e.group.device));
-        let nameless = |group| TracedGroup { program: None, why: Why::Unsaid, policy: 0, level: 0, ..group };
-        told.map(|e| if is_own(&e) { e.group } else { nameless(e.group) }).collect()
+    /// The groups of a user's own programs, and those of others on the same devices, by their numbers; and which of them are its own.
+    fn to_tell(&self, user: User, since_us: u64) -> (VecDeque<ToTell>, HashMap<u64, bool>) {
+        let is_own = |theirs: User| user.is_root() || theirs == user;
+        let ended = || self.left.iter().filter(|e| e.at_us >= since_us);
+        let living = self.groups.values().filter(|group| is_own(group.user)).map(|group| &*group.device);
+        let left = ended().filter(|e| is_own(e.user)).map(|e| &*e.group.device);
+        let devices: HashSet<&str> = living.chain(left).collect();
+        let living = self.groups.iter().filter(|(_, group)| devices.contains(&*group.device));
+        let left = ended().filter(|e| devices.contains(&*e.group.device));
+        let mut all: Vec<(u64, bool, ToTell)> =
+            living.map(|(id, group)| (id.0, is_own(group.user), ToTell::Living(*id))).collect();
+        all.extend(left.map(|e| (e.group.id, is_own(e.user), ToTell::Left(e.clone()))));
+        all.sort_unstable_by_key(|(id, ..)| *id);
+        let known = all.iter().map(|(id, own, _)| (*id, *own)).collect();
+        (all.into_iter().map(|(.., group)| group).collect(), known)
+    }
+
+    /// The next message's worth of groups. One that has left since the answer began is told as it is now.
+    fn more_groups(&self, telling: &mut Telling) -> Vec<TracedGroup> {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        while bytes < TRACED_BYTES
+            && let Some(next) = telling.groups.pop_front()
+        {
+            let group = match next {
+                ToTell::Left(ended) => Some(ended.group.clone()),
+                ToTell::Living(id) => {
+                    let client = self.groups.get(&id).and_then(|group| self.conns.get(&group.conn)?.client());
+                    let living = client.and_then(|client| self.traced(id, client)).map(|living| living.group);
+                    living.or_else(|| Some(self.left.iter().find(|e| e.group.id == id.0)?.group.clone()))
+                }
+            };
+            let Some(group) = group else { continue };
+            let is_own = telling.known.get(&group.id).copied().unwrap_or(false);
+            let nameless = |group| TracedGroup { program: None, why: Why::Unsaid, policy: 0, level: 0, ..group };
+            let group = if is_own { group } else { nameless(group) };
+            bytes += bytes_of(&group);
+            part.push(group);
+        }
+        part
     }
 
     /// The next part of what is told: of bounded size, and so the work for it.
     pub(crate) fn trace_part(&self, telling: &mut Telling) -> Option<DaemonMsg> {
         if !telling.groups.is_empty() {
-            return Some(DaemonMsg::TraceGroups(telling.more_groups()));
+            return Some(DaemonMsg::TraceGroups(self.more_groups(telling)));
         }
         let ring = self.gatekeeper.ring().filter(|_| telling.next < telling.end)?;
         // What was overwritten meanwhile is lost.

@@ -1,11 +1,12 @@
 //! What is kept and told of groups that records speak of.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
+use xsched_policy::GroupId;
 use xsched_proto::wire::TracedGroup;
 
 use crate::identity::User;
-use crate::tuning::TRACED_BYTES;
 
 /// A group that is gone, of which there may be records.
 pub(crate) struct LeftGroup {
@@ -16,7 +17,8 @@ pub(crate) struct LeftGroup {
 
 /// What is still to be told.
 pub(crate) struct Telling {
-    pub(crate) groups: VecDeque<TracedGroup>,
+    /// Groups, the oldest first.
+    pub(crate) groups: VecDeque<ToTell>,
     /// Groups whose records are told, and whether they are of the user's own programs.
     pub(crate) known: HashMap<u64, bool>,
     /// The numbers of the records.
@@ -24,18 +26,14 @@ pub(crate) struct Telling {
     pub(crate) end: u64,
 }
 
-impl Telling {
-    /// The next message's worth of groups.
-    pub(crate) fn more_groups(&mut self) -> Vec<TracedGroup> {
-        let (mut part, mut bytes) = (Vec::new(), 0);
-        while bytes < TRACED_BYTES
-            && let Some(group) = self.groups.pop_front()
-        {
-            bytes += 64
-                + group.device.len()
-                + group.program.as_ref().map_or(0, |program| program.exe.len() + program.name.len());
-            part.push(group);
-        }
-        part
-    }
+/// A group that is still to be told of.
+pub(crate) enum ToTell {
+    /// It was there when the answer began.
+    Living(GroupId),
+    Left(Arc<LeftGroup>),
+}
+
+/// Bytes that a group takes in a message, about.
+pub(crate) fn bytes_of(group: &TracedGroup) -> usize {
+    64 + group.device.len() + group.program.as_ref().map_or(0, |program| program.exe.len() + program.name.len())
 }

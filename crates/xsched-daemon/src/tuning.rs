@@ -108,6 +108,22 @@ pub(crate) const USER_TIMESLICE_MAX_US: u64 = 100_000;
 /// Groups of one user on one device, for others and for root and the daemon's own: a decision takes as long as there are groups on the
 /// device, some 50 ns each. A user of a device has some dozens of programs at most.
 pub(crate) const USER_DEVICE_GROUPS_MAX: (usize, usize) = (128, 1_024);
+/// Groups on one device, of all users together: a decision there takes some 50 µs. A GPU has memory for some 200 contexts.
+pub(crate) const DEVICE_GROUPS_MAX: usize = 1_024;
+/// Groups on all devices, of all users together: those of root and of the daemon's own user find a place beyond.
+pub(crate) const GROUPS_MAX: usize = 8_192;
+/// Queues of all users together, likewise.
+pub(crate) const QUEUES_MAX: usize = 1_048_576;
+/// Bytes kept for all connections of all users together, but for those of root and of the daemon's own user.
+pub(crate) const OUT_MAX_BYTES: usize = 64 << 20;
+/// Devices that one user's programs name, for others and for root and the daemon's own, while there are books of them: eight GPUs in
+/// seven instances each, and the processor. Each has books, a line of its own for monitors, and a place in `ps`.
+pub(crate) const USER_DEVICES_MAX: (usize, usize) = (64, 1_024);
+/// Books of one user, one for each of its programs on each device, likewise: a book stays open until what is in it is recorded,
+/// [`USAGE_NS`] at most. Thirty programs a second leave a thousand.
+pub(crate) const USER_BOOKS_MAX: (usize, usize) = (2_048, 65_536);
+/// Books that are looked at in one piece of work: some 50 µs.
+pub(crate) const BOOKS_PIECE: usize = 64;
 /// Groups of one user on all devices, likewise: eight GPUs with as many programs as one can hold.
 pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
 /// Programs, groups and queues that are looked at for `ps` in one piece of work: some 25 µs.
@@ -243,11 +259,15 @@ pub(crate) const MEASURE_NS: u64 = DEVICE_LOOK_NS;
 pub(crate) const USAGE_NS: u64 = 30_000_000_000;
 /// What is to be written or asked waits for its thread, so many pieces at most.
 pub(crate) const USAGE_QUEUE: usize = 64;
-/// A file of records that has as many bytes is put aside, with one record for each hour of a program: 15,000 records before that.
-pub(crate) const USAGE_FILE_MAX_BYTES: u64 = 4 << 20;
-/// All that are put aside have so many bytes at most, and are so many; the oldest goes. Ten programs that are always busy leave 5 MB
-/// a year.
-pub(crate) const USAGE_ASIDE_MAX_BYTES: u64 = 32 << 20;
+/// A file of records that has as many bytes is put aside, with one record for each hour of a program: 4,000 records before that.
+pub(crate) const USAGE_FILE_MAX_BYTES: u64 = 1 << 20;
+/// All that are put aside of one user have so many bytes at most, and are so many; the oldest goes. Ten programs that are always busy
+/// leave 5 MB a year.
+pub(crate) const USAGE_ASIDE_MAX_BYTES: u64 = 8 << 20;
+/// Files of all users together have so many bytes at most: beyond, the user with most loses the oldest.
+pub(crate) const USAGE_ALL_MAX_BYTES: u64 = 128 << 20;
+/// Users with files of their own; records of further ones go to one file.
+pub(crate) const USAGE_USERS_MAX: usize = 1_000;
 /// See [`USAGE_ASIDE_MAX_BYTES`].
 pub(crate) const USAGE_ASIDE_MAX: usize = 200;
 /// Longest line of such a file that is read, in bytes.
@@ -261,8 +281,11 @@ pub(crate) const USAGE_ROWS_MAX: usize = 1_000;
 
 /// Series of programs at most unless configured: each has some fifteen samples.
 pub(crate) const METRICS_PROGRAMS_MAX: usize = 1_000;
-/// Histograms of one kind at most, by class and device: five classes on sixteen devices, and some that programs make up.
-pub(crate) const METRICS_HISTOGRAMS_MAX: usize = 100;
+/// Histograms of one kind at most, by class and device: five classes on sixteen devices, and some that programs make up. Beyond, the
+/// user with most loses the one that was used least lately.
+pub(crate) const METRICS_HISTOGRAMS_MAX: usize = 400;
+/// Those that the programs of one user were the first to use.
+pub(crate) const METRICS_USER_HISTOGRAMS_MAX: usize = 80;
 /// A series of which no program is left is told for so long, in ns: as long as Prometheus takes a sample for current.
 pub(crate) const METRICS_KEPT_NS: u64 = 300_000_000_000;
 /// Programs that are gone and that no monitor was told of, at most.

@@ -25,13 +25,16 @@ pub(crate) struct LogFile {
     bytes: u64,
 }
 
+/// Makes a text on the thread that writes it.
+pub(crate) type MakeText = Box<dyn FnOnce() -> String + Send>;
+
 #[derive(Default)]
 struct Waiting {
     lines: VecDeque<String>,
     /// Lines for which there was no room.
     lost: u64,
-    /// A file and what it is to hold.
-    state: Option<(PathBuf, String)>,
+    /// A file, and what makes the text that it is to hold.
+    state: Option<(PathBuf, MakeText)>,
     end: bool,
     ended: bool,
 }
@@ -79,7 +82,7 @@ impl Writer {
     }
 
     /// Has a file hold this text, and nothing that was to be in it before.
-    pub(crate) fn state(&self, path: &Path, text: String) {
+    pub(crate) fn state(&self, path: &Path, text: MakeText) {
         self.0.lock().state = Some((path.to_owned(), text));
         self.0.changed.notify_all();
     }
@@ -114,7 +117,7 @@ fn write_all(shared: &Shared, mut sink: Sink) {
             sink.write(&format!("{lost} lines were left out: the log takes them too slowly"));
         }
         if let Some((path, text)) = state
-            && let Err(e) = replace(&path, &text)
+            && let Err(e) = replace(&path, &text())
         {
             sink.write(&format!("cannot write {}: {e}", path.display()));
         }
@@ -222,7 +225,7 @@ mod tests {
         let writer = Writer::new(Sink::File(LogFile::open(&log).unwrap())).unwrap();
         for n in 0..100 {
             writer.line(format!("line {n}"));
-            writer.state(&state, format!("{n}"));
+            writer.state(&state, Box::new(move || format!("{n}")));
         }
         drop(writer);
         assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 100);

@@ -113,6 +113,8 @@ struct Device {
     /// Who gets the ns left over by a division: each in turn.
     turn: usize,
     books: BTreeMap<ProgramId, Book>,
+    /// Books with time that is not followed and not measured yet.
+    unmeasured: usize,
     busy: Usage,
 }
 
@@ -184,6 +186,7 @@ impl Ledger {
     pub fn measured(&mut self, now: Nanos, device: &str, active_percent: Option<u32>) {
         let Some(device) = self.devices.get_mut(device) else { return };
         device.settle(now.saturating_sub(LATE_NS));
+        device.unmeasured = 0;
         for book in device.books.values_mut() {
             let span = std::mem::take(&mut book.unfollowed_ns);
             let (ns, how) = match active_percent {
@@ -195,11 +198,10 @@ impl Ledger {
         }
     }
 
-    /// The devices with time that was not followed and not measured.
+    /// The devices with time that was not followed and not measured. It takes some ns for each device, however many books it has.
     pub fn unmeasured(&self) -> impl Iterator<Item = &str> {
-        let waits = |d: &Device| d.books.values().any(|book| book.unfollowed_ns > 0);
         let alone = |d: &Device| !(d.told_followed || d.on.is_empty() && d.waiting.is_empty());
-        self.devices.iter().filter(move |(_, d)| waits(d) || alone(d)).map(|(name, _)| name.as_str())
+        self.devices.iter().filter(move |(_, d)| d.unmeasured > 0 || alone(d)).map(|(name, _)| name.as_str())
     }
 
     /// Charges all that nothing earlier can come before, as of now. Each figure is that of one moment, [`LATE_NS`] ago.
@@ -217,14 +219,31 @@ impl Ledger {
     /// What was charged so far.
     pub fn accounts(&self) -> impl Iterator<Item = Account<'_>> {
         self.devices.iter().flat_map(|(name, device)| {
-            let closed = |book: &Book| book.groups == 0 && device.at_ns >= book.left_ns && book.unfollowed_ns == 0;
-            device.books.iter().map(move |(&program, book)| Account {
-                device: name,
-                program,
-                usage: book.usage,
-                closed: closed(book),
-            })
+            device.books.iter().map(move |(&program, book)| device.account(name, program, book))
         })
+    }
+
+    /// What was charged so far to one program on one device; none = it has no book there.
+    pub fn account(&self, device: &str, program: ProgramId) -> Option<Account<'_>> {
+        let (name, own) = self.devices.get_key_value(device)?;
+        Some(own.account(name, program, own.books.get(&program)?))
+    }
+
+    /// Whether a program has a book on some device.
+    pub fn has_books(&self, program: ProgramId) -> bool {
+        self.devices.values().any(|device| device.books.contains_key(&program))
+    }
+
+    /// Whether a program that has no group on a device any more never had work there: then its book may be closed at once, since
+    /// nothing more comes.
+    pub fn is_blank(&self, device: &str, program: ProgramId) -> bool {
+        let Some(own) = self.devices.get(device) else { return false };
+        let of_program = |entry: &Entry| matches!(entry, Entry::On(p) | Entry::Off(p) if *p == program);
+        own.books
+            .get(&program)
+            .is_some_and(|book| book.groups == 0 && book.usage == Usage::default() && book.unfollowed_ns == 0)
+            && !own.on.iter().any(|(p, _)| *p == program)
+            && !own.waiting.iter().any(|(_, entry)| of_program(entry))
     }
 
     /// The time in which some program was on a device, since it has books. Its `resident_ns` is the same without what
@@ -242,7 +261,8 @@ impl Ledger {
     pub fn close(&mut self, device: &str, program: ProgramId) {
         let Some(own) = self.devices.get_mut(device) else { return };
         if own.books.get(&program).is_some_and(|book| book.groups == 0) {
-            own.books.remove(&program);
+            let unfollowed = own.books.remove(&program).is_some_and(|book| book.unfollowed_ns > 0);
+            own.unmeasured -= usize::from(unfollowed);
         }
         if own.books.is_empty() {
             self.devices.remove(device);
@@ -251,6 +271,11 @@ impl Ledger {
 }
 
 impl Device {
+    fn account<'a>(&self, name: &'a str, program: ProgramId, book: &Book) -> Account<'a> {
+        let closed = book.groups == 0 && self.at_ns >= book.left_ns && book.unfollowed_ns == 0;
+        Account { device: name, program, usage: book.usage, closed }
+    }
+
     fn enter(&mut self, at: Nanos, entry: Entry) {
         // What is charged stays so.
         let at = at.max(self.at_ns);
@@ -302,6 +327,7 @@ impl Device {
             let book = self.books.entry(*program).or_default();
             book.usage.resident_ns += span;
             if !measures {
+                self.unmeasured += usize::from(book.unfollowed_ns == 0);
                 book.unfollowed_ns += span;
                 continue;
             }

@@ -7,6 +7,7 @@ mod page;
 mod series;
 mod snapshot;
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) address: String,
     pub(crate) observations: Observations,
     /// Rows of programs that are gone and that no snapshot has had since, the oldest first.
-    pub(crate) gone: Vec<Row>,
+    pub(crate) gone: VecDeque<Row>,
     /// What is made just now, and the clients that are still to be looked at.
     pub(crate) making: Option<(Snapshot, Vec<u64>)>,
 }
@@ -56,7 +57,7 @@ impl Metrics {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(fail)?;
         let exchange = Arc::new(Exchange { state: Mutex::default(), changed: Condvar::new(), event });
         let address = http::start(config, &exchange)?;
-        Ok(Metrics { exchange, address, observations: Observations::default(), gone: Vec::new(), making: None })
+        Ok(Metrics { exchange, address, observations: Observations::default(), gone: VecDeque::new(), making: None })
     }
 
     /// Whether a snapshot is wanted that is not made yet.

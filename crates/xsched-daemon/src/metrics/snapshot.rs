@@ -9,8 +9,9 @@ use xsched_proto::class::Class;
 
 use super::histogram::Histogram;
 use crate::devices::DeviceLabel;
+use crate::identity::User;
 use crate::memory::ClientSegment;
-use crate::tuning::METRICS_HISTOGRAMS_MAX;
+use crate::tuning::{METRICS_HISTOGRAMS_MAX, METRICS_KEPT_NS, METRICS_USER_HISTOGRAMS_MAX};
 use crate::usage::Identity;
 
 /// All that there is to tell.
@@ -75,11 +76,13 @@ impl Launched {
     pub(crate) fn count(&self) -> u64 {
         match self {
             Launched::Known(count) => *count,
-            Launched::Count(segment, slots) => {
-                let launches = segment.group_launches();
-                slots.iter().fold(0, |sum, slot| sum.wrapping_add(launches[usize::from(*slot)]))
-            }
+            Launched::Count(segment, slots) => Launched::sum(&segment.group_launches(), slots),
         }
+    }
+
+    /// Launches of the groups in some slots.
+    pub(crate) fn sum(launches: &[u64], slots: &[u16]) -> u64 {
+        slots.iter().filter_map(|slot| launches.get(usize::from(*slot))).fold(0, |sum, n| sum.wrapping_add(*n))
     }
 }
 
@@ -106,30 +109,100 @@ pub(crate) struct DaemonRow {
 /// Class and device.
 pub(crate) type Kind = (Class, Arc<str>);
 
-/// What was observed since the daemon's start.
+/// Times that were observed since the daemon's start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) waits: BTreeMap<Kind, Histogram>,
     pub(crate) preemptions: BTreeMap<Kind, (u64, Histogram)>,
     pub(crate) decisions: Histogram,
+    /// The user whose program was the first of a kind, and when the kind was used last, ns.
+    users: BTreeMap<Kind, (User, u64)>,
 }
 
 impl Observations {
-    /// A group waited so long for its device, in ns.
-    pub(crate) fn wait(&mut self, kind: Kind, ns: u64) {
-        if self.waits.len() < METRICS_HISTOGRAMS_MAX || self.waits.contains_key(&kind) {
+    /// A group of a user waited so long for its device, in ns.
+    pub(crate) fn wait(&mut self, user: User, now_ns: u64, kind: Kind, ns: u64) {
+        if self.has_room(user, now_ns, &kind) {
             self.waits.entry(kind).or_default().see(ns);
         }
     }
 
-    /// A group was taken off its device; or has told, so long after that, in ns, that it is off.
-    pub(crate) fn preempted(&mut self, kind: Kind, left_ns: Option<u64>) {
-        if self.preemptions.len() < METRICS_HISTOGRAMS_MAX || self.preemptions.contains_key(&kind) {
+    /// A group of a user was taken off its device; or has told, so long after that, in ns, that it is off.
+    pub(crate) fn preempted(&mut self, user: User, now_ns: u64, kind: Kind, left_ns: Option<u64>) {
+        if self.has_room(user, now_ns, &kind) {
             let (count, times) = self.preemptions.entry(kind).or_default();
             match left_ns {
                 Some(ns) => times.see(ns),
                 None => *count += 1,
             }
         }
+    }
+
+    /// Whether there is a place for a kind, or room for one. Kinds that were not used for long give theirs back.
+    fn has_room(&mut self, user: User, now_ns: u64, kind: &Kind) -> bool {
+        if let Some((_, used_ns)) = self.users.get_mut(kind) {
+            *used_ns = now_ns;
+            return true;
+        }
+        self.expire(now_ns);
+        let theirs = |user: User| self.users.values().filter(|(other, _)| *other == user).count();
+        if theirs(user) >= METRICS_USER_HISTOGRAMS_MAX {
+            return false;
+        }
+        if self.users.len() >= METRICS_HISTOGRAMS_MAX {
+            let heaviest = self.users.values().map(|(user, _)| *user).max_by_key(|user| theirs(*user));
+            let of_heaviest = self.users.iter().filter(|(_, (user, _))| Some(*user) == heaviest);
+            let Some(kind) = of_heaviest.min_by_key(|(_, (_, at))| *at).map(|(kind, _)| kind.clone()) else {
+                return false;
+            };
+            self.forget(&kind);
+        }
+        self.users.insert(kind.clone(), (user, now_ns));
+        true
+    }
+
+    /// Gives back the places of kinds that were not used for long.
+    pub(crate) fn expire(&mut self, now_ns: u64) {
+        let is_old = |used_ns: u64| used_ns + METRICS_KEPT_NS <= now_ns;
+        let old = self.users.iter().filter(|(_, (_, used_ns))| is_old(*used_ns)).map(|(kind, _)| kind.clone());
+        for kind in old.collect::<Vec<Kind>>() {
+            self.forget(&kind);
+        }
+    }
+
+    fn forget(&mut self, kind: &Kind) {
+        self.users.remove(kind);
+        self.waits.remove(kind);
+        self.preemptions.remove(kind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_that_makes_up_devices_takes_places_of_its_own_and_gives_them_back() {
+        let (one, other) = (User::unknown(1), User::unknown(2));
+        let mut seen = Observations::default();
+        let kind = |n: usize| (Class::Low, Arc::from(format!("made-up:{n}")));
+        (0..10_000).for_each(|n| seen.wait(one, n as u64, kind(n), 5));
+        assert_eq!(seen.waits.len(), METRICS_USER_HISTOGRAMS_MAX);
+        let real = (Class::High, Arc::from("pci:0000:41:00.0"));
+        seen.wait(other, 10_000, real.clone(), 5);
+        assert!(seen.waits.contains_key(&real), "the real device has its place");
+        for user in 3..20 {
+            (0..METRICS_USER_HISTOGRAMS_MAX).for_each(|n| {
+                seen.preempted(User::unknown(user), 20_000, (Class::Low, Arc::from(format!("{user}:{n}"))), None);
+            });
+        }
+        assert_eq!(seen.users.len(), METRICS_HISTOGRAMS_MAX);
+        assert!(seen.waits.contains_key(&real), "those with many lose theirs first");
+        // Later the places are free of kinds that no program uses any more.
+        seen.wait(other, 20_000, real.clone(), 5);
+        seen.expire(19_999 + METRICS_KEPT_NS);
+        assert!(seen.waits.contains_key(&real), "it was used within that time");
+        seen.expire(20_000 + METRICS_KEPT_NS);
+        assert_eq!((seen.users.len(), seen.waits.len(), seen.preemptions.len()), (0, 0, 0));
     }
 }

@@ -15,8 +15,8 @@ use crate::closer::MAX_FDS;
 use crate::identity::User;
 use crate::socket::{self, Passed, Received};
 use crate::tuning::{
-    ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, OWN_FDS, QUEUED_MAX, ROOT_PART, SILENT_NS,
-    UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
+    ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, OUT_MAX_BYTES, OWN_FDS, QUEUED_MAX,
+    ROOT_PART, SILENT_NS, UNREAD_NS, USER_OUT_MAX_BYTES, of_user,
 };
 
 impl Server {
@@ -196,7 +196,7 @@ impl Server {
 
     /// Sends without waiting. What the other side does not read yet is kept for it, up to a bound.
     pub(crate) fn send(&mut self, id: u64, message: &DaemonMsg, fds: &[BorrowedFd<'_>]) {
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.gone) else { return };
+        let Some(conn) = self.conns.get(&id).filter(|conn| !conn.gone) else { return };
         let packet = match wire::encode(message) {
             Ok(packet) => packet,
             Err(e) => return self.log(&e.to_string()),
@@ -206,7 +206,7 @@ impl Server {
                 Ok(()) => return,
                 Err(Errno::AGAIN) => (),
                 Err(why) => {
-                    conn.gone |= is_hang_up(why);
+                    self.conns.entry(id).and_modify(|conn| conn.gone |= is_hang_up(why));
                     return self.doomed.push((id, None));
                 }
             }
@@ -216,7 +216,10 @@ impl Server {
         let kept = conn.out_bytes + bytes;
         let of_user_now: usize = self.conns.values().filter(|c| c.user == user).map(|c| c.out_bytes).sum();
         // Descriptors are not kept: they come with the first message, for which there is room.
-        let too_much = kept > most || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, user.is_own());
+        let of_all = || self.conns.values().filter(|c| !c.user.is_own()).map(|c| c.out_bytes).sum::<usize>();
+        let too_much = kept > most
+            || of_user_now + bytes > of_user(USER_OUT_MAX_BYTES, user.is_own())
+            || !user.is_own() && of_all() + bytes > OUT_MAX_BYTES;
         if too_much || !fds.is_empty() {
             return self.doomed.push((id, Some(Error::input(UNREAD))));
         }
@@ -276,7 +279,9 @@ impl Server {
     /// user's meanwhile.
     fn goes_on_unheard(&mut self, id: u64) -> bool {
         let is_stopping = self.stop;
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_changing() && !is_stopping) else { return false };
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_changing() && !is_stopping) else {
+            return false;
+        };
         conn.gone = true;
         if !std::mem::replace(&mut conn.unheard, true) {
             (conn.out, conn.out_bytes) = (VecDeque::new(), 0);
@@ -308,14 +313,11 @@ impl Server {
             // Other processes may hold these files too, so that closing ours would not end the entries.
             let _ = epoll::delete(&self.epoll, &conn.socket);
             let was_client = matches!(conn.role, Role::Client(_));
-            match conn.role {
-                Role::Client(client) => {
-                    self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
-                    let _ = epoll::delete(&self.epoll, &client.eventfd);
-                    let _ = epoll::delete(&self.epoll, &client.pidfd);
-                    self.forget(id, *client, left);
-                }
-                _ => (),
+            if let Role::Client(client) = conn.role {
+                self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
+                let _ = epoll::delete(&self.epoll, &client.eventfd);
+                let _ = epoll::delete(&self.epoll, &client.pidfd);
+                self.forget(id, *client, left);
             }
             self.closer.close_socket(conn.socket);
             self.questions.retain(|q| q.asker != id);

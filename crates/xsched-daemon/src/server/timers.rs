@@ -55,7 +55,7 @@ impl Server {
             self.keep_usage();
         }
         if due(self.accounting.query_at()) {
-            self.answer_usage();
+            self.keep_usage();
         }
         if self.recent.is_due(self.now_ns) && !self.groups.is_empty() {
             self.look_at_shares();
@@ -93,7 +93,7 @@ impl Server {
         self.look_at = keep(self.look_at, arbiter.any_scrutinised(), LOOK_NS);
         self.nice_at = keep(self.nice_at, self.follows_nice(), NICE_NS);
         self.devices.look_at = keep(self.devices.look_at, self.devices.is_wanted(), DEVICE_LOOK_NS);
-        let unmeasured = self.gatekeeper.ledger().unmeasured().any(|device| self.devices.may_tell(device));
+        let unmeasured = self.gatekeeper.ledger().unmeasured().next().is_some();
         self.accounting.measure_at = keep(self.accounting.measure_at, unmeasured, MEASURE_NS);
         self.accounting.keep_at = keep(self.accounting.keep_at, self.accounting.is_needed(), USAGE_NS);
         // Kept while it is still to come, so that events do not put it off for ever.
@@ -106,7 +106,8 @@ impl Server {
             self.devices.look_at,
             self.accounting.measure_at,
             self.accounting.keep_at,
-            self.accounting.query_at(),
+            // While books are looked at, the loop does not sleep.
+            self.accounting.query_at().filter(|_| self.accounting.sweep.is_none()),
             self.clerk.tend(),
             self.silent_at,
             self.remember_at,

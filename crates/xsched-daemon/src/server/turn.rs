@@ -53,6 +53,7 @@ impl Server {
         let has_work = self.rations_due_ns().is_some_and(|at| at <= self.now_ns)
             || !self.work.is_empty()
             || self.makes_snapshot()
+            || self.accounting.sweep.is_some()
             || self.teller.is_due(self.now_ns);
         let timeout = has_work.then_some(&at_once);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
@@ -133,6 +134,10 @@ impl Server {
         if self.teller.is_due(self.now_ns) {
             self.look_around();
             self.piece_done("looks for ps");
+        }
+        if self.accounting.sweep.is_some() {
+            self.go_on_keeping();
+            self.piece_done("records of usage");
         }
         self.timers();
         self.bury();
@@ -221,7 +226,10 @@ impl Server {
 
     /// When the first wake-up may be heeded, the first program looked at, the first message or command served, that waits.
     pub(super) fn rations_due_ns(&self) -> Option<u64> {
-        [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns(), self.messages.due_ns()].into_iter().flatten().min()
+        [self.wakes.due_ns(), self.looks.due_ns(), self.commands.due_ns(), self.messages.due_ns()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Notes that a client has woken the daemon.

@@ -14,23 +14,16 @@ use crate::tuning::{USAGE_ASIDE_MAX, USAGE_ASIDE_MAX_BYTES, USAGE_FILE_MAX_BYTES
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Where records are.
+/// Where the records of one user are.
 pub(crate) struct Files {
     path: PathBuf,
-    /// The one that grows, and its bytes.
-    open: Option<(File, u64)>,
     max_bytes: u64,
     max_aside_bytes: u64,
 }
 
 impl Files {
     pub(crate) fn new(path: &Path) -> Files {
-        Files {
-            path: path.to_owned(),
-            open: None,
-            max_bytes: USAGE_FILE_MAX_BYTES,
-            max_aside_bytes: USAGE_ASIDE_MAX_BYTES,
-        }
+        Files { path: path.to_owned(), max_bytes: USAGE_FILE_MAX_BYTES, max_aside_bytes: USAGE_ASIDE_MAX_BYTES }
     }
 
     /// The same with other bounds, in bytes.
@@ -39,27 +32,40 @@ impl Files {
         Files { max_bytes, max_aside_bytes, ..Files::new(path) }
     }
 
-    /// Appends records.
+    /// Appends records. Returns whether a file was put aside. What is whole there stays where this fails; the next record begins on a
+    /// line of its own.
     ///
     /// # Errors
     /// The system's, or that the file is not the daemon's own.
-    pub(crate) fn append(&mut self, records: &[Record]) -> std::io::Result<()> {
+    pub(crate) fn append(&self, records: &[&Record]) -> std::io::Result<bool> {
         let text = lines(records)?;
-        if self.open.as_ref().is_some_and(|(_, bytes)| *bytes >= self.max_bytes) {
-            self.open = None;
+        let (mut file, bytes) = self.begin()?;
+        let is_full = bytes >= self.max_bytes;
+        if is_full {
             self.put_aside()?;
+            file = self.begin()?.0;
         }
-        if self.open.is_none() {
-            self.open = Some(self.begin()?);
-        }
-        let Some((file, bytes)) = &mut self.open else { return Ok(()) };
-        let written = file.write_all(&text);
-        *bytes += text.len() as u64;
-        if written.is_err() {
-            // What is whole there stays; the next record begins on a line of its own.
-            self.open = None;
-        }
-        written
+        file.write_all(&text)?;
+        Ok(is_full)
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        let aside = (1..=USAGE_ASIDE_MAX).map(|number| self.aside(number)).take_while(|path| path.exists());
+        let files = [self.path.clone()].into_iter().chain(aside);
+        files.map(|path| path.metadata().map_or(0, |meta| meta.len())).sum()
+    }
+
+    /// Removes the file that was put aside longest ago. Returns its bytes; 0 = there is none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn remove_oldest(&self) -> std::io::Result<u64> {
+        let aside = (1..=USAGE_ASIDE_MAX).map(|number| self.aside(number)).take_while(|path| path.exists());
+        let Some(oldest) = aside.last() else { return Ok(0) };
+        let bytes = oldest.metadata()?.len();
+        std::fs::remove_file(oldest)?;
+        Ok(bytes)
     }
 
     /// Opens the file to go on after what it holds.
@@ -116,7 +122,8 @@ impl Files {
         })?;
         let fresh = path.with_extension("new");
         let mut options = OpenOptions::new();
-        own(options.write(true).create(true).truncate(true).mode(0o600), &fresh)?.write_all(&lines(&merged)?)?;
+        own(options.write(true).create(true).truncate(true).mode(0o600), &fresh)?
+            .write_all(&lines(&Vec::from_iter(&merged))?)?;
         std::fs::rename(fresh, path)
     }
 
@@ -139,7 +146,7 @@ impl Files {
     }
 }
 
-fn lines(records: &[Record]) -> std::io::Result<Vec<u8>> {
+fn lines(records: &[&Record]) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     for record in records {
         serde_json::to_writer(&mut text, record)?;
@@ -182,7 +189,7 @@ fn own(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use xsched_proto::class::Class;
@@ -190,7 +197,7 @@ mod tests {
     use super::super::Identity;
     use super::*;
 
-    fn record(n: u64) -> Record {
+    pub(crate) fn record(n: u64) -> Record {
         let identity = Identity {
             pid: 7,
             start: 1,
@@ -226,13 +233,13 @@ mod tests {
     fn records_outlive_the_one_who_wrote_them_and_a_line_cut_short_costs_itself_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/usage.jsonl");
-        Files::new(&path).append(&[record(1), record(2)]).unwrap();
+        Files::new(&path).append(&[&record(1), &record(2)]).unwrap();
         let mut text = std::fs::read(&path).unwrap();
         text.extend_from_slice(b"{\"from_ms\":3,\"to_m");
         std::fs::write(&path, &text).unwrap();
-        let mut files = Files::new(&path);
-        files.append(&[record(4)]).unwrap();
-        files.append(&[record(5)]).unwrap();
+        let files = Files::new(&path);
+        files.append(&[&record(4)]).unwrap();
+        files.append(&[&record(5)]).unwrap();
         assert_eq!(numbers(&files, 0), [1, 2, 4, 5]);
         assert_eq!(numbers(&files, 2), [2, 4, 5], "it ended at 3");
         let mode = std::fs::metadata(&path).unwrap().mode() & 0o777;
@@ -242,9 +249,9 @@ mod tests {
     #[test]
     fn files_are_put_aside_by_the_hour_and_the_oldest_goes() {
         let folder = tempfile::tempdir().unwrap();
-        let mut files = Files::with(&folder.path().join("usage.jsonl"), 20_000, 2_000);
+        let files = Files::with(&folder.path().join("usage.jsonl"), 20_000, 2_000);
         for n in 0..5_000 {
-            files.append(&[Record { to_ms: n * HOUR_MS / 100 + 1, ..record(1) }]).unwrap();
+            files.append(&[&Record { to_ms: n * HOUR_MS / 100 + 1, ..record(1) }]).unwrap();
         }
         let (mut sum, mut last, mut hours) = (0, 0, std::collections::BTreeSet::new());
         files
@@ -266,9 +273,9 @@ mod tests {
     fn what_is_not_the_daemons_own_file_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
-        Files::new(&file).append(&[record(1)]).unwrap();
+        Files::new(&file).append(&[&record(1)]).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(Files::new(&link).append(&[record(2)]).is_err());
+        assert!(Files::new(&link).append(&[&record(2)]).is_err());
         assert!(Files::new(&link).each(0, |_| ()).is_err());
         assert_eq!(numbers(&Files::new(&file), 0), [1]);
     }

@@ -1,7 +1,8 @@
-//! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is what is kept, [`file`] where, [`sum`] what is told
+//! Time on devices, kept beyond the end of programs and of the daemon: [`record`] is what is kept, [`file`] and [`folder`] where, [`sum`] what is told
 //! of it; [`programs`] is what records are made of. All of it is written and read by one thread of its own.
 
 mod file;
+mod folder;
 mod programs;
 mod record;
 mod sum;
@@ -19,8 +20,8 @@ use xsched_proto::usage::{UsageBy, UsageRow};
 use crate::Error;
 use crate::tuning::{USAGE_QUEUE, WRITER_END_MS};
 
-use self::file::Files;
-pub(crate) use self::programs::Accounting;
+use self::folder::Folder;
+pub(crate) use self::programs::{Accounting, Sweep};
 pub(crate) use self::record::{Identity, Record};
 
 /// What is asked.
@@ -62,7 +63,7 @@ impl UsageBooks {
         let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(UsageBooks {
-            path: folder.map(|folder| folder.join(format!("usage-{name}.jsonl"))),
+            path: folder.map(|folder| folder.join(format!("usage-{name}"))),
             thread: None,
             outcomes: Arc::default(),
             event: Arc::new(event),
@@ -98,7 +99,7 @@ impl UsageBooks {
         if self.thread.is_none() {
             let (tasks, from) = sync_channel(USAGE_QUEUE);
             let (alive, ended) = sync_channel(0);
-            let (files, outcomes, event) = (Files::new(path), self.outcomes.clone(), self.event.clone());
+            let (files, outcomes, event) = (Folder::new(path), self.outcomes.clone(), self.event.clone());
             let work = move || {
                 work(&from, files, &outcomes, &event);
                 drop(alive);
@@ -127,7 +128,7 @@ impl Drop for UsageBooks {
     }
 }
 
-fn work(tasks: &Receiver<Task>, mut files: Files, outcomes: &Mutex<VecDeque<Answered>>, event: &OwnedFd) {
+fn work(tasks: &Receiver<Task>, mut files: Folder, outcomes: &Mutex<VecDeque<Answered>>, event: &OwnedFd) {
     while let Ok(task) = tasks.recv() {
         match task {
             // A disk that takes nothing loses records, and programs nothing.

@@ -9,6 +9,7 @@ use xsched_proto::class::Class;
 
 use super::{Identity, Query, Record};
 use crate::client::Client;
+use crate::identity::User;
 use crate::naming::{called, named_job};
 use crate::tuning::USAGE_NAME_MAX_BYTES;
 
@@ -24,8 +25,73 @@ pub(crate) struct Accounting {
     pub(crate) keep_at: Option<u64>,
     /// Questions that wait until what came before them is told, and until when, ns.
     pub(crate) queries: VecDeque<(u64, Query)>,
-    /// Until when that was done, in ms since 1970; 0 = never.
-    pub(crate) kept_ms: u64,
+    /// Books that are open.
+    pub(crate) books: Books,
+    /// The books are being looked at.
+    pub(crate) sweep: Option<Sweep>,
+}
+
+/// A look at all books, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    /// Books that are still to be looked at.
+    pub(crate) left: Vec<(ProgramId, Arc<str>)>,
+    /// When it began, ns, and in ms since 1970.
+    pub(crate) began_ns: u64,
+    pub(crate) began_ms: u64,
+}
+
+/// The books of the ledger that are open, by the user of their program.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    open: HashMap<(ProgramId, Arc<str>), User>,
+    of_user: HashMap<User, OfUser>,
+}
+
+/// Books of one user.
+#[derive(Debug, Default)]
+struct OfUser {
+    books: usize,
+    /// How many of them are of each device.
+    devices: HashMap<Arc<str>, usize>,
+}
+
+impl Books {
+    /// A program of a user has a group on a device.
+    pub(crate) fn open(&mut self, program: ProgramId, device: &Arc<str>, user: User) {
+        if self.open.insert((program, device.clone()), user).is_none() {
+            let theirs = self.of_user.entry(user).or_default();
+            theirs.books += 1;
+            *theirs.devices.entry(device.clone()).or_default() += 1;
+        }
+    }
+
+    /// The book of a program is closed.
+    pub(crate) fn close(&mut self, program: ProgramId, device: &str) {
+        let Some(((_, device), user)) = self.open.remove_entry(&(program, Arc::from(device))) else { return };
+        let Some(theirs) = self.of_user.get_mut(&user) else { return };
+        theirs.books -= 1;
+        if let Some(books) = theirs.devices.get_mut(&device) {
+            *books -= 1;
+            if *books == 0 {
+                theirs.devices.remove(&device);
+            }
+        }
+        if theirs.books == 0 {
+            self.of_user.remove(&user);
+        }
+    }
+
+    /// How many books a user has, and of how many devices, this one left out.
+    pub(crate) fn of(&self, user: User, device: &str) -> (usize, usize) {
+        let Some(theirs) = self.of_user.get(&user) else { return (0, 0) };
+        (theirs.books, theirs.devices.len() - usize::from(theirs.devices.contains_key(device)))
+    }
+
+    /// All of them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &(ProgramId, Arc<str>)> {
+        self.open.keys()
+    }
 }
 
 /// A program, beside its books.
@@ -33,15 +99,18 @@ pub(crate) struct Accounting {
 pub(crate) struct Program {
     identity: Arc<Identity>,
     pub(crate) class: Class,
-    /// What was handed over, by device.
-    pub(crate) kept: HashMap<String, Usage>,
+    /// When it came, in ms since 1970.
+    pub(crate) since_ms: u64,
+    /// What was handed over, by device, and until when that is, in ms since 1970.
+    pub(crate) kept: HashMap<Arc<str>, (Usage, u64)>,
 }
 
 impl Accounting {
     /// A program has a group. Told again, its class is that of now.
-    pub(crate) fn know(&mut self, client: &Client) {
+    pub(crate) fn know(&mut self, client: &Client, now_ms: u64) {
         let class = Class::of(client.priority);
-        let fresh = || Program { identity: Arc::new(identity(client)), class, kept: HashMap::new() };
+        let identity = || Arc::new(identity(client));
+        let fresh = || Program { identity: identity(), class, since_ms: now_ms, kept: HashMap::new() };
         self.programs.entry(client.program).or_insert_with(fresh).class = class;
     }
 
@@ -62,9 +131,11 @@ impl Accounting {
 }
 
 impl Program {
-    /// What it had on a device within a period.
-    pub(crate) fn record(&self, device: &str, usage: Usage, from_ms: u64, to_ms: u64) -> Record {
-        Record {
+    /// What it had on a device since that was handed over last, of what it has had by now; none = nothing.
+    pub(crate) fn record(&self, device: &str, usage: Usage, to_ms: u64) -> Option<Record> {
+        let (before, from_ms) = self.kept.get(device).copied().unwrap_or((Usage::default(), self.since_ms));
+        let usage = usage.since(before);
+        (usage.resident_ns > 0 || usage.gpu_ns > 0).then(|| Record {
             from_ms,
             to_ms,
             identity: self.identity.clone(),
@@ -74,7 +145,7 @@ impl Program {
             by_driver_ns: usage.by_driver_ns,
             at_most_ns: usage.at_most_ns,
             resident_ns: usage.resident_ns,
-        }
+        })
     }
 }
 

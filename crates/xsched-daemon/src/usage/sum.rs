@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use xsched_proto::usage::{UsageBy, UsageRow};
 
-use super::file::Files;
+use super::folder::Folder;
 use super::{Query, Record};
 use crate::Error;
 use crate::tuning::USAGE_ROWS_MAX;
@@ -13,10 +13,10 @@ use crate::tuning::USAGE_ROWS_MAX;
 ///
 /// # Errors
 /// The records cannot be read.
-pub(crate) fn rows(files: &Files, query: &Query) -> Result<Vec<UsageRow>, Error> {
+pub(crate) fn rows(files: &Folder, query: &Query) -> Result<Vec<UsageRow>, Error> {
     let mut sums = Sums::default();
     let may = |record: &Record| query.of_user.as_ref().is_none_or(|user| *user == record.identity.user);
-    let read = files.each(query.since_ms, |record| {
+    let read = files.each(query.of_user.as_deref(), query.since_ms, |record| {
         if may(&record) {
             sums.add(query.by, &record);
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn records_are_added_up_by_what_is_asked_and_a_user_is_told_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
-        let mut files = Files::new(&folder.path().join("usage.jsonl"));
+        let mut files = Folder::new(&folder.path().join("usage"));
         let records = [
             record("1000", 1, "a.py", None, "sim:0", 100),
             record("1000", 1, "a.py", None, "sim:1", 200),
