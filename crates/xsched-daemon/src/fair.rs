@@ -245,7 +245,7 @@ mod tests {
     fn a_user_that_has_used_little_is_first_however_many_have_much_to_do() {
         let mut work = Rationed::new(4, 1_000);
         let mut now = 1_000_000;
-        const MANY: u32 = 200;
+        const MANY: u32 = 20;
         let (mut worked, mut waited) = (0, Vec::new());
         for round in 0..20_000_u64 {
             (0..MANY).for_each(|user| work.push(user, u64::from(user)));
