@@ -47,6 +47,23 @@ pub(crate) struct Who {
     pub(crate) nice: i32,
 }
 
+#[cfg(test)]
+impl Who {
+    /// This process, as if it were another user's.
+    pub(crate) fn pretended(uid: u32) -> Who {
+        Who {
+            user: User::pretended(uid),
+            exe: String::new(),
+            names: Vec::new(),
+            place: Place::default(),
+            ancestors: vec![std::process::id()],
+            start: None,
+            cgroups: Vec::new(),
+            nice: 0,
+        }
+    }
+}
+
 /// A connection, and whose it is.
 pub(crate) type Outcome = (u64, Result<Who, Error>);
 

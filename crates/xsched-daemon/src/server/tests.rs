@@ -1,3 +1,5 @@
+mod pieces;
+
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -54,7 +56,10 @@ impl World {
     /// Does what work there is. Work that never ends is a fault.
     fn settle(&mut self) {
         let mut turns = 0;
-        while !self.server.work.is_empty() || self.server.commands.due_ns().is_some() {
+        while !self.server.work.is_empty()
+            || self.server.commands.due_ns().is_some()
+            || self.server.messages.due_ns().is_some()
+        {
             self.turn();
             turns += 1;
             assert!(turns < 1_000, "there is work for ever");
@@ -72,7 +77,8 @@ impl World {
         while self.server.conns.len() == before {
             self.turn();
         }
-        let id = self.server.last_id;
+        // Accepted last.
+        let id = self.server.conns.keys().copied().max().expect("just accepted");
         self.server.conns.get_mut(&id).expect("just accepted").user = User::pretended(uid);
         (socket, id)
     }
@@ -146,27 +152,41 @@ fn segment_and_eventfd() -> (OwnedFd, OwnedFd) {
     (file, rustix::event::eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))
 }
 
+impl World {
+    /// A program of a user: its connection with the number of that, its segment, and the descriptor that wakes the daemon.
+    fn attach(&mut self, uid: u32) -> (OwnedFd, u64, OwnedFd, OwnedFd) {
+        let (socket, id) = self.connect(uid);
+        let (segment, eventfd) = segment_and_eventfd();
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("its own");
+        let hello = ClientMsg::Hello { version: PROTOCOL_VERSION, options: ProgramOptions::default() };
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [segment.as_fd(), eventfd.as_fd(), pidfd.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let packet = wire::encode(&hello).expect("a message");
+        let sent = rustix::net::sendmsg(&socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
+        assert_eq!(sent, Ok(packet.len()));
+        while self.server.conns[&id].client().is_none() {
+            self.turn();
+        }
+        // Its real user was found out meanwhile.
+        let conn = self.server.conns.get_mut(&id).expect("there");
+        conn.user = User::pretended(uid);
+        if let Some(client) = conn.client_mut() {
+            let mut peer = (*client.peer).clone();
+            (peer.user, peer.uid) = (User::pretended(uid), uid);
+            client.peer = Arc::new(peer);
+        }
+        self.settle();
+        (socket, id, segment, eventfd)
+    }
+}
+
 #[test]
 fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its_user_has_no_time_left() {
     let mut world = World::new();
-    let (socket, id) = world.connect(ONE);
-    let (segment, eventfd) = segment_and_eventfd();
-    let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("its own");
-    let hello = ClientMsg::Hello { version: PROTOCOL_VERSION, options: ProgramOptions::default() };
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [segment.as_fd(), eventfd.as_fd(), pidfd.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let packet = wire::encode(&hello).expect("a message");
-    let sent = rustix::net::sendmsg(&socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
-    assert_eq!(sent, Ok(packet.len()));
-    while world.server.conns[&id].client().is_none() {
-        world.turn();
-    }
-    // Who it really is was found out meanwhile.
+    let (_socket, id, _segment, eventfd) = world.attach(ONE);
     let user = User::pretended(ONE);
-    world.server.conns.get_mut(&id).expect("there").user = user;
-    world.settle();
     let wake = || assert!(rustix::io::write(&eventfd, &1u64.to_ne_bytes()).is_ok());
     let is_muted = |world: &World| world.server.conns[&id].client().is_some_and(|c| c.is_muted);
     let used_ns = 5_000_000;
