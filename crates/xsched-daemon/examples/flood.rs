@@ -22,8 +22,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
 use support::{Daemon, connect, hello, map, memfd, own_pidfd, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::bounded::TARGETS_MAX;
 use xsched_proto::hint::Hints;
-use xsched_proto::segment::{GROUPS, SEGMENT_BYTES, Segment, state};
+use xsched_proto::segment::{GROUPS, QUEUES as SEGMENT_QUEUES, SEGMENT_BYTES, Segment, state};
 use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode};
 use xsched_testkit::until;
 
@@ -40,7 +41,7 @@ const ROUNDS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// By name: given the socket, it prints a line once it is under way, and goes on.
 type Flood = (&'static str, fn(&Path));
-const FLOODS: [Flood; 12] = [
+const FLOODS: [Flood; 16] = [
     ("none", |_| wait()),
     ("groups", groups),
     ("jobs", jobs),
@@ -53,6 +54,10 @@ const FLOODS: [Flood; 12] = [
     ("malformed", malformed),
     ("hints", hints),
     ("attach", attach),
+    ("targets", targets),
+    ("claims", claims),
+    ("names", names),
+    ("messages", messages),
 ];
 
 fn main() {
@@ -432,5 +437,76 @@ fn attach(path: &Path) {
         drop(program);
         // SAFETY: mapped by this program at its start, as long as this, and not used after.
         unsafe { rustix::mm::munmap(start.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
+    }
+}
+
+/// Commands that name as many targets as they may, each to be looked for among many programs.
+fn targets(path: &Path) {
+    let programs: Vec<_> = (0..400).filter_map(|_| Program::start(path, ProgramOptions::default())).collect();
+    for (n, program) in programs.iter().enumerate() {
+        program.group(0, &format!("other:{}", n / 50));
+    }
+    let own = std::process::id();
+    let trees = (0..TARGETS_MAX as u32 - 1).map(|n| Target::Tree(own.saturating_sub(n)));
+    let targets: Vec<Target> = [Target::All].into_iter().chain(trees).collect();
+    let hints = Hints { weight: Some(7), ..Hints::default() };
+    let hint = Request::Hint { targets, priority: Some(3), hints, level: None, threshold: None, batch: None };
+    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: hint }).expect("a message");
+    println!("on");
+    loop {
+        let Some(socket) = try_connect(path) else { continue };
+        while send_raw(&socket, &packet, &[]).is_ok() {
+            programs.iter().for_each(|program| drain(&program.socket));
+            drain(&socket);
+        }
+    }
+}
+
+/// Programs that claim to use all of what they share, and `ps`, which reads it.
+fn claims(path: &Path) {
+    let programs: Vec<_> = (0..500).filter_map(|_| Program::start(path, ProgramOptions::default())).collect();
+    for (n, program) in programs.iter().enumerate() {
+        program.group(0, &format!("other:{}", n / 100));
+        program.segment.header.used[0].store(u32::MAX, SeqCst);
+        program.segment.header.used[1].store(u32::MAX, SeqCst);
+        program.say(&ClientMsg::QueueAdd { slot: SEGMENT_QUEUES as u16 - 1, group: 0 });
+    }
+    let packet = encode(&ClientMsg::Control { version: PROTOCOL_VERSION, request: Request::Ps }).expect("a message");
+    println!("on");
+    loop {
+        let Some(socket) = try_connect(path) else { continue };
+        let mut buffer = vec![0; MAX_PACKET];
+        let _ = send_raw(&socket, &packet, &[]);
+        while rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()).is_ok_and(|(got, _)| got > 8) {}
+    }
+}
+
+/// Groups on devices that do not exist, new ones all the time, with time on each.
+fn names(path: &Path) {
+    println!("on");
+    for round in 0_u64.. {
+        let Some(program) = Program::start(path, ProgramOptions::default()) else { continue };
+        (0..GROUPS as u16).all(|slot| program.group(slot, &format!("made-up:{round}-{slot}")));
+        for word in [state::READY, state::IDLE] {
+            program.segment.groups.iter().for_each(|g| g.state.store(word, SeqCst));
+            program.wake();
+        }
+        let start: *const Segment = program.segment;
+        drop(program);
+        // SAFETY: mapped by this program at its start, as long as this, and not used after.
+        unsafe { rustix::mm::munmap(start.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
+    }
+}
+
+/// Programs that have much to say of their groups.
+fn messages(path: &Path) {
+    let programs = programs(path, |_| None);
+    programs.iter().for_each(|program| _ = program.group(0, "sim:0"));
+    println!("on");
+    for weight in (1..1_000).cycle() {
+        for program in &programs {
+            let hints = Hints { weight: Some(weight), ..Hints::default() };
+            program.say(&ClientMsg::GroupHint { slot: 0, priority: Some(1), hints });
+        }
     }
 }

@@ -159,6 +159,17 @@ fn as_another_user_with_too_much() {
         assert!(why.contains("user 65534 has 512 groups, as many as a user may have"), "{why}");
     }
     until("all are forgotten", gone);
+    for round in 0..2 {
+        // Devices that it makes up have a bound, and give their places back: their books are empty.
+        let full = attach(None);
+        (0..GROUPS as u16).for_each(|slot| _ = full.group(slot, &format!("made-up:{round}-{slot}")));
+        let late = attach(None);
+        late.group(0, &format!("made-up:{round}-0"));
+        let why = refused(&late, 1, "made-up:one-more");
+        assert!(why.contains("user 65534 has 64 devices with time that is not recorded yet"), "{why}");
+        drop((full, late));
+        until("all are forgotten", gone);
+    }
     let jobs: Vec<Client> = (0..17).map(|n| attach(Some(format!("job {n}")))).collect();
     for client in &jobs {
         client.group(0, "sim:0");
