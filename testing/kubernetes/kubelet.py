@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for the kubelet that shares no code with the program under test: gRPC's own C library, messages taken apart byte by byte.
 
-    kubelet.py PROGRAM     starts `PROGRAM device-plugin --simulated 2`, is registered with, lists and allocates
+    kubelet.py PROGRAM     starts `PROGRAM device-plugin --simulated 2`, is registered with, lists and allocates; finds `PROGRAM dra`
 
 Needs PyPI's grpcio. Exit code 77: it is not there."""
 import os
@@ -22,8 +22,8 @@ from wire import fields, message
 
 PATIENCE_S = 30
 CLASSES = ["high", "normal", "low"]
-# As a kubelet does; gRPC itself would send the socket's path, which the program's library takes for no host.
-AUTHORITY = [("grpc.default_authority", "localhost")]
+# Named as host: the path of a socket, escaped, as a kubelet's plugin manager does.
+AUTHORITY = [("grpc.default_authority", "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fgpu.xsched.dev-reg.sock")]
 
 
 class Kubelet(grpc.GenericRpcHandler):
@@ -78,6 +78,26 @@ class Kubelet(grpc.GenericRpcHandler):
         return [fields(device)[1][0].decode() for device in container[5]]
 
 
+def finds_the_plugin_for_claims(program, folder):
+    """As a kubelet's plugin manager does: by its socket in a folder."""
+    registry = os.path.join(folder, "registry")
+    os.mkdir(registry)
+    words = [program, "dra", "--plugins", os.path.join(folder, "claims"), "--registry", registry, "--simulated", "1"]
+    plugin = subprocess.Popen(words)
+    try:
+        with grpc.insecure_channel(f"unix:{registry}/gpu.xsched.dev-reg.sock", options=AUTHORITY) as channel:
+            ask = lambda method, data: channel.unary_unary("/pluginregistration.Registration/" + method)(
+                data, timeout=PATIENCE_S, wait_for_ready=True)
+            info = fields(ask("GetInfo", b""))
+            assert (info[1], info[2], info[4]) == ([b"DRAPlugin"], [b"gpu.xsched.dev"], [b"v1.DRAPlugin"]), info
+            ask("NotifyRegistrationStatus", message(f1=1))
+        print("claims: found, " + info[3][0].decode())
+    finally:
+        plugin.terminate()
+        code = plugin.wait(PATIENCE_S)
+    assert code == 0, code
+
+
 def main(program):
     with tempfile.TemporaryDirectory(prefix="xsched-kubelet-", dir="/tmp") as folder:
         plugins, config, daemon = (os.path.join(folder, name) for name in ("plugins", "config", "daemon"))
@@ -113,6 +133,7 @@ def main(program):
             kubelet.server.stop(None)
         assert code == 0, code
         assert not [name for name in os.listdir(plugins) if name.startswith("xsched")]
+        finds_the_plugin_for_claims(program, folder)
 
 
 if __name__ == "__main__":

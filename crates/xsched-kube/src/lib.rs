@@ -4,9 +4,10 @@
 //! - [`device_plugin`]: classes as resources, to the kubelet.
 //! - [`dra`]: classes and GPUs of claims, to the kubelet.
 //! - [`nri`]: classes from annotations, to the container runtime.
-//! - [`api`]: the messages; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
+//! - [`api`]: the messages; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
 
 pub mod api;
+pub mod authority;
 pub mod cdi;
 pub mod config;
 pub mod delivery;

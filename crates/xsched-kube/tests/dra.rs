@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use common::escaped::channel;
 use common::{Node, Program, block_on, until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,7 +18,6 @@ use xsched_kube::api::dra::{
 };
 use xsched_kube::api::services::dra::d_r_a_plugin_client::DRAPluginClient;
 use xsched_kube::api::services::plugin_registration::registration_client::RegistrationClient;
-use xsched_kube::device_plugin::kubelet::channel;
 
 /// Claims by the path at which the API server has them.
 type Claims = Arc<Mutex<HashMap<String, Value>>>;

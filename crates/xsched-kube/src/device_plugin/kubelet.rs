@@ -10,7 +10,6 @@ use rustix::fs::inotify;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Endpoint, Server};
 use xsched_proto::Error;
 use xsched_proto::class::Class;
@@ -22,6 +21,7 @@ use super::service::Service;
 use crate::api::device_plugin::{DevicePluginOptions, RegisterRequest, VERSION};
 use crate::api::services::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::api::services::registration::registration_client::RegistrationClient;
+use crate::authority::incoming;
 use crate::config::OFFERED;
 use crate::log;
 
@@ -108,7 +108,7 @@ impl Servers {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
                 _ => {}
             }
-            let incoming = UnixListenerStream::new(UnixListener::bind(&path).map_err(failed)?);
+            let incoming = incoming(UnixListener::bind(&path).map_err(failed)?);
             let service = DevicePluginServer::new(Service::new(class, Arc::clone(plugin), health.clone()));
             servers.tasks.push(tokio::spawn(async move {
                 if let Err(e) = Server::builder().serve_with_incoming(service, incoming).await {

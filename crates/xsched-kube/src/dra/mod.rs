@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use xsched_proto::Error;
@@ -22,6 +21,7 @@ use crate::api::dra::{
 };
 use crate::api::services::dra::d_r_a_plugin_server::{DRAPlugin, DRAPluginServer};
 use crate::api::services::plugin_registration::registration_server::{Registration, RegistrationServer};
+use crate::authority::incoming;
 use crate::device_plugin::health;
 use crate::gpus::Gpu;
 use crate::gpus::nvml::Faults;
@@ -53,7 +53,7 @@ struct Socket {
 }
 
 impl Socket {
-    fn listen(path: PathBuf) -> Result<(Socket, UnixListenerStream), Error> {
+    fn listen(path: PathBuf) -> Result<(Socket, UnixListener), Error> {
         let failed = |e| Error::environment(format!("cannot listen at {}: {e}", path.display()));
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
@@ -61,7 +61,7 @@ impl Socket {
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let inode = inode(&path);
-        Ok((Socket { path, inode }, UnixListenerStream::new(listener)))
+        Ok((Socket { path, inode }, listener))
     }
 }
 
@@ -95,9 +95,10 @@ impl Plugin {
         let (_registered, registered) = Socket::listen(plugin.registry.join(format!("{DRIVER}-reg.sock")))?;
         let names: Vec<_> = plugin.gpus.iter().map(|gpu| claims::device_name(&gpu.uuid)).collect();
         log(format!("{DRIVER}: {}", names.join(", ")));
-        let service = Server::builder().serve_with_incoming(DRAPluginServer::from_arc(Arc::clone(&plugin)), asked);
+        let service =
+            Server::builder().serve_with_incoming(DRAPluginServer::from_arc(Arc::clone(&plugin)), incoming(asked));
         let registration = RegistrationServer::new(Registrar { endpoint: endpoint.display().to_string() });
-        let registration = Server::builder().serve_with_incoming(registration, registered);
+        let registration = Server::builder().serve_with_incoming(registration, incoming(registered));
         let ended =
             |e: tonic::transport::Error| Error::environment(format!("a socket of the kubelet's has ended: {e}"));
         tokio::select! {

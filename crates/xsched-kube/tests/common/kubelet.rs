@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use super::escaped::channel;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -23,7 +24,6 @@ use xsched_kube::api::services::pod_resources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
 use xsched_kube::api::services::registration::registration_server::{Registration, RegistrationServer};
-use xsched_kube::device_plugin::kubelet::channel;
 
 /// What the kubelet knows of a resource: its devices with their health.
 type Devices = BTreeMap<String, String>;
@@ -159,13 +159,7 @@ impl Registration for Kubelet {
             let mut client = DevicePluginClient::new(channel.clone());
             let options = client.get_device_plugin_options(Empty {}).await.unwrap().into_inner();
             assert!(options.pre_start_required && options.get_preferred_allocation_available);
-            // A stream has no time limit; the channel's would be one.
-            let endpoint = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
-            let mut stream = DevicePluginClient::new(endpoint.connect().await.unwrap())
-                .list_and_watch(Empty {})
-                .await
-                .unwrap()
-                .into_inner();
+            let mut stream = client.list_and_watch(Empty {}).await.unwrap().into_inner();
             kubelet.state.lock().unwrap().clients.insert(resource.clone(), channel);
             while let Ok(Some(list)) = stream.message().await {
                 let devices = list.devices.into_iter().map(|device| (device.id, device.health)).collect();

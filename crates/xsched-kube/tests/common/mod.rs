@@ -1,6 +1,7 @@
 //! Stand-ins for the kubelet and for a container runtime, and the program under test.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod escaped;
 pub mod kubelet;
 pub mod runtime;
 
