@@ -35,7 +35,7 @@ state = "{at}/state"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{at}/opt"
 """
-# By containerd's major version. 1.7 resolves CDI devices of the kubelet's if it is told to, and those of plugins never.
+# By containerd's major version. 1.7 resolves CDI devices of the kubelet's if it is told to, and those of plugins never; 2 does both by default.
 CONFIG = {
     2: "version = 3\n" + COMMON + """
 [plugins."io.containerd.cri.v1.images"]
@@ -44,13 +44,15 @@ CONFIG = {
   sandbox = "{image}"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
+  enable_cdi = {cdi}
   cdi_spec_dirs = ["{at}/cdi"]
 """,
     1: "version = 2\n" + COMMON + """
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{image}"
   restrict_oom_score_adj = true
-  enable_cdi = false
+  enable_cdi = {cdi}
+  cdi_spec_dirs = ["{at}/cdi"]
 [plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "native"
 """,
@@ -195,14 +197,15 @@ class Container:
 class Containerd:
     """The engine, with everything of its own below a folder."""
 
-    def __init__(self, folder, search):
+    def __init__(self, folder, search, resolves_cdi=True):
         self.at, self.environment, self.process = folder, dict(os.environ, PATH=search), None
         self.logs = os.path.join(folder, "logs")
         self.log = open(os.path.join(folder, "containerd.log"), "w")
         for name in ("cdi", "logs"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         with open(os.path.join(folder, "containerd.toml"), "w") as file:
-            file.write(CONFIG[int(version(search).split(".")[0])].format(at=folder, image=PAUSE_IMAGE))
+            file.write(CONFIG[int(version(search).split(".")[0])].format(
+                at=folder, image=PAUSE_IMAGE, cdi=str(resolves_cdi).lower()))
         self.start()
         self.load(PAUSE_IMAGE, pause_layer(folder), ["/pause"])
 

@@ -27,11 +27,12 @@ AUTHORITY = [("grpc.default_authority", "%2Fvar%2Flib%2Fkubelet%2Fplugins_regist
 
 
 class Kubelet(grpc.GenericRpcHandler):
-    """Its folder of plugins, what registers there, and what other plugins offer: pairs of resource and device."""
+    """Its folder of plugins, what registers there, what other plugins offer: pairs of resource and device; and which containers were given
+    devices: namespace, pod, container, resource, device."""
 
     def __init__(self, folder):
         os.mkdir(folder)
-        self.folder, self.registered, self.others = folder, queue.Queue(), []
+        self.folder, self.registered, self.others, self.given = folder, queue.Queue(), [], []
         self.server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[self])
         self.server.add_insecure_port(f"unix:{folder}/kubelet.sock")
         self.server.add_insecure_port(f"unix:{folder}/pod-resources.sock")
@@ -41,6 +42,8 @@ class Kubelet(grpc.GenericRpcHandler):
         answers = {
             "/v1beta1.Registration/Register": lambda request, _: self.registered.put(fields(request)) or b"",
             "/v1.PodResourcesLister/GetAllocatableResources": lambda *_: message(f1=[message(f1=r, f2=d) for r, d in self.others]),
+            "/v1.PodResourcesLister/List": lambda *_: message(f1=[
+                message(f1=pod, f2=namespace, f3=message(f1=name, f2=message(f1=r, f2=d))) for namespace, pod, name, r, d in self.given]),
         }
         answer = answers.get(call.method)
         return answer and grpc.unary_unary_rpc_method_handler(answer)

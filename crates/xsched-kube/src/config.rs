@@ -49,6 +49,8 @@ pub struct DevicePlugin {
     pub health_interval_ms: u64,
     /// What becomes of a GPU that another plugin offers too.
     pub offered_twice: OfferedTwice,
+    /// How long after a container was about to be made it should have its class, in ms. What has none by then is logged.
+    pub delivered_within_ms: u64,
 }
 
 /// What becomes of a GPU that another plugin offers too.
@@ -69,6 +71,7 @@ impl Default for DevicePlugin {
             gpus: BTreeMap::new(),
             health_interval_ms: 2000,
             offered_twice: OfferedTwice::default(),
+            delivered_within_ms: 30_000,
         }
     }
 }
@@ -107,6 +110,12 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Injector {
+    /// It serves the runtime at all.
+    pub enabled: bool,
+    /// The namespaces whose pods it looks at; none: all.
+    pub namespaces: Vec<String>,
+    /// The namespaces whose pods it leaves alone, whatever they ask for.
+    pub skip_namespaces: Vec<String>,
     /// The class of pods without an annotation; none: they are left alone.
     pub default_class: Option<Class>,
     /// The highest class that an annotation gets.
@@ -117,7 +126,14 @@ pub struct Injector {
 
 impl Default for Injector {
     fn default() -> Injector {
-        Injector { default_class: None, ceiling: Class::Normal, ceilings: BTreeMap::new() }
+        Injector {
+            enabled: true,
+            namespaces: Vec::new(),
+            skip_namespaces: vec!["kube-system".to_owned()],
+            default_class: None,
+            ceiling: Class::Normal,
+            ceilings: BTreeMap::new(),
+        }
     }
 }
 
@@ -125,6 +141,12 @@ impl Injector {
     /// The highest class that pods of a namespace get.
     pub fn ceiling_of(&self, namespace: &str) -> Class {
         self.ceilings.get(namespace).copied().unwrap_or(self.ceiling)
+    }
+
+    /// Whether pods of a namespace are looked at.
+    pub fn has(&self, namespace: &str) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|name| name == namespace);
+        !is_in(&self.skip_namespaces) && (self.namespaces.is_empty() || is_in(&self.namespaces))
     }
 }
 
@@ -163,6 +185,9 @@ impl Config {
         if !(10..=60_000).contains(&plugin.health_interval_ms) {
             return Err(Error::value(plugin.health_interval_ms, "health_interval_ms", "10 to 60000"));
         }
+        if !(10..=600_000).contains(&plugin.delivered_within_ms) {
+            return Err(Error::value(plugin.delivered_within_ms, "delivered_within_ms", "10 to 600000"));
+        }
         Ok(config)
     }
 }
@@ -178,6 +203,7 @@ mod tests {
             ("[injector]\nceiling = \"urgent\"", "line 2: unknown variant `urgent`"),
             ("[device_plugin.counts]\nlow = 1001", "'1001' is no count of class low: use 0 to 1000"),
             ("[device_plugin]\nhealth_interval_ms = 1", "'1' is no health_interval_ms: use 10 to 60000"),
+            ("[device_plugin]\ndelivered_within_ms = 1", "'1' is no delivered_within_ms: use 10 to 600000"),
         ] {
             let error = Config::parse(text).unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
@@ -193,15 +219,20 @@ mod tests {
         let example = rest.split("```").next().unwrap();
         let shown = Config::parse(example).unwrap();
         let mut usual = Config::default();
-        // Tables of single GPUs and namespaces are empty by default; so is the class of pods without an annotation.
+        // Tables of single GPUs and namespaces are empty by default, and so is the list of namespaces; a default class is not set.
         usual.device_plugin.gpus.clone_from(&shown.device_plugin.gpus);
         usual.injector.ceilings.clone_from(&shown.injector.ceilings);
+        usual.injector.namespaces.clone_from(&shown.injector.namespaces);
         usual.injector.default_class = shown.injector.default_class;
         assert_eq!(shown, usual);
         for key in [
             "delivery",
             "health_interval_ms",
             "offered_twice",
+            "delivered_within_ms",
+            "enabled",
+            "namespaces",
+            "skip_namespaces",
             "high",
             "normal",
             "low",

@@ -9,6 +9,9 @@ pub const LIBRARY: &str = "/usr/lib/xsched/libxsched.so";
 /// The folder of the daemon's socket in a container.
 pub const SOCKET_FOLDER: &str = "/run/xsched";
 
+/// The setting without which a runtime leaves out the CDI devices of the kubelet's, for messages.
+pub const CDI_SETTING: &str = "set enable_cdi = true in containerd's configuration, under [plugins.\"io.containerd.grpc.v1.cri\"] (1.7) or [plugins.\"io.containerd.cri.v1.runtime\"] (2)";
+
 /// What kind of CDI device a class is.
 pub const KIND: &str = "xsched.dev/class";
 

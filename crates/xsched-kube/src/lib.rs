@@ -4,7 +4,9 @@
 //! - [`device_plugin`]: classes as resources, to the kubelet.
 //! - [`dra`]: classes and GPUs of claims, to the kubelet.
 //! - [`nri`]: classes from annotations, to the container runtime.
-//! - [`api`]: the messages; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are.
+//! - [`status`]: whether each does its work, to probes and monitors.
+//! - [`api`]: the messages; [`authority`]: clients that name a path as their host; [`cdi`]: the node's specification; [`config`]: the node's configuration; [`delivery`]: what a container gets; [`gpus`]: which GPUs there are;
+//!   [`pod_resources`]: which container has which.
 
 pub mod api;
 pub mod authority;
@@ -15,6 +17,8 @@ pub mod device_plugin;
 pub mod dra;
 pub mod gpus;
 pub mod nri;
+pub mod pod_resources;
+pub mod status;
 
 /// One line for the log, on stderr.
 pub fn log(line: impl std::fmt::Display) {

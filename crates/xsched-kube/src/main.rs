@@ -1,16 +1,24 @@
 //! The program `xsched-kube`, which `xsched kube` executes.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use xsched_kube::cdi::{Cdi, FOLDERS};
-use xsched_kube::config::Config;
+use xsched_kube::config::{Config, Delivery};
 use xsched_kube::delivery::Outside;
+use xsched_kube::device_plugin::deliveries::{Deliveries, records_beside};
+use xsched_kube::nri::injector::{Injector, NAMESPACE_VARIABLE};
+use xsched_kube::pod_resources::Asked;
+use xsched_kube::status::Status;
 use xsched_kube::{device_plugin, dra, gpus, log, nri};
 use xsched_proto::Error;
 use xsched_proto::paths::SYSTEM_SOCKET;
+
+const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 /// What a node of Kubernetes needs beside the daemon
 #[derive(Parser)]
@@ -42,12 +50,16 @@ enum Command {
         kubelet: PathBuf,
 
         /// The kubelet's socket for pod resources
-        #[arg(long, value_name = "PATH", default_value = "/var/lib/kubelet/pod-resources/kubelet.sock")]
+        #[arg(long, value_name = "PATH", default_value = POD_RESOURCES)]
         pod_resources: PathBuf,
 
         /// Offer so many simulated GPUs, instead of those that NVIDIA's driver tells of
         #[arg(long, value_name = "N")]
         simulated: Option<u32>,
+
+        /// Answer probes and monitors over HTTP: /ready, /metrics
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
     },
     /// Prepare the GPUs of claims, by the kubelet's interface for dynamic resource allocation
     Dra {
@@ -88,6 +100,18 @@ enum Command {
         /// When it is asked, among the runtime's plugins: two digits
         #[arg(long, value_name = "NN", default_value = "50", value_parser = index)]
         index: String,
+
+        /// The kubelet's socket for pod resources, which tells of classes that the runtime has left out
+        #[arg(long, value_name = "PATH", default_value = POD_RESOURCES)]
+        pod_resources: PathBuf,
+
+        /// End containers that started while the injector was away and ask for a class, for the kubelet to start them anew
+        #[arg(long)]
+        restart_missed: bool,
+
+        /// Answer probes and monitors over HTTP: /ready, /metrics
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
     },
 }
 
@@ -115,22 +139,40 @@ fn run(command: Command) -> Result<(), Error> {
         .build()
         .map_err(|e| Error::environment(format!("cannot wait for events: {e}")))?;
     match command {
-        Command::DevicePlugin { config, socket, library, kubelet, pod_resources, simulated } => {
+        Command::DevicePlugin { config, socket, library, kubelet, pod_resources, simulated, listen } => {
             let config = Config::read(config.as_deref())?;
+            let records = (config.delivery == Delivery::Cdi).then(|| records_beside(&socket));
+            let patience = Duration::from_millis(config.device_plugin.delivered_within_ms);
+            let (deliveries, status) = (Deliveries::new(records, patience), Status::new(device_plugin::COUNTERS));
             let outside = Outside { socket, library };
             let (gpus, events) = all_gpus(simulated)?;
-            let plugin = device_plugin::Plugin { config, outside, kubelet, pod_resources, gpus };
-            runtime.block_on(plugin.run(events))
+            runtime.block_on(async {
+                status.serve(listen).await?;
+                let plugin =
+                    device_plugin::Plugin { config, outside, kubelet, pod_resources, gpus, status, deliveries };
+                plugin.run(events).await
+            })
         }
         Command::Dra { socket, api, plugins, registry, simulated } => {
             let (gpus, events) = all_gpus(simulated)?;
             let plugin = dra::Plugin { socket, api, plugins, registry, gpus, broken: Mutex::default() };
             runtime.block_on(plugin.run(events))
         }
-        Command::Nri { config, cdi, runtime: socket, index } => {
+        Command::Nri { config, cdi, runtime: socket, index, pod_resources, restart_missed, listen } => {
             let config = Config::read(config.as_deref())?;
-            let injector = nri::injector::Injector::new(config, Cdi { folders: cdi });
-            runtime.block_on(nri::run(&injector, &socket, &index))
+            let own = std::env::var(NAMESPACE_VARIABLE).ok().filter(|name| !name.is_empty());
+            let plugin = nri::Plugin {
+                injector: Injector::new(config, Cdi { folders: cdi }, own),
+                runtime: socket,
+                index,
+                kubelet: Asked::new(pod_resources),
+                restarts_missed: restart_missed,
+                status: Status::new(nri::COUNTERS),
+            };
+            runtime.block_on(async {
+                plugin.status.serve(listen).await?;
+                plugin.run().await
+            })
         }
     }
 }

@@ -251,6 +251,85 @@ fn two_classes_in_one_container_are_refused_before_it_starts() {
     });
 }
 
+/// What the hook of CDI writes of a container.
+fn record(node: &Node, id: &str, namespace: &str, pod: &str, name: &str) {
+    let text =
+        format!(r#"{{"id": "{id}", "name": "{name}", "pod": "{pod}", "namespace": "{namespace}", "class": "low"}}"#);
+    std::fs::write(node.path("run-containers").join(format!("{id}.json")), text).unwrap();
+}
+
+#[test]
+fn a_container_that_its_class_does_not_reach_is_named() {
+    block_on(async {
+        let node = Node::new();
+        std::fs::create_dir(node.path("run-containers")).unwrap();
+        let _daemon = node.daemon();
+        let kubelet = kubelet(&node);
+        let configuration = COUNTS.replace("[device_plugin]\n", "[device_plugin]\ndelivered_within_ms = 10\n");
+        let plugin = node.start_device_plugin(&configuration, &["--simulated", "1", "--listen", "127.0.0.1:0"]);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        for n in 0..3 {
+            kubelet.give(["lost", "again", "other"][n], &[(CLASSES[2], &format!("SIM-0::{n}"))]);
+        }
+        // Of the container before it, of the same name.
+        record(&node, "before", "team", "pod", "again");
+        for (n, name) in ["lost", "again"].iter().enumerate() {
+            kubelet.before_start(CLASSES[2], &format!("SIM-0::{n}")).await.unwrap();
+            let line = format!(
+                "pod team/pod, container {name}: was given xsched.dev/gpu-low, and no class has reached it in 0.01 s"
+            );
+            until("it is named", || plugin.log().contains(&line)).await;
+            assert!(plugin.log().contains(
+                "set enable_cdi = true in containerd's configuration, under [plugins.\"io.containerd.grpc.v1.cri\"]"
+            ));
+            record(&node, "another", "team", "pod", "other");
+        }
+        assert_eq!(plugin.log().matches("no class has reached").count(), 2, "{}", plugin.log());
+        assert!(plugin.http("/metrics").1.contains("\nxsched_device_plugin_undelivered_total 2\n"));
+        assert!(!plugin.log().contains("container other"), "{}", plugin.log());
+    });
+}
+
+/// By variables no record is left, and none is waited for.
+#[test]
+fn a_container_that_gets_its_class_by_variables_is_not_named() {
+    block_on(async {
+        let node = Node::new();
+        std::fs::create_dir(node.path("run-containers")).unwrap();
+        let daemon = node.daemon();
+        let kubelet = kubelet(&node);
+        let configuration = COUNTS.replace("[device_plugin]\n", "[device_plugin]\ndelivered_within_ms = 10\n");
+        let configuration = format!("delivery = \"environment\"\n{configuration}");
+        let plugin = node.start_device_plugin(&configuration, &["--simulated", "1"]);
+        until_healthy(&kubelet, [1, 2, 3]).await;
+        kubelet.give("train", &[(CLASSES[2], "SIM-0::0")]);
+        kubelet.before_start(CLASSES[2], "SIM-0::0").await.unwrap();
+        // Longer than it would have waited; one look later.
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        drop(daemon);
+        until("the daemon's end is told", || plugin.log().contains("does not answer: no device is healthy")).await;
+        assert!(!plugin.log().contains("no class has reached"), "{}", plugin.log());
+    });
+}
+
+#[test]
+fn the_plugin_is_ready_while_kubelet_and_daemon_have_it() {
+    block_on(async {
+        let node = Node::new();
+        let plugin = node.start_device_plugin(COUNTS, &["--simulated", "1", "--listen", "127.0.0.1:0"]);
+        let (code, text) = plugin.http("/ready");
+        assert!(code == 503 && text.contains("not ready: "), "{code} {text}");
+        let kubelet = kubelet(&node);
+        until("the kubelet has it", || plugin.log().contains("registered with the kubelet")).await;
+        until("the daemon is missed", || plugin.http("/ready").1.contains("does not answer")).await;
+        let daemon = node.daemon();
+        until("it is ready", || plugin.http("/ready") == (200, "ready\n".to_owned())).await;
+        drop(daemon);
+        until("it is not ready", || plugin.http("/ready").0 == 503).await;
+        drop(kubelet);
+    });
+}
+
 #[test]
 fn bad_input_is_one_line_with_its_exit_code() {
     let node = Node::new();

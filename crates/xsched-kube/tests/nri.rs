@@ -4,15 +4,32 @@ mod common;
 
 use std::path::Path;
 
+use common::kubelet::Kubelet;
 use common::runtime::{Runtime, container, pod};
 use common::{Node, Program, block_on, until};
-use xsched_kube::api::nri::{CdiDevice, ContainerAdjustment, Empty, Hook, Mount};
+use xsched_kube::api::nri::{CdiDevice, Container, ContainerAdjustment, Empty, Hook, Mount, STOPPED};
 
 const CEILINGS: &str = "[injector.ceilings]\nserving = \"high\"\nbatch = \"low\"\n";
 
 fn start(node: &Node, configuration: &str) -> Program {
-    let (socket, cdi) = (node.path("nri.sock"), node.path("cdi"));
-    node.start("nri", configuration, &["--runtime", socket.to_str().unwrap(), "--cdi", cdi.to_str().unwrap()])
+    start_with(node, configuration, &[])
+}
+
+fn start_with(node: &Node, configuration: &str, options: &[&str]) -> Program {
+    let [socket, cdi, resources] = ["nri.sock", "cdi", "pod-resources/kubelet.sock"].map(|name| node.path(name));
+    let [socket, cdi, resources] = [&socket, &cdi, &resources].map(|path| path.to_str().unwrap());
+    let all = ["--runtime", socket, "--cdi", cdi, "--pod-resources", resources, "--listen", "127.0.0.1:0"];
+    node.start("nri", configuration, &[&all, options].concat())
+}
+
+/// The node's kubelet: what it tells of containers counts here.
+fn kubelet(node: &Node) -> Kubelet {
+    Kubelet::start(&node.path("device-plugins"), &node.path("pod-resources/kubelet.sock"))
+}
+
+fn mounts(container: &mut Container, destination: &str, source: &str) {
+    let (destination, source) = (destination.to_owned(), source.to_owned());
+    container.mounts.push(Mount { destination, source, ..Default::default() });
 }
 
 async fn started(node: &Node, configuration: &str, version: &str) -> (Program, Runtime) {
@@ -206,5 +223,229 @@ fn requests_may_come_in_pieces_and_unknown_ones_are_refused() {
         let asks = pod("a", "asks", None);
         let containers: Vec<_> = (0..2000).map(|n| container(&asks, &format!("container-{n}"))).collect();
         assert!(!runtime.synchronize(&[asks], &containers, false).await);
+    });
+}
+
+/// containerd 1.7 resolves no CDI devices unless it is told to, and says nothing.
+#[test]
+fn a_class_of_a_resource_that_the_runtime_has_left_out_is_given_and_told() {
+    block_on(async {
+        for version in ["1.7.24", "2.1.4"] {
+            let node = Node::new();
+            let kubelet = kubelet(&node);
+            // As the stand-in names them: namespace team, pod pod.
+            kubelet.give("train", &[("xsched.dev/gpu-low", "SIM-0::0"), ("example.com/nic", "n1")]);
+            kubelet.give("other", &[("example.com/nic", "n2")]);
+            let (program, mut runtime) = started(&node, "", version).await;
+            // The resource counts, whatever a tenant says.
+            let asks = pod("team", "pod", Some("high"));
+            assert_eq!(runtime.create(&asks, &container(&asks, "train")).await, None);
+            let left_out =
+                "pod team/pod, container train: the runtime has left out the CDI devices of xsched.dev/gpu-low";
+            let unscheduled = format!(
+                "{left_out}, and it runs UNSCHEDULED: set enable_cdi = true in containerd's configuration, under"
+            );
+            assert!(program.log().contains(&unscheduled), "{}", program.log());
+            let specification = node.generate_cdi();
+            let adjust = runtime.create(&asks, &container(&asks, "train")).await.unwrap();
+            assert_as_specified(&adjust, &specification, "low");
+            assert!(program.log().contains(&format!("{left_out}: it gets the class from here")), "{}", program.log());
+            // What it has is enough.
+            let mut whole = container(&asks, "train");
+            mounts(&mut whole, "/usr/lib/xsched/libxsched.so", "/opt/xsched/libxsched.so");
+            assert_eq!(runtime.create(&asks, &whole).await, None);
+            let plain = pod("team", "pod", None);
+            assert_eq!(runtime.create(&plain, &container(&plain, "other")).await, None);
+            let (_, metrics) = program.http("/metrics");
+            for line in ["repaired_total 1", "failed_total 1", "given_total 1", "missed_total 0"] {
+                assert!(metrics.contains(&format!("\nxsched_injector_{line}\n")), "{metrics}");
+            }
+            drop((program, runtime));
+        }
+    });
+}
+
+#[test]
+fn a_kubelet_that_does_not_answer_holds_no_container_up_and_is_told_once() {
+    block_on(async {
+        let node = Node::new();
+        let (program, mut runtime) = started(&node, "", "2.1.4").await;
+        let asks = pod("team", "pod", Some("low"));
+        for name in ["a", "b"] {
+            assert!(runtime.create(&asks, &container(&asks, name)).await.is_some());
+        }
+        assert_eq!(program.log().matches("the kubelet does not tell").count(), 1, "{}", program.log());
+    });
+}
+
+/// The daemon's own container, above all: with a class, the folder would be mounted over its own, read-only.
+#[test]
+fn a_container_with_the_sockets_folder_and_namespaces_that_are_left_alone_get_no_class() {
+    block_on(async {
+        let node = Node::new();
+        let kubelet = kubelet(&node);
+        kubelet.give("holder", &[("xsched.dev/gpu-low", "SIM-0::0")]);
+        let configuration = "[injector]\ndefault_class = \"low\"\n";
+        let (program, mut runtime) = started(&node, configuration, "2.0.0").await;
+        for (destination, source) in [
+            ("/run/xsched", "/run/xsched"),
+            ("/run/xsched/", "/srv/x"),
+            ("/var/run/xsched", "/srv/x"),
+            ("/host/socket", "/run/xsched"),
+            ("/x.sock", "/var/run/xsched/xsched.sock"),
+        ] {
+            for (pod, name) in [
+                (pod("other", "node", None), "daemon"),
+                (pod("other", "node", Some("low")), "daemon"),
+                (pod("team", "pod", None), "holder"),
+            ] {
+                let mut holder = container(&pod, name);
+                mounts(&mut holder, destination, source);
+                assert_eq!(runtime.create(&pod, &holder).await, None, "{destination} {source}");
+            }
+        }
+        let line = "pod other/node, container daemon: has /run/xsched by itself, and so gets no class";
+        assert_eq!(program.log().matches(line).count(), 5, "those that ask: {}", program.log());
+        let mut near = container(&pod("other", "near", None), "c");
+        mounts(&mut near, "/run/xsched-containers", "/run/xsched-containers");
+        assert!(runtime.create(&pod("other", "near", None), &near).await.is_some());
+
+        let system = pod("kube-system", "proxy", None);
+        assert_eq!(runtime.create(&system, &container(&system, "c")).await, None);
+        let asks = pod("kube-system", "asks", Some("low"));
+        assert_eq!(runtime.create(&asks, &container(&asks, "c")).await, None);
+        let line = "pod kube-system/asks: asks for low, and its namespace is left alone";
+        assert!(program.log().contains(line), "{}", program.log());
+        drop((program, runtime));
+
+        let configuration = format!("{configuration}namespaces = [\"in\", \"out\"]\nskip_namespaces = [\"out\"]\n");
+        let (_program, mut runtime) = started(&node, &configuration, "2.0.0").await;
+        for (namespace, has) in [("in", true), ("out", false), ("other", false), ("kube-system", false)] {
+            let plain = pod(namespace, "p", None);
+            assert_eq!(runtime.create(&plain, &container(&plain, "c")).await.is_some(), has, "{namespace}");
+        }
+    });
+}
+
+/// The manifests put the name of the namespace into the environment.
+#[test]
+fn the_injectors_own_namespace_is_left_alone() {
+    block_on(async {
+        let node = Node::new();
+        let _program =
+            node.with_variable("POD_NAMESPACE", "ours", || start(&node, "[injector]\ndefault_class = \"low\"\n"));
+        let (mut runtime, _) = Runtime::accept(&node.path("nri.sock")).await;
+        runtime.configure("containerd", "2.0.0").await;
+        for (namespace, has) in [("ours", false), ("other", true)] {
+            let plain = pod(namespace, "p", None);
+            assert_eq!(runtime.create(&plain, &container(&plain, "c")).await.is_some(), has, "{namespace}");
+        }
+    });
+}
+
+#[test]
+fn two_classes_by_cdi_are_told() {
+    block_on(async {
+        let node = Node::new();
+        let (program, mut runtime) = started(&node, "", "2.1.4").await;
+        let plain = pod("a", "p", None);
+        let mut both = container(&plain, "init");
+        both.cdi_devices =
+            ["xsched.dev/class=low", "xsched.dev/class=high"].map(|name| CdiDevice { name: name.to_owned() }).to_vec();
+        assert_eq!(runtime.create(&plain, &both).await, None);
+        let line =
+            "pod a/p, container init: has xsched.dev/class=high and xsched.dev/class=low: the less urgent counts";
+        assert!(program.log().contains(line), "{}", program.log());
+    });
+}
+
+#[test]
+fn missed_containers_are_those_that_run_and_ask_by_annotation_or_resource() {
+    block_on(async {
+        let node = Node::new();
+        let kubelet = kubelet(&node);
+        kubelet.give("train", &[("xsched.dev/gpu-low", "SIM-0::0")]);
+        let (program, mut runtime) = started(&node, "[injector]\ndefault_class = \"low\"\n", "1.7.24").await;
+        let state = |pod: &_, name, state| Container { state, ..container(pod, name) };
+        let running = 3;
+        let mut by_resource = pod("team", "pod", None);
+        by_resource.id = "sandbox-by-resource".to_owned();
+        let (asks, plain, system) =
+            (pod("a", "asks", Some("low")), pod("a", "plain", None), pod("kube-system", "s", Some("low")));
+        let mut daemon = state(&asks, "daemon", running);
+        mounts(&mut daemon, "/run/xsched", "/run/xsched");
+        let containers = [
+            state(&asks, "late", running),
+            state(&asks, "gone", STOPPED),
+            daemon,
+            state(&by_resource, "train", running),
+            state(&plain, "plain", running),
+            state(&system, "system", running),
+        ];
+        assert!(!runtime.synchronize(&[asks, by_resource, plain, system], &containers, false).await);
+        let log = program.log();
+        assert!(log.contains("pod a/asks, container late: started while the injector was away"), "{log}");
+        assert!(
+            log.contains("pod team/pod, container train: was given xsched.dev/gpu-low and runs UNSCHEDULED"),
+            "{log}"
+        );
+        assert!(
+            log.contains("enable_cdi = true") && log.contains("1 containers without an annotation started before"),
+            "{log}"
+        );
+        assert_eq!(log.matches(", container ").count(), 2, "{log}");
+        assert!(program.http("/metrics").1.contains("\nxsched_injector_missed_total 2\n"));
+    });
+}
+
+/// A process in the place of a container's: its cgroup is that of the test.
+#[test]
+fn missed_containers_are_ended_where_that_is_asked_for_and_no_other_process_is() {
+    block_on(async {
+        let node = Node::new();
+        let program = start_with(&node, "", &["--restart-missed"]);
+        let (mut runtime, _) = Runtime::accept(&node.path("nri.sock")).await;
+        runtime.configure("containerd", "2.0.0").await;
+        let sleeps = || std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (mut missed, mut other) = (sleeps(), sleeps());
+        let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let asks = pod("a", "asks", Some("low"));
+        let of = |name: &str, id: &str, process: &std::process::Child| Container {
+            id: id.to_owned(),
+            pid: process.id(),
+            state: 3,
+            ..container(&asks, name)
+        };
+        let containers = [of("late", cgroups.trim(), &missed), of("reused", "0123456789abcdef", &other)];
+        assert!(!runtime.synchronize(&[asks.clone()], &containers, false).await);
+        until("it has ended", || missed.try_wait().unwrap().is_some()).await;
+        let name = "pod a/asks, container late: has ended, for the kubelet to start it with its class";
+        until("it is told", || program.log().contains(name)).await;
+        let line =
+            format!("pod a/asks, container reused: cannot be restarted: process {} is not in its cgroup", other.id());
+        until("the other is told", || program.log().contains(&line)).await;
+        assert!(other.try_wait().unwrap().is_none(), "it lives");
+        other.kill().unwrap();
+        other.wait().unwrap();
+    });
+}
+
+#[test]
+fn the_injector_is_ready_once_a_runtime_has_it_or_if_it_is_switched_off() {
+    block_on(async {
+        let node = Node::new();
+        let (program, mut runtime) = started(&node, "", "2.0.0").await;
+        let (code, text) = program.http("/ready");
+        assert!(code == 503 && text.contains("is NRI switched on there?"), "{code} {text}");
+        runtime.synchronize(&[], &[], false).await;
+        assert_eq!(program.http("/ready"), (200, "ready\n".to_owned()));
+        assert_eq!(program.http("/").0, 404);
+        drop(runtime);
+        until("it is not ready", || program.http("/ready").0 == 503).await;
+        drop(program);
+        let mut program = start(&node, "[injector]\nenabled = false\n");
+        until("it is ready", || program.http("/ready").0 == 200).await;
+        assert!(program.log().contains("switched off by `enabled = false`"), "{}", program.log());
+        program.end();
     });
 }

@@ -8,6 +8,8 @@ pub const RUNTIME: &str = "nri.pkg.api.v1alpha1.Runtime";
 pub const PLUGIN: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// The bit of an event in [`ConfigureResponse::events`] is one less than its number.
 pub const CREATE_CONTAINER: i32 = 4;
+/// [`Container::state`] of one that has ended.
+pub const STOPPED: i32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Empty {}
@@ -92,10 +94,14 @@ pub struct Container {
     pub pod_sandbox_id: String,
     #[prost(string, tag = "3")]
     pub name: String,
+    #[prost(int32, tag = "4")]
+    pub state: i32,
     #[prost(string, repeated, tag = "8")]
     pub env: Vec<String>,
     #[prost(message, repeated, tag = "9")]
     pub mounts: Vec<Mount>,
+    #[prost(uint32, tag = "12")]
+    pub pid: u32,
     #[prost(message, repeated, tag = "20")]
     pub cdi_devices: Vec<CdiDevice>,
 }

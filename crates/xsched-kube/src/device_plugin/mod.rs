@@ -1,9 +1,10 @@
 //! `xsched kube device-plugin`: each class is a resource, each GPU so many devices of it.
 //!
 //! [`kubelet`] keeps the plugin registered; [`service`] answers the kubelet; [`allocation`] decides; [`health`] is what devices are worth; [`others`]
-//! tells which GPUs other plugins offer too.
+//! tells which GPUs other plugins offer too; [`deliveries`] finds containers that their class did not reach.
 
 pub mod allocation;
+pub mod deliveries;
 pub mod health;
 pub mod kubelet;
 pub mod others;
@@ -22,6 +23,8 @@ use crate::delivery::Outside;
 use crate::gpus::Gpu;
 use crate::gpus::nvml::Faults;
 use crate::log;
+use crate::status::{Counter, Status};
+use deliveries::Deliveries;
 use health::Health;
 
 /// The plugin of a node.
@@ -36,7 +39,14 @@ pub struct Plugin {
     pub pod_resources: PathBuf,
     /// What is offered.
     pub gpus: Vec<Gpu>,
+    /// What it waits for, for probes.
+    pub status: Arc<Status>,
+    /// Containers that are about to be made.
+    pub deliveries: Deliveries,
 }
+
+/// What its `/metrics` has.
+pub const COUNTERS: &[&Counter] = &[&deliveries::UNDELIVERED];
 
 /// How long after a failure the kubelet is asked again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -66,6 +76,11 @@ impl Plugin {
             let mut registered = None;
             let mut retry = Box::pin(tokio::time::sleep(Duration::ZERO));
             loop {
+                plugin.status.set(match (&registered, health.daemon) {
+                    (None, _) => Some(format!("it is not registered with the kubelet in {}", plugin.kubelet.display())),
+                    (_, false) => Some(format!("the daemon at {} does not answer", plugin.outside.socket.display())),
+                    (Some(_), true) => None,
+                });
                 tokio::select! {
                     ended = &mut end => {
                         return ended.map_err(|e| Error::environment(format!("cannot wait for signals: {e}")));
@@ -92,6 +107,7 @@ impl Plugin {
                         }
                     }
                     _ = ticks.tick() => {
+                        plugin.deliveries.look().into_iter().for_each(log);
                         let daemon = health::answers(&plugin.outside.socket).await;
                         if daemon != health.daemon {
                             let word = if daemon { "answers" } else { "does not answer: no device is healthy" };

@@ -16,10 +16,8 @@ use crate::api::device_plugin::{
     ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse,
 };
-use crate::api::pod_resources::ListPodResourcesRequest;
 use crate::api::services::device_plugin::device_plugin_server::DevicePlugin;
-use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
-use crate::log;
+use crate::{log, pod_resources};
 
 /// One class as a resource.
 pub struct Service {
@@ -70,18 +68,15 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
-        let given = match kubelet::channel(&self.plugin.pod_resources).await {
-            Ok(channel) => {
-                let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await;
-                answer.map(Response::into_inner).map_err(|status| status.message().to_owned())
+        match pod_resources::list(&self.plugin.pod_resources).await {
+            Ok(given) => {
+                let ids = &request.get_ref().devices_ids;
+                allocation::one_class(self.class, ids, &given).map_err(|why| {
+                    log(&why);
+                    Status::failed_precondition(why)
+                })?;
+                self.plugin.deliveries.expect(self.class, ids, &given);
             }
-            Err(e) => Err(e),
-        };
-        match given {
-            Ok(given) => allocation::one_class(self.class, &request.get_ref().devices_ids, &given).map_err(|why| {
-                log(&why);
-                Status::failed_precondition(why)
-            })?,
             Err(e) => {
                 log(format!("the kubelet does not tell which classes a container has ({e}): it starts unchecked"))
             }

@@ -2,15 +2,38 @@
 
 use xsched_proto::class::Class;
 
-use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, PodSandbox, SynchronizeRequest};
+use super::missed::Missed;
+use crate::api::nri::{CdiDevice, Container, ContainerAdjustment, PodSandbox, STOPPED, SynchronizeRequest};
+use crate::api::pod_resources::ListPodResourcesResponse;
 use crate::cdi::Cdi;
 use crate::config::{Config, Delivery};
-use crate::delivery::{KIND, LIBRARY, class_device};
+use crate::delivery::{CDI_SETTING, KIND, LIBRARY, SOCKET_FOLDER, class_device};
+use crate::device_plugin::allocation::resource;
 use crate::log;
+use crate::status::Counter;
 
 /// The annotation of a pod.
 pub const ANNOTATION: &str = "xsched.dev/class";
 
+/// Containers that got a class.
+pub static GIVEN: Counter =
+    Counter::new("xsched_injector_given_total", "Containers that the injector has given a class.");
+/// Those of them whose runtime had left it out.
+pub static REPAIRED: Counter = Counter::new(
+    "xsched_injector_repaired_total",
+    "Containers with a class's device that got the class from the injector, as their runtime leaves out CDI devices.",
+);
+/// Containers that should have had a class.
+pub static FAILED: Counter =
+    Counter::new("xsched_injector_failed_total", "Containers that should have got a class and got none.");
+/// Containers that run without the class that they ask for.
+pub static MISSED: Counter = Counter::new(
+    "xsched_injector_missed_total",
+    "Containers that ask for a class and run without one, found as the injector registered.",
+);
+
+/// The name of the node's own pods' namespace, as the manifests have it in their environment.
+pub const NAMESPACE_VARIABLE: &str = "POD_NAMESPACE";
 /// Decides for a node.
 pub struct Injector {
     config: Config,
@@ -44,10 +67,26 @@ fn is_scheduled(container: &Container) -> bool {
         || container.cdi_devices.iter().any(|device| device.name.split('=').next() == Some(KIND))
 }
 
+/// Whether a container has the folder of the daemon's socket by itself, as the daemon and the device plugin have. With a class, that folder
+/// would be mounted over it, read-only: a daemon there could make no socket.
+fn has_the_socket_folder(container: &Container) -> bool {
+    let is_it = |path: &str| {
+        let path = path.strip_prefix("/var").filter(|rest| rest.starts_with("/run/")).unwrap_or(path);
+        std::path::Path::new(path).starts_with(SOCKET_FOLDER)
+    };
+    container.mounts.iter().any(|mount| is_it(&mount.destination) || is_it(&mount.source))
+}
+
 impl Injector {
-    /// With the node's configuration and specification.
-    pub fn new(config: Config, cdi: Cdi) -> Injector {
+    /// With the node's configuration and specification. `own_namespace` is that of the node's own pods, which is left alone, too.
+    pub fn new(mut config: Config, cdi: Cdi, own_namespace: Option<String>) -> Injector {
+        config.injector.skip_namespaces.extend(own_namespace);
         Injector { config, cdi }
+    }
+
+    /// Whether it is there to be asked at all.
+    pub fn is_enabled(&self) -> bool {
+        self.config.injector.enabled
     }
 
     fn by_name(&self, knows_cdi: bool) -> bool {
@@ -69,8 +108,13 @@ impl Injector {
     /// The class that a pod asks for, the one that it gets, and what is to be told of it.
     fn class_of(&self, pod: &PodSandbox) -> (Option<Class>, Option<String>) {
         let name = format!("pod {}/{}", pod.namespace, pod.name);
+        let word = pod.annotations.get(ANNOTATION);
+        if !self.config.injector.has(&pod.namespace) {
+            let line = word.map(|word| format!("{name}: asks for {word}, and its namespace is left alone"));
+            return (None, line);
+        }
         let default = self.config.injector.default_class;
-        let Some(word) = pod.annotations.get(ANNOTATION) else { return (default, None) };
+        let Some(word) = word else { return (default, None) };
         let Some(asked) = Class::ALL.into_iter().find(|class| class.name() == word) else {
             let known = Class::ALL.map(Class::name).join(", ");
             return (default, Some(format!("{name}: '{word}' is no class: use one of {known}")));
@@ -84,38 +128,119 @@ impl Injector {
         (Some(asked), None)
     }
 
-    /// For a container that is about to be made.
-    pub fn decide(&self, pod: &PodSandbox, container: &Container, knows_cdi: bool) -> Decision {
+    /// Whether the kubelet is to be asked which class a container's resource has: one that came without any.
+    pub fn asks_the_kubelet(container: &Container) -> bool {
+        !is_scheduled(container) && !has_the_socket_folder(container)
+    }
+
+    /// For a container that is about to be made. `of_resource` is the class of its resource, as the kubelet tells it.
+    pub fn decide(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        knows_cdi: bool,
+        of_resource: Option<Class>,
+    ) -> Decision {
+        let name = || format!("pod {}/{}, container {}", pod.namespace, pod.name, container.name);
         let (class, line) = self.class_of(pod);
+        let asks = pod.annotations.contains_key(ANNOTATION);
+        if is_scheduled(container) {
+            let mut lines = Vec::from_iter(line);
+            if asks && class.is_some() {
+                lines.push(format!("{}: keeps the class of its resource or device", name()));
+            }
+            let ours = container.cdi_devices.iter().filter(|device| device.name.split('=').next() == Some(KIND));
+            let mut ours: Vec<&str> = ours.map(|device| device.name.as_str()).collect();
+            ours.sort_unstable();
+            ours.dedup();
+            if ours.len() > 1 {
+                let all = ours.join(" and ");
+                lines.push(format!("{}: has {all}: the less urgent counts; use one class for a container", name()));
+            }
+            return Decision { adjust: None, lines };
+        }
+        if has_the_socket_folder(container) {
+            let line = format!("{}: has {SOCKET_FOLDER} by itself, and so gets no class", name());
+            return Decision { adjust: None, lines: Vec::from_iter(asks.then_some(line)) };
+        }
+        // A resource is of the kubelet's giving: no namespace and no ceiling bounds it.
+        if let Some(class) = of_resource {
+            return self.repair(class, &name());
+        }
         let mut lines = Vec::from_iter(line);
         let Some(class) = class else { return Decision { adjust: None, lines } };
-        let name = || format!("pod {}/{}, container {}", pod.namespace, pod.name, container.name);
-        if is_scheduled(container) {
-            let line = format!("{}: keeps the class of its resource or device", name());
-            return Decision { adjust: None, lines: vec![line] };
-        }
         let adjust = if self.by_name(knows_cdi) {
             let cdi_devices = vec![CdiDevice { name: class_device(class) }];
             Ok(ContainerAdjustment { cdi_devices, ..Default::default() })
         } else {
             self.cdi.adjustment(class)
         };
+        count(&adjust);
         let adjust = adjust.map_err(|why| lines.push(format!("{}: has no class: {why}", name()))).ok();
         Decision { adjust, lines }
     }
 
-    /// The containers that started while no injector was there, and ask for a class.
-    pub fn missed(&self, state: &SynchronizeRequest) -> Vec<String> {
-        let missed = state.containers.iter().filter(|container| !is_scheduled(container)).filter_map(|container| {
-            let pod = state.pods.iter().find(|pod| pod.id == container.pod_sandbox_id)?;
-            let word = pod.annotations.get(ANNOTATION)?;
-            Some(format!(
-                "pod {}/{}, container {}: started while the injector was away and has no class, but asks for {word}: delete the pod to have it scheduled",
-                pod.namespace, pod.name, container.name
-            ))
-        });
-        missed.collect()
+    /// For a container that was given a device of a class, of which the runtime has left it nothing: the edits for which the device stands. A
+    /// runtime that does not resolve the kubelet's CDI devices need not resolve ours.
+    fn repair(&self, class: Class, name: &str) -> Decision {
+        let adjust = self.cdi.adjustment(class);
+        count(&adjust);
+        let left_out = format!("{name}: the runtime has left out the CDI devices of {}", resource(class));
+        match adjust {
+            Ok(adjust) => {
+                REPAIRED.add(1);
+                let line = format!(
+                    "{left_out}: it gets the class from here, and its GPU from nowhere: {CDI_SETTING} (docs/guide/kubernetes.md)"
+                );
+                Decision { adjust: Some(adjust), lines: vec![line] }
+            }
+            Err(why) => {
+                let line = format!(
+                    "{left_out}, and it runs UNSCHEDULED: {CDI_SETTING}; it cannot get the class from here: {why}"
+                );
+                Decision { adjust: None, lines: vec![line] }
+            }
+        }
     }
+
+    /// The containers that run without the class that they ask for, by annotation or by resource. How many run without the default class, as
+    /// they started before the injector, is the second value.
+    pub fn missed(&self, state: &SynchronizeRequest, given: Option<&ListPodResourcesResponse>) -> (Vec<Missed>, usize) {
+        let (mut missed, mut without_default) = (Vec::new(), 0);
+        for container in &state.containers {
+            if container.state == STOPPED || is_scheduled(container) || has_the_socket_folder(container) {
+                continue;
+            }
+            let Some(pod) = state.pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else { continue };
+            let of_resource = given.and_then(|given| given.class_of(&pod.namespace, &pod.name, &container.name));
+            let why = match (of_resource, pod.annotations.get(ANNOTATION)) {
+                (Some(class), _) => {
+                    let resource = resource(class);
+                    format!(
+                        "was given {resource} and runs UNSCHEDULED, as the runtime has left out its CDI devices: {CDI_SETTING}, and delete the pod"
+                    )
+                }
+                (None, Some(word)) if self.config.injector.has(&pod.namespace) => {
+                    format!(
+                        "started while the injector was away and has no class, but asks for {word}: delete the pod to have it scheduled"
+                    )
+                }
+                _ => {
+                    let is_default = self.config.injector.default_class.is_some();
+                    without_default += usize::from(is_default && self.config.injector.has(&pod.namespace));
+                    continue;
+                }
+            };
+            let name = format!("pod {}/{}, container {}", pod.namespace, pod.name, container.name);
+            missed.push(Missed { id: container.id.clone(), pid: container.pid, name, why });
+        }
+        MISSED.add(missed.len() as u64);
+        (missed, without_default)
+    }
+}
+
+fn count(adjust: &Result<ContainerAdjustment, String>) {
+    if adjust.is_ok() { GIVEN.add(1) } else { FAILED.add(1) }
 }
 
 #[cfg(test)]

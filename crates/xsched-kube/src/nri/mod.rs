@@ -1,13 +1,16 @@
 //! `xsched kube nri`: a plugin of the container runtime, by the Node Resource Interface.
 //!
-//! [`trunk`] carries two connections over one socket; [`ttrpc`] is what is said on each; [`injector`] decides.
+//! [`trunk`] carries two connections over one socket; [`ttrpc`] is what is said on each; [`injector`] decides; [`missed`] containers are those
+//! that it was too late for.
 
 pub mod injector;
+pub mod missed;
 pub mod trunk;
 pub mod ttrpc;
 
 use std::io::Result;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
@@ -19,6 +22,8 @@ use crate::api::nri::{
     PLUGIN, RUNTIME, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
 };
 use crate::log;
+use crate::pod_resources::Asked;
+use crate::status::{Counter, Status};
 use injector::Injector;
 use trunk::{Connection, Trunk};
 use ttrpc::{Frame, Kind, Request, Response, UNIMPLEMENTED};
@@ -28,44 +33,72 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The name under which the plugin registers.
 const NAME: &str = "xsched";
 
-/// Serves the runtime at `socket` until the program is told to end. A runtime that goes is waited for.
-///
-/// # Errors
-/// If signals cannot be waited for.
-pub async fn run(injector: &Injector, socket: &Path, index: &str) -> std::result::Result<(), Error> {
-    let serving = async {
-        let mut told = String::new();
+/// The plugin of a node.
+pub struct Plugin {
+    /// Decides.
+    pub injector: Injector,
+    /// The runtime's socket for plugins.
+    pub runtime: PathBuf,
+    /// When it is asked, among the runtime's plugins.
+    pub index: String,
+    /// The kubelet, which tells of resources.
+    pub kubelet: Asked,
+    /// Containers that were missed are ended, so that the kubelet makes them anew.
+    pub restarts_missed: bool,
+    /// What it waits for, for probes.
+    pub status: Arc<Status>,
+}
+
+/// What its `/metrics` has.
+pub const COUNTERS: &[&Counter] = &[&injector::GIVEN, &injector::REPAIRED, &injector::FAILED, &injector::MISSED];
+
+impl Plugin {
+    /// Serves the runtime until the program is told to end. A runtime that goes is waited for.
+    ///
+    /// # Errors
+    /// If signals cannot be waited for.
+    pub async fn run(&self) -> std::result::Result<(), Error> {
+        tokio::select! {
+            ended = crate::told_to_end() => ended.map_err(|e| Error::environment(format!("cannot wait for signals: {e}"))),
+            never = self.serve_each() => never,
+        }
+    }
+
+    async fn serve_each(&self) -> std::result::Result<(), Error> {
+        if !self.injector.is_enabled() {
+            log("switched off by `enabled = false`: annotations have no effect");
+            self.status.set(None);
+            return std::future::pending().await;
+        }
+        let (mut told, at) = (String::new(), self.runtime.display());
         loop {
-            let why = match serve(injector, socket, index).await {
+            self.status.set(Some(format!("no runtime has taken it at {at}: is NRI switched on there?")));
+            let why = match serve(self).await {
                 Ok(()) => "has closed the connection".to_owned(),
                 Err(e) => format!("cannot be talked to: {e}"),
             };
             // Once for each reason, not once a second.
             if why != told {
-                log(format!("the runtime at {} {why}; trying again", socket.display()));
+                log(format!("the runtime at {at} {why}; trying again"));
             }
             told = why;
             tokio::time::sleep(RETRY).await;
         }
-    };
-    tokio::select! {
-        ended = crate::told_to_end() => ended.map_err(|e| Error::environment(format!("cannot wait for signals: {e}"))),
-        never = serving => never,
     }
 }
 
 /// One connection, until the runtime closes it.
-async fn serve(injector: &Injector, socket: &Path, index: &str) -> Result<()> {
-    let mut trunk = Trunk::new(UnixStream::connect(socket).await?);
-    let register = RegisterPluginRequest { plugin_name: NAME.to_owned(), plugin_idx: index.to_owned() };
+async fn serve(plugin: &Plugin) -> Result<()> {
+    let mut trunk = Trunk::new(UnixStream::connect(&plugin.runtime).await?);
+    let register = RegisterPluginRequest { plugin_name: NAME.to_owned(), plugin_idx: plugin.index.clone() };
     let request = Request::new(RUNTIME, "RegisterPlugin", &register);
     trunk.send(Connection::Runtime, &Frame::request(1, &request)).await?;
-    let mut session = Session::new(injector);
+    let mut session = Session::new(plugin);
     while let Some((connection, frame)) = trunk.receive().await? {
         match (connection, frame.kind) {
             (Connection::Plugin, Kind::Request) => {
                 let request = Request::decode(frame.data.as_slice())?;
-                let answer = session.answer(&request);
+                let answer = session.answer(&request).await;
                 trunk.send(Connection::Plugin, &Frame::response(frame.stream, &answer)).await?;
             }
             (Connection::Runtime, Kind::Response) => {
@@ -82,22 +115,28 @@ async fn serve(injector: &Injector, socket: &Path, index: &str) -> Result<()> {
 
 /// What is known of the runtime of a connection.
 struct Session<'a> {
-    injector: &'a Injector,
+    plugin: &'a Plugin,
     knows_cdi: bool,
     /// Of a state that comes in several requests.
     state: SynchronizeRequest,
 }
 
 impl<'a> Session<'a> {
-    fn new(injector: &'a Injector) -> Session<'a> {
-        Session { injector, knows_cdi: false, state: SynchronizeRequest::default() }
+    fn new(plugin: &'a Plugin) -> Session<'a> {
+        Session { plugin, knows_cdi: false, state: SynchronizeRequest::default() }
     }
 
-    fn answer(&mut self, request: &Request) -> Response {
+    async fn answer(&mut self, request: &Request) -> Response {
         let answered = match (request.service.as_str(), request.method.as_str()) {
             (PLUGIN, "Configure") => request.read().map(|asked| self.configure(&asked).encode_to_vec()),
-            (PLUGIN, "Synchronize") => request.read().map(|state| self.synchronize(state).encode_to_vec()),
-            (PLUGIN, "CreateContainer") => request.read().map(|asked| self.create(&asked).encode_to_vec()),
+            (PLUGIN, "Synchronize") => match request.read() {
+                Ok(state) => Ok(self.synchronize(state).await.encode_to_vec()),
+                Err(e) => Err(e),
+            },
+            (PLUGIN, "CreateContainer") => match request.read() {
+                Ok(asked) => Ok(self.create(&asked).await.encode_to_vec()),
+                Err(e) => Err(e),
+            },
             (PLUGIN, "Shutdown") => Ok(Empty {}.encode_to_vec()),
             (service, method) => {
                 return Response::failed(UNIMPLEMENTED, format!("{service}/{method} is not known here"));
@@ -112,28 +151,46 @@ impl<'a> Session<'a> {
     fn configure(&mut self, asked: &ConfigureRequest) -> ConfigureResponse {
         self.knows_cdi = injector::knows_cdi(&asked.runtime_name, &asked.runtime_version);
         log(format!("registered with {} {}", asked.runtime_name, asked.runtime_version));
-        self.injector.tell_delivery(self.knows_cdi);
+        self.plugin.injector.tell_delivery(self.knows_cdi);
         ConfigureResponse { events: 1 << (CREATE_CONTAINER - 1) }
     }
 
-    fn synchronize(&mut self, state: SynchronizeRequest) -> SynchronizeResponse {
+    async fn synchronize(&mut self, state: SynchronizeRequest) -> SynchronizeResponse {
         let more = state.more;
         self.state.pods.extend(state.pods);
         self.state.containers.extend(state.containers);
         if !more {
             let state = std::mem::take(&mut self.state);
-            for line in self.injector.missed(&state) {
-                log(line);
+            // No container, and nothing to ask about.
+            let is_any = state.containers.iter().any(Injector::asks_the_kubelet);
+            let given = if is_any { self.plugin.kubelet.list().await } else { None };
+            let (missed, without_default) = self.plugin.injector.missed(&state, given.as_ref());
+            if without_default > 0 {
+                log(format!(
+                    "{without_default} containers without an annotation started before the injector, and have no class: they get the default one when they are made anew"
+                ));
             }
+            for missed in missed {
+                log(format!("{}: {}", missed.name, missed.why));
+                if self.plugin.restarts_missed {
+                    tokio::spawn(missed::restart(missed));
+                }
+            }
+            self.plugin.status.set(None);
         }
         SynchronizeResponse { more }
     }
 
-    fn create(&mut self, asked: &CreateContainerRequest) -> CreateContainerResponse {
+    async fn create(&mut self, asked: &CreateContainerRequest) -> CreateContainerResponse {
         let (Some(pod), Some(container)) = (&asked.pod, &asked.container) else {
             return CreateContainerResponse::default();
         };
-        let decided = self.injector.decide(pod, container, self.knows_cdi);
+        let given = match Injector::asks_the_kubelet(container) {
+            true => self.plugin.kubelet.list().await,
+            false => None,
+        };
+        let of_resource = given.and_then(|given| given.class_of(&pod.namespace, &pod.name, &container.name));
+        let decided = self.plugin.injector.decide(pod, container, self.knows_cdi, of_resource);
         for line in decided.lines {
             log(line);
         }

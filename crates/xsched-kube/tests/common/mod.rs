@@ -19,6 +19,8 @@ pub fn fetched(name: &str) -> Option<PathBuf> {
 /// A folder for one test.
 pub struct Node {
     folder: tempfile::TempDir,
+    /// Of programs that are started, beside those that all have.
+    variable: std::cell::Cell<Option<(&'static str, &'static str)>>,
 }
 
 /// `xsched-kube`, which ends with this.
@@ -33,7 +35,7 @@ impl Node {
         for name in ["device-plugins", "pod-resources", "nvml", "lib", "run"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
-        Node { folder }
+        Node { folder, variable: Default::default() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -46,9 +48,10 @@ impl Node {
 
     /// What listens as the daemon does, until it is dropped.
     pub fn daemon(&self) -> rustix::fd::OwnedFd {
-        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
         let _ = std::fs::remove_file(self.socket());
-        let fd = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        // No program that is started meanwhile keeps it open.
+        let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         bind(&fd, &SocketAddrUnix::new(self.socket()).unwrap()).unwrap();
         listen(&fd, 64).unwrap();
         fd
@@ -78,6 +81,14 @@ impl Node {
         self.path("cdi/xsched.dev-class.json")
     }
 
+    /// Starts a program with a variable.
+    pub fn with_variable<T>(&self, name: &'static str, value: &'static str, start: impl FnOnce() -> T) -> T {
+        self.variable.set(Some((name, value)));
+        let started = start();
+        self.variable.set(None);
+        started
+    }
+
     pub fn start(&self, command: &str, configuration: &str, options: &[&str]) -> Program {
         let config = self.path("kubernetes.toml");
         std::fs::write(&config, configuration).unwrap();
@@ -90,6 +101,7 @@ impl Node {
         let mut program = Command::new(env!("CARGO_BIN_EXE_xsched-kube"));
         program.arg(command);
         program.args(options).env("LD_LIBRARY_PATH", self.path("lib")).env("FAKENVML", self.path("nvml"));
+        program.envs(self.variable.get());
         program.stdin(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
         Program { child: program.spawn().unwrap(), log }
     }
@@ -111,6 +123,25 @@ impl Program {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// What it answers over HTTP: the status, the text. It was started with `--listen 127.0.0.1:0`.
+    pub fn http(&self, path: &str) -> (u16, String) {
+        use std::io::{Read, Write};
+        let said = "answers /ready and /metrics at ";
+        let start = Instant::now();
+        while !self.log().split(said).nth(1).is_some_and(|rest| rest.contains('\n')) {
+            assert!(start.elapsed() < xsched_testkit::TIMEOUT, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let log = self.log();
+        let address = log.split(said).nth(1).unwrap().lines().next().unwrap();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
     /// Tells it to end, and waits until it has.

@@ -1,0 +1,86 @@
+//! Which containers were given devices of ours, as the kubelet tells it at its socket for pod resources. It tells of containers and sidecars,
+//! and of no other init containers.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use xsched_proto::class::Class;
+
+use crate::api::pod_resources::{ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources};
+use crate::api::services::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use crate::config::OFFERED;
+use crate::device_plugin::{allocation::resource, kubelet};
+use crate::log;
+
+/// How long the kubelet may take where a runtime waits: it has 2 s for a plugin by default.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long after a failure the kubelet is not asked.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Asks for all containers.
+///
+/// # Errors
+/// One line.
+pub async fn list(socket: &Path) -> Result<ListPodResourcesResponse, String> {
+    let channel = kubelet::channel(socket).await?;
+    let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await;
+    answer.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
+}
+
+impl ListPodResourcesResponse {
+    /// Each container with its pod.
+    pub fn containers(&self) -> impl Iterator<Item = (&PodResources, &ContainerResources)> {
+        self.pod_resources.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
+    }
+
+    /// The class of a container's resource.
+    pub fn class_of(&self, namespace: &str, pod: &str, container: &str) -> Option<Class> {
+        let is_it = |(p, c): &(&PodResources, &ContainerResources)| {
+            p.namespace == namespace && p.name == pod && c.name == container
+        };
+        self.containers().find(is_it).and_then(|(_, found)| found.class())
+    }
+}
+
+impl ContainerResources {
+    /// The class of its resource; of several, the least urgent, as the hook of CDI has it.
+    pub fn class(&self) -> Option<Class> {
+        let has = |class: &Class| self.devices.iter().any(|devices| devices.resource_name == resource(*class));
+        OFFERED.into_iter().filter(has).min()
+    }
+}
+
+/// The kubelet, asked for each container that is made. One that does not answer holds nothing up for long.
+pub struct Asked {
+    socket: PathBuf,
+    /// When it last did not answer, and why.
+    failed: Mutex<Option<(Instant, String)>>,
+}
+
+impl Asked {
+    /// At its socket.
+    pub fn new(socket: PathBuf) -> Asked {
+        Asked { socket, failed: Mutex::default() }
+    }
+
+    /// All containers; none while it does not answer, which is logged once for each reason.
+    pub async fn list(&self) -> Option<ListPodResourcesResponse> {
+        let before = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if before.as_ref().is_some_and(|(when, _)| when.elapsed() < PAUSE) {
+            return None;
+        }
+        let answer = tokio::time::timeout(PATIENCE, list(&self.socket)).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("it took more than {} s", PATIENCE.as_secs())));
+        let failed = answer.as_ref().err().map(|why| (Instant::now(), why.clone()));
+        if let Some((_, why)) = &failed
+            && before.is_none_or(|(_, said)| said != *why)
+        {
+            log(format!(
+                "the kubelet does not tell which containers have a class from a resource: {why}; if the runtime leaves out their CDI devices, the injector does not see it"
+            ));
+        }
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        answer.ok()
+    }
+}
