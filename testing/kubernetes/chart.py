@@ -20,7 +20,8 @@ except ImportError as lacks:
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "dist/kubernetes"
 CHART = MANIFESTS / "helm"
-SCHEMAS = "1.35"
+SCHEMAS = "1.36"
+POLICY = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
 # Labels of Helm's own.
 OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart")
 OTHER_VALUES = """
@@ -36,6 +37,7 @@ config: |
 metricsPort: 9500
 oneClass: false
 priorityClasses: true
+restartMissed: true
 """
 
 
@@ -68,11 +70,11 @@ def named(all_of_them):
     return found
 
 
-def fits(at, text):
+def fits(at, text, schemas=SCHEMAS):
     """Whether each object fits the published schemas; how many there are."""
     file = at / "rendered.yaml"
     file.write_text(text)
-    said = run(sys.executable, "-m", "kubernetes_validate", "-k", SCHEMAS, "--strict", file)
+    said = run(sys.executable, "-m", "kubernetes_validate", "-k", schemas, "--strict", file)
     count = len(objects(text))
     assert said.count(" passed for resource ") == count, said
     return count
@@ -99,7 +101,14 @@ def main(at):
 
     values = at / "values.yaml"
     values.write_text(OTHER_VALUES)
-    text = helm(CHART, "--values", values)
+    # What a cluster serves decides the version of the admission policy: both in passing, the beta before.
+    beta, both, served = (["--api-versions", ",".join(POLICY.format(v) for v in versions)] for versions in (["v1beta1"], ["v1", "v1beta1"], ["v1"]))
+    before = helm(CHART, "--values", values, *beta)
+    text = helm(CHART, "--values", values, *both)
+    assert text == helm(CHART, "--values", values, *served)
+    policies = lambda rendered: {one["apiVersion"].split("/")[1] for one in objects(rendered) if one["kind"].startswith("Mutating")}
+    assert (policies(before), policies(text)) == ({"v1beta1"}, {"v1"}), (policies(before), policies(text))
+    fits(at, before, "1.35")
     rendered = named(objects(text))
     pod, each = containers(rendered)
     assert {(one["image"], one["imagePullPolicy"]) for one in each.values()} == {("registry.test/xsched:next", "Always")}
@@ -108,6 +117,9 @@ def main(at):
     assert (pod["runtimeClassName"], pod["priorityClassName"]) == ("nvidia", "own")
     assert each["injector"]["resources"] == {"limits": {"memory": "1Gi"}}
     assert each["daemon"]["resources"] == containers(base)[1]["daemon"]["resources"]
+    assert each["injector"]["args"] == containers(base)[1]["injector"]["args"] + ["--restart-missed"]
+    assert each["injector"]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["KILL"]}
+    assert [each[name]["ports"][0]["containerPort"] for name in ("device-plugin", "injector")] == [9496, 9497]
     assert each["daemon"]["ports"] == [{"name": "metrics", "containerPort": 9500}]
     data = rendered["ConfigMap", "xsched"]["data"]
     assert data["config.toml"] == 'policy = "fair"\n'
@@ -118,7 +130,7 @@ def main(at):
 
     run("helm", "package", CHART, "--destination", at)
     [package] = at.glob("xsched-*.tgz")
-    assert helm(package, "--values", values) == text
+    assert helm(package, "--values", values, *served) == text
     print("the packaged chart renders the same: " + package.name)
 
 

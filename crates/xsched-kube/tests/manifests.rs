@@ -9,9 +9,15 @@ use common::fetched;
 use xsched_kube::config::Config;
 use xsched_testkit::skipped;
 
-/// The version of Kubernetes whose schemas they are held against.
-const VERSION: &str = "1.35";
-const KUSTOMIZATIONS: [&str; 3] = ["base", "priority-classes", "uninstall"];
+/// With the version of Kubernetes whose schemas they are held against.
+const KUSTOMIZATIONS: [(&str, &str); 6] = [
+    ("base", "1.36"),
+    ("priority-classes", "1.36"),
+    ("priority-classes", "1.37"),
+    ("priority-classes-v1beta1", "1.35"),
+    ("restart-missed", "1.36"),
+    ("uninstall", "1.36"),
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/kubernetes")
@@ -39,12 +45,12 @@ fn rendered(name: &str) -> Option<String> {
 #[test]
 fn manifests_fit_the_published_schemas() {
     let work = tempfile::tempdir().unwrap();
-    for name in KUSTOMIZATIONS {
+    for (name, version) in KUSTOMIZATIONS {
         let Some(text) = rendered(name) else { return };
         let file = work.path().join(format!("{name}.yaml"));
         std::fs::write(&file, text).unwrap();
         let validate = fetched("venv/bin/kubernetes-validate").unwrap_or_else(|| "kubernetes-validate".into());
-        let output = match Command::new(validate).args(["-k", VERSION, "--strict"]).arg(&file).output() {
+        let output = match Command::new(validate).args(["-k", version, "--strict"]).arg(&file).output() {
             Ok(output) => output,
             Err(e) => return skipped(&format!("kubernetes-validate ({e}): pip install kubernetes-validate")),
         };
@@ -73,19 +79,119 @@ fn the_node_has_no_rights_at_the_api_server_and_sees_the_nodes_processes() {
     }
 }
 
+/// What a cluster serves: `v1` from 1.36 on, where the beta is no longer.
+#[test]
+fn the_admission_policy_has_the_version_that_the_cluster_serves() {
+    for (name, version) in [("priority-classes", "v1"), ("priority-classes-v1beta1", "v1beta1")] {
+        let Some(text) = rendered(name) else { return };
+        let policies: Vec<_> =
+            text.split("\n---\n").filter(|object| object.contains("kind: MutatingAdmissionPolicy")).collect();
+        assert_eq!(policies.len(), 2);
+        for policy in policies {
+            assert!(
+                policy.contains(&format!("apiVersion: admissionregistration.k8s.io/{version}\n")),
+                "{name}: {policy}"
+            );
+        }
+        assert_eq!(text.matches("kind: PriorityClass\n").count(), 3);
+    }
+}
+
+/// A pod whose daemon has refused its configuration is not ready, and no further one is replaced.
+#[test]
+fn a_node_is_ready_when_each_program_says_so() {
+    let Some(base) = rendered("base") else { return };
+    let node = base.split("\n---\n").find(|object| object.contains("kind: DaemonSet\n")).unwrap();
+    assert!(node.contains("  minReadySeconds: 10\n") && node.contains("      maxUnavailable: 1\n"));
+    assert_eq!(node.matches("        readinessProbe:\n").count(), 3, "daemon, device plugin, injector");
+    for (port, name) in [(9496, "plugin"), (9497, "injector")] {
+        for part in [
+            format!("        - 0.0.0.0:{port}\n"),
+            format!("        - containerPort: {port}\n          name: {name}\n"),
+            format!("          httpGet:\n            path: /ready\n            port: {name}\n"),
+        ] {
+            assert!(node.contains(&part), "{part}");
+        }
+    }
+    // The daemon's probe, where no daemon answers.
+    let probe =
+        "          exec:\n            command:\n            - xsched\n            - ps\n            - --socket\n";
+    assert!(node.contains(probe));
+    let mut ps = Command::new(xsched_testkit::beside("xsched"));
+    let asked = ps.args(["ps", "--socket", "/nonexistent/xsched.sock"]).output().unwrap();
+    assert_eq!(asked.status.code(), Some(3));
+}
+
+/// What an overlay says again of the injector is what the base says, and more.
+#[test]
+fn where_missed_containers_are_restarted_nothing_else_changes() {
+    let (Some(base), Some(overlay)) = (rendered("base"), rendered("restart-missed")) else { return };
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let (mut all, mut more) = (sorted(&base), sorted(&overlay));
+    more.retain(|line| match all.iter().position(|known| known == line) {
+        Some(at) => {
+            all.remove(at);
+            false
+        }
+        None => true,
+    });
+    assert_eq!(all, [""; 0], "all of the base");
+    assert_eq!(more, ["            - KILL", "            add:", "        - --restart-missed"]);
+}
+
 #[test]
 fn the_shipped_configuration_of_a_node_is_accepted() {
     Config::read(Some(&folder().join("base/kubernetes.toml"))).unwrap();
-    let mut xsched = Command::new(xsched_testkit::beside("xsched"));
-    let checked = xsched.args(["config", "check", "--config"]).arg(folder().join("base/config.toml")).output().unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let work = tempfile::tempdir().unwrap();
+    let shipped = std::fs::read_to_string(folder().join("base/config.toml")).unwrap();
+    // Also with what it shows as another choice, in the place of the first.
+    let another: String = shipped
+        .lines()
+        .filter(|line| *line != "policy = \"hpf\"")
+        .map(|line| match line.strip_prefix("# ") {
+            Some(key) if key.starts_with('[') || key.contains(" = ") => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    assert!(another.contains("\nparameters = { by = \"namespace\" }\n[namespaces.team]\n"), "{another}");
+    for text in [shipped, another] {
+        let file = work.path().join("config.toml");
+        std::fs::write(&file, &text).unwrap();
+        let mut xsched = Command::new(xsched_testkit::beside("xsched"));
+        let checked = xsched.args(["config", "check", "--config"]).arg(&file).output().unwrap();
+        assert!(checked.status.success(), "{text}{}", String::from_utf8_lossy(&checked.stderr));
+    }
+}
+
+/// The names that the guide has are those that are made.
+#[test]
+fn the_guide_names_the_package_and_the_image_as_they_are_made() {
+    let guide = std::fs::read_to_string(folder().join("../../docs/guide/kubernetes.md")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(guide.contains(&format!("/tmp/xsched/xsched_{version}-1_amd64.deb")), "the package");
+    // Of the package's version: dist/kubernetes/image.py.
+    assert!(guide.contains(&format!("newTag: {version}-1")), "the image's tag");
+    let tag = format!("appVersion: \"{version}-1\"\n");
+    assert!(std::fs::read_to_string(folder().join("helm/Chart.yaml")).unwrap().contains(&tag), "the chart's image");
+    // Uninstalling takes all that is not of a namespace.
+    for line in [
+        "kubectl delete -k dist/kubernetes/base",
+        "kubectl delete -k dist/kubernetes/priority-classes",
+        "/run/xsched-containers",
+    ] {
+        assert!(guide.split("## Upgrade and uninstall").nth(1).unwrap().contains(line), "{line}");
+    }
 }
 
 #[test]
 fn the_charts_version_is_the_programs() {
     let chart = std::fs::read_to_string(folder().join("helm/Chart.yaml")).unwrap();
     let version = env!("CARGO_PKG_VERSION");
-    assert!(chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}\"\n")), "{chart}");
+    assert!(chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}-1\"\n")), "{chart}");
 }
 
 /// What monitors look for is where the daemon listens.
