@@ -80,6 +80,10 @@ class Kubelet(grpc.GenericRpcHandler):
         assert list(container) == [5], container
         return [fields(device)[1][0].decode() for device in container[5]]
 
+    def before_start(self, channel, device):
+        """As before a container with the device is made."""
+        channel.unary_unary("/v1beta1.DevicePlugin/PreStartContainer")(message(f1=device), timeout=PATIENCE_S)
+
 
 def finds_the_plugin_for_claims(program, folder):
     """As a kubelet's plugin manager does: by its socket in a folder."""

@@ -28,6 +28,8 @@ PROGRAMS = ("xsched", "xsched-kube", "libxsched.so")
 STEADY = ("/job/simload", "be", "--us", "200", "--batch", "16", "--until")
 # What a namespace's configuration says: team has three parts of four.
 CONFIG = "policy = \"hpf\"\n[namespaces.team]\nweight = 300\n[namespaces.other]\nweight = 100\n"
+# A container that has no class so long after it was about to be made is named.
+NODE_CONFIG = '[device_plugin]\ndelivered_within_ms = 5000\n[injector.ceilings]\nserving = "high"\n'
 REQUESTS = 100
 SHARE_S = 3
 
@@ -50,7 +52,7 @@ class Node:
         compile_c(HERE / "urgent.c", self.job / "urgent", *simdev)
         shutil.copy(self.bin / "libsimdev.so", self.job)
         (self.at / "daemon.toml").write_text(CONFIG)
-        (self.at / "kubernetes.toml").write_text('[injector.ceilings]\nserving = "high"\n')
+        (self.at / "kubernetes.toml").write_text(NODE_CONFIG)
         self.env = dict(os.environ, XSCHED_SOCKET=str(self.socket), HOME=at, XDG_CONFIG_HOME=at, XDG_STATE_HOME=at)
         self.running, self.generation = {}, 0
         self.engine = Containerd(at, search)
@@ -92,8 +94,9 @@ class Node:
         kube = [self.opt / "xsched", "kube"]
         config = ["--config", self.at / "kubernetes.toml"]
         where = ["--socket", self.socket, "--library", self.opt / "libxsched.so", "--kubelet", self.kubelet.folder]
-        self.start("plugin", *kube, "device-plugin", *config, *where, "--simulated", "1")
-        self.start("injector", *kube, "nri", *config, "--cdi", self.at / "cdi", "--runtime", self.at / "nri.sock")
+        resources = ["--pod-resources", f"{self.kubelet.folder}/pod-resources.sock"]
+        self.start("plugin", *kube, "device-plugin", *config, *where, *resources, "--simulated", "1")
+        self.start("injector", *kube, "nri", *config, *resources, "--cdi", self.at / "cdi", "--runtime", self.at / "nri.sock")
         self.endpoints = [request[2][0].decode() for request in self.kubelet.registrations()]
         self.injector_registers(1)
 
@@ -117,10 +120,14 @@ class Node:
             return rows if all(rows) else None
         return until("all are attached", all_of_them)
 
-    def allocate(self, name):
-        """The CDI devices of a container that asks for `xsched.dev/gpu-NAME`."""
+    def allocate(self, name, pod, container):
+        """The CDI devices of a container that asks for `xsched.dev/gpu-NAME` and is about to be made. Pods are pairs: namespace, name."""
         with self.kubelet.channel(self.endpoints[("high", "normal", "low").index(name)]) as channel:
-            return self.kubelet.allocate(channel, self.kubelet.devices(channel)[0])
+            device = self.kubelet.devices(channel)[len(self.kubelet.given)]
+            names = self.kubelet.allocate(channel, device)
+            self.kubelet.given.append((*pod, container, f"xsched.dev/gpu-{name}", device))
+            self.kubelet.before_start(channel, device)
+            return names
 
     def run(self, pod, name, command, devices=()):
         environment = {"SIMDEV_SOCKET": "/job/sim.sock", "LD_LIBRARY_PATH": "/job", "XSCHED_STATS": f"/job/{name}.stats"}
@@ -158,12 +165,18 @@ class Life:
         node.start_daemon()
         node.start_agents()
         self.train = Pod(node.engine, "train", "team", {})
-        devices = node.allocate("low")
+        devices = node.allocate("low", ("team", "train"), "train")
         self.low = node.run(self.train, "train", STEADY, devices)
         [row] = node.attached(self.low)
         names = [row[key] for key in ("container_name", "pod", "namespace", "class")]
         assert names == ["train", "train", "team", "low"], row
-        return f"{devices[0]} allocated by the device plugin; the daemon knows container, pod and namespace"
+        # Of one that is never made no class is seen: by then the other's time is over, too.
+        node.allocate("low", ("team", "train"), "never")
+        log = node.running["plugin"].stderr
+        until("it is named", lambda: "container never: was given xsched.dev/gpu-low, and no class has reached it" in log.read_text())
+        assert "container train: was given" not in log.read_text(), log.read_text()
+        node.kubelet.given.pop()
+        return f"{devices[0]} allocated by the device plugin; the daemon knows container, pod and namespace; one that is never made is named"
 
     def suspended_by_a_rival(self):
         """Each request of the urgent pod finds the device full and its owner at work."""
@@ -268,7 +281,7 @@ class Life:
 
     def a_container_is_killed(self):
         node = self.node
-        low = node.run(self.train, "again", STEADY, node.allocate("low"))
+        low = node.run(self.train, "again", STEADY, node.allocate("low", ("team", "train"), "again"))
         urgent = node.run(self.serve, "killed", STEADY)
         node.attached(low, urgent)
         state = lambda: (node.program(low) or {"groups": [{}]})["groups"][0].get("state")

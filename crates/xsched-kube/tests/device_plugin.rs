@@ -276,7 +276,7 @@ fn a_container_that_its_class_does_not_reach_is_named() {
         for (n, name) in ["lost", "again"].iter().enumerate() {
             kubelet.before_start(CLASSES[2], &format!("SIM-0::{n}")).await.unwrap();
             let line = format!(
-                "pod team/pod, container {name}: was given xsched.dev/gpu-low, and no class has reached it in 0.01 s"
+                "pod team/pod, container {name}: was given xsched.dev/gpu-low, and no class has reached it in 0.01 s (no record in "
             );
             until("it is named", || plugin.log().contains(&line)).await;
             assert!(plugin.log().contains(

@@ -417,7 +417,7 @@ fn missed_containers_are_ended_where_that_is_asked_for_and_no_other_process_is()
             ..container(&asks, name)
         };
         let containers = [of("late", cgroups.trim(), &missed), of("reused", "0123456789abcdef", &other)];
-        assert!(!runtime.synchronize(&[asks.clone()], &containers, false).await);
+        assert!(!runtime.synchronize(std::slice::from_ref(&asks), &containers, false).await);
         until("it has ended", || missed.try_wait().unwrap().is_some()).await;
         let name = "pod a/asks, container late: has ended, for the kubelet to start it with its class";
         until("it is told", || program.log().contains(name)).await;

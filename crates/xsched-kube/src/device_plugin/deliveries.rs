@@ -14,7 +14,6 @@ use xsched_proto::class::Class;
 use super::allocation::resource;
 use crate::api::pod_resources::ListPodResourcesResponse;
 use crate::delivery::CDI_SETTING;
-use crate::log;
 use crate::status::Counter;
 
 /// Containers that were named here.
@@ -67,16 +66,6 @@ pub fn records_beside(socket: &Path) -> PathBuf {
 impl Deliveries {
     /// With the folder of records, and how long a container may take to have one.
     pub fn new(records: Option<PathBuf>, patience: Duration) -> Deliveries {
-        let records = records.filter(|folder| {
-            let is_there = folder.is_dir();
-            if !is_there {
-                log(format!(
-                    "{} is not there: a container whose runtime leaves out its class is not found",
-                    folder.display()
-                ));
-            }
-            is_there
-        });
         Deliveries { records, patience, expected: Mutex::default() }
     }
 
@@ -119,12 +108,13 @@ impl Deliveries {
             if is_late {
                 UNDELIVERED.add(1);
                 lines.push(format!(
-                    "pod {}/{}, container {}: was given {}, and no class has reached it in {} s: if it runs, it runs UNSCHEDULED. Its runtime leaves out CDI devices: {CDI_SETTING}; or delivery = \"environment\" for this plugin (docs/guide/kubernetes.md)",
+                    "pod {}/{}, container {}: was given {}, and no class has reached it in {} s (no record in {}): if it runs, it runs UNSCHEDULED. Its runtime leaves out CDI devices: {CDI_SETTING}; or delivery = \"environment\" for this plugin (docs/guide/kubernetes.md)",
                     name.namespace,
                     name.pod,
                     name.container,
                     resource(expected.class),
-                    self.patience.as_secs_f64()
+                    self.patience.as_secs_f64(),
+                    folder.display()
                 ));
             }
             !is_late
