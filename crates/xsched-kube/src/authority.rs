@@ -22,7 +22,7 @@ const PREFACE_BYTES: usize = 24;
 const FRAME_HEADER_BYTES: usize = 9;
 /// The longest frame that a server takes unless it says otherwise. What is longer is left to the library, which refuses it.
 const FRAME_MAX_BYTES: usize = 16 << 10;
-/// How much is read at a time.
+/// Size of a read, in bytes.
 const CHUNK_BYTES: usize = 8 << 10;
 
 /// The kind of a frame that begins a block of header fields, and its flags.
@@ -36,7 +36,7 @@ const AUTHORITY_INDEX: usize = 1;
 const AUTHORITY: [&[u8]; 2] = [b":authority", &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f]];
 /// Huffman's codes by length, in bits, with the last code of each. Those of all characters that a name may have are here.
 const CODES: [(u32, u32); 4] = [(5, 0x9), (6, 0x2d), (7, 0x7b), (8, 0xfd)];
-/// Those of `%` and `/`, of 6 bits as that of `-` is.
+/// Codes of `%` and `/`, of 6 bits as that of `-` is.
 const NOT_OF_A_NAME: [u32; 2] = [0x15, 0x18];
 const DASH: u32 = 0x16;
 
@@ -49,16 +49,16 @@ pub fn incoming(listener: UnixListener) -> impl Stream<Item = Result<Connection<
 #[derive(Debug)]
 pub struct Connection<S> {
     inner: S,
-    /// What has come and is not handed on yet.
+    /// Bytes that were read and are not handed on yet.
     come: Vec<u8>,
     /// The part of it that may be handed on, in bytes.
     ready: usize,
-    /// How much of what comes next is handed on as it is.
+    /// Number of the next bytes that are handed on unchanged.
     pass: usize,
 }
 
 impl<S> Connection<S> {
-    /// Over a stream at its beginning.
+    /// Wraps a stream at its beginning.
     pub fn new(inner: S) -> Connection<S> {
         Connection { inner, come: Vec::new(), ready: 0, pass: PREFACE_BYTES }
     }
@@ -149,7 +149,7 @@ fn integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     None
 }
 
-/// Where a text is, and whether it is by Huffman.
+/// The place of a text in the block, and whether it is by Huffman.
 fn string(block: &[u8], at: &mut usize) -> Option<(bool, std::ops::Range<usize>)> {
     let is_huffman = block.get(*at)? & 0x80 != 0;
     let length = integer(block, at, 7)?;
@@ -159,7 +159,7 @@ fn string(block: &[u8], at: &mut usize) -> Option<(bool, std::ops::Range<usize>)
     Some((is_huffman, range))
 }
 
-/// Ends at the first code that no name has.
+/// Renames a host by Huffman, up to the first code that no name has.
 fn rename_huffman(text: &mut [u8]) {
     let bits = |text: &[u8], at: usize, count: u32| {
         let bit = |n: usize| text.get(n / 8).map(|byte| u32::from(byte >> (7 - n % 8) & 1));

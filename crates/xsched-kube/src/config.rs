@@ -49,7 +49,7 @@ pub struct DevicePlugin {
     pub health_interval_ms: u64,
     /// What becomes of a GPU that another plugin offers too.
     pub offered_twice: OfferedTwice,
-    /// How long after a container was about to be made it should have its class, in ms. What has none by then is logged.
+    /// Time within which a container has its class after it was about to be made, in ms. A container that has none by then is logged.
     pub delivered_within_ms: u64,
 }
 
@@ -110,7 +110,7 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Injector {
-    /// It serves the runtime at all.
+    /// Switch of the injector: without it the runtime is not served.
     pub enabled: bool,
     /// The namespaces whose pods it looks at; none: all.
     pub namespaces: Vec<String>,
@@ -143,7 +143,7 @@ impl Injector {
         self.ceilings.get(namespace).copied().unwrap_or(self.ceiling)
     }
 
-    /// Whether pods of a namespace are looked at.
+    /// Tells whether pods of a namespace are looked at.
     pub fn has(&self, namespace: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|name| name == namespace);
         !is_in(&self.skip_namespaces) && (self.namespaces.is_empty() || is_in(&self.namespaces))

@@ -1,4 +1,4 @@
-//! Which containers were given devices of ours, as the kubelet tells it at its socket for pod resources. It tells of containers and sidecars,
+//! Containers that were given devices of ours, as the kubelet tells it at its socket for pod resources. It tells of containers and sidecars,
 //! and of no other init containers.
 
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::config::OFFERED;
 use crate::device_plugin::{allocation::resource, kubelet};
 use crate::log;
 
-/// How long the kubelet may take where a runtime waits: it has 2 s for a plugin by default.
+/// Time that the kubelet may take where a runtime waits, which gives a plugin 2 s by default.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long after a failure the kubelet is not asked.
+/// Time after a failure in which the kubelet is not asked.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Asks for all containers.
@@ -54,17 +54,17 @@ impl ContainerResources {
 /// The kubelet, asked for each container that is made. One that does not answer holds nothing up for long.
 pub struct Asked {
     socket: PathBuf,
-    /// When it last did not answer, and why.
+    /// The last failure: its time and its reason.
     failed: Mutex<Option<(Instant, String)>>,
 }
 
 impl Asked {
-    /// At its socket.
+    /// Makes one of the kubelet's socket.
     pub fn new(socket: PathBuf) -> Asked {
         Asked { socket, failed: Mutex::default() }
     }
 
-    /// All containers; none while it does not answer, which is logged once for each reason.
+    /// Asks for all containers. None while it does not answer, which is logged once for each reason.
     pub async fn list(&self) -> Option<ListPodResourcesResponse> {
         let before = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if before.as_ref().is_some_and(|(when, _)| when.elapsed() < PAUSE) {

@@ -1,4 +1,4 @@
-//! What a program of the node says of itself over HTTP, where it is told to listen: `/ready` for the kubelet's probe, `/metrics` for monitors.
+//! The state of a node's program, over HTTP where it is told to listen: `/ready` for the kubelet's probe, `/metrics` for monitors.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ use crate::log;
 
 /// The most connections at a time.
 const CONNECTIONS_MAX: usize = 16;
-/// How long one may take.
+/// Time that a connection may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A number that grows.
@@ -31,7 +31,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// At 0.
+    /// Makes one that stands at 0.
     pub const fn new(name: &'static str, help: &'static str) -> Counter {
         Counter { name, help, value: AtomicU64::new(0) }
     }
@@ -45,13 +45,13 @@ impl Counter {
 /// The state of a program.
 #[derive(Debug)]
 pub struct Status {
-    /// None: it does its work.
+    /// Reason why it does not do its work; none: it does.
     waits_for: Mutex<Option<String>>,
     counters: &'static [&'static Counter],
 }
 
 impl Status {
-    /// Not ready yet.
+    /// Makes one that is not ready yet.
     pub fn new(counters: &'static [&'static Counter]) -> Arc<Status> {
         Arc::new(Status { waits_for: Mutex::new(Some("it starts".to_owned())), counters })
     }

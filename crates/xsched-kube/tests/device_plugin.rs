@@ -251,7 +251,7 @@ fn two_classes_in_one_container_are_refused_before_it_starts() {
     });
 }
 
-/// What the hook of CDI writes of a container.
+/// Writes a container's record, as the hook of CDI does.
 fn record(node: &Node, id: &str, namespace: &str, pod: &str, name: &str) {
     let text =
         format!(r#"{{"id": "{id}", "name": "{name}", "pod": "{pod}", "namespace": "{namespace}", "class": "low"}}"#);
@@ -290,7 +290,7 @@ fn a_container_that_its_class_does_not_reach_is_named() {
     });
 }
 
-/// By variables no record is left, and none is waited for.
+/// Delivery by variables leaves no record, and none is waited for.
 #[test]
 fn a_container_that_gets_its_class_by_variables_is_not_named() {
     block_on(async {

@@ -9,7 +9,7 @@ use common::fetched;
 use xsched_kube::config::Config;
 use xsched_testkit::skipped;
 
-/// With the version of Kubernetes whose schemas they are held against.
+/// Kustomizations, each with the version of Kubernetes whose schemas it is held against.
 const KUSTOMIZATIONS: [(&str, &str); 6] = [
     ("base", "1.36"),
     ("priority-classes", "1.36"),
@@ -79,7 +79,7 @@ fn the_node_has_no_rights_at_the_api_server_and_sees_the_nodes_processes() {
     }
 }
 
-/// What a cluster serves: `v1` from 1.36 on, where the beta is no longer.
+/// Clusters serve `v1` from 1.36 on, and the beta no longer.
 #[test]
 fn the_admission_policy_has_the_version_that_the_cluster_serves() {
     for (name, version) in [("priority-classes", "v1"), ("priority-classes-v1beta1", "v1beta1")] {
@@ -122,7 +122,7 @@ fn a_node_is_ready_when_each_program_says_so() {
     assert_eq!(asked.status.code(), Some(3));
 }
 
-/// What an overlay says again of the injector is what the base says, and more.
+/// The overlay repeats the injector's arguments: they are those of the base, and one more.
 #[test]
 fn where_missed_containers_are_restarted_nothing_else_changes() {
     let (Some(base), Some(overlay)) = (rendered("base"), rendered("restart-missed")) else { return };

@@ -1,4 +1,4 @@
-//! What came of devices that were given away by the names of CDI devices. A runtime that resolves none leaves them out and says nothing, and
+//! Deliveries of devices that were given away by the names of CDI devices. A runtime that resolves none leaves them out and says nothing, and
 //! the container runs without a class. The hook of our specification leaves a record of each container that has one; a container without a
 //! record in good time is named in the log.
 
@@ -49,7 +49,7 @@ struct Expected {
 
 /// Containers that are about to be made and have no record yet.
 pub struct Deliveries {
-    /// None: delivery is not by CDI, and leaves no record.
+    /// Folder of records; none: delivery is not by CDI, and leaves no record.
     records: Option<PathBuf>,
     patience: Duration,
     expected: Mutex<BTreeMap<Name, Expected>>,
@@ -64,7 +64,7 @@ pub fn records_beside(socket: &Path) -> PathBuf {
 }
 
 impl Deliveries {
-    /// With the folder of records, and how long a container may take to have one.
+    /// Makes one of the folder of records and the time that a container may take to have one.
     pub fn new(records: Option<PathBuf>, patience: Duration) -> Deliveries {
         Deliveries { records, patience, expected: Mutex::default() }
     }

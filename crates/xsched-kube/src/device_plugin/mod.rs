@@ -39,13 +39,13 @@ pub struct Plugin {
     pub pod_resources: PathBuf,
     /// What is offered.
     pub gpus: Vec<Gpu>,
-    /// What it waits for, for probes.
+    /// The program's state, for probes.
     pub status: Arc<Status>,
     /// Containers that are about to be made.
     pub deliveries: Deliveries,
 }
 
-/// What its `/metrics` has.
+/// Counters of its `/metrics`.
 pub const COUNTERS: &[&Counter] = &[&deliveries::UNDELIVERED];
 
 /// How long after a failure the kubelet is asked again.

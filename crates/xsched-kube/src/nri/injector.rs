@@ -18,7 +18,7 @@ pub const ANNOTATION: &str = "xsched.dev/class";
 /// Containers that got a class.
 pub static GIVEN: Counter =
     Counter::new("xsched_injector_given_total", "Containers that the injector has given a class.");
-/// Those of them whose runtime had left it out.
+/// Containers that got the class that their runtime had left out.
 pub static REPAIRED: Counter = Counter::new(
     "xsched_injector_repaired_total",
     "Containers with a class's device that got the class from the injector, as their runtime leaves out CDI devices.",
@@ -67,7 +67,7 @@ fn is_scheduled(container: &Container) -> bool {
         || container.cdi_devices.iter().any(|device| device.name.split('=').next() == Some(KIND))
 }
 
-/// Whether a container has the folder of the daemon's socket by itself, as the daemon and the device plugin have. With a class, that folder
+/// Tells whether a container has the folder of the daemon's socket by itself, as the daemon and the device plugin have. With a class, that folder
 /// would be mounted over it, read-only: a daemon there could make no socket.
 fn has_the_socket_folder(container: &Container) -> bool {
     let is_it = |path: &str| {
@@ -78,13 +78,13 @@ fn has_the_socket_folder(container: &Container) -> bool {
 }
 
 impl Injector {
-    /// With the node's configuration and specification. `own_namespace` is that of the node's own pods, which is left alone, too.
+    /// Makes one of the node's configuration and specification. `own_namespace` is that of the node's own pods, which is left alone, too.
     pub fn new(mut config: Config, cdi: Cdi, own_namespace: Option<String>) -> Injector {
         config.injector.skip_namespaces.extend(own_namespace);
         Injector { config, cdi }
     }
 
-    /// Whether it is there to be asked at all.
+    /// Tells whether the configuration has it switched on.
     pub fn is_enabled(&self) -> bool {
         self.config.injector.enabled
     }
@@ -128,12 +128,12 @@ impl Injector {
         (Some(asked), None)
     }
 
-    /// Whether the kubelet is to be asked which class a container's resource has: one that came without any.
+    /// Tells whether the kubelet is to be asked for the class of a container's resource: one that came without any.
     pub fn asks_the_kubelet(container: &Container) -> bool {
         !is_scheduled(container) && !has_the_socket_folder(container)
     }
 
-    /// For a container that is about to be made. `of_resource` is the class of its resource, as the kubelet tells it.
+    /// Decides for a container that is about to be made. `of_resource` is the class of its resource, as the kubelet tells it.
     pub fn decide(
         &self,
         pod: &PodSandbox,
@@ -180,7 +180,7 @@ impl Injector {
         Decision { adjust, lines }
     }
 
-    /// For a container that was given a device of a class, of which the runtime has left it nothing: the edits for which the device stands. A
+    /// Gives a container with a class's device, of which the runtime has left it nothing, the edits for which the device stands. A
     /// runtime that does not resolve the kubelet's CDI devices need not resolve ours.
     fn repair(&self, class: Class, name: &str) -> Decision {
         let adjust = self.cdi.adjustment(class);

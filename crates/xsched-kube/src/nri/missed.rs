@@ -8,9 +8,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::log;
 
-/// How long a container has to end by itself.
+/// Time that a container has to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often it is looked at meanwhile.
+/// Interval at which it is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A container without its class.
@@ -20,9 +20,9 @@ pub struct Missed {
     pub id: String,
     /// Its first process; 0: not told.
     pub pid: u32,
-    /// As the log names it.
+    /// Its name in the log.
     pub name: String,
-    /// For the log, after its name.
+    /// The rest of its line in the log.
     pub why: String,
 }
 

@@ -39,17 +39,17 @@ pub struct Plugin {
     pub injector: Injector,
     /// The runtime's socket for plugins.
     pub runtime: PathBuf,
-    /// When it is asked, among the runtime's plugins.
+    /// The plugin's index among the runtime's plugins, two digits.
     pub index: String,
     /// The kubelet, which tells of resources.
     pub kubelet: Asked,
     /// Containers that were missed are ended, so that the kubelet makes them anew.
     pub restarts_missed: bool,
-    /// What it waits for, for probes.
+    /// The program's state, for probes.
     pub status: Arc<Status>,
 }
 
-/// What its `/metrics` has.
+/// Counters of its `/metrics`.
 pub const COUNTERS: &[&Counter] = &[&injector::GIVEN, &injector::REPAIRED, &injector::FAILED, &injector::MISSED];
 
 impl Plugin {

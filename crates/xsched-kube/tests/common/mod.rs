@@ -125,7 +125,7 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What it answers over HTTP: the status, the text. It was started with `--listen 127.0.0.1:0`.
+    /// Asks over HTTP: the status and the text of the answer. The program was started with `--listen 127.0.0.1:0`.
     pub fn http(&self, path: &str) -> (u16, String) {
         use std::io::{Read, Write};
         let said = "answers /ready and /metrics at ";
