@@ -21,6 +21,9 @@ import unicodedata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benches/cuda"))
+import svg  # noqa: E402
+
 FILES = ["xsched", "libxsched.so", "libsimdev.so"]
 
 # What is typed, and the columns and lines of the terminal.
@@ -35,8 +38,7 @@ COLOURS = {
     0: ("#24292f", "#6e7681"), 1: ("#b3261e", "#ff8078"), 2: ("#1a7f37", "#56d364"), 3: ("#8a5a00", "#e3b341"),
     4: ("#0550ae", "#79c0ff"), 5: ("#8250df", "#d2a8ff"), 6: ("#0b7285", "#56d4dd"), 7: ("#57606a", "#c9d1d9"),
 }
-INK, PAPER, FRAME = ("#24292f", "#d8dee4"), ("#ffffff", "#16181c"), ("#d0d7de", "#3a3f46")
-DIM = ("#6e7781", "#8b949e")
+INK, PAPER, FRAME, DIM = svg.INK, svg.PAPER, svg.LINES, svg.FAINT
 CELL, LINE, PAD, FONT = 8.4, 18, 14, 14
 
 

@@ -29,13 +29,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "testing/lib"))
+sys.path[:0] = [str(ROOT / "testing/lib"), str(ROOT / "benches/cuda")]
+import svg  # noqa: E402
 from harness import Daemon, Skip, compile_c, end_all, run, started  # noqa: E402
 
 # A program that gets nowhere for so long after it could, in seconds, hangs.
@@ -357,34 +358,37 @@ def summary(found):
 
 
 def plot(found, path, title):
-    """Curves over time, one above the other."""
-    wide, left, high, gap = 900, 90, 90, 34
-    curves = (("memory of the daemon, MiB", lambda r: r["rss_kib"] / 1024, "#1e6ebe"),
-              ("its descriptors", lambda r: r["fds"], "#5a5a5a"),
-              ("programs attached", lambda r: r["programs"], "#5a5a5a"),
-              ("decision, median, ms", lambda r: r["decision_us"]["p50"] / 1000, "#c83c28"),
-              ("decision P99, ms", lambda r: r["decision_us"]["p99"] / 1000, "#c83c28"),
-              ("a bare hop from a thread to another, P99, ms", lambda r: r["hop_us"]["p99"] / 1000, "#5a5a5a"))
+    """Curves over time, one above the other: the daemon's own in xsched's colour, the others grey."""
+    wide, left, high, gap = 900, 70, 90, 36
+    right = wide - 24
+    curves = (("memory of the daemon, MiB", lambda r: r["rss_kib"] / 1024, "xsched-line"),
+              ("its descriptors", lambda r: r["fds"], "xsched-line"),
+              ("programs attached", lambda r: r["programs"], "alone-line"),
+              ("decision, median, ms", lambda r: r["decision_us"]["p50"] / 1000, "xsched-line"),
+              ("decision P99, ms", lambda r: r["decision_us"]["p99"] / 1000, "xsched-line"),
+              ("beside it, a bare hop from a thread to another, P99, ms", lambda r: r["hop_us"]["p99"] / 1000, "alone-line"))
     last = max(line["t_s"] for line in found)
-    parts, y = [f'<text x="{left}" y="22" font-size="15">{escape(title)}</text>'], 44
+    lines = textwrap.wrap(title, int((right - left) / svg.room("x", 15)))
+    parts = [svg.text(left, 24 + 20 * n, words, size=15) for n, words in enumerate(lines)]
+    y = 34 + 20 * len(lines)
     for name, of, colour in curves:
         values = [of(line) for line in found]
-        top = max(values) or 1
-        place = lambda line, value: (  # noqa: E731
-            f"{left + (wide - left - 20) * line['t_s'] / last:.1f},{y + high - high * value / (top * 1.05):.1f}")
-        points = " ".join(place(line, value) for line, value in zip(found, values))
-        parts.append(f'<text x="{left}" y="{y - 5}">{escape(name)}</text>')
-        parts.append(f'<path d="M{left} {y}v{high}H{wide - 20}" fill="none" stroke="#999"/>')
+        top = svg.ceiling(max(values) or 1)
+        parts.append(svg.text(left, y - 7, name))
         for share in (0, 0.5, 1):
-            label = f"{top * 1.05 * share:.3g}"
-            parts.append(f'<text x="{left - 6}" y="{y + high - high * share + 4:.1f}" text-anchor="end" font-size="11">{label}</text>')
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
+            at = y + high * (1 - share)
+            parts.append(svg.line([(left, at), (right, at)], "lines"))
+            parts.append(svg.text(left - 8, at + 4, f"{top * share:g}", "end", 11, "faint"))
+        points = [(left + (right - left) * line["t_s"] / last, y + high * (1 - value / top)) for line, value in zip(found, values)]
+        parts.append(svg.line(points, colour, 1.3))
         y += high + gap
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x = left + (wide - left - 20) * share
-        parts.append(f'<text x="{x:.0f}" y="{y - gap + 16}" text-anchor="middle" font-size="11">{last * share / 60:.3g} min</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {y}" font-family="sans-serif" font-size="13">'
-    Path(path).write_text("\n".join([head, f'<rect width="{wide}" height="{y}" fill="#fff"/>', *parts, "</svg>"]) + "\n")
+    unit, step = (60, "min") if last >= 120 else (1, "s")
+    every = svg.ceiling(last / unit / 7)
+    ticks = [n * every for n in range(int(last / unit / every + 1e-9) + 1)]
+    for tick in ticks:
+        words = f"{tick:g} {step}" if tick == ticks[-1] else f"{tick:g}"
+        parts.append(svg.text(left + (right - left) * tick * unit / last, y - gap + 18, words, "middle", 11, "faint"))
+    Path(path).write_text(svg.document(wide, y - gap + 30, parts, title))
 
 
 def main():

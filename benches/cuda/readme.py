@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""The co-location table and picture of the README, from raw files.
+"""The co-location tables and picture of the README and of the results pages, from raw files.
 
-  readme.py [--mps FILE] [--svg FILE] [FILE]
+  readme.py [--full] [--mps FILE] [--svg FILE] [FILE ...]
 
-FILE is what coloc.py wrote [docs/benchmarks/h200/coloc.jsonl]. Prints Markdown: for each mix the P99 of all requests of
-all rounds together (pooled) and the median of the rounds' ratios to alone, the worst mix first. Where tokens are streamed, it is the
-P99 of the gaps between them. MPS comes from the same file where it was measured there, else from the files that --mps names (the later one wins), with the commit beside it.
+FILE is what coloc.py wrote [docs/benchmarks/h200/coloc.jsonl]; where several have a mix, the last one counts. Prints Markdown: two
+tables of the mixes in `ROWS`, of one figure a cell, the best of a row in bold: the P99 of all requests of all rounds together,
+relative to the same alone, and the best-effort work. --full: one table of all mixes with every figure, the worst mix first. Where tokens
+are streamed, P99 is that of the gaps between them. --svg draws the P99 of the same rows. MPS comes from the same file where it was
+measured there, else from the files that --mps names (the later one wins), with the commit beside it.
 """
 
 import argparse
+import math
 import sys
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import coloc
 import records
+import svg
 
 HERE = Path(__file__).resolve().parent
 RAW = HERE.parents[1] / "docs" / "benchmarks" / "h200"
@@ -30,35 +33,35 @@ NAMES = {
     "train": "training",
     "jax": "JAX",
 }
-LOOKS = {
-    "native": ("nothing done", "#8c8c8c"),
-    "xsched": ("xsched", "#c8342b"),
-    "mps-prio": ("MPS, client priorities", "#2f7fb5"),
-}
+SYSTEMS = {"native": "nothing done", "mps-prio": "MPS", "xsched": "xsched"}
+FILLS = {"native": "native", "mps-prio": "mps", "xsched": "xsched"}
+# Rows of the README, in order.
+ROWS = ("llm+train", "llm+train+llm-be", "bert-lc+bert-be*5", "rn18+rn50")
 
 
-def title(mix):
+def title(mix, names=NAMES):
     """`bert-lc+bert-be*5` as a reader would say it."""
     words = []
     for part in mix.split("+"):
         role, _, count = part.partition("*")
-        words.append(f"{count} × {NAMES.get(role, role)}" if count else NAMES.get(role, role))
+        words.append(f"{count} × {names.get(role, role)}" if count else names.get(role, role))
     return " + ".join(words)
 
 
+def short(mix):
+    """The title without what is measured."""
+    return title(mix, {**NAMES, "llm": "LLM"})
+
+
 def commits(path):
-    """Build -> commit. A record of the machine stands before the windows of its build."""
-    found = {}
+    """Mix -> commit of the build that `summaries` shows of it. A record of the machine stands before the windows of its build."""
+    builds, found = {}, {}
     for record in records.load(path):
         if record.get("bench") == "machine":
-            found[record["build"]] = record["commit"][:7]
-    return found
-
-
-def built(path, mix):
-    """Commit of the build that `summaries` shows of this mix."""
-    windows = [r for r in records.load(path) if r.get("bench") == "coloc" and r["mix"] == mix]
-    return commits(path).get(windows[-1]["build"], "unknown")
+            builds[record["build"]] = record["commit"][:7]
+        elif record.get("bench") == "coloc":
+            found[record["mix"]] = record["build"]
+    return {mix: builds.get(build, "unknown") for mix, build in found.items()}
 
 
 def promised(row):
@@ -75,14 +78,15 @@ def promised(row):
 
 def figures(file, mps_files):
     """Mix -> what the table says of it, the worst first."""
-    found, others = {}, {other: coloc.summaries(other) for other in mps_files}
+    found, commit = {}, commits(file)
+    others = {other: (coloc.summaries(other), commits(other)) for other in mps_files}
     for mix, whole in coloc.summaries(file).items():
         rows = {name: promised(row) for name, row in whole["systems"].items() if "p99" in row}
-        systems = {name: dict(row, commit=built(file, mix)) for name, row in rows.items()}
-        for other, summaries in others.items():
+        systems = {name: dict(row, commit=commit[mix]) for name, row in rows.items()}
+        for summaries, built in others.values():
             row = summaries.get(mix, {"systems": {}})["systems"].get("mps-prio")
             if row and "mps-prio" not in whole["systems"]:
-                systems["mps-prio"] = dict(promised(row), commit=built(other, mix))
+                systems["mps-prio"] = dict(promised(row), commit=built[mix])
         if "p99_to_alone" in systems.get("xsched", {}):
             found[mix] = systems
     return dict(sorted(found.items(), key=lambda item: -item[1]["xsched"]["p99_to_alone"]))
@@ -126,57 +130,96 @@ def table(found):
     return records.table(HEAD, rows)
 
 
-def picture(found, path):
-    """Bars of the pooled P99 to alone; a line across each is the rounds' median. What is longer has its figure."""
-    wide, left, top, bar, gap, most = 880, 370, 34, 13, 20, 2.0
-    unit = (wide - left - 60) / most
-    parts, y = [], top
+def best(values, least):
+    """Which of the values that are shown are the best: the least, or the greatest."""
+    there = [value for value in values if value is not None]
+    return [value is not None and value == (min if least else max)(there) for value in values]
+
+
+def small_table(found, head, of, show, least):
+    """A row for each mix, a column for each system, one figure a cell."""
+    rows = []
     for mix, systems in found.items():
-        shown = [name for name in LOOKS if name in systems]
-        middle = y + len(shown) * (bar + 2) / 2 + 4
-        parts.append(f'<text x="{left - 8}" y="{middle:.0f}" text-anchor="end">{escape(title(mix))}</text>')
-        for name in shown:
-            row = systems[name]
-            value, rounds = row["p99_to_alone"], row["p99_to_alone_by_round"]["median"]
-            length = min(value, most) * unit
-            said = f"{ratio(value)} ×" + ("  →" if value > most else "")
-            parts.append(f'<rect x="{left}" y="{y}" width="{length:.1f}" height="{bar}" fill="{LOOKS[name][1]}"/>')
-            parts.append(f'<text x="{left + length + 5:.1f}" y="{y + bar - 2}" font-size="11">{said}</text>')
-            if rounds <= most:
-                x = left + rounds * unit
-                parts.append(f'<path d="M{x:.1f} {y - 1}v{bar + 2}" stroke="#000" stroke-width="2"/>')
+        values = [of(systems[name]) if name in systems else None for name in SYSTEMS]
+        shown = [None if value is None else show(value) for value in values]
+        marks = best([None if value is None else float(show(value).split()[0]) for value in values], least)
+        rows.append((short(mix), *(f"**{cell}**" if mark else cell for cell, mark in zip(shown, marks))))
+    return records.table((head, *SYSTEMS.values()), rows)
+
+
+def small_tables(found):
+    """What the README shows."""
+    p99 = small_table(found, "P99 relative to alone", lambda row: row["p99_to_alone"], lambda v: f"{ratio(v)} ×", least=True)
+    work = small_table(
+        found,
+        "best-effort work",
+        lambda row: row.get("best_effort_of_time_left"),
+        lambda v: f"{100 * v:.0f} %",
+        least=False,
+    )
+    return f"{p99}\n\n{work}"
+
+
+def ticks(low, high):
+    """Round numbers of a logarithmic axis."""
+    if high / low < 25:
+        return [tick for tick in (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10) if low <= tick <= high]
+    return [10.0**n for n in range(-2, 6) if low <= 10.0**n <= high]
+
+
+def picture(found, path):
+    """Bars of the P99 on a logarithmic axis: they begin at 1, which is alone, and each has its figure on paper right of it."""
+    wide, top, bar, gap, right = 880, 64, 15, 18, 84
+    left = 16 + max(svg.room(short(mix)) for mix in found)
+    values = [systems[name]["p99_to_alone"] for systems in found.values() for name in SYSTEMS if name in systems]
+    low, high = min(0.8, 0.8 * min(values)), max(2.0, max(values))
+    at = lambda value: left + (wide - left - right) * math.log(value / low) / math.log(high / low)  # noqa: E731
+    bars, y = [], top
+    for mix, systems in found.items():
+        shown = [name for name in SYSTEMS if name in systems]
+        bars.append(svg.text(left - 12, y + len(shown) * (bar + 2) / 2 + 4, short(mix), "end"))
+        marks = best([float(ratio(systems[name]["p99_to_alone"])) for name in shown], least=True)
+        for name, mark in zip(shown, marks):
+            value = systems[name]["p99_to_alone"]
+            begin, end = sorted((at(1), at(value)))
+            # What is 1 or all but 1 is seen, too.
+            bars.append(svg.box(begin, y, max(end - begin, 3), bar, FILLS[name]))
+            words, x = f"{ratio(value)} ×", max(at(value), at(1) + 3) + 5
+            bars.append(svg.box(x, y, svg.room(words, 12), bar, "paper"))
+            bars.append(svg.text(x + 1, y + bar - 3, words, size=12, bold=mark))
             y += bar + 2
         y += gap
-    legend = left
-    for name, colour in LOOKS.values():
-        parts.append(f'<rect x="{legend}" y="10" width="11" height="11" fill="{colour}"/>')
-        parts.append(f'<text x="{legend + 16}" y="20">{escape(name)}</text>')
-        legend += 34 + 7 * len(name)
-    one = left + unit
-    parts.append(f'<path d="M{one:.1f} {top - 6}V{y - gap + 6}" stroke="#555" stroke-dasharray="3 3"/>')
-    parts.append(
-        f'<text x="{left}" y="{y + 4}" font-size="11">'
-        "P99 of all requests, alone = 1 (dashed); black line: median of the rounds</text>"
-    )
-    size = f'viewBox="0 0 {wide} {y + 16}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">'
-    back = f'<rect width="{wide}" height="{y + 16}" fill="#fff"/>'
-    Path(path).write_text("\n".join([head, back, *parts, "</svg>"]) + "\n")
+    bottom = y - gap + 6
+    parts = [svg.text(16, 24, "P99 relative to running alone: shorter is better", size=15)]
+    legend = 16 + svg.room("P99 relative to running alone: shorter is better", 15) + 12
+    for name, words in SYSTEMS.items():
+        parts += [svg.box(legend, 13, 12, 12, FILLS[name]), svg.text(legend + 18, 24, words)]
+        legend += 34 + svg.room(words)
+    for tick in ticks(low, high):
+        name, words = ("alone-line", "alone") if tick == 1 else ("lines", f"{tick:g} ×")
+        parts.append(svg.line([(at(tick), top - 8), (at(tick), bottom)], name, 1.0))
+        parts.append(svg.text(at(tick), top - 14, words, "middle", 11, "faint"))
+    Path(path).write_text(svg.document(wide, bottom + 12, parts + bars, "P99 relative to running alone"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, nargs="?", default=RAW / "coloc.jsonl")
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", default=[RAW / "coloc.jsonl"])
+    parser.add_argument("--full", action="store_true", help="all mixes and figures")
     parser.add_argument("--mps", type=Path, action="append", default=[], help="further files that have mps-prio")
     parser.add_argument("--svg", type=Path, help="draw the picture as well")
     args = parser.parse_args()
-    for path in (args.file, *args.mps):
+    for path in (*args.files, *args.mps):
         if not path.is_file():
             parser.error(f"{path} is no file")
-    found = figures(args.file, args.mps)
+    found = {}
+    for path in args.files:
+        found.update(figures(path, args.mps))
+    if not args.full:
+        found = {mix: found[mix] for mix in ROWS if mix in found}
     if not found:
-        parser.error(f"{args.file} holds no co-location")
-    print(table(found))
+        parser.error(f"{', '.join(map(str, args.files))}: no co-location")
+    print(table(found) if args.full else small_tables(found))
     if args.svg:
         picture(found, args.svg)
     return 0

@@ -17,6 +17,7 @@ import groups
 import limits
 import readme
 import records
+import svg
 from units import newest
 
 
@@ -312,14 +313,14 @@ def plots(report, out):
         preempt_plot(report["preempt"], out / "preempt.svg", pyplot)
 
 
-LOOKS = {  # of the systems: name, colour, marker
-    "native": ("nothing done", "#7f7f7f", "s"),
-    "xsched": ("xsched", "#d62728", "o"),
-    "xsched-time": ("xsched --share time", "#e377c2", "P"),
-    "xsched-pool": ("xsched --share pool", "#9467bd", "X"),
-    "xsched-spatial": ("xsched --share spatial", "#ff7f0e", "D"),
-    "mps": ("MPS", "#1f77b4", "^"),
-    "mps-prio": ("MPS, client priorities", "#17becf", "v"),
+LOOKS = {  # of the systems: name, colour, marker; xsched's variants differ by their markers
+    "native": ("nothing done", svg.NATIVE[0], "s"),
+    "xsched": ("xsched", svg.XSCHED[0], "o"),
+    "xsched-time": ("xsched --share time", svg.XSCHED[0], "P"),
+    "xsched-pool": ("xsched --share pool", svg.XSCHED[0], "X"),
+    "xsched-spatial": ("xsched --share spatial", svg.XSCHED[0], "D"),
+    "mps": ("MPS", svg.MPS[0], "^"),
+    "mps-prio": ("MPS, client priorities", svg.MPS[0], "v"),
 }
 
 

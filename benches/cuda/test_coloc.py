@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,10 @@ import coloc  # noqa: E402
 import figures  # noqa: E402
 import intervals  # noqa: E402
 import limits  # noqa: E402
+import readme  # noqa: E402
 import records  # noqa: E402
 import roles  # noqa: E402
+import svg  # noqa: E402
 import systems  # noqa: E402
 
 
@@ -610,16 +613,71 @@ class Conducting(unittest.TestCase):
 
 
 class Published(unittest.TestCase):
-    PAGE = HERE.parents[1] / "README.md"
+    """The pages and pictures are what the raw files say."""
 
-    @unittest.skipUnless(PAGE.exists() and (HERE.parents[1] / "docs").exists(), "a bundle has no README of the project")
-    def test_the_readmes_table_is_what_its_raw_files_say(self):
-        text = self.PAGE.read_text()
-        command = text.split("<!-- made by: python3 ", 1)[1].split(" -->", 1)[0]
-        done = subprocess.run(
-            [sys.executable, *command.split()], cwd=self.PAGE.parent, capture_output=True, text=True, check=True
-        )
-        self.assertIn(done.stdout, text)
+    ROOT = HERE.parents[1]
+    BENCHMARKS = ROOT / "docs/benchmarks"
+    README_FILES = ("h100/coloc.jsonl", "h100/coloc-one-mix.jsonl")
+
+    def setUp(self):
+        if not (self.ROOT / "README.md").exists() or not self.BENCHMARKS.exists():
+            self.skipTest("a bundle has no README of the project")
+
+    def made(self, *words):
+        """What readme.py prints, and what it draws."""
+        with tempfile.TemporaryDirectory() as work:
+            picture = Path(work) / "p.svg"
+            command = [sys.executable, HERE / "readme.py", *words, "--svg", picture]
+            done = subprocess.run(command, cwd=self.ROOT, capture_output=True, text=True, check=True)
+            return done.stdout, picture.read_text()
+
+    def measured(self):
+        return (self.ROOT / "README.md").read_text().split("<!-- measured -->")[1].split("<!-- /measured -->")[0]
+
+    def test_the_readmes_tables_and_picture_are_of_the_same_rows(self):
+        command = self.measured().split("<!-- made by: python3 benches/cuda/readme.py ", 1)[1].split(" -->", 1)[0]
+        self.assertEqual(command.split(), [f"docs/benchmarks/{name}" for name in self.README_FILES])
+        tables, picture = self.made(*command.split())
+        self.assertIn(tables, self.measured())
+        self.assertEqual(picture, (self.BENCHMARKS / "h100/p99.svg").read_text())
+        cells = [line.strip("| ").split(" | ") for line in tables.splitlines() if "×" in line or "%" in line]
+        for name, *figures in cells[: len(readme.ROWS)]:
+            self.assertIn(f">{name}<", picture)
+            for figure in figures:
+                self.assertIn(f">{figure.strip('*')}<", picture)
+
+    def test_the_readme_has_one_figure_a_cell_the_best_in_bold_and_one_commit_at_most(self):
+        rows = [line.strip("| ").split(" | ") for line in self.measured().splitlines() if line.startswith("| ")]
+        figures = [row for row in rows if row[1][-1] in "×%*"]
+        self.assertEqual([len(row) for row in figures], [4] * 2 * len(readme.ROWS))
+        for _, *cells in figures:
+            values = [float(cell.strip("*").split()[0]) for cell in cells]
+            self.assertTrue(all(re.fullmatch(r"(\*\*)?[0-9.]+ [×%]\1?", cell) for cell in cells), cells)
+            best = min(values) if "×" in cells[0] else max(values)
+            self.assertEqual([cell.startswith("**") for cell in cells], [value == best for value in values])
+        commits = re.findall(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,12}\b", (self.ROOT / "README.md").read_text())
+        self.assertLessEqual(len(commits), 1, commits)
+
+    def test_the_results_pages_have_all_mixes(self):
+        for page, raw, drawn in (("h100", "h100/coloc.jsonl", "p99-all.svg"), ("h200", "h200/coloc.jsonl", "p99.svg")):
+            table, picture = self.made("--full", f"docs/benchmarks/{raw}")
+            self.assertIn(table, (self.ROOT / f"docs/results/{page}.md").read_text())
+            self.assertEqual(picture, (self.BENCHMARKS / page / drawn).read_text())
+
+    def test_no_bar_is_cut_and_no_text_lies_outside(self):
+        for name in ("h100/p99.svg", "h100/p99-all.svg", "h200/p99.svg", "soak-pocl.svg", "h100/soak-cuda.svg"):
+            text = (self.BENCHMARKS / name).read_text()
+            wide, high = map(float, re.search(r'viewBox="0 0 (\d+) (\d+)"', text).groups())
+            self.assertNotIn("→", text)
+            for x, y, more, words in re.findall(r'<text x="([0-9.]+)" y="([0-9.]+)"([^>]*)>([^<]*)</text>', text):
+                size = int((re.search(r"font-size:(\d+)px", more) or [None, "13"])[1])
+                anchor = (re.search(r'text-anchor="(\w+)"', more) or [None, "start"])[1]
+                begin = float(x) - svg.room(words, size) * {"start": 0, "middle": 0.5, "end": 1}[anchor]
+                self.assertGreaterEqual(begin, 0, f"{name}: {words}")
+                self.assertLessEqual(begin + svg.room(words, size), wide, f"{name}: {words}")
+                self.assertLessEqual(float(y), high, f"{name}: {words}")
+            for x, width in re.findall(r'<rect class="(?!paper)\w+" x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"', text):
+                self.assertLessEqual(float(x) + float(width), wide, name)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,17 @@ pub(crate) const NATIVE: RGBColor = RGBColor(200, 60, 40);
 pub(crate) const XSCHED: RGBColor = RGBColor(30, 110, 190);
 
 const PAPER: RGBColor = WHITE;
-const INK: RGBColor = RGBColor(34, 34, 34);
-const FAINT: RGBColor = RGBColor(120, 120, 120);
-const LINES: RGBColor = RGBColor(214, 214, 214);
+const INK: RGBColor = RGBColor(36, 41, 47);
+const FAINT: RGBColor = RGBColor(110, 119, 129);
+const LINES: RGBColor = RGBColor(208, 215, 222);
 
-/// The colour on a light page, and what takes its place on a dark one.
+/// The colour on a light page, and what takes its place on a dark one. The other pictures of the documents have the same, in
+/// `benches/cuda/svg.py`.
 const DARK: [(RGBColor, RGBColor); 7] = [
     (PAPER, RGBColor(22, 24, 28)),
-    (INK, RGBColor(226, 226, 226)),
-    (FAINT, RGBColor(150, 150, 150)),
-    (LINES, RGBColor(64, 68, 74)),
+    (INK, RGBColor(216, 222, 228)),
+    (FAINT, RGBColor(139, 148, 158)),
+    (LINES, RGBColor(58, 63, 70)),
     (ALONE, RGBColor(178, 178, 178)),
     (NATIVE, RGBColor(242, 120, 98)),
     (XSCHED, RGBColor(102, 176, 250)),
@@ -269,6 +270,18 @@ mod tests {
         assert!(style.starts_with("<svg"), "{style}");
         for word in drawing.split('"').filter(|word| word.starts_with('#')) {
             assert!(style.contains(&format!("[fill=\"{word}\"]")), "{word} stays as it is on a dark page");
+        }
+    }
+
+    #[test]
+    fn the_palette_is_that_of_the_other_pictures() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/cuda/svg.py");
+        let python = std::fs::read_to_string(file).unwrap();
+        let names = ["PAPER", "INK", "FAINT", "LINES", "ALONE", "NATIVE", "XSCHED"];
+        for (name, (light, dark)) in names.into_iter().zip(DARK) {
+            let (light, dark) = (hex(light).to_lowercase(), hex(dark).to_lowercase());
+            let line = format!("{name} = (\"{light}\", \"{dark}\")");
+            assert!(python.lines().any(|l| l == line), "svg.py lacks {line}");
         }
     }
 }
