@@ -5,7 +5,8 @@ mod program;
 mod report;
 mod stage;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use regex_lite::Regex;
@@ -25,12 +26,12 @@ use crate::values;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The program that must be quick, as a line for the shell
-    #[arg(long, value_name = "COMMAND", value_parser = command)]
-    high: String,
+    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
+    high: Option<String>,
 
     /// The program that takes what is left
-    #[arg(long, value_name = "COMMAND", value_parser = command)]
-    low: String,
+    #[arg(long, value_name = "COMMAND", value_parser = command, required_unless_present = "from")]
+    low: Option<String>,
 
     /// Requests are lines of the high program: an expression with a group that takes the latency in ms [default: busy spells]
     #[arg(long, value_name = "REGEX", value_parser = requests)]
@@ -67,12 +68,17 @@ pub(crate) struct Args {
     /// Draw the latency distributions
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    /// Measure nothing: draw what --json wrote earlier
+    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with_all = ["high", "low", "json"])]
+    from: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   xsched compare --high 'python3 serve.py' --low 'python3 train.py' --svg report.svg
   xsched compare --high ./serve --requests 'took ([0-9.]+) ms' --low ./train --work '^step'
+  xsched compare --from report.json --svg report.svg
 
 The low program must go on for as long as it is measured; it is ended then, and so is the high one.
 Without --requests and --work the programs are watched by a daemon that holds nothing back, and
@@ -122,10 +128,14 @@ fn warm_up(text: &str) -> Result<Duration> {
 /// Measures and reports.
 pub(crate) fn main(args: Args) -> Result {
     writable(args.json.iter().chain(&args.svg))?;
+    if let (Some(from), Some(svg)) = (&args.from, &args.svg) {
+        redraw(from, svg).map_err(|why| why.within("compare"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     children::catch_signals();
     let wish = Wish {
-        high: args.high,
-        low: args.low,
+        high: args.high.unwrap_or_default(),
+        low: args.low.unwrap_or_default(),
         requests: args.requests,
         work: args.work,
         gap_us: args.gap.as_micros() as u64,
@@ -137,8 +147,17 @@ pub(crate) fn main(args: Args) -> Result {
     let report = measure(&mut stage, args.rounds as usize).map_err(|why| why.within("compare"))?;
     let wish = &stage.wish;
     args.json.as_deref().map_or(Ok(()), |file| write(file, &report.json(wish)?))?;
-    args.svg.as_deref().map_or(Ok(()), |file| report.plot(wish, file))?;
+    args.svg.as_deref().map_or(Ok(()), |file| report.plot(&wish.subject(), file))?;
     print(&report.table(wish))
+}
+
+/// Draws an earlier comparison from its JSON.
+fn redraw(from: &Path, svg: &Path) -> Result<()> {
+    let text =
+        std::fs::read_to_string(from).map_err(|e| Error::input(format!("cannot read {}: {e}", from.display())))?;
+    let (subject, report) = Report::recorded(&text)
+        .map_err(|why| Error::input(format!("{} is no report of compare --json: {why}", from.display())))?;
+    report.plot(&subject, svg)
 }
 
 fn measure(stage: &mut Stage, rounds: usize) -> Result<Report> {

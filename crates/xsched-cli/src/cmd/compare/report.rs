@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::program::Cost;
-use super::stage::{Case, Played, Wish};
+use super::stage::{Case, Played, Subject, Wish};
 use crate::failure::{Error, Result};
 use crate::picture::{self, Bar, Curve, RGBColor};
 
@@ -101,7 +101,62 @@ struct RawPlayed<'a> {
     work: f64,
 }
 
+/// The part of the JSON that a picture is drawn from.
+#[derive(Deserialize)]
+struct Recorded {
+    high: String,
+    low: String,
+    requests: String,
+    raw: Vec<RecordedRound>,
+}
+
+#[derive(Deserialize)]
+struct RecordedRound {
+    alone: RecordedPlayed,
+    native: RecordedPlayed,
+    xsched: RecordedPlayed,
+    low_alone: RecordedPlayed,
+}
+
+#[derive(Deserialize)]
+struct RecordedPlayed {
+    seconds: f64,
+    latencies_ms: Vec<f64>,
+    work: f64,
+}
+
+/// Value of `requests` in the JSON where requests are busy spells.
+const BURSTS: &str = "bursts";
+
 impl Report {
+    /// Reads the rounds of an earlier comparison.
+    ///
+    /// # Errors
+    /// What the text lacks.
+    pub(super) fn recorded(json: &str) -> std::result::Result<(Subject, Report), String> {
+        let found: Recorded = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        let mut report = Report::default();
+        for round in found.raw {
+            for (case, played) in [
+                (Case::Alone, round.alone),
+                (Case::Native, round.native),
+                (Case::Xsched, round.xsched),
+                (Case::LowAlone, round.low_alone),
+            ] {
+                let RecordedPlayed { seconds, latencies_ms, work } = played;
+                if latencies_ms.is_empty() && case != Case::LowAlone {
+                    return Err(format!("a round has no request {}", case.name()));
+                }
+                report.add(case, Played { seconds, latencies_ms, work, ..Played::default() });
+            }
+        }
+        if report.of(Case::Alone).is_empty() {
+            return Err("it has no round".into());
+        }
+        let requests_are_lines = found.requests != BURSTS;
+        Ok((Subject { high: found.high, low: found.low, requests_are_lines }, report))
+    }
+
     /// Adds a situation of a round.
     pub(super) fn add(&mut self, case: Case, played: Played) {
         self.rounds[at(case)].push(played);
@@ -252,7 +307,7 @@ impl Report {
         let json = Json {
             high: &wish.high,
             low: &wish.low,
-            requests: wish.requests.as_ref().map_or("bursts", |r| r.as_str()),
+            requests: wish.requests.as_ref().map_or(BURSTS, |r| r.as_str()),
             work: wish.work.as_ref().map_or("launches", |r| r.as_str()),
             gap_ms: wish.gap_us as f64 / 1e3,
             secs: wish.secs,
@@ -272,7 +327,7 @@ impl Report {
     }
 
     /// The three distributions in one picture.
-    pub(super) fn plot(&self, wish: &Wish, file: &Path) -> Result<()> {
+    pub(super) fn plot(&self, subject: &Subject, file: &Path) -> Result<()> {
         let curve = |(case, color): (Case, RGBColor)| {
             let (f, all) = (self.figures(case), self.latencies(case));
             let bar = |w: Work| Bar { label: format!("work {:.0} % of alone", w.to_alone * 100.0), part: w.to_alone };
@@ -287,10 +342,10 @@ impl Report {
             }
         };
         let cases = [(Case::Alone, picture::ALONE), (Case::Native, picture::NATIVE), (Case::Xsched, picture::XSCHED)];
-        let caption = format!("{} beside {}", short(&wish.high), short(&wish.low));
-        let x_desc = match wish.requests {
-            None => "time that the device is busy with a request, ms",
-            Some(_) => "latency as the program prints it, ms",
+        let caption = format!("{} beside {}", short(&subject.high), short(&subject.low));
+        let x_desc = match subject.requests_are_lines {
+            false => "time that the device is busy with a request, ms",
+            true => "latency as the program prints it, ms",
         };
         picture::draw(file, &caption, x_desc, &cases.map(curve))
     }
@@ -429,11 +484,31 @@ mod tests {
     fn the_picture_says_what_the_curves_are() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("p.svg");
-        report().plot(&wish(), &file).unwrap();
+        report().plot(&wish().subject(), &file).unwrap();
         let svg = std::fs::read_to_string(&file).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("serve &lt;x&gt; beside train"), "{svg}");
         for part in ["alone: P50", "without xsched: P50", "under xsched: P50", "work 80 %", "tr…"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
+    }
+
+    #[test]
+    fn a_picture_from_the_json_is_the_picture_of_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("1.svg"), dir.path().join("2.svg"));
+        report().plot(&wish().subject(), &first).unwrap();
+        let (subject, again) = Report::recorded(&report().json(&wish()).unwrap()).unwrap();
+        again.plot(&subject, &second).unwrap();
+        assert_eq!(std::fs::read_to_string(first).unwrap(), std::fs::read_to_string(second).unwrap());
+    }
+
+    #[test]
+    fn json_without_requests_is_refused() {
+        let mut bad: serde_json::Value = serde_json::from_str(&report().json(&wish()).unwrap()).unwrap();
+        bad["raw"][1]["xsched"]["latencies_ms"] = serde_json::json!([]);
+        assert!(Report::recorded(&bad.to_string()).unwrap_err().contains("no request together, under xsched"));
+        bad["raw"] = serde_json::json!([]);
+        assert_eq!(Report::recorded(&bad.to_string()).unwrap_err(), "it has no round");
+        assert!(Report::recorded("{}").unwrap_err().contains("high"));
     }
 }

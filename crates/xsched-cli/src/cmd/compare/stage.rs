@@ -92,12 +92,26 @@ pub(super) struct Wish {
 }
 
 impl Wish {
+    /// The part of it that a picture names.
+    pub(super) fn subject(&self) -> Subject {
+        Subject { high: self.high.clone(), low: self.low.clone(), requests_are_lines: self.requests.is_some() }
+    }
+
     fn of(&self, part: Part) -> (&str, Option<&Regex>) {
         match part {
             Part::High => (&self.high, self.requests.as_ref()),
             Part::Low => (&self.low, self.work.as_ref()),
         }
     }
+}
+
+/// What a comparison is of.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) high: String,
+    pub(super) low: String,
+    /// Latencies are those that the high program prints, not its busy spells.
+    pub(super) requests_are_lines: bool,
 }
 
 /// What a situation of a round gave.
