@@ -689,6 +689,52 @@ mod tests {
         assert_eq!((nothing.pool_timeslice_us(), nothing.pool_budget_us()), (120, 400));
     }
 
+    /// The example says that each key has its default, but for keys after which another default is named.
+    #[test]
+    fn the_example_has_the_defaults_in_force() {
+        let text = include_str!("../../../dist/config.toml");
+        let (defaults, _) = text.split_once("# Examples of what has no default.").unwrap();
+        let is_key = |line: &&str| line.starts_with("# ") && (line.contains(" = ") || line.starts_with("# ["));
+        let keys = defaults.lines().filter(is_key).filter(|line| !line.contains("# default: "));
+        let mut table = String::new();
+        let mut compared = 0;
+        for line in keys.map(|line| &line[2..]) {
+            if line.starts_with('[') {
+                table = format!("{line}\n");
+                continue;
+            }
+            // The names of programs are a default of sockets only.
+            let listen = if table == "[metrics]\n" { "listen = \"unix:/m\"\n" } else { "" };
+            let given = parse(&[&format!("{table}{listen}{line}\n")]).unwrap();
+            let nothing = parse(&[&format!("{table}{listen}")]).unwrap();
+            assert!(given != nothing || line.ends_with("{}"), "{line}: the key is read");
+            assert_eq!(in_force(&given), in_force(&nothing), "{line}");
+            compared += 1;
+        }
+        assert!(compared >= 25, "only {compared} keys are compared");
+    }
+
+    /// What follows from a configuration, for a user without limits of his own.
+    fn in_force(c: &Config) -> Vec<String> {
+        let low = Class::Low.nominal();
+        let hints = c.class(low);
+        let policy = c.policy.as_ref().map_or(xsched_policy::registry::DEFAULT, |p| p.entry.name);
+        let given = c.given("/bin/a", &[], &[], 1, &Place::at("/"));
+        vec![
+            format!("{policy} {:?} {} {:?}", c.guard_us(), c.budget_us(), c.idle_exit_s),
+            format!("{:?}", given.domains.unwrap_or_default()),
+            format!("{:?} {:?}", c.ceilings(1), c.bounds(1, false)),
+            format!("{} {:?} {}", c.may_pool(), c.pool_max_class(), c.pool_timeslice_us()),
+            format!("{} {}", c.pool_evenness(), c.pool_budget_us()),
+            format!("{:?} {:?}", c.metrics(), c.class_rules()),
+            format!(
+                "{} {}",
+                hints.weight.unwrap_or(class::WEIGHT_DEFAULT),
+                hints.timeslice_us.unwrap_or(class::TIMESLICE_DEFAULT_US)
+            ),
+        ]
+    }
+
     #[test]
     fn policies_have_parameters_devices_their_own_policy_and_rules_every_hint() {
         let c = parse(&[
