@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use xsched_policy::{Param, registry};
+use xsched_proto::class::{Class, Contention, hardware_timeslice_us};
 use xsched_proto::hint::Hint;
 use xsched_proto::variables;
 
@@ -16,6 +17,8 @@ use markdown::{book, page, pages, root};
 
 /// The longest that all blocks tagged `run` may take together.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+const ALL_CLASSES: [Class; 5] = [Class::System, Class::Realtime, Class::High, Class::Normal, Class::Low];
 
 /// What the pages name is what there is.
 #[track_caller]
@@ -414,4 +417,86 @@ fn what_doctor_prints_obeys_its_schema() {
             assert_eq!(names(part), names(&of["properties"]));
         }
     }
+}
+
+/// Words in backticks, outside of blocks.
+fn quoted(page: &markdown::Page) -> Vec<(usize, String)> {
+    let words = |(line, text): (usize, &str)| -> Vec<(usize, String)> {
+        text.split('`').skip(1).step_by(2).map(|word| (line, word.to_owned())).collect()
+    };
+    page.prose().into_iter().flat_map(words).collect()
+}
+
+/// Sources of the repository, by their paths from its root.
+fn sources() -> Vec<(String, String)> {
+    let (mut found, mut left) =
+        (Vec::new(), ["crates", "include", "xtask", "testing", "benches"].map(|f| root().join(f)).to_vec());
+    while let Some(folder) = left.pop() {
+        for path in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                left.push(path);
+            } else if ["rs", "h", "c", "py", "txt"].iter().any(|e| path.extension().is_some_and(|x| x == *e)) {
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                found.push((name, std::fs::read_to_string(&path).unwrap_or_default()));
+            }
+        }
+    }
+    found
+}
+
+/// Names of the code and files in these pages are those that there are, so that a page does not keep what was renamed.
+#[test]
+fn the_internals_name_what_the_code_has() {
+    let sources = sources();
+    let mut known = BTreeSet::new();
+    for (_, text) in &sources {
+        known.extend(text.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+    }
+    let (mut wrong, mut names) = (Vec::new(), 0);
+    for name in ["accounting", "failure", "gates", "glossary", "launch", "pool", "protocols", "simulated"] {
+        let page = page(&format!("docs/internals/{name}.md"));
+        for (line, word) in quoted(&page) {
+            let is = |more: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
+            let there = if word.ends_with(".rs") && is("_/.-") {
+                // Pages say `core/admit.rs` for `crates/xsched-core/src/admit.rs`.
+                let (folder, file) = word.split_once('/').unwrap_or(("", &word));
+                let long = format!("crates/xsched-{folder}/src/{file}");
+                sources.iter().any(|(path, _)| *path == long || path == &word || path.ends_with(&format!("/{word}")))
+            } else if is("_:") && (word.contains('_') || word.contains("::")) {
+                word.rsplit("::").next().is_some_and(|last| known.contains(last))
+            } else {
+                continue;
+            };
+            names += 1;
+            if !there {
+                wrong.push(format!("{}:{line}: `{word}` is not in the code", page.name()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(names > 100, "only {names} names are looked for");
+}
+
+/// Priorities and time slices of the classes.
+#[test]
+fn the_scales_are_those_of_the_code() {
+    let page = page("docs/reference/scales.md");
+    let mut seen = Vec::new();
+    for (_, line) in page.prose() {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let Some(class) = ALL_CLASSES.iter().find(|c| cells[0].starts_with(&format!("`{}`", c.name()))) else {
+            continue;
+        };
+        let (least, most) = class.range();
+        let range = if least == most { most.to_string() } else { format!("{least}..{most}") };
+        assert_eq!(cells[1..3], [class.nominal().to_string(), range], "{class}");
+        let alone = hardware_timeslice_us(*class, Contention::None);
+        assert!(cells[4].starts_with(&format!("{alone} µs")), "{class}: {alone}, not {}", cells[4]);
+        for short in [false, true] {
+            let beside = hardware_timeslice_us(*class, Contention::BestEffort { short });
+            assert!(beside == alone || cells[4].contains(&beside.to_string()), "{class}: {beside}, not {}", cells[4]);
+        }
+        seen.push(*class);
+    }
+    assert_eq!(seen.len(), ALL_CLASSES.len(), "{seen:?}");
 }

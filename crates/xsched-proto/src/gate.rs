@@ -359,6 +359,21 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_what_is_fixed() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/gates.md")).unwrap();
+        assert_eq!((Gate::HOST_OPEN.bits(), Gate::DEVICE_OPEN.bits()), (0x0000_0101, 0x0400_0101));
+        let (_, fixed) = page.split_once("## What is fixed, and what may change").unwrap();
+        let line = format!(
+            "| host gates open by {:#010x}, device gates by {:#010x} |",
+            Gate::HOST_OPEN.bits(),
+            Gate::DEVICE_OPEN.bits()
+        );
+        assert!(fixed.contains(&line), "{line}");
+        assert!(fixed.contains(&format!("| {:#010x} alone is the open gate", Gate::GRANTED.bits())));
+    }
+
+    #[test]
     fn no_side_changes_what_is_the_others() {
         let word = GateWord::<Hardware>::default();
         word.begin(true);
