@@ -370,7 +370,7 @@ mod tests {
             Gate::DEVICE_OPEN.bits()
         );
         assert!(fixed.contains(&line), "{line}");
-        assert!(fixed.contains(&format!("| {:#010x} alone is the open gate", Gate::GRANTED.bits())));
+        assert!(fixed.contains(&format!("| the word {:#010x} is the open gate", Gate::GRANTED.bits())));
     }
 
     #[test]
