@@ -44,7 +44,7 @@ pub mod state {
 
 /// Values of [`GroupSlot::lengths`], stored by the client.
 pub mod length {
-    /// Nothing is known: too little was under a bound.
+    /// Nothing is known: too little was under a budget.
     pub const UNKNOWN: u32 = 0;
     /// Three quarters of the expected time or more are commands of [`crate::class::SHORT_US`] or less.
     pub const SHORT: u32 = 1;
@@ -79,9 +79,9 @@ impl Header {
 pub struct GroupSlot {
     /// Whether launches go on. Both sides own bytes of it.
     pub gate: GateWord,
-    /// Device time allowed in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no bound.
+    /// Device time allowed in flight while [`crate::gate::Gate::CONTENDED`], in µs; 0 = no budget.
     pub budget_us: AtomicU32,
-    /// Commands allowed in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no bound.
+    /// Commands allowed in flight while [`crate::gate::Gate::CONTENDED`]; 0 = no budget.
     pub budget_commands: AtomicU32,
     /// Preemption level in force, 1..=3.
     pub level: AtomicU32,
@@ -110,7 +110,7 @@ pub struct GroupSlot {
     /// Longest command as estimated by the client, in µs; of one with gates inside, its longest part without. 0 = nothing is known.
     pub longest_us: AtomicU64,
 
-    /// Launches the bound let through because nothing completed meanwhile.
+    /// Liveness overrides: launches the in-flight budget let through because nothing completed meanwhile.
     pub liveness_overrides: AtomicU64,
     /// Launches let through because a signal handler interrupted the wait.
     pub signal_overrides: AtomicU64,
@@ -120,7 +120,7 @@ pub struct GroupSlot {
     pub system_retired: AtomicU64,
     /// 1 = of the system domain: before others of the same priority in its process.
     pub system: AtomicU32,
-    /// How long the commands are that were under a bound lately, see [`length`].
+    /// How long the commands are that were under a budget lately, see [`length`].
     pub lengths: AtomicU32,
     /// Launches of the system domain that went past the closed gate, by an operator's rule.
     pub exempt: AtomicU64,
