@@ -57,6 +57,7 @@ mod observing;
 mod peer;
 mod places;
 mod pool;
+mod precedence;
 mod process;
 mod recent;
 mod reload;
@@ -136,6 +137,5 @@ pub struct Options {
 /// # Errors
 /// See [`Error`].
 pub fn run(options: Options) -> Result<(), Error> {
-    xsched_proto::wakeup::run_promptly();
     server::Server::new(&options)?.run()
 }

@@ -39,6 +39,7 @@ use crate::kept::Kept;
 use crate::memory::{GroupWords, HeartbeatPage, LaunchSum};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
+use crate::precedence::Precedence;
 use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::shares::Shares;
@@ -83,6 +84,8 @@ pub(crate) struct Server {
     pub(crate) events: EventLog,
     pub(crate) kept: Kept,
     pub(crate) service: Service,
+    /// While it serves.
+    precedence: Option<Precedence>,
     /// Started from a terminal.
     pub(crate) has_terminal: bool,
     pub(crate) gatekeeper: Gatekeeper<GroupWords>,
@@ -335,6 +338,7 @@ impl Server {
             events,
             kept,
             service: Service::new(),
+            precedence: None,
             has_terminal: service::has_terminal(),
             reassert: Vec::new(),
             conns: HashMap::new(),

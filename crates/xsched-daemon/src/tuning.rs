@@ -178,6 +178,11 @@ pub(crate) const ABSENT_MAX: usize = 1_000;
 pub(crate) const STATE_MAX_BYTES: u64 = 1 << 20;
 /// The operator is told when the daemon could not decide for so long, in ns. Programs go on without it after twice that.
 pub(crate) const STALL_NS: u64 = 500_000_000;
+/// The loop runs before all ordinary threads of the machine while it sleeps at least once in so long, in ns: what it does at a time
+/// takes well below that, and no program notices to be kept off a processor for so long now and then …
+pub(crate) const BUSY_MOST_NS: u64 = 100_000_000;
+/// … and it slept where it waited for so long, in ns.
+pub(crate) const SLEPT_NS: u64 = 50_000;
 /// Complaints are written to the log no more often than this, in ns: what strangers do must not fill it.
 pub(crate) const LOG_NS: u64 = 1_000_000_000;
 /// A client answers a question within this time, in ns.

@@ -34,8 +34,49 @@ pub fn run_promptly() {
     }
 }
 
+/// Asks the kernel to run the calling thread before all ordinary ones whenever it wants a processor: the lowest real-time priority.
+/// What the thread starts is ordinary. False: the process may not (that takes `CAP_SYS_NICE`, or a limit on real-time priorities).
+///
+/// For a thread that sleeps most of the time and that others rely on. Under the ordinary scheduler such a one may be left without a
+/// processor for more than half a second on a machine with many busy sessions, however little it asks for.
+pub fn run_first() -> bool {
+    // SAFETY: asks about the calling thread only.
+    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    // A service manager may have given what the process itself may not take.
+    matches!(policy, libc::SCHED_RR | libc::SCHED_FIFO) || set_policy(libc::SCHED_RR, 1)
+}
+
+/// The calling thread is an ordinary one again, after [`run_first`].
+pub fn run_with_others() {
+    if set_policy(libc::SCHED_OTHER, 0) {
+        run_promptly();
+    }
+}
+
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> bool {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: concerns the calling thread only; the structure lives through the call. A thread that has the flag and no right keeps it.
+    unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameters) == 0 }
+}
+
 #[cfg(test)]
 mod tests {
+    /// Of the calling thread, without the flag.
+    fn policy() -> i32 {
+        // SAFETY: asks about the calling thread only.
+        unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
+    }
+
+    #[test]
+    fn a_thread_that_runs_first_starts_ordinary_ones_and_becomes_one_again() {
+        if super::run_first() {
+            assert_eq!(policy(), libc::SCHED_RR);
+            assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
+        }
+        super::run_with_others();
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
     #[test]
     fn a_thread_that_runs_promptly_keeps_its_policy_and_nice_value() {
         let nice = || rustix::process::nice(0).ok();

@@ -11,6 +11,7 @@ use super::{
 use crate::Error;
 use crate::clock::now_ns;
 use crate::identity::User;
+use crate::precedence::Precedence;
 use crate::signals::Signal;
 use crate::tuning::{EVENTS_MAX, FOREIGN_WAKES_NS, SLICE_NS, STALL_NS};
 
@@ -19,6 +20,7 @@ impl Server {
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
+        self.precedence = Some(Precedence::new(now_ns()));
         self.service.ready();
         while !self.stop {
             self.turn(&mut events, &mut buffer)?;
@@ -56,6 +58,7 @@ impl Server {
             || self.accounting.sweep.is_some()
             || self.teller.is_due(self.now_ns);
         let timeout = has_work.then_some(&at_once);
+        let waits_from_ns = now_ns();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) => (),
             Err(Errno::INTR) => return Ok(()),
@@ -63,6 +66,9 @@ impl Server {
         }
         self.now_ns = now_ns();
         let began_ns = self.now_ns;
+        if let Some(precedence) = &mut self.precedence {
+            precedence.waited(waits_from_ns, began_ns);
+        }
         self.notice_delay();
         let of_conns =
             || events.iter().map(|event| (event.data.u64(), event.flags)).filter(|(t, _)| t & 3 != kind::OWN);
@@ -144,6 +150,9 @@ impl Server {
         self.ask_scheduler();
         self.piece_done("timers");
         self.service.turned(self.now_ns);
+        if let Some(precedence) = &mut self.precedence {
+            precedence.worked(self.now_ns);
+        }
         let (took_ns, (longest_ns, what)) = (self.now_ns - began_ns, std::mem::take(&mut self.longest));
         if took_ns >= STALL_NS {
             let (all, longest) = (took_ns / 1_000_000, longest_ns / 1_000_000);
