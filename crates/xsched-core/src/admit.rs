@@ -202,6 +202,10 @@ impl XQueue {
                 break;
             }
         }
+        // Whatever it waited for, no daemon holds the gate any more.
+        if slot.gate.load().is_detached() {
+            slot.unscheduled_attach.fetch_add(self.is_of(group).into(), Relaxed);
+        }
         let (budget_us, budget_commands) = (slot.budget_us.load(Relaxed), slot.budget_commands.load(Relaxed));
         // What comes behind a gate of this very epoch waits with it.
         let first_prequeued = prequeued.is_some_and(|epoch| self.gated_epoch.swap(epoch, Relaxed) != epoch);
