@@ -53,7 +53,8 @@ impl Server {
     /// Keeps in mind whose a group was that is about to go, for as long as there are records of it.
     pub(crate) fn remember_traced(&mut self, ended: Option<LeftGroup>) {
         let Some(mut ended) = ended else { return };
-        (ended.group.ended, ended.group.ready, ended.group.granted) = (true, false, false);
+        // Else as it was when it went, which records of before may not tell.
+        ended.group.ended = true;
         let ring = self.gatekeeper.ring();
         let oldest_us = ring.and_then(|ring| ring.get(ring.oldest())).map_or(0, |record| record.at_us);
         while self.left.front().is_some_and(|e| e.at_us < oldest_us) {
