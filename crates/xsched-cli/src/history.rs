@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
+use xsched_proto::segment::HEARD_LATE_NS;
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::TracedGroup;
 
@@ -55,6 +56,8 @@ pub(crate) enum Told {
     Preempted(u64),
     /// It has left the device so long after that, in µs.
     Left(u64, u64),
+    /// The daemon was late to take notice that it wanted the device, by so many µs.
+    Late(u64, u64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -69,6 +72,9 @@ struct State {
     /// Since when it waits for the device.
     waits_since: Option<u64>,
     closed_at: Option<u64>,
+    /// When its gate was opened last, and when it last had done something.
+    opened_at: u64,
+    did_until: u64,
     why: Reason,
 }
 
@@ -141,7 +147,15 @@ impl Tracker {
         } else {
             Reason::default()
         };
-        let mut state = State { device: group.device.clone(), ready, granted, why, ..State::default() };
+        let mut state = State {
+            device: group.device.clone(),
+            ready,
+            granted,
+            why,
+            opened_at: at_us,
+            did_until: at_us,
+            ..State::default()
+        };
         state.span = state.doing().map(|doing| new_span(doing, at_us, &state.why));
         state.waits_since = (ready && !granted && state.why.why != Why::Suspended).then_some(at_us);
         self.groups.insert(group.id, state);
@@ -179,8 +193,13 @@ impl Tracker {
                 s.stalled = false;
                 if !std::mem::replace(&mut s.ready, true) {
                     s.why = Reason { level: record.level, ..s.why };
+                    if u64::from(record.value) >= HEARD_LATE_NS / 1_000 {
+                        told.push(Told::Late(id, record.value.into()));
+                    }
                     if s.granted {
                         told.push(Told::Wait(id, 0));
+                        // It has had the device since then, whatever the daemon knew.
+                        changed_at = at.saturating_sub(record.value.into()).max(s.opened_at).max(s.did_until).min(at);
                     } else {
                         s.why.preempted = false;
                         changed_at = at.saturating_sub(record.value.into());
@@ -209,6 +228,7 @@ impl Tracker {
                 s.why = reason(record);
                 (s.granted, s.leaving) = (true, false);
                 s.closed_at = None;
+                s.opened_at = at;
                 if let Some(since) = s.waits_since.take() {
                     told.push(Told::Wait(id, at.saturating_sub(since)));
                 }
@@ -238,6 +258,7 @@ impl Tracker {
         if let Some(span) = s.span.take() {
             let threads = if record.what == What::Opened { record.value } else { 0 };
             told.push(Told::Span(id, Span { to_us: begin, threads, ..span }));
+            s.did_until = begin;
         }
         s.span = doing.map(|doing| new_span(doing, begin, &s.why));
         if matches!(doing, Some(Doing::Waits | Doing::Leaves)) && !self.see_holders_of(id, false) {
@@ -318,6 +339,8 @@ pub(crate) struct GroupHistory {
     pub(crate) preemptions: u64,
     /// How long it took to leave the device then, in µs.
     pub(crate) left_us: Vec<u64>,
+    /// How late the daemon took notice that it wanted the device, where it did, in µs.
+    pub(crate) late_us: Vec<u64>,
 }
 
 /// What all of them did within a time.
@@ -341,10 +364,12 @@ impl History {
             waits_us: Vec::new(),
             preemptions: 0,
             left_us: Vec::new(),
+            late_us: Vec::new(),
         };
         let mut all: BTreeMap<u64, GroupHistory> = groups.iter().map(|group| (group.id, new(group))).collect();
         for told in told {
-            let (Told::Span(id, _) | Told::Wait(id, _) | Told::Preempted(id) | Told::Left(id, _)) = told;
+            let (Told::Span(id, _) | Told::Wait(id, _) | Told::Preempted(id) | Told::Left(id, _) | Told::Late(id, _)) =
+                told;
             let Some(h) = all.get_mut(&id) else { continue };
             match told {
                 Told::Span(_, span) => {
@@ -354,6 +379,7 @@ impl History {
                 Told::Wait(_, us) => h.waits_us.push(us),
                 Told::Preempted(_) => h.preemptions += 1,
                 Told::Left(_, us) => h.left_us.push(us),
+                Told::Late(_, us) => h.late_us.push(us),
             }
         }
         History { from_us, to_us, groups: all }
@@ -508,8 +534,36 @@ mod tests {
         let history = History::new(&[group(1)], &[record(200, 1, What::Ready, Why::Unsaid, 50)], 100, 300);
         assert_eq!(
             (seen(&history, 1), history.groups[&1].waits_us.as_slice()),
-            (vec![(Doing::Runs, 200, 300)], &[0][..])
+            (vec![(Doing::Runs, 150, 300)], &[0][..])
         );
+    }
+
+    #[test]
+    fn one_that_has_gone_was_as_it_was_when_it_went() {
+        let records = [record(150, 1, What::Idle, Why::Unsaid, 0), record(200, 1, What::Ready, Why::Unsaid, 0)];
+        let removed = record(300, 1, What::Removed, Why::Unsaid, 0);
+        let gone = TracedGroup { ended: true, ..group(1) };
+        let history = History::new(std::slice::from_ref(&gone), &[&records[..], &[removed]].concat(), 100, 400);
+        assert_eq!(seen(&history, 1), [(Doing::Runs, 100, 150), (Doing::Runs, 200, 300)]);
+        let waited = TracedGroup { granted: false, ..gone };
+        let history = History::new(&[waited], &[records[0], removed], 100, 400);
+        assert_eq!(seen(&history, 1), [(Doing::Waits, 100, 150)]);
+    }
+
+    #[test]
+    fn one_that_was_heard_of_late_ran_meanwhile_if_its_gate_was_open() {
+        let records = [
+            record(10_000, 1, What::Ready, Why::Unsaid, 10),
+            record(20_000, 1, What::Idle, Why::Unsaid, 0),
+            record(60_000, 1, What::Ready, Why::Unsaid, 30_000),
+            record(70_000, 1, What::Idle, Why::Unsaid, 0),
+            // That reaches back to before it was idle.
+            record(78_000, 1, What::Ready, Why::Unsaid, 9_000),
+        ];
+        let history = History::new(&[group(1)], &records, 100, 90_000);
+        let runs = [(9_990, 20_000), (30_000, 70_000), (70_000, 90_000)];
+        assert_eq!(seen(&history, 1), runs.map(|(from, to)| (Doing::Runs, from, to)));
+        assert_eq!(history.groups[&1].late_us, [30_000, 9_000]);
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl Group {
         }
         let came = || rt.launches_of(self) != before || exact && !rt.is_quiet(self);
         let burst_us = self.burst_us(rt);
+        let unheard = self.slot(rt).unheard_since_ns();
         let idle = self.readiness(rt).call_idle(came);
         if !idle {
             self.grace_since.store(0, Relaxed);
@@ -125,6 +126,9 @@ impl Group {
         }
         let slot = self.slot(rt);
         slot.burst_us.store(burst_us, Relaxed);
+        if let Some(since_ns) = unheard {
+            slot.unheard_ready_ns.store(since_ns, Relaxed);
+        }
         slot.bursts.fetch_add(1, Release);
         // The beginning of the grace time stays: the next launch measures the gap from there, however long it was.
         rt.idles.fetch_add(exact.into(), Relaxed);

@@ -96,6 +96,7 @@ impl Group {
         journal::record(|| Record::ReleasesAfter(since, now, patience, out));
         if out {
             learn(true);
+            slot.releases.fetch_add(1, Relaxed);
             self.released_epoch.store(turn, Release);
             self.set_device_gates(rt);
         }

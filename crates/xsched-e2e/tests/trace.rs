@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use prost::Message;
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use xsched_e2e::{Place, Process, now_ns, skipped, until};
+use xsched_e2e::{Place, Process, now_ns, signal, skipped, until};
 
 /// Of Perfetto's interface what the files have.
 mod perfetto {
@@ -154,6 +155,79 @@ fn a_trace_tells_afterwards_what_held_a_program_and_why() {
     );
 }
 
+/// A look at a time in which nothing was decided about it. It was once told to have waited then, for its gate counted as closed.
+#[test]
+fn a_program_that_ran_and_has_gone_is_not_told_to_have_waited() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let mut program = place.run(&["--priority", "low"], &place.sim_program("steady"), &[]);
+    program.expect("ready");
+    program.progress_after(now_ns());
+    let (since, pid) = (now_ns(), program.pid());
+    // Long enough for the command below to begin within that time, however late it is.
+    program.progress_after(since + 3_000_000_000);
+    program.tell("end");
+    assert_eq!(program.wait().0, 0);
+    until("it is gone", || place.program(pid).is_none());
+    let last = format!("{}ms", (now_ns() - since) / 1_000_000);
+    let trace: Value = serde_json::from_str(&place.ask(&["trace", "--json", "--last", &last])).expect("JSON");
+    let group = group_of(&trace, pid);
+    assert!(!spans(group, "runs").is_empty() && spans(group, "waits").is_empty(), "{group}");
+}
+
+/// The daemon gets no processor while an urgent program has requests, and wakes up when that is gone. Less urgent work went on
+/// meanwhile; all that can be asked afterwards says so, and agrees.
+#[test]
+fn what_the_daemon_never_took_notice_of_is_told_by_all_that_can_be_asked() {
+    let place = Place::new();
+    let daemon = place.daemon(&["--policy", "hpf"]);
+    let mut low = place.run(&["--priority", "low"], &place.sim_program("steady"), &[]);
+    low.expect("ready");
+    low.progress_after(now_ns());
+    let load = place.compile("sim/simload.c", &["-lsimdev", "-lpthread", "-lm"]);
+    let requests = ["lc", "--kernels", "2", "--us", "1000", "--period-us", "50000", "--requests", "60"];
+    let high = place.run(&["--priority", "high"], &load, &requests);
+    let pid = high.pid();
+    until("it is between two requests", || {
+        place.group(pid).is_some_and(|g| g["state"] == "idle" && g["launches"] != 0)
+    });
+    let before = place.group(pid).expect("it is there")["heard_late"].clone();
+    let stopped_us = now_ns() / 1_000;
+    signal(daemon.pid(), Signal::STOP);
+    let (code, _, errors) = high.wait();
+    assert_eq!(code, 0, "{errors}");
+    let ended_us = now_ns() / 1_000;
+    low.skip_lines();
+    low.progress_after(now_ns());
+    signal(daemon.pid(), Signal::CONT);
+
+    let figure = |late: &Value, name: &str| late[name].as_u64().expect("a figure");
+    let own = place.stats_of(pid)["heard_late"].clone();
+    assert!(figure(&own, "count") > figure(&before, "count"), "{own}");
+    assert!(figure(&own, "longest_us") <= ended_us - stopped_us + 1_000_000, "{own}");
+    until("the daemon knows that it is gone", || place.program(pid).is_none());
+    let all: Value = serde_json::from_str(&place.ask(&["ps", "--json", "--all"])).expect("JSON");
+    let program = all["programs"].as_array().unwrap().iter().find(|p| p["pid"] == pid).expect("it is remembered");
+    let told = &program["groups"][0]["heard_late"];
+    assert_eq!(told["count"], own["count"], "{told}");
+    assert!(figure(told, "longest_us") >= figure(&own, "longest_us"), "{told} {own}");
+    let trace: Value = serde_json::from_str(&place.ask(&["trace", "--json", "--last", "1h"])).expect("JSON");
+    let (of_low, of_high) = (group_of(&trace, low.pid()), group_of(&trace, pid));
+    assert_eq!(of_high["heard_late"], told["count"], "{of_high}");
+    // Both ran: the one as the daemon finds out afterwards.
+    let run = spans(of_high, "runs").last().copied().expect("it ran");
+    let [from, to] = ["from_us", "to_us"].map(|key| run[key].as_u64().expect("a time"));
+    assert!(from < ended_us && to >= ended_us, "{run}");
+    let of_low = spans(of_low, "runs");
+    assert!(of_low.iter().any(|s| s["from_us"].as_u64() < Some(to) && s["to_us"].as_u64() > Some(from)), "{of_low:?}");
+    let table = place.ask(&["trace", "--last", "1h", "-o", place.join("late.pftrace").to_str().expect("text")]);
+    assert!(table.contains("the daemon was late to take notice that it wanted the device"), "{table}");
+    let found = place.xsched(&["doctor", "--json"]).output().expect("it runs");
+    let found: Value = serde_json::from_slice(&found.stdout).expect("JSON");
+    let check = found["checks"].as_array().unwrap().iter().find(|c| c["cause"] == "late-daemon");
+    assert_eq!(check.expect("it is found")["status"], "note");
+}
+
 #[test]
 fn a_trace_of_the_time_to_come_has_what_happens_then() {
     let place = Place::new();
@@ -238,7 +312,9 @@ fn a_trace_file_has_tracks_slices_and_arrows_that_perfetto_reads() {
     assert!(open.is_empty(), "{open:?}");
     let of = |track: u64| slices.iter().filter(move |(uuid, _)| *uuid == track).map(|(_, event)| *event);
     let holders: Vec<&str> = of(device.uuid).map(|slice| slice.name.as_str()).collect();
-    assert!(holders.len() >= 2 && holders.iter().all(|name| *name == "steady"), "{holders:?}");
+    // Both of them, until the daemon has taken notice that the urgent one wants the device.
+    let is_known = |name: &&str| ["steady", "steady + steady"].contains(name);
+    assert!(holders.len() >= 2 && holders.iter().all(is_known), "{holders:?}");
     let names: BTreeSet<&str> = of(high_track).map(|slice| slice.name.as_str()).collect();
     assert!(names.contains("runs") && names.contains("suspended"), "{names:?}");
     let held = of(low_track).rfind(|slice| slice.name == "preempted: waits").expect("it lost the device");

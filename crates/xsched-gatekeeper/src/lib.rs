@@ -100,6 +100,8 @@ struct Group<W> {
     progress: Progress,
     /// See [`Gatekeeper::set_budget`].
     own_budget_us: Option<u32>,
+    /// When it was taken on, in ns.
+    added_ns: u64,
     /// Bursts that the ledger knows of, and when the one after those began, in ns.
     entered: u64,
     began_ns: u64,
@@ -171,6 +173,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
         words.gate.take_over();
         words.budget_us.store(0, Relaxed);
+        words.hear_anew();
         let group = Group {
             state: state::IDLE,
             lent: i32::MIN,
@@ -179,6 +182,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             bursts: words.bursts.load(Relaxed),
             progress: Progress::default(),
             own_budget_us: None,
+            added_ns: now * 1_000,
             entered: words.bursts.load(Relaxed),
             began_ns: 0,
             opened_ns: 0,
@@ -215,11 +219,29 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     }
 
     fn take_out(&mut self, now: Micros, id: GroupId) -> Option<W> {
+        self.hear_last(now, id);
         self.record(now, id, What::Removed, 0);
         let group = self.groups.remove(&id)?;
         self.ledger.remove(now * 1_000, id);
         self.event(now, Event::Remove(id));
         Some(group.words)
+    }
+
+    /// Takes notice of what a group wanted that goes: it had the device for that all the same if its gate stood open.
+    fn hear_last(&mut self, now: Micros, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let late_us = group.words.hear(now * 1_000, group.added_ns);
+        let word = group.words.state.load(Acquire);
+        group.enter(now * 1_000, id, word, &mut self.ledger);
+        if late_us > 0 && group.state == state::IDLE {
+            self.record_gone_by(now, id, late_us);
+        }
+    }
+
+    /// Keeps in mind that a group wanted its device from so long ago on, in µs, and does not any more.
+    fn record_gone_by(&mut self, now: Micros, id: GroupId, late_us: u64) {
+        self.record(now, id, What::Ready, late_us.try_into().unwrap_or(u32::MAX));
+        self.record(now, id, What::Idle, 0);
     }
 
     /// Tells the arbiter anything else than that a group comes or goes.
@@ -310,6 +332,9 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         self.count(now);
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         let word = group.words.state.load(Acquire);
+        // A launch under way has said when it came before it has said so.
+        let has_wanted = word != state::IDLE || group.words.bursts.load(Acquire) != group.entered;
+        let late_us = if has_wanted { group.words.hear(now * 1_000, group.added_ns) } else { 0 };
         group.enter(now * 1_000, id, word, &mut self.ledger);
         // First, so that what follows is decided with it.
         let lent = group.words.inherited_priority.load(Relaxed);
@@ -326,6 +351,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.record(now, id, What::Recovered, 0);
         }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
+        if late_us > 0 && (group.state, word) == (state::IDLE, state::IDLE) {
+            self.record_gone_by(now, id, late_us);
+            return Ok(());
+        }
         // A group with an open gate is not drained, whatever the word still says.
         if word == group.state || word == state::DRAINED && group.granted {
             return Ok(());
@@ -340,7 +369,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         if self.observes {
             group.observe(now * 1_000, id, before, &mut self.observed);
         }
-        let ready_us = group.words.ready_at_ns.load(Relaxed) / 1_000;
+        // The client says so: a time from before it came, or one to come, is none.
+        let ready_us = (group.words.ready_at_ns.load(Relaxed).max(group.added_ns) / 1_000).min(now);
         let (event, what, known) = match word {
             state::READY => (Event::Ready(id), What::Ready, Ok(())),
             state::DRAINED => (Event::Drained(id), What::Drained, Ok(())),
@@ -348,9 +378,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             _ => (Event::Idle(id), What::Idle, Err(UnknownState)),
         };
         if self.ring.is_some() {
-            // The client says so: a time of long ago, or one to come, is none.
-            let ago_us = now.checked_sub(ready_us).filter(|us| *us < 1_000_000 && what == What::Ready);
-            self.record(now, id, what, ago_us.unwrap_or(0) as u32);
+            let ago_us = if what == What::Ready { late_us.max(now - ready_us) } else { 0 };
+            self.record(now, id, what, ago_us.try_into().unwrap_or(u32::MAX));
             if what == What::Ready {
                 self.asking.push(id);
             }
@@ -453,7 +482,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             }
             Action::Exclusive(id, on) => self.mark(id, Gate::EXCLUSIVE, on),
             Action::Stalled(id, on) => {
-                self.groups.get_mut(&id)?.stalled = on;
+                let group = self.groups.get_mut(&id)?;
+                group.stalled = on;
+                if on {
+                    group.words.stalls.fetch_add(1, Relaxed);
+                }
                 self.mark(id, Gate::STALLED, on);
                 if on {
                     self.record(now, id, What::Stalled, 0);

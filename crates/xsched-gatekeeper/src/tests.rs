@@ -571,3 +571,73 @@ fn what_happens_is_recorded_with_its_reason() {
     assert_eq!(at(What::Opened, low).value, 2, "threads that waited");
     assert_eq!(at(What::Waits, low).level, 3);
 }
+
+#[test]
+fn what_the_daemon_hears_of_late_is_counted_and_so_is_what_it_never_hears_of() {
+    let mut world = World::new("hpf", BUDGET_DEFAULT_US);
+    world.keeper = world.keeper.recording(1 << 20);
+    world.add(spec(LOW, -128, 5_000));
+    world.add(spec(HIGH, 128, 5_000));
+    world.state(LOW, state::READY);
+    let wants = |world: &World| {
+        world.words[&HIGH].ready_at_ns.store(world.now * 1_000, SeqCst);
+        world.words[&HIGH].state.store(state::READY, SeqCst);
+    };
+    let late = |world: &World| world.words[&HIGH].heard_late();
+    // In time.
+    wants(&world);
+    world.sleep(1_000);
+    world.scan(HIGH);
+    assert!(!world.is_open(LOW));
+    world.state(HIGH, state::IDLE);
+    assert_eq!(late(&world).count, 0);
+    // The daemon is away: LOW has the device as before.
+    world.sleep(5_000);
+    wants(&world);
+    world.sleep(30_000);
+    assert!(world.is_open(LOW));
+    assert_eq!(world.words[&HIGH].heard_late_by(world.now * 1_000).us, 30_000);
+    world.scan(HIGH);
+    assert!(!world.is_open(LOW));
+    assert_eq!((late(&world).count, late(&world).us, late(&world).longest_us), (1, 30_000, 30_000));
+    world.state(HIGH, state::IDLE);
+    // Two bursts come and go before it is back, and then two more until the program is gone.
+    world.sleep(5_000);
+    let burst = |world: &mut World| {
+        let words = world.words[&HIGH].clone();
+        words.ready_at_ns.store(world.now * 1_000, SeqCst);
+        let since = words.unheard_since_ns().unwrap();
+        world.sleep(20_000);
+        words.unheard_ready_ns.store(since, SeqCst);
+        words.bursts.fetch_add(1, SeqCst);
+    };
+    (0..2).for_each(|_| burst(&mut world));
+    world.scan(HIGH);
+    assert_eq!((late(&world).count, late(&world).us, late(&world).longest_us), (2, 70_000, 40_000));
+    world.sleep(5_000);
+    (0..2).for_each(|_| burst(&mut world));
+    world.keeper.remove(world.now, HIGH);
+    world.carry_out();
+    assert_eq!((late(&world).count, late(&world).us, late(&world).longest_us), (3, 110_000, 40_000));
+    let ring = world.keeper.ring().expect("kept");
+    let of_high = (ring.oldest()..ring.next()).filter_map(|n| ring.get(n)).filter(|r| r.group == HIGH.0);
+    let told: Vec<_> = of_high.map(|r| (r.what, r.value)).collect();
+    let gone_by = [(What::Ready, 40_000), (What::Idle, 0)];
+    assert_eq!(told[told.len() - 5..], [&gone_by[..], &gone_by, &[(What::Removed, 0)]].concat());
+    assert!(told.contains(&(What::Ready, 30_000)), "{told:?}");
+}
+
+#[test]
+fn a_group_that_counts_as_idle_for_want_of_progress_is_counted() {
+    let mut world = World::low_and_high();
+    world.state(LOW, state::READY);
+    world.state(HIGH, state::READY);
+    world.state(LOW, state::DRAINED);
+    for _ in 0..3 {
+        world.keeper.look(world.now, HIGH, || 7);
+        world.carry_out();
+        world.sleep(LOOK_US);
+    }
+    assert!(world.is_open(LOW), "it has the device meanwhile");
+    assert_eq!((world.words[&HIGH].stalls.load(SeqCst), world.words[&LOW].stalls.load(SeqCst)), (1, 0));
+}

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domains::DomainMode;
 use crate::platform::Platform;
+use crate::segment::HeardLate;
 use crate::trace::Why;
 
 /// The daemon about itself.
@@ -207,6 +208,12 @@ pub struct GroupInfo {
     pub liveness_overrides: u64,
     /// Launches let through because a signal interrupted the wait.
     pub signal_overrides: u64,
+    /// How often the daemon was late to take notice that the group wanted its device.
+    pub heard_late: HeardLate,
+    /// Times that it counted as idle for want of progress while others waited.
+    pub stalls: u64,
+    /// Times that commands which gates on the device had held for long were let go.
+    pub releases: u64,
     /// Times its gate was closed.
     pub suspensions: u64,
     /// Device time charged to it, in µs.

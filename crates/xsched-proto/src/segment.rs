@@ -17,6 +17,8 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
+use serde::{Deserialize, Serialize};
+
 use crate::gate::GateWord;
 use crate::histogram::Histogram;
 
@@ -89,7 +91,17 @@ pub struct GroupSlot {
     pub grants: AtomicU32,
     /// Commands after which a completion fence follows at the latest, so that room comes back in batches of this size; 0 = automatic.
     pub batch_commands: AtomicU32,
-    _daemon: [u32; 10],
+    /// Times that the group counted as idle for want of progress while others waited.
+    pub stalls: AtomicU32,
+    /// Times that the daemon took notice [`HEARD_LATE_NS`] or more after the group had come to want the device.
+    pub heard_late: AtomicU32,
+    /// How much later that was, added up, in µs.
+    pub heard_late_us: AtomicU64,
+    /// The longest of these, in µs.
+    pub heard_late_longest_us: AtomicU64,
+    /// [`GroupSlot::ready_at_ns`] of the last burst that the daemon has taken notice of.
+    pub heard_ready_ns: AtomicU64,
+    _daemon: [u32; 2],
 
     /// See [`state`].
     pub state: AtomicU32,
@@ -136,9 +148,89 @@ pub struct GroupSlot {
     pub untold_gates: AtomicU32,
     /// Written by the device: 1 while a gate inside a command may hold the group.
     pub held_inside: AtomicU32,
+    /// [`GroupSlot::ready_at_ns`] of the first burst that ended before the daemon took notice; counts while that is later than
+    /// [`GroupSlot::heard_ready_ns`].
+    pub unheard_ready_ns: AtomicU64,
+    /// Times that commands which gates on the device had held for long were let go.
+    pub releases: AtomicU64,
+}
+
+/// News that the daemon takes notice of so long after it was announced are late, in ns. A busy machine delays a thread by some ms;
+/// what comes later lets less urgent programs run beside more urgent ones for long enough to be felt.
+pub const HEARD_LATE_NS: u64 = 5_000_000;
+
+/// How often the daemon was late to take notice that a group wanted its device: until then, less urgent groups keep it too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeardLate {
+    /// Times it took [`HEARD_LATE_NS`] or more.
+    pub count: u64,
+    /// How long it took then, added up, in µs.
+    pub us: u64,
+    /// The longest of these times, in µs.
+    pub longest_us: u64,
+}
+
+impl HeardLate {
+    /// With another one's.
+    #[must_use]
+    pub fn and(self, other: HeardLate) -> HeardLate {
+        HeardLate {
+            count: self.count.saturating_add(other.count),
+            us: self.us.saturating_add(other.us),
+            longest_us: self.longest_us.max(other.longest_us),
+        }
+    }
+
+    /// One time that took so long, in ns; none if that is not late.
+    fn of(ns: u64) -> HeardLate {
+        let us = ns / 1_000;
+        if ns < HEARD_LATE_NS { HeardLate::default() } else { HeardLate { count: 1, us, longest_us: us } }
+    }
 }
 
 impl GroupSlot {
+    /// Since when the group wants the device, or wanted it, without the daemon having taken notice, in ns.
+    pub fn unheard_since_ns(&self) -> Option<u64> {
+        let (ready_ns, heard_ns) = (self.ready_at_ns.load(Relaxed), self.heard_ready_ns.load(Relaxed));
+        let first_ns = self.unheard_ready_ns.load(Relaxed);
+        (ready_ns > heard_ns).then_some(if first_ns > heard_ns { first_ns.min(ready_ns) } else { ready_ns })
+    }
+
+    /// Daemon: takes notice of all that was announced so far. What is said to have begun before `least_ns` counts from there. Returns
+    /// by how much that is late, in µs; 0 = it is not.
+    pub fn hear(&self, now_ns: u64, least_ns: u64) -> u64 {
+        let Some(since_ns) = self.unheard_since_ns() else { return 0 };
+        self.hear_anew();
+        let late = HeardLate::of(now_ns.saturating_sub(since_ns.max(least_ns)));
+        if late.us > 0 {
+            let HeardLate { count, us, longest_us } = self.heard_late().and(late);
+            self.heard_late.store(count as u32, Relaxed);
+            self.heard_late_us.store(us, Relaxed);
+            self.heard_late_longest_us.store(longest_us, Relaxed);
+        }
+        late.us
+    }
+
+    /// Daemon: the same of a group that it takes on. What was announced before is none of its business.
+    pub fn hear_anew(&self) {
+        self.heard_ready_ns.store(self.ready_at_ns.load(Relaxed), Relaxed);
+    }
+
+    /// What has been heard late so far.
+    pub fn heard_late(&self) -> HeardLate {
+        HeardLate {
+            count: self.heard_late.load(Relaxed).into(),
+            us: self.heard_late_us.load(Relaxed),
+            longest_us: self.heard_late_longest_us.load(Relaxed),
+        }
+    }
+
+    /// The same with what is late by now.
+    pub fn heard_late_by(&self, now_ns: u64) -> HeardLate {
+        let so_far_ns = self.unheard_since_ns().map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        self.heard_late().and(HeardLate::of(so_far_ns))
+    }
+
     /// A thread begins to wait at the closed gate.
     pub fn begin_wait(&self, now_ns: u64) {
         self.waiting_since_ns.fetch_add(now_ns, Relaxed);
@@ -324,6 +416,39 @@ mod tests {
         let last = device_part(queue(QUEUES - 1) + 4).unwrap();
         assert_eq!(last.0 + last.1, core::mem::offset_of!(Segment, counters));
         assert_eq!(device_part(core::mem::offset_of!(Segment, counters)), None);
+    }
+
+    #[test]
+    fn news_count_as_late_from_the_first_burst_that_was_not_heard_of() {
+        let (slot, ms) = (GroupSlot::default(), 1_000_000);
+        let wants = |at_ms: u64| slot.ready_at_ns.store(at_ms * ms, Relaxed);
+        let late = |count, us, longest_us| HeardLate { count, us, longest_us };
+        assert_eq!(slot.unheard_since_ns(), None);
+        wants(10);
+        slot.hear(11 * ms, 0);
+        assert_eq!((slot.unheard_since_ns(), slot.heard_late()), (None, late(0, 0, 0)), "in time");
+        // Two bursts that were not heard of, and one that goes on.
+        for at_ms in [20, 21] {
+            wants(at_ms);
+            slot.unheard_ready_ns.store(slot.unheard_since_ns().unwrap(), Relaxed);
+        }
+        wants(22);
+        assert_eq!(slot.unheard_since_ns(), Some(20 * ms));
+        assert_eq!((slot.heard_late_by(24 * ms).count, slot.heard_late_by(25 * ms)), (0, late(1, 5_000, 5_000)));
+        slot.hear(50 * ms, 0);
+        assert_eq!((slot.unheard_since_ns(), slot.heard_late()), (None, late(1, 30_000, 30_000)));
+        // The first one of then is not of now.
+        wants(60);
+        slot.hear(67 * ms, 0);
+        assert_eq!(slot.heard_late(), late(2, 37_000, 30_000));
+        wants(70);
+        slot.hear_anew();
+        slot.hear(99 * ms, 0);
+        assert_eq!(slot.heard_late(), late(2, 37_000, 30_000), "of a former daemon's time");
+        // A time that cannot be is none.
+        wants(100);
+        slot.hear(200 * ms, 190 * ms);
+        assert_eq!(slot.heard_late().us, 47_000);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 
-use xsched_proto::segment::{Counter, CounterSlot};
+use xsched_proto::segment::{Counter, CounterSlot, HeardLate};
 
 use super::Runtime;
+use crate::clock::now_ns;
 use crate::group::Group;
 use crate::queue::XQueue;
 
@@ -141,6 +142,17 @@ impl Runtime {
     /// For how long threads waited at closed gates, and for the bound, in µs.
     pub fn waited_us(&self) -> (u64, u64) {
         (self.at_gate_ns.load(Relaxed) / 1000, self.at_bound_ns.load(Relaxed) / 1000)
+    }
+
+    /// How often the daemon was late to take notice that some group wanted its device, how often groups counted as idle for want of
+    /// progress, and how often commands were let go that gates on the device had held for long.
+    pub fn overlaps(&self) -> (HeardLate, u64, u64) {
+        let now = now_ns();
+        self.groups().map(|g| g.slot(self)).fold((HeardLate::default(), 0, 0), |(all, stalls, releases), slot| {
+            // Without a daemon there is none that could be late.
+            let late = if slot.gate.load().is_detached() { slot.heard_late() } else { slot.heard_late_by(now) };
+            (all.and(late), stalls + u64::from(slot.stalls.load(Relaxed)), releases + slot.releases.load(Relaxed))
+        })
     }
 
     /// Launches that the bound let through for want of progress, and those that a signal handler let through.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use xsched_daemon::mps::PIPE_DIRECTORY;
+use xsched_proto::segment::HeardLate;
 use xsched_proto::settings::Settings;
-use xsched_proto::wire::{self, DaemonMsg, Request};
+use xsched_proto::wire::{self, DaemonMsg, ProgramInfo, Request};
 use xsched_proto::{paths, variables};
 
 use super::cuda::Cuda;
@@ -229,7 +230,7 @@ fn permission_check(root: &Path) -> Option<Check> {
 fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     let (path, _) = paths::socket_path(socket.map(Path::to_owned));
     let name = "daemon";
-    let answer = match client::ask_if_there(socket, Request::Ps) {
+    let answer = match client::ask_if_there(socket, Request::PsAll) {
         Ok(Some(answer)) => answer,
         Ok(None) => {
             let shown = path.display();
@@ -243,7 +244,8 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
             return (None, vec![Check::fail(name, Cause::NoAnswer, e.line(), advice)]);
         }
     };
-    let programs = answer.iter().filter(|m| matches!(m, DaemonMsg::Program(_))).count();
+    let told = || answer.iter().filter_map(|m| if let DaemonMsg::Program(p) = m { Some(&**p) } else { None });
+    let programs = told().filter(|p| p.ended_s.is_none()).count();
     let daemon = answer.iter().find_map(|m| match m {
         DaemonMsg::Daemon(d) => Some(d),
         _ => None,
@@ -267,6 +269,7 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
         let found = format!("{about}; this command is of version {ours}");
         Check::note(name, Cause::OtherVersion, found, "restart the daemon; programs go on and attach again")
     }];
+    checks.extend(late_check(told()));
     for device in answer.iter().filter_map(|m| if let DaemonMsg::Device(device) = m { Some(device) } else { None }) {
         let outside = device.processes.iter().flatten().filter(|p| p.outside);
         let names: Vec<String> =
@@ -281,6 +284,22 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
         }
     }
     (Some(d.pid), checks)
+}
+
+/// Whether the daemon took notice in time that programs wanted their devices, those that ended lately included.
+fn late_check<'a>(programs: impl Iterator<Item = &'a ProgramInfo>) -> Option<Check> {
+    let groups = programs.flat_map(|p| &p.groups);
+    let late = groups.fold(HeardLate::default(), |late, group| late.and(group.heard_late));
+    let found = format!(
+        "the daemon was late {} time{} to take notice that a program wanted its device, by up to {:.1} ms: less urgent programs kept it \
+         until then",
+        late.count,
+        if late.count == 1 { "" } else { "s" },
+        late.longest_us as f64 / 1e3
+    );
+    let advice = "the machine did not give the daemon a processor: run it as a system service, or as root, so that it goes before \
+                  ordinary threads; or leave processors free";
+    (late.count > 0).then(|| Check::note("decisions", Cause::LateDaemon, found, advice))
 }
 
 #[cfg(test)]

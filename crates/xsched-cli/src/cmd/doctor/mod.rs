@@ -80,6 +80,7 @@ enum Cause {
     OddConfiguration,
     OtherDaemon,
     OtherArbiter,
+    LateDaemon,
     Preloaded,
     NoState,
     NoPermission,

@@ -3,6 +3,7 @@ use xsched_proto::wire::{ClassFrom, Share, Waits};
 use super::*;
 use xsched_proto::class::Class;
 use xsched_proto::device::{DeviceProcess, DeviceState, Source, Throttle};
+use xsched_proto::segment::HeardLate;
 use xsched_proto::wire::{GroupInfo, GroupState, Platform, QueueInfo, Unscheduled};
 
 /// As it goes to a pipe.
@@ -28,6 +29,9 @@ fn answer() -> Answer {
         unscheduled: Unscheduled { attach: 1, passthrough: 0, error: 1 },
         liveness_overrides: 0,
         signal_overrides: 0,
+        heard_late: HeardLate::default(),
+        stalls: 0,
+        releases: 0,
         suspensions: 2,
         device_us: 1_500,
         share_asked_percent: None,

@@ -172,7 +172,7 @@ impl Model {
                 match told {
                     Told::Wait(id, us) => self.seen.entry(id).or_default().waits.push_back((record.at_us, us)),
                     Told::Preempted(id) => self.seen.entry(id).or_default().lost.push_back(record.at_us),
-                    Told::Span(..) | Told::Left(..) => {}
+                    Told::Span(..) | Told::Left(..) | Told::Late(..) => {}
                 }
             }
         }

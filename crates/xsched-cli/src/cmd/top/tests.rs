@@ -6,6 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use xsched_proto::class::Class;
 use xsched_proto::device::{DeviceInfo, DeviceProcess, DeviceState, Source};
+use xsched_proto::segment::HeardLate;
 use xsched_proto::trace::{Record, What, Why};
 use xsched_proto::wire::{
     ClassFrom, DaemonInfo, GroupInfo, GroupState, Platform, ProgramInfo, QueueDomain, Request, Target, TracedGroup,
@@ -41,6 +42,9 @@ fn group(id: u64, device: &str, state: GroupState, device_us: u64, launches: u64
         unscheduled: Unscheduled::default(),
         liveness_overrides: 0,
         signal_overrides: 0,
+        heard_late: HeardLate::default(),
+        stalls: 0,
+        releases: 0,
         suspensions: 0,
         device_us,
         share_asked_percent: None,

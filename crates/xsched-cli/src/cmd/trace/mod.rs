@@ -195,6 +195,8 @@ struct GroupAnswer {
     preemptions: u64,
     leave_p50_us: Option<u64>,
     leave_p99_us: Option<u64>,
+    heard_late: usize,
+    heard_late_longest_us: Option<u64>,
     spans: Vec<SpanAnswer>,
 }
 
@@ -230,6 +232,8 @@ impl Answer {
                 preemptions: h.preemptions,
                 leave_p50_us: quantile(&mut left, 0.5),
                 leave_p99_us: quantile(&mut left, 0.99),
+                heard_late: h.late_us.len(),
+                heard_late_longest_us: h.late_us.iter().max().copied(),
                 spans: h.spans.iter().map(span).collect(),
             }
         });

@@ -51,6 +51,19 @@ pub(super) fn table(history: &History) -> String {
             perfetto::name(h)
         );
     }
+    for (id, h) in &history.groups {
+        if let Some(longest) = h.late_us.iter().max() {
+            let _ = writeln!(
+                out,
+                "g{id} {}: the daemon was late to take notice that it wanted the device, {} time{}, by up to {}: less urgent \
+                 programs had the device meanwhile, too",
+                perfetto::name(h),
+                h.late_us.len(),
+                if h.late_us.len() == 1 { "" } else { "s" },
+                duration(*longest)
+            );
+        }
+    }
     out
 }
 
