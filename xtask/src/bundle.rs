@@ -274,7 +274,7 @@ fn refuse_foreign(folder: &Path) -> Result<(), String> {
 /// The software HIP runtime, and what is run on it: `benches/hip/place.py` knows what that is. Gives the runtime's files
 /// and the benchmark's.
 fn lay_out_hip(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    hip_runtime::run(root, folder)?;
+    hip_runtime::run(root, folder, hip_runtime::Built::Release)?;
     // There is one in `bin` already.
     fs::remove_file(folder.join("xsched")).map_err(|e| format!("{}/xsched: {e}", folder.display()))?;
     for file in files(folder)? {

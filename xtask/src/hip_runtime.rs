@@ -1,4 +1,4 @@
-//! `cargo xtask hip-runtime DIR`: lays out the software HIP runtime as `libamdhip64.so.5`, `.so.6` and `.so.7`, for use with
+//! `cargo xtask hip-runtime [--debug] DIR`: lays out the software HIP runtime as `libamdhip64.so.5`, `.so.6` and `.so.7`, for use with
 //! `LD_LIBRARY_PATH=DIR`, and `xsched` beside them, which the simulated device runs in.
 //!
 //! All three are linked from one archive (`crates/xsched-fakehip`), behind a small assembly file that is made here for each:
@@ -27,12 +27,30 @@ struct Name<'a> {
     last: u32,
 }
 
+/// The build that it is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Built {
+    /// That of `cargo build --workspace`.
+    Debug,
+    /// That of [`crate::release`], with all that belongs to it.
+    Release,
+}
+
 /// Builds and lays out everything.
-pub(crate) fn run(root: &Path, folder: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path, folder: &Path, built: Built) -> Result<(), String> {
     let text = std::fs::read_to_string(root.join(NAMES)).map_err(|e| format!("{NAMES}: {e}"))?;
     let names = read(&text)?;
-    crate::release::build(root)?;
-    let built = crate::test::target_folder(root).join("release");
+    let target = crate::test::target_folder(root);
+    let built = match built {
+        Built::Debug => {
+            crate::release::cargo(root, &["build".to_owned(), "--workspace".to_owned()])?;
+            target.join("debug")
+        }
+        Built::Release => {
+            crate::release::build(root)?;
+            target.join("release")
+        }
+    };
     let archive = built.join("libfakehip.a");
     let implemented = implemented(&archive)?;
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;

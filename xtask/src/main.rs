@@ -1,4 +1,4 @@
-//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
+//! Build and test tasks: `cargo xtask generate [--check]`, `cargo xtask test [--long]`, `cargo xtask ci`, `cargo xtask replay FILE…`, `cargo xtask bundle DIR`,
 //! `cargo xtask fuzz [TARGET]`, `cargo xtask wheel DIR`, `cargo xtask package DIR`, `cargo xtask install PREFIX`,
 //! `cargo xtask rocm [--suite SUITE] DIR`, `cargo xtask vm`,
 //! `cargo xtask containers`, `cargo xtask kubernetes`.
@@ -26,7 +26,9 @@ mod wheel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost] | kubernetes";
+use test::Extent;
+
+const USAGE: &str = "usage: cargo xtask generate [--check] | test [--long] | ci | replay FILE… | fuzz [TARGET] [--secs N] [--planted] | hip-runtime [--debug] DIR | rocm [--suite SUITE] DIR | bundle [--hip] DIR | wheel DIR | package DIR | install PREFIX | vm [--kvm] [--suite SUITE] | containers [--cost] | kubernetes";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,7 +38,12 @@ fn main() -> ExitCode {
         ["generate", "--check"] => generate::check(&root()).map(drop),
         ["bundle", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::CUDA),
         ["bundle", "--hip", folder] if !folder.starts_with('-') => bundle::run(&root(), folder.as_ref(), &bundle::HIP),
-        ["hip-runtime", folder] if !folder.starts_with('-') => hip_runtime::run(&root(), folder.as_ref()),
+        ["hip-runtime", folder] if !folder.starts_with('-') => {
+            hip_runtime::run(&root(), folder.as_ref(), hip_runtime::Built::Release)
+        }
+        ["hip-runtime", "--debug", folder] if !folder.starts_with('-') => {
+            hip_runtime::run(&root(), folder.as_ref(), hip_runtime::Built::Debug)
+        }
         ["wheel", folder] if !folder.starts_with('-') => wheel::run(&root(), folder.as_ref()),
         ["package" | "install", "--help" | "-h"] => {
             println!("{}", package::HELP);
@@ -92,8 +99,17 @@ fn main() -> ExitCode {
             println!("{}", test::HELP);
             Ok(())
         }
-        ["test"] => tested(false),
-        ["test", "--long"] => tested(true),
+        ["test"] => tested(Extent::Tests),
+        ["test", "--long"] => tested(Extent::Long),
+        ["ci", "--help" | "-h"] => {
+            println!("{}", test::HELP_CI);
+            Ok(())
+        }
+        ["ci"] => tested(Extent::Rest),
+        ["ci", wrong @ ..] => {
+            eprintln!("xtask: `cargo xtask ci` takes --help, not `{}`", wrong.join(" "));
+            return ExitCode::from(2);
+        }
         ["test", wrong @ ..] => {
             eprintln!("xtask: `cargo xtask test` takes --long or --help, not `{}`", wrong.join(" "));
             return ExitCode::from(2);
@@ -112,8 +128,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn tested(long: bool) -> Result<(), String> {
-    if test::run(&root(), long) { Ok(()) } else { Err("something failed, see the summary".into()) }
+fn tested(extent: Extent) -> Result<(), String> {
+    if test::run(&root(), extent) { Ok(()) } else { Err("something failed, see the summary".into()) }
 }
 
 /// Holds journals against the models.

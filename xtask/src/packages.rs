@@ -3,68 +3,122 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Debian packages and what each is for, as it is told when one is missing.
-const PACKAGES: [(&str, &str); 29] = [
+use crate::test::step::{Step, Verdict};
+
+/// A Debian package and what it is for, as it is told when it is missing.
+pub(crate) type Package = (&'static str, &'static str);
+
+/// What `cargo xtask test` needs.
+pub(crate) const FOR_TESTS: [Package; 18] = [
     ("gcc", "C test programs"),
-    ("g++", "the ViennaCL program"),
     ("libc6-dev", "C test programs"),
     ("binutils", "checks of exported symbols"),
-    ("python3", "the compatibility ladder"),
+    ("python3", "Python programs"),
+    ("python3-venv", "the wheel, programs of PyPI"),
+    ("python3-prometheus-client", "the format of the metrics page"),
     ("pocl-opencl-icd", "an OpenCL device on the CPU"),
     ("ocl-icd-opencl-dev", "linking OpenCL programs"),
     ("opencl-headers", "compiling OpenCL programs, the signature check"),
-    ("clinfo", "compatibility"),
-    ("clpeak", "compatibility"),
-    ("clblast-tests", "compatibility"),
-    ("libviennacl-dev", "compatibility"),
-    ("python3-pyopencl", "compatibility"),
-    ("python3-pytest", "PyOpenCL's own tests"),
     ("valgrind", "instruction counts"),
     ("xvfb", "a display for the active window"),
+    ("tmux", "a terminal for xsched top"),
     ("libhsa-runtime-dev", "AMD's own runtime, on a pretended kernel"),
+    ("hipcc", "AMD's own compiler and HIP, likewise"),
     ("man-db", "manual pages"),
-    ("podman", "containers"),
-    ("runc", "containers"),
-    ("musl-tools", "an image of musl"),
-    ("libjemalloc2", "an image with a preload of its own"),
+    ("groff-base", "manual pages"),
     ("zsh", "completions"),
     ("fish", "completions"),
-    ("hipcc", "AMD's own compiler and HIP, likewise"),
+];
+
+/// What `cargo xtask ci` needs besides.
+pub(crate) const FOR_CI: [Package; 16] = [
+    ("lintian", "the Debian package"),
+    ("g++", "the ViennaCL program"),
+    ("clinfo", "the OpenCL ladder"),
+    ("clpeak", "the OpenCL ladder"),
+    ("clblast-tests", "the OpenCL ladder"),
+    ("libviennacl-dev", "the OpenCL ladder"),
+    ("python3-pyopencl", "the OpenCL ladder"),
+    ("python3-pytest", "PyOpenCL's own tests"),
     ("librocrand-dev", "the HIP ladder's real libraries"),
     ("librocsparse-dev", "the HIP ladder's real libraries"),
     ("libhiprand-dev", "the HIP ladder's real libraries"),
     ("libhipsparse-dev", "the HIP ladder's real libraries"),
+    ("podman", "containers"),
+    ("runc", "containers"),
+    ("musl-tools", "an image of musl"),
+    ("libjemalloc2", "an image with a preload of its own"),
 ];
+
+/// Unpacked into the target folder, for anybody, and not installed: it would start a service on the machine.
+const UNPACKED: Package = ("prometheus", "promtool and a server that reads the metrics");
 
 /// PyOpenCL's examples and tests come with this one, in a folder that minimal installations leave out.
 const EXAMPLES_PACKAGE: &str = "python-pyopencl-doc";
 const EXAMPLES: &str = "usr/share/doc/python-pyopencl-doc/examples";
 
-/// Installs what is missing when run as root on a Debian system. Gives a line for each thing that stays missing.
-pub(crate) fn install() -> Vec<String> {
+/// Installs what is missing of these when run as root on a Debian system. What stays missing is a line `SKIPPED: …` each.
+pub(crate) fn install(step: &Step, packages: &[Package]) -> Verdict {
     if !runs("dpkg-query", &["--version"]) {
-        return vec!["packages: not a Debian system, install PoCL and the OpenCL programs by hand".into()];
+        return Verdict::Skipped("not a Debian system: install PoCL and the OpenCL programs by hand".into());
     }
-    let missing = missing();
-    if missing.is_empty() {
-        return Vec::new();
-    }
-    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
-    if user_is_root() {
-        println!("installing {}", names.join(" "));
+    let missing = missing(packages);
+    if !missing.is_empty() && user_is_root() {
+        let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+        step.say(&format!("installing {}", names.join(" ")));
         // A failed update still leaves what is in the lists already; a failed install shows in what stays missing.
-        apt(&["update", "-qq"]);
-        if !apt(&[&["install", "-y", "-qq", "--no-install-recommends"], names.as_slice()].concat()) {
+        apt(step, &["update", "-qq"]);
+        if !apt(step, &[&["install", "-y", "-qq", "--no-install-recommends"], names.as_slice()].concat()) {
             // One package that this release lacks must not keep the others away.
             for name in &names {
-                apt(&["install", "-y", "-qq", "--no-install-recommends", name]);
+                apt(step, &["install", "-y", "-qq", "--no-install-recommends", name]);
             }
         }
     }
-    self::missing()
-        .iter()
-        .map(|(name, purpose)| format!("package {name} ({purpose}): not installed; apt-get install {name}"))
-        .collect()
+    let left = self::missing(packages);
+    for (name, purpose) in &left {
+        step.skip(&format!("package {name} ({purpose}): not installed; apt-get install {name}"));
+    }
+    Verdict::Passed
+}
+
+/// The folder of programs that tests find though they are not installed; it may not be there.
+pub(crate) fn unpacked_programs(target: &Path) -> PathBuf {
+    target.join("packages").join(UNPACKED.0).join("usr/bin")
+}
+
+/// Fetches what is unpacked instead of installed, unless the machine has it.
+pub(crate) fn unpack(step: &Step, target: &Path) -> Verdict {
+    let (name, purpose) = UNPACKED;
+    let programs = unpacked_programs(target);
+    if runs("promtool", &["--version"]) || programs.join("promtool").exists() {
+        return Verdict::Passed;
+    }
+    let folder = target.join("packages").join(name);
+    let fetched = fetched(&folder, name) || user_is_root() && apt(step, &["update", "-qq"]) && fetched(&folder, name);
+    if !fetched {
+        step.skip(&format!("package {name} ({purpose}): cannot be downloaded; apt-get install {name}"));
+    }
+    Verdict::Passed
+}
+
+/// Downloads a package and unpacks it into a folder.
+fn fetched(folder: &Path, package: &str) -> bool {
+    if std::fs::create_dir_all(folder).is_err() {
+        return false;
+    }
+    let mut download = Command::new("apt-get");
+    if !succeeds(download.args(["download", "-qq", package]).current_dir(folder)) {
+        return false;
+    }
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let Some(file) = files.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb")) else {
+        return false;
+    };
+    let done = succeeds(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder));
+    // A leftover does no harm.
+    let _ = std::fs::remove_file(file);
+    done
 }
 
 /// Where PyOpenCL's examples are, fetching them into `work` if the system has none. None if they cannot be had.
@@ -76,15 +130,7 @@ pub(crate) fn pyopencl_examples(work: &Path) -> Option<PathBuf> {
             return Some(folder);
         }
     }
-    std::fs::create_dir_all(&fetched).ok()?;
-    let mut download = Command::new("apt-get");
-    download.args(["download", "-qq", EXAMPLES_PACKAGE]).current_dir(&fetched);
-    if !succeeds(&mut download) {
-        return None;
-    }
-    let package = std::fs::read_dir(&fetched).ok()?.flatten().map(|e| e.path());
-    let package = package.into_iter().find(|p| p.extension().is_some_and(|e| e == "deb"))?;
-    succeeds(Command::new("dpkg-deb").arg("-x").arg(package).arg(&fetched)).then(|| fetched.join(EXAMPLES))
+    self::fetched(&fetched, EXAMPLES_PACKAGE).then(|| fetched.join(EXAMPLES))
 }
 
 /// Version of an installed package.
@@ -95,12 +141,14 @@ pub(crate) fn version(package: &str) -> Option<String> {
     (status == "install ok installed").then(|| version.to_string())
 }
 
-fn missing() -> Vec<(&'static str, &'static str)> {
-    PACKAGES.into_iter().filter(|(name, _)| version(name).is_none()).collect()
+fn missing(packages: &[Package]) -> Vec<Package> {
+    packages.iter().copied().filter(|(name, _)| version(name).is_none()).collect()
 }
 
-fn apt(args: &[&str]) -> bool {
-    succeeds(Command::new("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()))
+fn apt(step: &Step, args: &[&str]) -> bool {
+    let mut apt = Command::new("apt-get");
+    apt.args(args).env("DEBIAN_FRONTEND", "noninteractive");
+    step.watched(&mut apt).is_ok_and(|status| status.success())
 }
 
 fn runs(program: &str, args: &[&str]) -> bool {

@@ -24,7 +24,8 @@ pub(crate) fn build_more(root: &Path, what: &[&str]) -> Result<(), String> {
     cargo(root, &words)
 }
 
-fn cargo(root: &Path, words: &[String]) -> Result<(), String> {
+/// Runs cargo with such words.
+pub(crate) fn cargo(root: &Path, words: &[String]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     match Command::new(cargo).args(words).current_dir(root).status() {
         Ok(status) if status.success() => Ok(()),

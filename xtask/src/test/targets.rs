@@ -1,5 +1,5 @@
-//! The test programs of the workspace: two at a time, since most wait more than they compute, and those that measure what others
-//! on the machine change by themselves at the end. What a program says is kept in a file and shown if it fails.
+//! The test programs of the workspace and the scripts beside them: a few at a time, since most wait more than they compute. What a
+//! program says is kept in a file and shown if it fails.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,69 +10,101 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{HOLD_WHEN_QUIET, Step, Verdict, locked, skip_in};
+use super::step::{Notes, Step, Verdict, locked};
+use super::{NOTHING_RAN, script_variables};
+use crate::packages;
 
 /// So many targets that failed are tried once more; where more fail it is not for want of processors.
 const ONCE_MORE_MAX: usize = 3;
-/// A program that takes longer is ended with what it has started: five times what the longest takes on two processors.
+/// A program that takes longer is ended with what it has started: several times what the longest takes on two busy processors.
 const LONGEST: Duration = Duration::from_secs(400);
 /// How often it is looked whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The package whose tests take longest: begun first, so that none of them is left at the end.
-const LONG: &str = "xsched-e2e";
+/// Targets that take longest: begun first, in this order, so that none of them is left at the end.
+const LONG: [&str; 0] = [];
+/// Those whose peers `cargo xtask kubernetes` fetches: part of `cargo xtask ci`.
+const WITH_PEERS: [&str; 2] = ["-p xsched-kube --test peers", "-p xsched-kube --test manifests"];
 
 /// A program of tests.
 #[derive(Debug, PartialEq)]
 struct Target {
-    package: String,
-    /// What cargo takes for it after the package, such as `--test shares`.
-    words: String,
+    /// How it is called by hand, without `cargo test` if it is one of that.
+    name: String,
     command: Vec<String>,
     /// Where it runs.
     folder: PathBuf,
 }
 
-impl Target {
-    fn name(&self) -> String {
-        format!("-p {} {}", self.package, self.words)
-    }
+/// Runs all that is built, and scripts beside it, but for what needs peers.
+pub(super) fn run(step: &Step, scripts: &[&[&str]]) -> Verdict {
+    let mut targets = match listed(step, &["--workspace"]) {
+        Ok(targets) => targets,
+        Err(error) => return step.failed(&format!("programs of tests: {error}")),
+    };
+    targets.retain(|target| !WITH_PEERS.contains(&target.name.as_str()));
+    targets.push(documents(step));
+    targets.extend(scripts.iter().map(|words| script(step, words)));
+    let rank = |target: &Target| {
+        let long = LONG.iter().position(|name| *name == target.name);
+        // End-to-end tests wait, and the rest computes: each after the other by turns would not be shorter.
+        long.map_or((1, usize::from(!target.name.starts_with("-p xsched-e2e"))), |place| (0, place))
+    };
+    targets.sort_by_key(rank);
+    all_pass(step, targets)
+}
 
-    /// Whether it measures what a busy machine changes.
-    fn needs_quiet(&self) -> bool {
-        HOLD_WHEN_QUIET.iter().any(|name| self.words == format!("--test {name}"))
+/// Runs those that need peers.
+pub(super) fn run_with_peers(step: &Step) -> Verdict {
+    match listed(step, &["--workspace"]) {
+        Ok(mut targets) => {
+            targets.retain(|target| WITH_PEERS.contains(&target.name.as_str()));
+            all_pass(step, targets)
+        }
+        Err(error) => step.failed(&format!("programs of tests: {error}")),
     }
 }
 
-/// Builds all there is to run, and runs it.
-pub(super) fn run(step: &Step) -> Verdict {
+/// Runs targets, tries those that failed once more if they are few, and sums up.
+fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
     let logs = step.target.join("test-output");
-    let targets = match listed(step).and_then(|targets| std::fs::create_dir_all(&logs).map(|()| targets)) {
-        Ok(targets) if !targets.is_empty() => targets,
-        Ok(_) => return step.failed("cargo names no program of tests, or did not build them: see above"),
-        Err(error) => return step.failed(&format!("programs of tests: {error}")),
-    };
-    let (alone, mut beside): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::needs_quiet);
-    beside.sort_by_key(|target| target.package != LONG);
-    beside.push(documents(step));
-    let mut failed = at_once(step, &logs, beside, 2);
-    failed.extend(at_once(step, &logs, alone, 1));
-    if failed.len() > ONCE_MORE_MAX {
-        return step.failed(&format!("{} targets failed", failed.len()));
+    if let Err(error) = std::fs::create_dir_all(&logs) {
+        return step.failed(&format!("{}: {error}", logs.display()));
     }
-    // Some compare times, and a machine that others load at the wrong moment is no fault of theirs. The summary names them all
-    // the same.
-    let tried: Vec<_> = failed.iter().map(Target::name).collect();
-    let failed = at_once(step, &logs, failed, 1);
-    let passed = tried.into_iter().filter(|name| failed.iter().all(|target| target.name() != *name));
-    locked(&step.notes).unsteady.extend(passed);
-    if failed.is_empty() { Verdict::Passed } else { Verdict::Failed }
+    if targets.is_empty() {
+        return step.failed("cargo names no program of tests");
+    }
+    // One more than there are processors, as long as there are few: a program that waits leaves its own to the others.
+    let workers = std::thread::available_parallelism().map_or(2, |processors| processors.get() + 1).min(4);
+    let (mut failed, mut notes) = at_once(step, &logs, targets, workers).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    let are_many = failed.len() > ONCE_MORE_MAX;
+    if !are_many {
+        // A test that fails now and then is a fault of its own: the summary names it, and the run goes on.
+        let tried: Vec<_> = failed.iter().map(|target| target.name.clone()).collect();
+        (failed, notes) = at_once(step, &logs, failed, 1).into_iter().unzip();
+        let passed = tried.into_iter().filter(|name| failed.iter().all(|target| target.name != *name));
+        locked(&step.notes).unsteady.extend(passed);
+    }
+    notes.into_iter().for_each(|notes| locked(&step.notes).add(notes));
+    match failed.len() {
+        0 => Verdict::Passed,
+        n => step.failed(&format!("{n} targets failed")),
+    }
 }
 
 /// The examples in the documents of all crates.
 fn documents(step: &Step) -> Target {
     let cargo = step.cargo_command().get_program().to_string_lossy().into_owned();
     let command = [&cargo, "test", "--quiet", "--workspace", "--doc"].map(str::to_owned).to_vec();
-    Target { package: "all".into(), words: "--doc".into(), command, folder: step.root.to_path_buf() }
+    Target { name: "--workspace --doc".into(), command, folder: step.root.to_path_buf() }
+}
+
+/// A script of Python, or a file of its tests.
+fn script(step: &Step, words: &[&str]) -> Target {
+    let variables = script_variables(step.target, "debug");
+    let variables = variables.iter().map(|(name, value)| format!("{name}={}", value.to_string_lossy()));
+    let command = std::iter::once("env".to_owned()).chain(variables).chain(["python3".to_owned()]);
+    let command = command.chain(words.iter().map(ToString::to_string)).collect();
+    Target { name: format!("python3 {}", words.join(" ")), command, folder: step.root.to_path_buf() }
 }
 
 /// Builds all there is to run, and the libraries that tests preload into other programs, which are not dependencies of the tests: all
@@ -81,14 +113,14 @@ pub(super) fn build(step: &Step) -> Verdict {
     step.cargo(&["build", "--workspace", "--all-targets"])
 }
 
-/// What `cargo test` would run, but for documents, once it is built.
-fn listed(step: &Step) -> io::Result<Vec<Target>> {
-    if !matches!(build(step), Verdict::Passed) {
-        return Ok(Vec::new());
+/// What `cargo test` would run of these, but for documents, once it is built.
+fn listed(step: &Step, packages: &[&str]) -> io::Result<Vec<Target>> {
+    let args = [&["test"], packages, &["--no-run", "--message-format", "json"]].concat();
+    let output = step.cargo_command().args(args).stderr(Stdio::piped()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    let args = ["test", "--workspace", "--no-run", "--message-format", "json"];
-    let output = step.cargo_command().args(args).stderr(Stdio::inherit()).output()?;
-    Ok(if output.status.success() { targets_in(&String::from_utf8_lossy(&output.stdout)) } else { Vec::new() })
+    Ok(targets_in(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// The programs of tests among the messages of cargo, one a line.
@@ -106,18 +138,19 @@ fn targets_in(messages: &str) -> Vec<Target> {
             kind @ ("test" | "bin" | "example" | "bench") => format!("--{kind} {name}"),
             _ => "--lib".into(),
         };
-        Some(Target { package, words, command: vec![program.into()], folder })
+        Some(Target { name: format!("-p {package} {words}"), command: vec![program.into()], folder })
     };
     messages.lines().filter_map(target).collect()
 }
 
-/// Runs the targets, so many at a time, and gives those that failed.
-fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, workers: usize) -> Vec<Target> {
+/// Runs the targets, so many at a time. Gives those that failed, with what they noted.
+fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, workers: usize) -> Vec<(Target, Notes)> {
     let (left, failed) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
     let work = || {
         while let Some(target) = { locked(&left).pop_front() } {
-            if !passes(step, logs, &target) {
-                locked(&failed).push(target);
+            match passes(step, logs, &target) {
+                Ok(notes) => locked(&step.notes).add(notes),
+                Err(notes) => locked(&failed).push((target, notes)),
             }
         }
     };
@@ -125,33 +158,46 @@ fn at_once(step: &Step, logs: &Path, targets: Vec<Target>, workers: usize) -> Ve
     failed.into_inner().unwrap_or_default()
 }
 
-/// Runs one target, and says how it ended.
-fn passes(step: &Step, logs: &Path, target: &Target) -> bool {
-    let (name, begin) = (target.name(), Instant::now());
-    let log = logs.join(format!("{}.txt", name.trim_start_matches("-p ").replace(" --", "-").replace(' ', "-")));
-    let ended = ended(target, &log);
+/// Held by the target that says how it ended.
+static SAYS: Mutex<()> = Mutex::new(());
+
+/// Runs one target, and says how it ended. An error holds the notes of one that failed.
+fn passes(step: &Step, logs: &Path, target: &Target) -> Result<Notes, Notes> {
+    let (name, begin) = (&target.name, Instant::now());
+    let log = logs.join(format!("{}.txt", name.trim_start_matches("-p ").replace(" --", "-").replace([' ', '/'], "-")));
+    let ended = ended(step.target, target, &log);
     let seconds = begin.elapsed().as_secs_f64();
     let said = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
-    let passed = ended.as_ref().is_ok_and(ExitStatus::success);
-    let tests: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("test result: ok. ")).collect();
-    let counts = tests.first().and_then(|line| line.split("; 0 measured").next()).unwrap_or_default();
+    let mut own = Notes::default();
+    said.lines().for_each(|line| own.read(line));
+    let ran = ended.as_ref().is_ok_and(|status| status.code() != Some(NOTHING_RAN));
+    let passed = ended.as_ref().is_ok_and(|status| status.success() || status.code() == Some(NOTHING_RAN));
+    // A script that is no list of tests is one check; and a program that died has not told of the test that it died in.
+    if passed && ran && own.passed + own.failed + own.skips.len() == 0 && !said.contains("test result: ok") {
+        own.passed = 1;
+    } else if !passed && own.failed == 0 {
+        own.failed = 1;
+    }
     // One at a time, or what two say would mix.
-    let mut notes = locked(&step.notes);
+    let _one = locked(&SAYS);
     match ended {
-        Ok(_) if passed => step.say(&format!("ok     {seconds:6.1} s  {name}: {counts}")),
+        Ok(_) if passed => step.say(&format!("ok     {seconds:6.1} s  {name}: {} passed", own.passed)),
         Ok(status) => step.say(&format!("{said}FAILED {seconds:6.1} s  {name}: {status}")),
         Err(error) => step.say(&format!("{said}FAILED {seconds:6.1} s  {name}: {error}")),
     }
-    notes.skips.extend(said.lines().filter_map(skip_in));
-    passed
+    if passed { Ok(own) } else { Err(own) }
 }
 
 /// Runs one target with its output in a file. One that takes too long is ended with all that it has started.
-fn ended(target: &Target, log: &Path) -> io::Result<ExitStatus> {
+fn ended(built: &Path, target: &Target, log: &Path) -> io::Result<ExitStatus> {
     let (program, args) = target.command.split_first().ok_or(io::ErrorKind::NotFound)?;
     let out = File::create(log)?;
     let mut command = Command::new(program);
     command.args(args).current_dir(&target.folder).env("CARGO_MANIFEST_DIR", &target.folder);
+    // What the machine has comes first.
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&usual).chain([packages::unpacked_programs(built)]);
+    command.env("PATH", std::env::join_paths(folders).unwrap_or(usual));
     let mut child = command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out).process_group(0).spawn()?;
     let begin = Instant::now();
     loop {
@@ -189,13 +235,12 @@ mod tests {
             "not a message".into(),
         ];
         let found = targets_in(&lines.join("\n"));
-        let words: Vec<_> = found.iter().map(Target::name).collect();
+        let words: Vec<_> = found.iter().map(|target| target.name.as_str()).collect();
         assert_eq!(words, ["-p xsched-e2e --test shares", "-p xsched-e2e --lib"]);
         assert_eq!(
             (found[0].command[0].as_str(), found[0].folder.as_path()),
             ("/t/shares-1", Path::new("/a/crates/xsched-e2e"))
         );
-        assert!(found[0].needs_quiet() && !found[1].needs_quiet());
     }
 
     #[test]
@@ -203,15 +248,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let target = |script: &str| {
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-            Target { package: "one".into(), words: "--lib".into(), command, folder: folder.path().into() }
+            Target { name: "one".into(), command, folder: folder.path().into() }
         };
         let log = folder.path().join("log");
-        assert!(ended(&target("pwd; echo said >&2"), &log).expect("runs").success());
+        assert!(ended(folder.path(), &target("pwd; echo said >&2"), &log).expect("runs").success());
         let said = std::fs::read_to_string(&log).expect("a log");
         assert!(
             said.starts_with(&*folder.path().canonicalize().expect("a path").to_string_lossy())
                 && said.ends_with("said\n")
         );
-        assert_eq!(ended(&target("exit 3"), &log).expect("runs").code(), Some(3));
+        assert_eq!(ended(folder.path(), &target("exit 3"), &log).expect("runs").code(), Some(3));
     }
 }

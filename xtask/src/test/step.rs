@@ -1,0 +1,269 @@
+//! A step of a run: how it ended, what it says, and what it noted for the summary.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// How a step ended; `Skipped` says why.
+pub(crate) enum Verdict {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+/// What a step does.
+pub(super) type Body<'a> = Box<dyn FnOnce(&Step) -> Verdict + Send + 'a>;
+
+/// A step that runs.
+pub(crate) struct Step<'a> {
+    pub(super) root: &'a Path,
+    pub(super) target: &'a Path,
+    /// For the summary.
+    pub(super) notes: Mutex<Notes>,
+    /// What it says, if that is shown only once it has ended.
+    pub(super) kept: Option<Mutex<Vec<u8>>>,
+}
+
+/// What the output of a step's programs holds for the summary.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Why something could not run.
+    pub(super) skips: Vec<String>,
+    /// Commands of tests that failed and passed when they were tried once more.
+    pub(super) unsteady: Vec<String>,
+    /// Tests that passed.
+    pub(super) passed: usize,
+    /// Tests that failed.
+    pub(super) failed: usize,
+}
+
+/// How a step ended, in seconds.
+pub(super) struct Ended {
+    pub(super) name: String,
+    pub(super) verdict: Verdict,
+    pub(super) seconds: f64,
+    pub(super) notes: Notes,
+}
+
+/// A lock whose holder may have panicked: what it guards is only appended to.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Notes {
+    /// Takes what a line says: `SKIPPED: REASON` of a Rust test or a ladder, `NAME ... skipped 'REASON'` of a Python test, and the
+    /// totals of either.
+    pub(super) fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(reason) = line.strip_prefix("SKIPPED: ") {
+            self.skips.push(reason.to_owned());
+        } else if let Some((test, reason)) = line.split_once(" ... skipped ") {
+            self.skips.push(format!("{}: {}", test.trim(), reason.trim().trim_matches(['\'', '"'])));
+        } else if let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) {
+            self.passed += count(counts, " passed");
+            self.failed += count(counts, " failed");
+        } else if let Some(counts) = line.strip_prefix("Ran ").filter(|rest| rest.contains(" test")) {
+            self.passed += count(counts, " test");
+        } else if let Some(counts) = line.strip_prefix("FAILED (").or_else(|| line.strip_prefix("OK (")) {
+            // Python's totals: those that ran, told before, contain these.
+            let of = |name: &str| {
+                let mut parts = counts.trim_end_matches(')').split(", ");
+                parts.find_map(|part| part.strip_prefix(name)?.parse::<usize>().ok()).unwrap_or(0)
+            };
+            let failed = of("failures=") + of("errors=");
+            self.failed += failed;
+            self.passed = self.passed.saturating_sub(failed + of("skipped="));
+        }
+    }
+
+    /// Adds others to these.
+    pub(super) fn add(&mut self, more: Notes) {
+        self.skips.extend(more.skips);
+        self.unsteady.extend(more.unsteady);
+        self.passed += more.passed;
+        self.failed += more.failed;
+    }
+}
+
+/// The number before a word, in a line of numbers and words.
+fn count(line: &str, word: &str) -> usize {
+    let before = line.split_once(word).map_or("", |(before, _)| before);
+    before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+impl Step<'_> {
+    pub(super) fn run(&self, name: &str, body: impl FnOnce(&Step) -> Verdict) -> Ended {
+        let begin = Instant::now();
+        let verdict = body(self);
+        let (seconds, notes) = (begin.elapsed().as_secs_f64(), std::mem::take(&mut *locked(&self.notes)));
+        Ended { name: name.to_owned(), verdict, seconds, notes }
+    }
+
+    /// Says a line.
+    pub(crate) fn say(&self, line: &str) {
+        match &self.kept {
+            Some(kept) => locked(kept).extend_from_slice(format!("{line}\n").as_bytes()),
+            None => println!("{line}"),
+        }
+    }
+
+    /// Notes that something could not run, and says so.
+    pub(crate) fn skip(&self, why: &str) {
+        self.say(&format!("SKIPPED: {why}"));
+        locked(&self.notes).skips.push(why.to_owned());
+    }
+
+    pub(super) fn failed(&self, why: &str) -> Verdict {
+        self.say(why);
+        Verdict::Failed
+    }
+
+    /// The cargo that runs us, in the root.
+    pub(super) fn cargo_command(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(self.root);
+        command
+    }
+
+    pub(super) fn cargo(&self, args: &[&str]) -> Verdict {
+        self.verdict(self.cargo_command().args(args), &[])
+    }
+
+    /// A cargo command that comes as a component of its own, which may not be installed.
+    pub(super) fn component(&self, name: &str, args: &[&str]) -> Verdict {
+        match self.cargo_command().args([name, "--version"]).output() {
+            Ok(output) if output.status.success() => self.cargo(args),
+            _ if name == "deny" => Verdict::Skipped("no cargo deny; cargo install cargo-deny --locked".into()),
+            _ => Verdict::Skipped(format!("no cargo {name}; rustup component add {name}")),
+        }
+    }
+
+    /// Another task of this program, whose own file may have been built anew by a step before.
+    pub(super) fn task(&self, words: &[&str]) -> Verdict {
+        self.cargo(&[&["run", "--quiet", "--package", "xtask", "--"], words].concat())
+    }
+
+    /// Runs a script on what was built so: `debug` or `release`.
+    pub(super) fn python(&self, built: &str, args: &[std::ffi::OsString]) -> Verdict {
+        let mut command = Command::new("python3");
+        command.args(args).current_dir(self.root);
+        for (name, value) in super::script_variables(self.target, built) {
+            command.env(name, value);
+        }
+        // Exit code 3 of our scripts: nothing could run here; they have said why.
+        self.verdict(&mut command, &[super::NOTHING_RAN])
+    }
+
+    /// Runs a command; the exit codes in `skip_codes` mean that it could not do its work here.
+    pub(super) fn verdict(&self, command: &mut Command, skip_codes: &[i32]) -> Verdict {
+        let program = command.get_program().to_string_lossy().into_owned();
+        match self.watched(command) {
+            Ok(status) => match status.code() {
+                Some(0) => Verdict::Passed,
+                Some(code) if skip_codes.contains(&code) => Verdict::Skipped("see its output above".into()),
+                _ => Verdict::Failed,
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Verdict::Skipped(format!("{program} is missing"))
+            }
+            Err(error) => self.failed(&format!("{program}: {error}")),
+        }
+    }
+
+    /// Runs a command with its output shown or kept, notes what that says, and returns how it ended.
+    pub(crate) fn watched(&self, command: &mut Command) -> std::io::Result<ExitStatus> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        std::thread::scope(|scope| {
+            if let Some(err) = err {
+                scope.spawn(|| self.pass_on(err, std::io::stderr()));
+            }
+            if let Some(out) = out {
+                self.pass_on(out, std::io::stdout());
+            }
+        });
+        child.wait()
+    }
+
+    /// Copies what a program says to where it belongs, and notes what is for the summary.
+    fn pass_on(&self, from: impl Read, to: impl Write) {
+        let notes = match &self.kept {
+            Some(kept) => shown(from, Kept(kept)),
+            None => shown(from, to),
+        };
+        locked(&self.notes).add(notes);
+    }
+}
+
+/// A program's output, kept line by line.
+struct Kept<'a>(&'a Mutex<Vec<u8>>);
+
+impl Write for Kept<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        locked(self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Copies a program's output to ours, line by line as it comes, and returns what is for the summary.
+fn shown(from: impl Read, mut to: impl Write) -> Notes {
+    let (mut from, mut line, mut notes) = (BufReader::new(from), Vec::new(), Notes::default());
+    while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        // A terminal that is gone is no reason to stop the program.
+        let _ = to.write_all(&line).and_then(|()| to.flush());
+        notes.read(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(text: &str) -> Notes {
+        shown(text.as_bytes(), std::io::sink())
+    }
+
+    #[test]
+    fn lines_about_skipped_tests_are_known() {
+        let of = |text| notes(text).skips.join("|");
+        assert_eq!(of("SKIPPED: needs root\n"), "needs root");
+        let python = "test_it (__main__.Tests.test_it)\nWhat it shows. ... skipped 'no gcc'\n";
+        assert_eq!(of(python), "What it shows.: no gcc");
+        assert_eq!(
+            of("test_it (t.Tests.test_it) ... skipped \"isn't there\"\n"),
+            "test_it (t.Tests.test_it): isn't there"
+        );
+        assert_eq!(of("test it ... ok\n"), "");
+    }
+
+    #[test]
+    fn tests_are_counted_in_the_totals_of_rust_and_of_python() {
+        let of = |text| {
+            let notes = notes(text);
+            (notes.passed, notes.failed)
+        };
+        assert_eq!(of("test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out\n"), (12, 0));
+        // The documents of two crates.
+        let two = "test result: ok. 1 passed; 0 failed;\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+        assert_eq!(of(two), (3, 1));
+        assert_eq!(of("Ran 5 tests in 0.1s\n\nOK\n"), (5, 0));
+        assert_eq!(of("Ran 1 test in 0.1s\n\nOK (skipped=1)\n"), (0, 0));
+        assert_eq!(of("Ran 9 tests in 0.1s\n\nFAILED (failures=1, errors=2, skipped=3)\n"), (3, 3));
+    }
+
+    #[test]
+    fn output_is_shown_and_skips_are_gathered() {
+        let said = b"one\nSKIPPED: a\n\xff\nSKIPPED: b".as_slice();
+        let mut out = Vec::new();
+        assert_eq!(shown(said, &mut out).skips, ["a", "b"]);
+        assert_eq!(out, said);
+    }
+}
