@@ -222,9 +222,12 @@ int main(int argc, char **argv)
     if (opt.be) {
         printf("{\"done\":%ld,\"per_s\":%.1f,\"enqueued\":%ld,\"check\":\"%s\"}\n", done, per_s, enqueued, verdict);
     } else {
+        double sum = 0;
+        for (size_t i = 0; i < n; i++)
+            sum += latency[i];
         qsort(latency, n, sizeof *latency, by_value);
-        printf("{\"n\":%zu,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"enqueued\":%ld,\"check\":\"%s\"}\n", n,
-               latency[n / 2], latency[n * 99 / 100], latency[n - 1], enqueued, verdict);
+        printf("{\"n\":%zu,\"mean_ms\":%.3f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"enqueued\":%ld,\"check\":\"%s\"}\n",
+               n, sum / (double)n, latency[n / 2], latency[n * 99 / 100], latency[n - 1], enqueued, verdict);
     }
     return wrong;
 }

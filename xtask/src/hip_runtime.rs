@@ -30,9 +30,9 @@ struct Name<'a> {
 /// The build that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
-    /// That of `cargo build --workspace`.
+    /// That of [`crate::release::DEBUG`].
     Debug,
-    /// That of [`crate::release`], with all that belongs to it.
+    /// The release.
     Release,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path, folder: &Path, built: Built) -> Result<(), String
     let target = crate::test::target_folder(root);
     let built = match built {
         Built::Debug => {
-            crate::release::cargo(root, &["build".to_owned(), "--workspace".to_owned()])?;
+            crate::release::build_debug(root)?;
             target.join("debug")
         }
         Built::Release => {

@@ -47,9 +47,7 @@ fn tools(root: &Path) -> Result<PathBuf, String> {
 /// Fetches, builds, and runs all.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let (target, tools) = (target_folder(root), tools(root)?);
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let packages = ["xsched-cli", "xsched-kube", "xsched-shim", "xsched-simdev"].map(|package| ["-p", package]);
-    succeed(build.arg("build").args(packages.concat()).current_dir(root))?;
+    crate::release::build_debug(root)?;
     let python = match python(&tools.join("venv")) {
         Ok(python) => python,
         Err(why) => {
@@ -92,11 +90,6 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 
 fn skipped(why: &str) {
     println!("SKIPPED: {why}");
-}
-
-fn succeed(command: &mut Command) -> Result<(), String> {
-    let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }
 
 /// What a command prints, or its last line of errors.

@@ -1,4 +1,4 @@
-//! What is built for release: always all of it at once. Built apart, the crates that several depend on would be compiled again, with
+//! What is built: always all of it at once. Built apart, the crates that several depend on would be compiled again, with
 //! other features, or as machine code where the rest needs only what the linker optimises.
 
 use std::path::Path;
@@ -7,13 +7,21 @@ use std::process::Command;
 /// What a plain `cargo build --release` makes, and the archive of the software HIP runtime.
 const PACKAGES: [&str; 8] = ["cli", "shim", "simdev", "preempt", "halcuda", "halhip", "halopencl", "fakehip"];
 
-/// Cargo's words for all of it.
+/// Cargo's words for all of the release.
 pub(crate) fn words() -> Vec<String> {
     let packages = PACKAGES.iter().map(|name| format!("-pxsched-{name}"));
     ["build", "--release"].into_iter().map(str::to_owned).chain(packages).collect()
 }
 
-/// Builds all of it.
+/// Cargo's words for all of the debug build, tests among it.
+pub(crate) const DEBUG: [&str; 3] = ["build", "--workspace", "--all-targets"];
+
+/// Builds all of that.
+pub(crate) fn build_debug(root: &Path) -> Result<(), String> {
+    cargo(root, &DEBUG.map(str::to_owned))
+}
+
+/// Builds all of the release.
 pub(crate) fn build(root: &Path) -> Result<(), String> {
     cargo(root, &words())
 }
@@ -24,8 +32,7 @@ pub(crate) fn build_more(root: &Path, what: &[&str]) -> Result<(), String> {
     cargo(root, &words)
 }
 
-/// Runs cargo with such words.
-pub(crate) fn cargo(root: &Path, words: &[String]) -> Result<(), String> {
+fn cargo(root: &Path, words: &[String]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     match Command::new(cargo).args(words).current_dir(root).status() {
         Ok(status) if status.success() => Ok(()),

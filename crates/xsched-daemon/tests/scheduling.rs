@@ -15,7 +15,7 @@ use xsched_proto::wire::{
     ClientMsg, DaemonMsg, GroupState, Levels, Platform, ProgramOptions, Request, Sharing, Target,
 };
 use xsched_proto::{Error, PROTOCOL_VERSION};
-use xsched_testkit::until;
+use xsched_testkit::{Lateness, until};
 
 #[test]
 fn a_more_urgent_program_closes_the_gate_of_another_until_it_is_idle() {
@@ -97,10 +97,8 @@ fn a_program_that_hangs_up_leaves_the_device_at_once() {
     high.group(0, "sim:0");
     high.ready(0);
     low.until_closed(0);
-    let start = Instant::now();
     drop(high.socket);
     low.until_open(0);
-    assert!(start.elapsed() < Duration::from_secs(5));
     until("it is no longer watched", || low.gate(0) == Gate::GRANTED);
     assert_eq!(daemon.ps().1.len(), 1);
 }
@@ -551,13 +549,14 @@ fn a_launch_after_a_stall_closes_the_gate_of_the_rival_at_once() {
     low.set_state(0, state::DRAINED);
     until("the silent one counts as idle", || high.gate(0).is_stalled() && low.open(0));
     low.ready(0);
-    let launched = Instant::now();
+    let (launched, control) = (Instant::now(), Lateness::begin());
     high.words(0).gate.go_on();
     high.wake();
     low.until_closed(0);
     assert!(high.open(0));
     // A look, which comes each 20 ms, was not what told the daemon: it sees no counter move here.
-    assert!(launched.elapsed() < Duration::from_secs(1), "{:?}", launched.elapsed());
+    let (took, allowed) = (launched.elapsed(), control.allows(Duration::from_secs(1)));
+    assert!(took < allowed, "{took:?}, allowed {allowed:?}");
 }
 
 /// Asks for what it may not have in every way there is.

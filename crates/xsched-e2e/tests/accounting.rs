@@ -3,10 +3,10 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
-use xsched_e2e::{Place, Process, least_of, until};
+use xsched_e2e::{Place, Process, one_of, until};
 
 /// A row: its key, its four times in ns (GPU time, by the driver, at most, resident), its programs.
 type Row = (String, [u64; 4], u64);
@@ -62,9 +62,9 @@ fn end(daemon: Process, signal: &str) {
     daemon.wait();
 }
 
-/// What requests of 5 ms in such periods are charged, over what the program has seen of them: a thread that a busy machine wakes late
-/// tells late.
-fn charged_over_seen(period_us: u64) -> Duration {
+/// What requests of 5 ms in such periods are charged, over what the program has seen of them, all together: a thread that a busy machine
+/// wakes late tells late, be it the program's or the one that charges.
+fn charged_over_seen(period_us: u64) -> f64 {
     let place = Place::new();
     let load = load(&place);
     let _daemon = place.daemon(&[]);
@@ -72,18 +72,20 @@ fn charged_over_seen(period_us: u64) -> Duration {
     let count = 1_000_000 / period_us;
     let result = result(requests(&place, &load, "requests", period_us, count));
     let (exact, charged) = (count as f64 * 0.005, gpu_s(&usage(&place, "job"), "requests"));
-    let seen = count as f64 * result["p50_ms"].as_f64().expect("ms") / 1_000.0;
+    let seen = count as f64 * result["mean_ms"].as_f64().expect("ms") / 1_000.0;
     println!("{exact:.4} s of kernels, {seen:.4} s as seen, {charged:.4} s charged");
     assert!(charged >= 0.995 * exact, "{charged} of {exact}");
-    Duration::from_secs_f64(charged / seen)
+    charged / seen
 }
 
 /// 20, 50 and 90 % of the time. The last pauses are about as short as the time for which the device is kept for the next request.
 #[test]
 fn requests_are_charged_what_their_kernels_take() {
     for (period_us, percent) in [(25_000, 5), (10_000, 5), (5_550, 15)] {
-        let within = Duration::from_millis(1_000 + 10 * percent);
-        least_of(5, within, "charged over seen", || charged_over_seen(period_us));
+        one_of(5, &format!("{percent} % more charged than seen at most"), || {
+            let ratio = charged_over_seen(period_us);
+            if ratio < 1.0 + f64::from(percent) / 100.0 { Ok(()) } else { Err(format!("{ratio:.3}")) }
+        });
     }
 }
 
@@ -133,18 +135,20 @@ fn time_that_nothing_has_measured_is_told_apart() {
 fn usage_outlives_programs_and_daemons() {
     let place = Place::new();
     let load = load(&place);
+    // What its kernels took, in seconds.
     let run = |job: &str| {
         let options = ["--job", job, "--priority", "high"];
-        result(place.run(&options, &load, &["be", "--us", "200", "--batch", "16", "--secs", "0.5"]));
+        let done = result(place.run(&options, &load, &["be", "--us", "200", "--batch", "16", "--secs", "0.5"]));
+        done["done"].as_f64().expect("a number") * 200e-6
     };
     let daemon = place.daemon(&[]);
-    run("first");
+    let first = run("first");
     // Ended as a service manager ends it.
     end(daemon, "TERM");
     let daemon = place.daemon(&[]);
-    run("second");
+    let second = run("second");
     let before = usage(&place, "job");
-    assert!(gpu_s(&before, "first") > 0.4 && gpu_s(&before, "second") > 0.2, "{before:?}");
+    assert!(gpu_s(&before, "first") > 0.9 * first && gpu_s(&before, "second") > 0.4 * second, "{before:?}");
     // Killed, it loses what it has not told yet.
     end(daemon, "KILL");
     let _daemon = place.daemon(&[]);

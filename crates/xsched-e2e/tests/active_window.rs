@@ -71,7 +71,7 @@ fn awf_follows_the_active_window() {
     let work = place.compile("suite/work.c", &["-DPLATFORM=\"sim.h\"", "-lpthread", "-lm", "-lsimdev"]);
     let _daemon = place.daemon(&["--policy", "awf"]);
     let programs = [0, 1].map(|_| {
-        let mut program = place.run(&[], &work, &["steady", "200", "8"]);
+        let mut program = place.run(&[], &work, &["steady", "200", "64"]);
         program.expect("ready");
         program.progress_after(0);
         program

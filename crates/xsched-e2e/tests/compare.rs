@@ -4,7 +4,10 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use xsched_e2e::{Place, Process, TIMEOUT, finish, signal, until};
+use xsched_e2e::{Place, Process, TIMEOUT, finish, one_of, signal, until};
+
+/// Tries at what other work on the machine can spoil, see [`one_of`].
+const TRIES: u32 = 3;
 
 /// The command with these words.
 fn compare(place: &Place, high: &str, low: &str, options: &[&str]) -> Command {
@@ -68,15 +71,21 @@ fn bursts_of_programs_that_say_nothing_are_compared() {
     let load = load.display();
     let high = format!("{load} lc --kernels 5 --us 1000 --period-us 40000 --requests 1000000");
     let low = format!("{load} be --us 200 --secs 1000");
-    let (table, v) = report(&place, compare(&place, &high, &low, &["--secs", "1", "--rounds", "2"]));
-    assert_played(&v, 2);
-    assert_eq!((&v["requests"], &v["work"]), (&"bursts".into(), &"launches".into()));
-    let p50 = |case: &str| v[case]["p50_ms"].as_f64().unwrap();
-    for case in ["alone", "native", "xsched"] {
-        assert!(p50(case) >= 5.0, "five kernels of 1 ms keep the device busy for 5 ms: {}", v[case]);
-    }
-    // Slices of 2 ms shared with a rival, and none under xsched.
-    assert!(p50("native") > p50("xsched"), "{table}");
+    let mut last = None;
+    one_of(TRIES, "slices of 2 ms shared with a rival, and none under xsched", || {
+        let (table, v) = report(&place, compare(&place, &high, &low, &["--secs", "1", "--rounds", "2"]));
+        assert_played(&v, 2);
+        assert_eq!((&v["requests"], &v["work"]), (&"bursts".into(), &"launches".into()));
+        let p50 = |case: &str| v[case]["p50_ms"].as_f64().unwrap();
+        for case in ["alone", "native", "xsched"] {
+            assert!(p50(case) >= 5.0, "five kernels of 1 ms keep the device busy for 5 ms: {}", v[case]);
+        }
+        let is_less = p50("native") > p50("xsched");
+        let said = table.clone();
+        last = Some((table, v));
+        if is_less { Ok(()) } else { Err(said) }
+    });
+    let (table, v) = last.expect("a comparison");
     // It does not end by itself, and its processes were looked at.
     assert!(v["observing"]["run_time"].is_null() && v["observing"]["processors"].as_f64() >= Some(0.0), "{v}");
     assert!(table.contains("together, under xsched") && table.contains("the low program alone"), "{table}");

@@ -1,6 +1,9 @@
 //! Preemption levels on the simulated device, against kernels of 50 ms; and where a level is not to be had.
 
-use xsched_e2e::{Place, Process, now_ns};
+use xsched_e2e::{Place, Process, now_ns, one_of};
+
+/// Tries at what a busy machine lengthens, see [`one_of`].
+const TRIES: u32 = 5;
 
 fn json(lines: &[String]) -> serde_json::Value {
     serde_json::from_str(lines.last().expect("a line")).expect("JSON")
@@ -30,19 +33,33 @@ fn p50_beside(us: &str, batch: &str, level: &str, config: &str) -> f64 {
     result["p50_ms"].as_f64().unwrap()
 }
 
+/// A time is less than half of the one that it is compared with. A busy machine lengthens either: the least of a few counts.
+#[track_caller]
+fn assert_clearly_below(what: &str, other: f64, mut ms: impl FnMut() -> f64) {
+    one_of(TRIES, what, || {
+        let ms = ms();
+        if ms < 0.5 * other { Ok(()) } else { Err(format!("{ms} ms, the other {other} ms")) }
+    });
+}
+
 /// Neither of the levels below it takes the running command off the device.
 #[test]
 fn the_third_level_cuts_into_a_kernel() {
-    let [one, two, three, auto] = ["1", "2", "3", "auto"].map(|level| p50_beside("50000", "1", level, ""));
-    assert!(three < 0.5 * two && three < 0.5 * one, "level 3 clearly below both: {one} {two} {three} ms");
-    assert!(auto < 0.5 * two, "auto is level 3 here: {auto} {two} ms");
+    let [one, two] = ["1", "2"].map(|level| p50_beside("50000", "1", level, ""));
+    // The third level here, and the one that is chosen where none is named.
+    for level in ["3", "auto"] {
+        assert_clearly_below(&format!("level {level} beside levels 1 and 2"), one.min(two), || {
+            p50_beside("50000", "1", level, "")
+        });
+    }
 }
 
 /// What the first level leaves to the driver, here 10 ms of work, runs to its end.
 #[test]
 fn the_second_level_holds_what_the_driver_has() {
-    let [one, two] = ["1", "2"].map(|level| p50_beside("500", "32", level, "budget_us = 10000\n"));
-    assert!(two < 0.5 * one, "level 2 clearly below level 1: {one} {two} ms");
+    let of = |level| p50_beside("500", "32", level, "budget_us = 10000\n");
+    let one = of("1");
+    assert_clearly_below("level 2 beside level 1", one, || of("2"));
 }
 
 #[test]

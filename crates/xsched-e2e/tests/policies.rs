@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use platforms::{Device, PLATFORMS};
 use xsched_daemon::container_record::{Record, folder};
-use xsched_e2e::{Place, Process, now_ns, quantile};
+use xsched_e2e::{Place, Process, least_of, now_ns, one_of, quantile};
 use xsched_policy::registry;
 use xsched_proto::class::Class;
 
+/// Tries at what other work on the machine can spoil, see [`one_of`].
+const TRIES: u32 = 5;
 /// Another user.
 const NOBODY: u32 = 65_534;
 
@@ -50,6 +52,13 @@ impl Bench {
         program
     }
 
+    /// The same with so much on the device that a thread which a busy machine wakes late does not leave it to others.
+    fn deep(&self, options: &[&str]) -> Process {
+        let mut program = self.start(options, &["steady", "200", "64"]);
+        program.progress_after(0);
+        program
+    }
+
     /// One that gives so many commands of 0.5 ms when it is told to.
     fn requests(&self, options: &[&str], count: &str) -> Process {
         self.start(options, &["requests", "500", count])
@@ -60,11 +69,30 @@ impl Bench {
         group["device_us"].as_f64().expect("device time")
     }
 
-    /// Part of the time, in percent, that each program has the device within two seconds.
+    /// Waits for a second in which the parts of the time that each program has the device, in percent, are so.
+    #[track_caller]
+    fn parts_are(&self, what: &str, programs: &[&Process], are_so: impl Fn(&[f64]) -> bool) {
+        one_of(TRIES, what, || {
+            let parts = self.parts(programs);
+            println!("{what}: {parts:.2?} % of the time");
+            if are_so(&parts) { Ok(()) } else { Err(format!("{parts:.2?} %")) }
+        });
+    }
+
+    /// The same of device time that is divided: within two points of what is aimed at, of all that they have.
+    #[track_caller]
+    fn divided(&self, what: &str, programs: &[&Process], aims: &[f64]) {
+        self.parts_are(&format!("{what}, aim {aims:?}"), programs, |parts| {
+            let all: f64 = parts.iter().sum();
+            parts.iter().zip(aims).all(|(part, aim)| (100.0 * part / all - aim).abs() <= 2.0)
+        });
+    }
+
+    /// Part of the time, in percent, that each program has the device within a second.
     fn parts(&self, programs: &[&Process]) -> Vec<f64> {
         let look = || (now_ns(), programs.iter().map(|p| self.used_us(p)).collect::<Vec<_>>());
         let (began, before) = look();
-        std::thread::sleep(Duration::from_secs(2)); // what is measured
+        std::thread::sleep(Duration::from_secs(1)); // what is measured
         let (ended, after) = look();
         let passed_us = (ended - began) as f64 / 1e3;
         before.iter().zip(after).map(|(before, after)| 100.0 * (after - before) / passed_us).collect()
@@ -86,6 +114,12 @@ fn request(program: &mut Process) -> (u64, u64) {
         let (begin, end) = line.strip_prefix("done ")?.split_once(' ')?;
         Some((begin.parse().ok()?, end.parse().ok()?))
     })
+}
+
+/// A percentage that should be within a range.
+fn is_within(what: &str, percent: f64, wanted: &std::ops::Range<f64>) -> Result<(), String> {
+    println!("{what}: {percent:.1} %");
+    if wanted.contains(&percent) { Ok(()) } else { Err(format!("{what}: {percent:.1} %, {wanted:?} wanted")) }
 }
 
 /// Commands that a program gave in a time, in ns.
@@ -118,14 +152,9 @@ fn parts_by_utilization(policy: &str) {
     for utilizations in [&["75", "25"][..], &["50", "30", "20"]] {
         let bench = Bench::new();
         let _daemon = bench.place.daemon(&["--policy", policy]);
-        let programs: Vec<_> = utilizations.iter().map(|u| bench.steady(&["--utilization", u])).collect();
-        let parts = bench.parts(&programs.iter().collect::<Vec<_>>());
-        let all: f64 = parts.iter().sum();
-        println!("{policy} {utilizations:?}: {parts:.2?} % of the time");
-        for (part, utilization) in parts.iter().zip(utilizations) {
-            let aim: f64 = utilization.parse().expect("a number");
-            assert!((100.0 * part / all - aim).abs() <= 2.0, "{parts:?}");
-        }
+        let programs: Vec<_> = utilizations.iter().map(|u| bench.deep(&["--utilization", u])).collect();
+        let aims: Vec<f64> = utilizations.iter().map(|u| u.parse().expect("a number")).collect();
+        bench.divided(policy, &programs.iter().collect::<Vec<_>>(), &aims);
         programs.into_iter().for_each(end);
     }
 }
@@ -151,17 +180,11 @@ fn spup_leaves_an_unused_part_idle_and_pup_does_not() {
     for beside in [false, true] {
         let bench = Bench::new();
         let _daemon = bench.place.daemon(&["--policy", "spup"]);
-        let mut program = bench.steady(&["--utilization", "25"]);
+        let program = bench.deep(&["--utilization", "25"]);
         let _other = beside.then(|| bench.requests(&["--utilization", "75"], "1"));
-        let strict = bench.parts(&[&program])[0];
-        let now = now_ns();
-        let work = given_between(&mut program, (now - 1_000_000_000, now)) as f64 * 0.02;
+        bench.parts_are("25 % under spup", &[&program], |parts| (parts[0] - 25.0).abs() <= 2.0);
         bench.place.ask(&["policy", "set", "pup"]);
-        let open = bench.parts(&[&program])[0];
-        println!(
-            "25 %, beside an idle program {beside}: {strict:.2} % under spup ({work:.1} % in kernels), {open:.2} % under pup"
-        );
-        assert!((strict - 25.0).abs() <= 2.0 && open > 95.0, "{strict} {open}");
+        bench.parts_are("25 % under pup", &[&program], |parts| parts[0] > 95.0);
         end(program);
     }
 }
@@ -193,18 +216,18 @@ fn hhpf_keeps_the_second_device_of_an_urgent_program_free() {
         end(low);
         100.0 * given as f64 / possible
     };
-    let (hpf, hhpf) = (beside("hpf"), beside("hhpf"));
-    println!(
-        "work of a best-effort program on the second device while the urgent one has the first: hpf {hpf:.0} %, hhpf {hhpf:.0} %"
-    );
-    assert!(hhpf < 25.0 && hpf > 50.0, "{hpf} {hhpf}");
+    for (policy, wanted) in [("hpf", 50.0..f64::MAX), ("hhpf", 0.0..25.0)] {
+        one_of(TRIES, "work on the second device while the urgent program has the first", || {
+            is_within(policy, beside(policy), &wanted)
+        });
+    }
 }
 
 #[test]
 fn chpf_follows_nice_values_as_they_change() {
     let bench = Bench::new();
     let _daemon = bench.place.daemon(&["--policy", "chpf"]);
-    let (first, second) = (bench.steady(&[]), bench.steady(&[]));
+    let (first, second) = (bench.deep(&[]), bench.deep(&[]));
     let renice = |program: &Process, nice: i32| {
         let status = std::process::Command::new("renice")
             .args(["-n", &nice.to_string(), "-p", &program.pid().to_string()])
@@ -217,12 +240,10 @@ fn chpf_follows_nice_values_as_they_change() {
     let own = rustix::process::getpriority_process(None).expect("a nice value");
     renice(&second, own + 4);
     bench.place.assert_ahead(first.pid(), second.pid(), 400);
-    let before = bench.parts(&[&first, &second]);
+    bench.parts_are("the second less nice by 4", &[&first, &second], |parts| parts[0] > 95.0);
     renice(&first, own + 8);
     bench.place.assert_ahead(second.pid(), first.pid(), 400);
-    let after = bench.parts(&[&first, &second]);
-    println!("nice {own} and {}: {before:.1?} %; nice {} and {0}: {after:.1?} %", own + 4, own + 8);
-    assert!(before[0] > 95.0 && after[1] > 95.0);
+    bench.parts_are("the first less nice by 4", &[&first, &second], |parts| parts[1] > 95.0);
     end(second);
     end(first);
 }
@@ -233,11 +254,12 @@ fn kedf_serves_requests_with_deadlines_first_and_k_at_a_time() {
     let _daemon = bench.place.daemon(&["--policy", "kedf"]);
     let mut steady = bench.steady(&[]);
     let mut urgent = bench.requests(&["--deadline", "20000"], "20");
-    let one = beside_requests(&mut steady, &mut urgent, 5);
-    bench.place.ask(&["policy", "set", "kedf", "k=2"]);
-    let two = beside_requests(&mut steady, &mut urgent, 5);
-    println!("work beside requests with deadlines: {one:.0} % with k = 1, {two:.0} % with k = 2");
-    assert!(one < 25.0 && two > 30.0, "{one} {two}");
+    for (k, wanted) in [("k=1", 0.0..25.0), ("k=2", 30.0..f64::MAX)] {
+        bench.place.ask(&["policy", "set", "kedf", k]);
+        one_of(TRIES, "work beside requests with deadlines", || {
+            is_within(k, beside_requests(&mut steady, &mut urgent, 5), &wanted)
+        });
+    }
     end(urgent);
     end(steady);
 }
@@ -276,13 +298,11 @@ fn lax_lets_a_request_wait_until_its_laxity_is_used_up() {
 fn awf_prefers_the_program_with_the_active_window() {
     let bench = Bench::new();
     let _daemon = bench.place.daemon(&["--policy", "awf"]);
-    let (first, second) = (bench.steady(&[]), bench.steady(&["--active", "on"]));
-    let before = bench.parts(&[&first, &second]);
+    let (first, second) = (bench.deep(&[]), bench.deep(&["--active", "on"]));
+    bench.parts_are("active is the second", &[&first, &second], |parts| parts[1] > 95.0);
     bench.place.ask(&["hint", "--pid", &second.pid().to_string(), "--active", "off"]);
     bench.place.ask(&["hint", "--pid", &first.pid().to_string(), "--active", "on"]);
-    let after = bench.parts(&[&first, &second]);
-    println!("active is the second: {before:.1?} %; the first: {after:.1?} %");
-    assert!(before[1] > 95.0 && after[0] > 95.0);
+    bench.parts_are("active is the first", &[&first, &second], |parts| parts[0] > 95.0);
     end(second);
     end(first);
 }
@@ -292,10 +312,8 @@ fn cfs_divides_device_time_by_priority_as_nice_values_do() {
     let bench = Bench::new();
     let _daemon = bench.place.daemon(&["--policy", "cfs"]);
     // Two steps of nice, 1.25 each.
-    let (first, second) = (bench.steady(&["--priority", "26"]), bench.steady(&["--priority", "0"]));
-    let parts = bench.parts(&[&first, &second]);
-    println!("two steps of nice apart: {parts:.2?} %, aim 61.0 and 39.0");
-    assert!((100.0 * parts[0] / (parts[0] + parts[1]) - 61.0).abs() <= 2.0, "{parts:?}");
+    let (first, second) = (bench.deep(&["--priority", "26"]), bench.deep(&["--priority", "0"]));
+    bench.divided("two steps of nice apart", &[&first, &second], &[61.0, 39.0]);
     end(second);
     end(first);
 }
@@ -306,11 +324,11 @@ fn mlfq_keeps_short_bursts_before_work_that_never_ends() {
     let _daemon = bench.place.daemon(&["--policy", "mlfq"]);
     let (mut first, second) = (bench.steady(&[]), bench.steady(&[]));
     let mut bursts = bench.requests(&[], "4");
-    let beside = beside_requests(&mut first, &mut bursts, 5);
-    let parts = bench.parts(&[&first, &second]);
-    println!("work beside bursts of 2 ms: {beside:.0} %; two programs without end have {parts:.1?} %");
-    assert!(beside < 50.0, "{beside}");
-    assert!((parts[0] - parts[1]).abs() < 10.0, "{parts:?}");
+    one_of(TRIES, "work beside bursts of 2 ms", || {
+        is_within("mlfq", beside_requests(&mut first, &mut bursts, 5), &(0.0..50.0))
+    });
+    let both = [&first, &second];
+    bench.parts_are("two programs without end", &both, |parts| (parts[0] - parts[1]).abs() < 10.0);
     end(bursts);
     end(second);
     end(first);
@@ -323,16 +341,15 @@ fn fair_divides_device_time_by_user_before_program() {
     }
     let bench = Bench::new();
     let _daemon = bench.place.daemon(&["--policy", "fair"]);
-    let own: Vec<_> = (0..3).map(|_| bench.steady(&[])).collect();
-    let command = bench.place.run_command_of(NOBODY, &[], &bench.work, &["steady", "200", "8"]);
+    let own: Vec<_> = (0..3).map(|_| bench.deep(&[])).collect();
+    let command = bench.place.run_command_of(NOBODY, &[], &bench.work, &["steady", "200", "64"]);
     let mut other = Process::start(command);
     other.expect("ready");
     other.progress_after(0);
     let programs: Vec<&Process> = own.iter().chain([&other]).collect();
-    let parts = bench.parts(&programs);
-    println!("three programs of one user and one of another: {parts:.2?} %");
-    let all: f64 = parts.iter().sum();
-    assert!((100.0 * parts[3] / all - 50.0).abs() <= 2.0, "{parts:?}");
+    bench.parts_are("three programs of one user and one of another", &programs, |parts| {
+        (100.0 * parts[3] / parts.iter().sum::<f64>() - 50.0).abs() <= 2.0
+    });
     end(other);
     own.into_iter().for_each(end);
 }
@@ -397,9 +414,9 @@ impl Bench {
         program
     }
 
-    /// The same as [`Bench::steady`] in a cgroup.
-    fn steady_in(&self, cgroup: &Path) -> Process {
-        let mut program = self.start_in(cgroup, &["steady", "200", "8"]);
+    /// The same as [`Bench::deep`] in a cgroup.
+    fn deep_in(&self, cgroup: &Path) -> Process {
+        let mut program = self.start_in(cgroup, &["steady", "200", "64"]);
         program.progress_after(0);
         program
     }
@@ -416,19 +433,19 @@ fn a_pod_of_class_high_has_a_full_device_at_once_and_none_is_evicted() {
         Err(why) => return xsched_e2e::skipped(&format!("a full device and a pod of class high: {why}")),
     };
     let _daemon = bench.place.daemon(&["--policy", "hpf"]);
-    let mut low = bench.steady_in(&low);
+    let mut low = bench.deep_in(&low);
     let mut high = bench.start_in(&high, &["requests", "500", "1"]);
     let class = |program: &Process| bench.place.program(program.pid()).expect("attached")["class"].clone();
     assert_eq!([class(&low), class(&high)], ["low", "high"]);
-    let mut waits: Vec<f64> = Vec::new();
-    for _ in 0..REQUESTS {
-        low.progress_after(now_ns());
-        let (from, to) = request(&mut high);
-        waits.push((to - from) as f64 / 1e6 - 0.5);
-    }
-    let [p50, p99] = [0.5, 0.99].map(|q| quantile(&waits, q));
-    println!("one command of 0.5 ms on a full device waits {p50:.2} ms at the median, {p99:.2} ms at P99");
-    assert!(p50 <= 1.0, "{p50}");
+    least_of(TRIES, Duration::from_micros(1_500), "median of a command of 0.5 ms on a full device", || {
+        let mut took: Vec<f64> = Vec::new();
+        for _ in 0..REQUESTS {
+            low.progress_after(now_ns());
+            let (from, to) = request(&mut high);
+            took.push((to - from) as f64 / 1e9);
+        }
+        Duration::from_secs_f64(quantile(&took, 0.5))
+    });
     low.progress_after(now_ns());
     end(high);
     end(low);
@@ -448,15 +465,11 @@ fn fair_divides_device_time_by_namespace_before_program() {
     std::fs::write(&config, "[namespaces.team-a]\nweight = 300\n[namespaces.team-b]\nweight = 100\n").expect("written");
     let _daemon = bench.place.daemon(&["--config", config.to_str().expect("text")]);
     bench.place.ask(&["policy", "set", "fair", "by=namespace"]);
-    let programs: Vec<Process> = cgroups.iter().map(|cgroup| bench.steady_in(cgroup)).collect();
+    let programs: Vec<Process> = cgroups.iter().map(|cgroup| bench.deep_in(cgroup)).collect();
     let namespaces = programs.iter().map(|p| bench.place.program(p.pid()).expect("attached")["namespace"].clone());
     assert_eq!(namespaces.collect::<Vec<_>>(), ["team-a", "team-b", "team-b"]);
-    let parts = bench.parts(&programs.iter().collect::<Vec<_>>());
-    println!("one program of a namespace of weight 300, two of one of 100: {parts:.2?} %");
-    let all: f64 = parts.iter().sum();
-    for (part, aim) in parts.iter().zip([75.0, 12.5, 12.5]) {
-        assert!((100.0 * part / all - aim).abs() <= 2.0, "{parts:?}");
-    }
+    let what = "one program of a namespace of weight 300, two of one of 100";
+    bench.divided(what, &programs.iter().collect::<Vec<_>>(), &[75.0, 12.5, 12.5]);
     programs.into_iter().for_each(end);
 }
 

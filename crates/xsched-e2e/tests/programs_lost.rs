@@ -5,10 +5,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use xsched_e2e::{Place, Process, least_of, now_ns, signal, until};
 
-/// Until another program has done a batch (two of 1.6 ms are under way), once the one with the device is gone, stopped or back:
+/// Until another program has done a batch (two of 12.8 ms are under way), once the one with the device is gone, stopped or back:
 /// a hang-up is seen at once, want of progress after 20 ms. The rest is for processes to wake up on a busy machine.
-const GOES_ON: Duration = Duration::from_millis(50);
-/// Tries at that, see [`least_of`].
+const GOES_ON: Duration = Duration::from_millis(75);
+/// Until the next batch of a program that nothing is in the way of.
+const LONGEST_GAP: Duration = Duration::from_millis(300);
+/// Tries at those, see [`least_of`].
 const TRIES: u32 = 5;
 
 fn end(mut program: Process) {
@@ -25,7 +27,6 @@ fn the_other_goes_on_when_the_one_with_the_device_is_killed() {
         let when = now_ns();
         signal(high.pid(), Signal::KILL);
         let after = low.progress_after(when);
-        assert!(after < Duration::from_secs(1), "{after:?}");
         let gone = high.pid();
         assert_eq!(high.wait().0, -9);
         until("nothing of it is shown", || place.program(gone).is_none());
@@ -52,7 +53,6 @@ fn the_other_goes_on_when_the_one_with_the_device_is_stopped() {
             let when = now_ns();
             signal(high.pid(), Signal::CONT);
             let back = high.progress_after(when);
-            assert!(after.max(back) < Duration::from_secs(1), "{after:?} {back:?}");
             place.await_state(low.pid(), "ready");
             low.skip_lines();
             high.skip_lines();
@@ -69,13 +69,10 @@ fn a_held_program_that_is_stopped_or_killed_disturbs_nobody() {
     let _daemon = place.daemon(&["--policy", "hpf"]);
     let (low, mut high) = place.low_held_by_high();
     signal(low.pid(), Signal::STOP);
-    let mut last = now_ns();
-    let begin = last;
-    while last < begin + 500_000_000 {
-        let gap = high.progress_after(last);
-        assert!(gap < Duration::from_millis(500), "a gap of {gap:?}");
-        last += gap.as_nanos() as u64;
-    }
+    least_of(TRIES, LONGEST_GAP, "the longest time without a batch, beside a program that is stopped", || {
+        high.skip_lines();
+        high.longest_gap(Duration::from_millis(500))
+    });
     signal(low.pid(), Signal::KILL);
     let gone = low.pid();
     assert_eq!(low.wait().0, -9);

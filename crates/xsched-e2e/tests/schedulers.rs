@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use xsched_e2e::{Place, Process, is_alive, quantile, until};
+use xsched_e2e::{Place, Process, is_alive, one_of, quantile, until};
+
+/// Tries at what other work on the machine can spoil, see [`one_of`].
+const TRIES: u32 = 5;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -46,17 +49,19 @@ fn a_scheduler_that_reverses_priorities_reverses_the_p99_of_two_programs() {
     let place = Place::new();
     place.device();
     let reverse = library(&place, "examples/reverse-scheduler/reverse.c", &[], "libreverse.so");
-    let (high, low) = {
+    {
         let _daemon = place.daemon(&[]);
-        high_and_low(&place, &[])
-    };
-    println!("hpf: P99 high {high} ms, low {low} ms");
-    assert!(high * 1.4 < low, "{high} {low}");
+        one_of(TRIES, "hpf: P99 of low clearly above that of high", || {
+            let (high, low) = high_and_low(&place, &[]);
+            if high * 1.4 < low { Ok(()) } else { Err(format!("{low} and {high} ms")) }
+        });
+    }
     let mut daemon = place.daemon(&["--scheduler", &reverse]);
     assert_eq!(place.ps().unwrap()["daemon"]["policy"], "external");
-    let (high, low) = high_and_low(&place, &[]);
-    println!("reversed: P99 high {high} ms, low {low} ms");
-    assert!(low * 1.4 < high, "{high} {low}");
+    one_of(TRIES, "reversed: P99 of high clearly above that of low", || {
+        let (high, low) = high_and_low(&place, &[]);
+        if low * 1.4 < high { Ok(()) } else { Err(format!("{high} and {low} ms")) }
+    });
     // Changed while it runs, and back.
     place.ask(&["policy", "set", "hpf"]);
     place.ask(&["policy", "set", "external"]);
@@ -232,9 +237,10 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
         high_and_low(&place, &[]);
         assert_eq!(place.ps().unwrap()["daemon"]["policy"], "hpf");
         if flags.len() == 1 {
-            let (high, low) = high_and_low(&place, &[]);
-            println!("{flags:?}: P99 high {high} ms, low {low} ms");
-            assert!(high < low, "{high} {low}");
+            one_of(TRIES, &format!("{flags:?}: P99 of low above that of high"), || {
+                let (high, low) = high_and_low(&place, &[]);
+                if high < low { Ok(()) } else { Err(format!("{low} and {high} ms")) }
+            });
         }
         assert!(daemon.has_ended().is_none());
         let errors = daemon.complaints();

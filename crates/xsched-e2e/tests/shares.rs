@@ -1,6 +1,9 @@
 //! Who gets how much of the device: by weight, and by priority in three groups of two.
 
-use xsched_e2e::{Place, quantile, until};
+use xsched_e2e::{Place, one_of, quantile, until};
+
+/// Tries at what other work on the machine can spoil, see [`one_of`].
+const TRIES: u32 = 5;
 
 /// Percent of the device time, and of the kernels, that a program of weight 75 has beside one of weight 25.
 fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
@@ -39,17 +42,21 @@ fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
 /// begins, which a busy machine delays: `bench.py shares` measures that.
 #[test]
 fn weights_of_75_and_25_share_the_device_time_so() {
-    let [time, _] = shares_of_75_to_25("5000");
-    // Two points are promised. Half of that, so that a drift is found before it breaks the promise.
-    assert!((time - 75.0).abs() <= 1.0, "{time}");
+    one_of(TRIES, "weights of 75 and 25", || {
+        let [time, _] = shares_of_75_to_25("5000");
+        // Two points are promised. Half of that, so that a drift is found before it breaks the promise.
+        if (time - 75.0).abs() <= 1.0 { Ok(()) } else { Err(format!("{time} % of the device time")) }
+    });
 }
 
 /// In turns long enough that their beginnings do not count.
 #[test]
 fn weights_of_75_and_25_share_the_work_so() {
-    let [time, work] = shares_of_75_to_25("40000");
-    assert!((time - 75.0).abs() <= 2.0, "{time}");
-    assert!((work - 75.0).abs() <= 2.0, "{work}");
+    one_of(TRIES, "weights of 75 and 25", || {
+        let shares = shares_of_75_to_25("40000");
+        let are_right = shares.iter().all(|share| (share - 75.0).abs() <= 2.0);
+        if are_right { Ok(()) } else { Err(format!("{shares:?} % of the device time, of the kernels")) }
+    });
 }
 
 /// Prints a line for each priority, lowest first, and checks the order.

@@ -19,7 +19,7 @@ pub use hip::HipGpu;
 pub use place::Place;
 pub use process::{Process, finish, now_ns};
 pub use random::Random;
-pub use wait::{TIMEOUT, is_alive, is_asleep, least_of, so_within, until};
+pub use wait::{Lateness, TIMEOUT, is_alive, is_asleep, least_of, one_of, own_time, so_within, until};
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;

@@ -154,6 +154,15 @@ impl Process {
         while self.lines.try_recv().is_ok() {}
     }
 
+    /// Waits until it has printed nothing for a while: what it had on the device is done, and nothing follows.
+    #[track_caller]
+    pub fn until_quiet(&mut self) {
+        let deadline = Instant::now() + TIMEOUT;
+        while self.line_within(Duration::from_millis(200)).is_some() {
+            assert!(Instant::now() < deadline, "it goes on for {TIMEOUT:?}");
+        }
+    }
+
     /// Waits for a line of `steady` whose time is after `when` (ns), and returns how much after.
     #[track_caller]
     pub fn progress_after(&mut self, when: u64) -> Duration {
@@ -161,6 +170,19 @@ impl Process {
             let stamp = line.parse::<u64>().ok().filter(|stamp| *stamp > when)?;
             Some(Duration::from_nanos(stamp - when))
         })
+    }
+
+    /// The longest time without progress of a `steady` program within so long from now.
+    #[track_caller]
+    pub fn longest_gap(&mut self, time: Duration) -> Duration {
+        let begin = now_ns();
+        let (mut last, mut longest) = (begin, Duration::ZERO);
+        while last < begin + time.as_nanos() as u64 {
+            let gap = self.progress_after(last);
+            longest = longest.max(gap);
+            last += gap.as_nanos() as u64;
+        }
+        longest
     }
 
     /// How it ended, if it did.

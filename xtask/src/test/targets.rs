@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::step::{Notes, Step, Verdict, locked};
 use super::{NOTHING_RAN, script_variables};
-use crate::packages;
+use crate::{packages, release};
 
 /// So many targets that failed are tried once more; where more fail it is not for want of processors.
 const ONCE_MORE_MAX: usize = 3;
@@ -110,7 +110,7 @@ fn script(step: &Step, words: &[&str]) -> Target {
 /// Builds all there is to run, and the libraries that tests preload into other programs, which are not dependencies of the tests: all
 /// at once, or some would be built a second time for the tests, which ask for more of what both depend on.
 pub(super) fn build(step: &Step) -> Verdict {
-    step.cargo(&["build", "--workspace", "--all-targets"])
+    step.cargo(&release::DEBUG)
 }
 
 /// What `cargo test` would run of these, but for documents, once it is built.
