@@ -1,4 +1,5 @@
-//! `cargo xtask test`: what must hold after each change, in one command; `cargo xtask ci`: what takes longer or a release build;
+//! `cargo xtask test`: the tests that must pass after each change, in one command; `cargo xtask ci`: checks that take longer or need a
+//! release build;
 //! `cargo xtask test --long`: both, and for how long they hold.
 
 use std::collections::VecDeque;
