@@ -303,8 +303,9 @@ fn awf_prefers_the_program_with_the_active_window() {
     bench.place.ask(&["hint", "--pid", &second.pid().to_string(), "--active", "off"]);
     bench.place.ask(&["hint", "--pid", &first.pid().to_string(), "--active", "on"]);
     bench.parts_are("active is the first", &[&first, &second], |parts| parts[0] > 95.0);
-    end(second);
+    // The other one has nothing before.
     end(first);
+    end(second);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use xsched_e2e::{Gpu, Process, now_ns, signal, until};
+use xsched_e2e::{Gpu, Process, now_ns, one_of, signal, until};
 use xsched_proto::class::SHORT_SLICE_US;
 
 const ILLEGAL_ADDRESS: i32 = 700;
@@ -369,6 +369,14 @@ fn several_devices_are_those_that_the_program_means() {
 /// First come first served, kernels of 100 ms leave one of a hundred to those of 1 ms.
 #[test]
 fn programs_with_short_and_with_long_kernels_get_on_evenly() {
+    one_of(3, "speed of short kernels beside long ones", || {
+        let share = share_of_short_beside_long();
+        if (share - 0.5).abs() < 0.1 { Ok(()) } else { Err(format!("{:.1} % to the short ones", 100.0 * share)) }
+    });
+}
+
+/// Of the speeds of two such programs relative to each alone, the part of the one with the short kernels.
+fn share_of_short_beside_long() -> f64 {
     const MEASURED: std::time::Duration = std::time::Duration::from_secs(2);
     let machine = Machine::new();
     let speeds = |programs: &[&Process], times| {
@@ -400,7 +408,7 @@ fn programs_with_short_and_with_long_kernels_get_on_evenly() {
         relative[1],
         100.0 * share
     );
-    assert!((share - 0.5).abs() < 0.1, "{share}");
+    share
 }
 
 /// An upgrade takes the files away from which the daemon was started.
