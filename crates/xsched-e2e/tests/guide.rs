@@ -11,7 +11,7 @@ use std::time::Duration;
 use xsched_e2e::{Place, beside, finish};
 
 /// Commands that are not run: how they begin, and why.
-const LISTED: [(&str, &str); 22] = [
+const LISTED: [(&str, &str); 23] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
