@@ -149,7 +149,11 @@ fn shape(line: &str) -> String {
     const UNITS: [&str; 8] = ["ms", "s", "µs", "us", "%", "GiB", "MiB", "min"];
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {
-        let is_name = word.starts_with("47") && word.len() >= 4 || ["sim:0", "P50", "P99"].contains(&word);
+        // A time in ms may begin so, too.
+        let is_fraction =
+            word.split_once('.').is_some_and(|(_, digits)| digits.starts_with(|c: char| c.is_ascii_digit()));
+        let is_name =
+            word.starts_with("47") && word.len() >= 4 && !is_fraction || ["sim:0", "P50", "P99"].contains(&word);
         let is_figure = word == "-" || word.chars().any(|c| c.is_ascii_digit());
         let is_bar = word.chars().all(|c| ('▁'..='█').contains(&c));
         let word = match word {
