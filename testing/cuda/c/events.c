@@ -1,7 +1,7 @@
 /* Events: recorded, waited for, timed. */
 #include "cu.h"
 
-enum { LONG_US = 20000 };
+enum { LONG_US = 50000 };
 
 int main(void)
 {

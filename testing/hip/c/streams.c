@@ -2,7 +2,7 @@
 #include "hip.h"
 
 #define N 1000
-#define LONG_NS 3000000
+#define LONG_NS 50000000
 
 static int called;
 
