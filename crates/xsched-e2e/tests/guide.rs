@@ -11,7 +11,7 @@ use std::time::Duration;
 use xsched_e2e::{Place, beside, finish};
 
 /// Commands that are not run: how they begin, and why.
-const LISTED: [(&str, &str); 23] = [
+const LISTED: [(&str, &str); 22] = [
     ("./kit.sh", "needs an AMD GPU and an hour; its steps have tests of their own in testing/hip"),
     ("apt install", "changes the machine: `cargo xtask vm` does it in a guest"),
     ("apt remove", "changes the machine: `cargo xtask vm` does it in a guest"),
@@ -28,7 +28,6 @@ const LISTED: [(&str, &str); 23] = [
     ("cargo xtask install", "takes a minute: `cargo xtask ci` installs into a folder"),
     ("cargo xtask wheel", "takes a minute: `cargo xtask test` makes a wheel"),
     ("cargo xtask test", "is what runs this"),
-    ("cargo xtask ci", "takes a quarter of an hour, after the tests"),
     ("python3 -m venv", "for the wheel, which `cargo xtask test` makes and installs"),
     ("/tmp/venv/bin/", "for the wheel, which `cargo xtask test` makes and installs"),
     ("xsched kube", "needs a node of a cluster; the tests of xsched-kube start it beside stand-ins"),
