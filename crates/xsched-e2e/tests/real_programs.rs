@@ -48,7 +48,7 @@ fn promised(place: &Place, start: impl Fn(&str) -> Process) -> (Process, [Proces
     until("both work", || [high, low].iter().all(|pid| place.launches(*pid) > 50));
     let entry = place.program(low).expect("attached");
     assert_eq!((&entry["class"], &entry["class_from"]), (&json!("low"), &json!("rule")));
-    let used = || [high, low].map(|pid| place.group(pid).expect("a group")["device_us"].as_f64().expect("a number"));
+    let used = || place.groups_at_once([high, low]).map(|group| group["device_us"].as_f64().expect("a number"));
     one_of(5, "device time of low", || {
         let (before, used_before) = ([high, low].map(|pid| place.launches(pid)), used());
         until("both get on", || place.launches(high) >= before[0] + 2000 && place.launches(low) >= before[1] + 2000);

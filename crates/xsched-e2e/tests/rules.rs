@@ -113,7 +113,10 @@ fn a_class_has_the_part_of_the_device_that_it_was_promised() {
         let (low, high) = (start("low"), start("high"));
         until("both run", || of(&high, "launches") > 100);
         // Device time is what is promised. What a program makes of it depends on how soon its threads wake up.
-        let used = || [&low, &high].map(|program| of(program, "device_us") as f64);
+        let used = || {
+            let groups = place.groups_at_once([low.pid(), high.pid()]);
+            groups.map(|group| group["device_us"].as_f64().expect("device time"))
+        };
         let before = used();
         std::thread::sleep(Duration::from_secs(3)); // what is measured
         let after = used();

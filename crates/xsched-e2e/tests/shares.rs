@@ -19,8 +19,7 @@ fn shares_of_75_to_25(timeslice_us: &str) -> [f64; 2] {
     // Over the time in which both were there for sure.
     let pids = programs.each_ref().map(|p| p.pid());
     until("both run", || pids.iter().all(|p| place.group(*p).is_some_and(|g| g["launches"].as_u64() > Some(100))));
-    let counts =
-        || pids.map(|p| place.group(p).unwrap()).map(|g| ["device_us", "launches"].map(|n| g[n].as_f64().unwrap()));
+    let counts = || place.groups_at_once(pids).map(|g| ["device_us", "launches"].map(|n| g[n].as_f64().unwrap()));
     let begin = counts();
     std::thread::sleep(std::time::Duration::from_millis(4500)); // what is measured
     let end = counts();

@@ -290,6 +290,14 @@ impl Place {
         self.program(pid)?["groups"].as_array()?.first().cloned()
     }
 
+    /// The first groups of programs at one moment: two commands one after the other would show the second later.
+    #[track_caller]
+    pub fn groups_at_once<const N: usize>(&self, pids: [u32; N]) -> [Value; N] {
+        let ps = self.ps().expect("a daemon");
+        let shown = ps["programs"].as_array().expect("a list");
+        pids.map(|pid| shown.iter().find(|entry| entry["pid"] == pid).expect("attached")["groups"][0].clone())
+    }
+
     /// What the only group of a program has launched.
     #[track_caller]
     pub fn launches(&self, pid: u32) -> u64 {
