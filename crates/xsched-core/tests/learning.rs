@@ -70,11 +70,11 @@ fn a_command_that_completes_together_with_others_is_known_at_once() {
 #[test]
 fn long_commands_are_found_out_in_company_though_short_ones_follow_at_once() {
     let (rt, words, queue) = contended(0, Gate::default());
-    // None: it is not followed at this moment, since it has been silent for too long.
+    // None: it has no fence of its own, since the last one is too recent or the command is taken for known.
     let give = |key| {
-        let Entered::Slow(queue, counter) = fast_path::enter(16) else { return None };
+        let Entered::Slow(queue, counter) = fast_path::enter(16) else { panic!("it is followed") };
         let admission = nothing::admit(rt, queue, Work { key, ..Work::default() }, counter);
-        Some(queue.commit(rt, &admission, true, counter).expect("a fence").number)
+        Some(queue.commit(rt, &admission, true, counter)?.number)
     };
     let passes = |last| {
         queue.slot(rt).completed_word.store(last, SeqCst);
