@@ -185,32 +185,34 @@ fn a_library_that_does_not_load_is_found_by_doctor() {
 fn the_demo_measures_on_the_simulated_device() {
     let place = Place::new();
     library();
-    let (json, svg) = (place.join("demo.json"), place.join("demo.svg"));
-    let mut command = place.xsched(&["demo", "--device", "sim", "--secs", "2", "--rounds", "2", "--json"]);
-    command.arg(&json).arg("--svg").arg(&svg);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(err.starts_with("xsched: demo on Simulated device 0: rounds: 2, about 7 s\n"), "{err}");
-    // On a slow machine a line tells how far it is. On a pipe none has control characters.
-    assert!(err.lines().skip(1).all(|line| line.starts_with("xsched: demo: round ")), "{err}");
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(table.contains("100 requests each") && table.contains("together, under xsched"), "{table}");
-    let v = parse(&std::fs::read_to_string(json).unwrap());
-    assert_eq!(v["platform"], "sim");
-    let figure = |case: &str, what: &str| v[case][what].as_f64().unwrap();
-    for case in ["alone", "native", "xsched"] {
-        assert!(figure(case, "p50_ms") >= 5.0, "five kernels of 1 ms take at least 5 ms: {v}");
-        assert!(figure(case, "p99_ms") >= figure(case, "p50_ms"));
-    }
-    for case in ["native", "xsched"] {
-        assert!(figure(case, "best_effort_per_s") > 0.0);
-    }
-    // Slices of 2 ms shared with a rival: more than half as long again; under xsched clearly better.
-    assert!(figure("native", "p50_ms") > 1.5 * figure("alone", "p50_ms"), "{v}");
-    assert!(figure("xsched", "p50_ms") < figure("native", "p50_ms"), "{v}");
-    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    xsched_testkit::one_of(5, "slices of 2 ms shared with a rival, and none under xsched", || {
+        let (json, svg) = (place.join("demo.json"), place.join("demo.svg"));
+        let mut command = place.xsched(&["demo", "--device", "sim", "--secs", "2", "--rounds", "2", "--json"]);
+        command.arg(&json).arg("--svg").arg(&svg);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{err}");
+        assert!(err.starts_with("xsched: demo on Simulated device 0: rounds: 2, about 7 s\n"), "{err}");
+        // On a slow machine a line tells how far it is. On a pipe none has control characters.
+        assert!(err.lines().skip(1).all(|line| line.starts_with("xsched: demo: round ")), "{err}");
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains("100 requests each") && table.contains("together, under xsched"), "{table}");
+        let v = parse(&std::fs::read_to_string(json).unwrap());
+        assert_eq!(v["platform"], "sim");
+        let figure = |case: &str, what: &str| v[case][what].as_f64().unwrap();
+        for case in ["alone", "native", "xsched"] {
+            assert!(figure(case, "p50_ms") >= 5.0, "five kernels of 1 ms take at least 5 ms: {v}");
+            assert!(figure(case, "p99_ms") >= figure(case, "p50_ms"));
+        }
+        for case in ["native", "xsched"] {
+            assert!(figure(case, "best_effort_per_s") > 0.0);
+        }
+        assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+        // More than half as long again, and clearly better.
+        let [alone, native, xsched] = ["alone", "native", "xsched"].map(|case| figure(case, "p50_ms"));
+        if native > 1.5 * alone && xsched < native { Ok(()) } else { Err(v.to_string()) }
+    });
 }
 
 #[test]

@@ -21,7 +21,20 @@ const LONGEST: Duration = Duration::from_secs(400);
 /// How often it is looked whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Targets that take longest: begun first, in this order, so that none of them is left at the end.
-const LONG: [&str; 0] = [];
+const LONG: [&str; 12] = [
+    "-p xsched-shim --test loader",
+    "-p xsched-e2e --test policies",
+    "-p xsched-fakecuda --test mps",
+    "-p xsched-e2e --test cuda",
+    "-p xsched-e2e --test platform_suite",
+    "-p xsched-e2e --test pool",
+    "-p xsched-e2e --test capi",
+    "-p xsched-fakecuda --test programs",
+    "-p xsched-e2e --test kfd",
+    "-p xsched-e2e --test faults",
+    "-p xsched-policy --test policies",
+    "python3 -m unittest -v benches/cuda/test_conduct.py",
+];
 /// Those whose peers `cargo xtask kubernetes` fetches: part of `cargo xtask ci`.
 const WITH_PEERS: [&str; 2] = ["-p xsched-kube --test peers", "-p xsched-kube --test manifests"];
 
