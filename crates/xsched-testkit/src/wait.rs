@@ -134,3 +134,37 @@ pub fn is_asleep(pid: u32, tid: u32) -> bool {
 pub fn is_alive(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_allows_more_and_one_that_is_never_late_no_more() {
+        let within = Duration::from_millis(50);
+        let control = Lateness::begin();
+        assert!(control.allows(within) >= within);
+        control.worst_ns.store(1_000_000_000, Relaxed);
+        assert!(control.allows(within) >= within + Duration::from_secs(8));
+    }
+
+    #[test]
+    fn what_always_takes_too_long_fails_and_what_is_quick_once_does_not() {
+        // Longer than any machine is late.
+        let long = Duration::from_secs(1_000_000);
+        let mut times = [long, long, Duration::ZERO, long].into_iter();
+        least_of(3, Duration::from_millis(1), "quick once", || times.next().expect("no more tries than needed"));
+        assert_eq!(times.len(), 1, "the first that is quick ends them");
+        let slow = || least_of(3, Duration::from_millis(1), "always slow", || long);
+        assert!(catch_unwind(slow).is_err());
+    }
+
+    #[test]
+    fn own_time_stands_still_while_a_thread_sleeps() {
+        let (begin, own) = (Instant::now(), own_time());
+        std::thread::sleep(Duration::from_millis(50)); // what is measured
+        assert!(own_time() - own < begin.elapsed() / 2);
+    }
+}
