@@ -8,7 +8,7 @@ use crate::test::step::{Step, Verdict};
 /// A Debian package and what it is for, as it is told when it is missing.
 pub(crate) type Package = (&'static str, &'static str);
 
-/// What `cargo xtask test` needs.
+/// Packages that `cargo xtask test` needs.
 pub(crate) const FOR_TESTS: [Package; 18] = [
     ("gcc", "C test programs"),
     ("libc6-dev", "C test programs"),
@@ -30,7 +30,7 @@ pub(crate) const FOR_TESTS: [Package; 18] = [
     ("fish", "completions"),
 ];
 
-/// What `cargo xtask ci` needs besides.
+/// Packages that `cargo xtask ci` needs besides.
 pub(crate) const FOR_CI: [Package; 16] = [
     ("lintian", "the Debian package"),
     ("g++", "the ViennaCL program"),
@@ -50,7 +50,7 @@ pub(crate) const FOR_CI: [Package; 16] = [
     ("libjemalloc2", "an image with a preload of its own"),
 ];
 
-/// Unpacked into the target folder, for anybody, and not installed: it would start a service on the machine.
+/// A package that is unpacked into the target folder, for anybody, and not installed: it would start a service on the machine.
 const UNPACKED: Package = ("prometheus", "promtool and a server that reads the metrics");
 
 /// PyOpenCL's examples and tests come with this one, in a folder that minimal installations leave out.
@@ -87,7 +87,7 @@ pub(crate) fn unpacked_programs(target: &Path) -> PathBuf {
     target.join("packages").join(UNPACKED.0).join("usr/bin")
 }
 
-/// Fetches what is unpacked instead of installed, unless the machine has it.
+/// Fetches the package that is unpacked instead of installed, unless the machine has it.
 pub(crate) fn unpack(step: &Step, target: &Path) -> Verdict {
     let (name, purpose) = UNPACKED;
     let programs = unpacked_programs(target);

@@ -19,7 +19,7 @@ mod targets;
 
 use step::{Body, Ended, Step, Verdict, locked};
 
-/// What `--help` says.
+/// Text of `cargo xtask test --help`.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask test [--long]
 
@@ -37,7 +37,7 @@ As root on Debian it installs what tests need; otherwise it names what it leaves
 summary with the time of each step, whose last line is `N passed, N failed, N skipped`. Ends with 0 if all is well, 1 if something
 failed, 2 for a wrong argument.";
 
-/// What `cargo xtask ci --help` says.
+/// Text of `cargo xtask ci --help`.
 pub(crate) const HELP_CI: &str = "\
 usage: cargo xtask ci
 
@@ -70,7 +70,7 @@ const HOLD_WHEN_BUSY: [&str; 14] = [
 /// How often those are repeated.
 const REPETITIONS: u32 = 3;
 
-/// How a script of ours ends that could not do anything here; it has said why.
+/// Exit code of a script of ours that could not do anything here; it has said why.
 const NOTHING_RAN: i32 = 3;
 /// Tests of the scripts that measure, and trials of programs side by side.
 const SCRIPTS: [&[&str]; 7] = [
@@ -83,7 +83,7 @@ const SCRIPTS: [&[&str]; 7] = [
     &["-m", "unittest", "-v", "testing/opencl/test_ladder.py"],
 ];
 
-/// What a run consists of.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// `cargo xtask test`.
@@ -134,7 +134,7 @@ pub(crate) fn run(root: &Path, extent: Extent) -> bool {
     run.sum_up()
 }
 
-/// What scripts are told by their environment, for what was built so: `debug` or `release`.
+/// Variables that scripts get, for a build: `debug` or `release`.
 fn script_variables(target: &Path, built: &str) -> [(&'static str, OsString); 4] {
     [
         ("PYTHONDONTWRITEBYTECODE", "1".into()),
@@ -453,13 +453,13 @@ impl Step<'_> {
         Verdict::Passed
     }
 
-    /// What is to be installed, and what is unpacked instead.
+    /// Installs packages, and unpacks the one that would start a service.
     fn installed(&self, packages: &[packages::Package]) -> Verdict {
         let verdict = packages::install(self, packages);
         if matches!(verdict, Verdict::Passed) { packages::unpack(self, self.target) } else { verdict }
     }
 
-    /// With peers that are fetched; and the tests that find these then.
+    /// Tries the programs of a Kubernetes node with peers that are fetched, and runs the tests that find these then.
     fn kubernetes(&self) -> Verdict {
         match self.task(&["kubernetes"]) {
             Verdict::Passed => targets::run_with_peers(self),

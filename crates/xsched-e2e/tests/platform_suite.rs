@@ -13,7 +13,7 @@ use xsched_e2e::{Process, now_ns, one_of, signal, until};
 
 /// Commands of a program that ends by itself.
 const FIXED: &[&str] = &["fixed", "250", "100"];
-/// What a program says once its daemon is gone.
+/// Line that a program prints once its daemon is gone.
 const GONE: &str = "xsched: runs unscheduled until a daemon answers: the daemon is gone\n";
 /// One that goes on and on, with commands of 0.2 ms.
 const STEADY: &[&str] = &["steady", "200", "8"];

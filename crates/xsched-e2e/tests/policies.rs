@@ -52,7 +52,7 @@ impl Bench {
         program
     }
 
-    /// The same with so much on the device that a thread which a busy machine wakes late does not leave it to others.
+    /// A program like that of [`Bench::steady`], with so much on the device that a thread which a busy machine wakes late does not leave it to others.
     fn deep(&self, options: &[&str]) -> Process {
         let mut program = self.start(options, &["steady", "200", "64"]);
         program.progress_after(0);
@@ -88,7 +88,7 @@ impl Bench {
         });
     }
 
-    /// The same of device time that is divided: within two points of what is aimed at, of all that they have.
+    /// Checks that device time is divided so: within two points of what is aimed at, of all that they have.
     #[track_caller]
     fn divided(&self, what: &str, programs: &[&Process], aims: &[f64]) {
         self.parts_are(&format!("{what}, aim {aims:?}"), programs, |parts| {

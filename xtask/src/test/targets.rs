@@ -35,7 +35,7 @@ const LONG: [&str; 12] = [
     "-p xsched-policy --test policies",
     "python3 -m unittest -v benches/cuda/test_conduct.py",
 ];
-/// Those whose peers `cargo xtask kubernetes` fetches: part of `cargo xtask ci`.
+/// Targets whose peers `cargo xtask kubernetes` fetches: part of `cargo xtask ci`.
 const WITH_PEERS: [&str; 2] = ["-p xsched-kube --test peers", "-p xsched-kube --test manifests"];
 
 /// A program of tests.
