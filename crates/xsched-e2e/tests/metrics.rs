@@ -186,16 +186,19 @@ fn what_is_no_request_is_told_so_and_keeps_nobody_waiting() {
 #[test]
 fn the_text_is_openmetrics() {
     let place = Place::new();
-    let has =
-        |module: &str| Command::new("python3").args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();
-    if !has("prometheus_client.openmetrics.parser").is_ok_and(|status| status.success()) {
-        return skipped("prometheus_client is missing: pip install prometheus_client");
-    }
+    // A package of Debian is for Debian's own, where that is another one.
+    let has = |python: &&str| {
+        let imports = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
+        imports.is_ok_and(|done| done.status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
+        return skipped("prometheus_client is missing: apt-get install python3-prometheus-client");
+    };
     let _daemon = on_socket(&place);
     let _programs = [steady(&place, &["--priority", "high"]), steady(&place, &["--job", "a \"quoted\" \\ name"])];
     let script = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
                   for family in parse(sys.stdin.read()): print(family.name, family.type, family.unit or '-', len(family.samples))";
-    let mut python = Command::new("python3");
+    let mut python = Command::new(python);
     python.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = python.spawn().expect("python runs");
     child.stdin.take().expect("a pipe").write_all(page(&place).as_bytes()).expect("it reads");
