@@ -41,10 +41,10 @@ failed, 2 for a wrong argument.";
 pub(crate) const HELP_CI: &str = "\
 usage: cargo xtask ci
 
-What must hold besides the tests of `cargo xtask test`, after which continuous integration runs it: lint, licences of dependencies,
-the Debian package and the archive, containers of Podman, a Kubernetes node's programs against real peers, the kit for AMD GPUs, and
-the OpenCL and HIP ladders of real programs, also under random suspension; that of AMD's newer libraries where `cargo xtask rocm` has made a folder of
-them. It makes a release build. On two processors with nothing else to do: at most 18 minutes, half of them to compile.
+The checks beside the tests of `cargo xtask test`, after which continuous integration runs it: lint, licences of dependencies, the
+Debian package and the archive, containers of Podman, a Kubernetes node's programs against real peers, the kit for AMD GPUs, and the
+OpenCL and HIP ladders of real programs, also under random suspension; that of AMD's newer libraries where `cargo xtask rocm` has made
+a folder of them. It makes a release build. On two processors with nothing else to do: at most 18 minutes, half of them to compile.
 
 Installs, goes on, sums up and ends as `cargo xtask test` does.";
 
