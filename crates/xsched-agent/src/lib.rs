@@ -17,6 +17,7 @@ use xsched_proto::Error;
 use xsched_proto::settings::{Log, Mode, Settings};
 use xsched_proto::text::escaped;
 use xsched_proto::wire::Described;
+use xsched_proto::writing;
 
 pub use required::refuse;
 
@@ -104,5 +105,5 @@ pub fn say(text: &str) {
     let line = format!("xsched: {}\n", escaped(text));
     // SAFETY: descriptor 2 is only written to; if it is closed the write fails, which is ignored.
     let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
-    let _ = rustix::io::write(stderr, line.as_bytes());
+    let _ = writing::without_signals(|| rustix::io::write(stderr, line.as_bytes()));
 }

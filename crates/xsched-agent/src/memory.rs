@@ -8,6 +8,7 @@ use rustix::io;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use xsched_core::Descriptor;
 use xsched_proto::segment::{Heartbeat, SEGMENT_BYTES, Segment};
+use xsched_proto::writing;
 
 /// The segment and the memfd behind it.
 pub(crate) struct Shared {
@@ -18,9 +19,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// Makes the segment: sealed, mapped, and not inherited by forked children, which must not touch their parent's
     /// gates.
-    pub(crate) fn create() -> io::Result<Shared> {
+    pub(crate) fn create() -> std::io::Result<Shared> {
+        writing::may_grow_to(SEGMENT_BYTES as u64)?;
         let fd = memfd_create("xsched-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, SEGMENT_BYTES as u64)?;
+        // Another thread may just have lowered the limit.
+        writing::without_signals(|| ftruncate(&fd, SEGMENT_BYTES as u64))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // SAFETY: a fresh mapping of whole pages at an address of the kernel's choice.
         let at = unsafe {

@@ -26,6 +26,22 @@ extern "C" fn remember() {
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
+/// A write beyond the file-size limit fails from now on, and ends neither the command nor a daemon. By a handler, not by ignoring
+/// SIGXFSZ: what the process becomes, or starts, gets it as it was.
+pub(crate) fn outlive_file_limit() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: both are plain C structs for which zeroes are valid, and the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let mut old: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        if libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_DFL {
+            libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
 /// Makes both what they were. For the last moment before the process becomes another program: nothing can be said any
 /// more where stderr was closed.
 pub(crate) fn restore() {

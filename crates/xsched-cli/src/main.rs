@@ -43,6 +43,7 @@ use cli::Command;
 use failure::Result;
 
 fn main() -> std::process::ExitCode {
+    inherited::outlive_file_limit();
     candidates::answer(cli::command);
     let words: Vec<_> = std::env::args_os().collect();
     let done = match original::asked(words.clone()) {

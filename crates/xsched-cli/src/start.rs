@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::paths::Origin;
-use xsched_proto::trust;
+use xsched_proto::segment::HEARTBEAT_BYTES;
+use xsched_proto::{trust, writing};
 
 use crate::client::NoAnswer;
 use crate::failure::{Error, Result};
@@ -88,7 +89,11 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
         // Waits a step, or less when the daemon dies meanwhile.
         if client::readable(&daemon, STEP).map_err(Error::environment)? {
-            return Err(Error::environment(format!("the daemon ended as soon as it was started; {advice}")).into());
+            let why = match writing::may_grow_to(HEARTBEAT_BYTES) {
+                Ok(()) => format!("the daemon ended as soon as it was started; {advice}"),
+                Err(limit) => format!("the daemon cannot begin: {limit}"),
+            };
+            return Err(Error::environment(why).into());
         }
         if Instant::now() > deadline {
             return Err(Error::environment(format!(
@@ -175,6 +180,14 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
             }
             for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGCHLD] {
                 libc::signal(signal, libc::SIG_DFL);
+            }
+            // The program's file-size limit is not meant for the daemon: as far as it may, it has none.
+            let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+            if libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) != 0
+                && libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0
+            {
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
             }
             let pid = libc::getpid().to_ne_bytes();
             libc::write(tell, pid.as_ptr().cast(), pid.len());

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use xsched_flow::journal::{MAGIC, Record, encode};
-use xsched_proto::files;
+use xsched_proto::{files, writing};
 
 /// A journal ends when it has so many bytes: enough for seconds of a busy program, and small enough to be kept.
 const MOST_BYTES: usize = 3 << 20;
@@ -70,8 +70,8 @@ fn write(record: &Record) {
 
 impl Writer {
     fn flush(&mut self) {
-        // A full disk ends the journal early; a replay sees that.
-        let _ = self.file.write_all(&self.piece);
+        // A full disk, or the file-size limit, ends the journal early; a replay sees that.
+        let _ = writing::without_signals(|| self.file.write_all(&self.piece));
         self.written += self.piece.len();
         self.piece.clear();
     }

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use xsched_e2e::{Place, Process, beside};
+use xsched_e2e::{Place, Process, beside, until};
+
+const SIGXFSZ: i32 = 25;
 
 /// Runs `surroundings` and returns what it found and what it printed.
 fn look(place: &Place, mut command: Command, name: &str, device: bool) -> (String, Vec<String>, String) {
@@ -88,5 +90,78 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_clean() {
         assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{kind:?}: {errors}");
         let ours = errors.lines().filter(|l| l.starts_with("xsched: ")).count();
         assert!(ours <= 1, "{errors}");
+    }
+}
+
+/// The same program under a limit on the size of files, in bytes.
+fn limited(place: &Place, bytes: u64, command: &Command) -> Command {
+    let mut limited = place.command("prlimit", &[&format!("--fsize={bytes}"), "--"]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
+    let place = Place::new();
+    let program = place.sim_program("launches");
+    let log = place.join("log");
+    std::fs::write(&log, [b' '; 8192]).unwrap();
+    // The control: a program that exceeds the limit itself is ended by SIGXFSZ.
+    let writes = place.command("sh", &["-c", "exec echo more >> \"$0\"", log.to_str().unwrap()]);
+    assert_eq!(Process::start(limited(&place, 4096, &writes)).wait().0, -SIGXFSZ);
+    let (segment, small) = (xsched_proto::segment::SEGMENT_BYTES as u64, [0, 4096]);
+
+    // A daemon that can neither write its log nor keep anything goes on.
+    let mut daemon = place.xsched(&["daemon", "--log", log.to_str().unwrap()]);
+    daemon.env("XSCHED_LOG", "debug");
+    let mut daemon = Process::start(limited(&place, 4096, &daemon));
+    until("the daemon answers", || {
+        assert_eq!(daemon.has_ended(), None, "{}", daemon.errors());
+        place.ps().is_some()
+    });
+    for bytes in small.into_iter().chain([segment - 1]) {
+        let (code, lines, errors) = Process::start(limited(&place, bytes, &preloaded(&place, &program))).wait();
+        assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{bytes}: {errors}");
+        let why = format!(
+            "xsched: runs unscheduled: cannot make the shared segment: the file-size limit (ulimit -f) of {bytes} "
+        );
+        assert!(errors.starts_with(&why) && errors.lines().count() == 1, "{errors}");
+        // Where the line itself is too much.
+        let into_file =
+            place.command("sh", &["-c", "exec \"$0\" 2>>\"$1\"", program.to_str().unwrap(), log.to_str().unwrap()]);
+        let mut into_file = limited(&place, bytes.min(4096), &into_file);
+        into_file.env("LD_PRELOAD", beside("libxsched.so"));
+        assert_eq!(Process::start(into_file).wait().0, 0);
+    }
+    // With just enough for the segment it is scheduled; only its last word finds no room.
+    std::fs::File::create(place.join("stats")).unwrap().set_len(segment + 1).unwrap();
+    let (code, _, errors) = Process::start(limited(&place, segment, &preloaded(&place, &program))).wait();
+    assert!(code == 0 && errors.starts_with("xsched: XSCHED_STATS: nothing is written"), "{code}: {errors}");
+    std::fs::remove_file(place.join("stats")).unwrap();
+    assert_eq!(daemon.has_ended(), None);
+    assert!(place.ps().is_some());
+    drop(daemon);
+
+    // A daemon that `run` starts under such a limit.
+    let _ = std::fs::remove_file(place.socket());
+    for bytes in small {
+        let run = place.run_command(&[], &program, &[]);
+        let (code, lines, errors) = Process::start(limited(&place, bytes, &run)).wait();
+        assert_eq!((code, lines.last().map(String::as_str)), (0, Some("ok")), "{bytes}: {errors}");
+        if place.ps().is_some() {
+            continue;
+        }
+        // Only with CAP_SYS_RESOURCE may `run` lift the limit for it.
+        assert_eq!((bytes, errors.lines().count()), (0, 1), "{errors}");
+        assert!(
+            errors.starts_with("xsched: the daemon cannot begin: the file-size limit (ulimit -f) of 0 bytes"),
+            "{errors}"
+        );
     }
 }

@@ -24,6 +24,7 @@
 //! - [`trust`]: whether a daemon is this user's or root's.
 //! - [`usage`]: time on devices.
 //! - [`wakeup`]: how a thread that other programs wait for gets to run soon.
+//! - [`writing`]: writes that must not end a process that is not ours.
 
 pub mod ask;
 pub mod bounded;
@@ -51,6 +52,7 @@ pub mod usage;
 pub mod variables;
 pub mod wakeup;
 pub mod wire;
+pub mod writing;
 
 pub use error::Error;
 

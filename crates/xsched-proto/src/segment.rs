@@ -362,6 +362,9 @@ pub struct Heartbeat {
     pub best_effort: [AtomicU32; DEVICE_PLACES],
 }
 
+/// Size of the file in memory that holds the heartbeat page, in bytes.
+pub const HEARTBEAT_BYTES: u64 = 4096;
+
 /// Places for devices on the heartbeat page.
 pub const DEVICE_PLACES: usize = 256;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use xsched_agent::{say, say_debug};
 use xsched_proto::settings::{Log, Settings};
-use xsched_proto::{files, variables};
+use xsched_proto::{files, variables, writing};
 
 use crate::{domain, process};
 
@@ -79,7 +79,7 @@ pub(crate) fn write(more: fn() -> String) {
             more()
         );
         let file = files::to_write(path.as_ref(), std::fs::OpenOptions::new().append(true).create(true));
-        if let Err(why) = file.and_then(|mut file| file.write_all(line.as_bytes()))
+        if let Err(why) = file.and_then(|mut file| writing::without_signals(|| file.write_all(line.as_bytes())))
             && Settings::of_process().log >= Log::Error
         {
             say(&format!("XSCHED_STATS: nothing is written to {}: {why}; name a file", path.display()));

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use super::rule_file::{self, Mode};
-use xsched_proto::{Error, files, variables};
+use xsched_proto::{Error, files, variables, writing};
 
 use crate::interpose::{self, BINDINGS};
 use crate::lock::Lock;
@@ -179,7 +179,7 @@ fn print(what: &str) {
     if VERBOSE.load(Relaxed) {
         let line = format!("{what}\n");
         // SAFETY: descriptor 2 is only written to; a closed one makes the write fail, which is ignored.
-        unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+        writing::without_signals(|| unsafe { libc::write(2, line.as_ptr().cast(), line.len()) });
     }
 }
 

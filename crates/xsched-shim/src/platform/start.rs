@@ -55,12 +55,14 @@ fn start() -> Option<&'static Runtime> {
     } else if settings.mode == Mode::Unscheduled && !settings.told && !settings.required && settings.log >= Log::Info {
         say("runs unscheduled: XSCHED_NO_DAEMON or XSCHED_SCHEDULER=APP asks for no scheduler");
     }
-    let required = settings.required;
+    let (required, quiet) = (settings.required, settings.told || settings.log < Log::Error);
     let rt = match xsched_agent::start(settings, host) {
         Ok(rt) => rt,
         Err(e) if required => xsched_agent::refuse(&e),
         Err(e) => {
-            say(&format!("runs unscheduled: {e}"));
+            if !quiet {
+                say(&format!("runs unscheduled: {e}"));
+            }
             return None;
         }
     };
