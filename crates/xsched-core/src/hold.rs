@@ -8,9 +8,11 @@ use core::sync::atomic::Ordering::*;
 
 use xsched_proto::memory::{Hardware, Memory, Sleepers, Woken};
 
+use crate::clock::now_ns;
 use crate::inherit::holds_all;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
+use crate::waiting::Interruptible;
 
 /// How long a thread sleeps at most before it looks whether scheduling is over, in ns.
 const LOOK_NS: u64 = 100_000_000;
@@ -50,16 +52,20 @@ impl XQueue {
         Hardware::wake(&self.held, Sleepers::Own);
     }
 
-    /// Waits while the queue is held. A signal ends the wait, as it ends one at the gate. One that holds a lock which every other
+    /// Waits while the queue is held. A signal ends the wait if it would end one at the gate. One that holds a lock which every other
     /// thread needs does not wait: none could release the queue.
     pub(crate) fn wait_released(&self, rt: &Runtime) {
         if !self.is_held() || rt.is_over() || holds_all() {
             return;
         }
         rt.flush(self.group(rt));
+        let wait = Interruptible::begin(now_ns());
         loop {
             let held = self.held.load(SeqCst);
-            if held == 0 || rt.is_over() || Hardware::sleep(&self.held, held, Sleepers::Own, LOOK_NS) == Woken::Signal {
+            if held == 0 || rt.is_over() {
+                return;
+            }
+            if Hardware::sleep(&self.held, held, Sleepers::Own, LOOK_NS) == Woken::Signal && wait.signal_ends() {
                 return;
             }
         }

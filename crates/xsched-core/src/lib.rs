@@ -47,6 +47,7 @@ pub use protocol::registration::Registration;
 pub use queue::{CompletionFence, XQueue};
 pub use runtime::{QueueSpec, Runtime, Scheduler, Unscheduled, require_registration};
 pub use sync::Waiting;
+pub use waiting::{RunsHandlers, ask_at_signals};
 
 /// What the core asks of a vendor interface. One static per platform.
 pub trait Platform: Sync + Send + 'static {

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 
+use xsched_flow::signals::Signals;
 use xsched_proto::segment::{Counter, GroupSlot};
 
 use crate::origin::Way;
@@ -42,6 +43,8 @@ pub struct Thread {
     waits: Cell<u32>,
     /// What it lends to that group meanwhile, plus [`PRIORITY_BIAS`]; 0 = nothing.
     lends: Cell<i32>,
+    /// The signals that interrupted its waits.
+    pub(crate) signals: Cell<Signals>,
     pub(crate) entries: [Cell<Entry>; ENTRIES],
     /// The most urgent of those that had to make room, and its key.
     pub(crate) displaced: Cell<(usize, Option<&'static XQueue>)>,
@@ -258,4 +261,5 @@ pub fn forget_all() {
     thread.lends.set(0);
     thread.inspected.set(Way::Unknown);
     thread.passes_holds.set(false);
+    thread.signals.set(Signals::default());
 }

@@ -1,17 +1,66 @@
 //! Waits at the closed gate, and what is to be done before one.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::*;
+use std::sync::OnceLock;
 
+use xsched_flow::journal::Record;
 use xsched_flow::tuning::GATE_LOOK_NS;
 
 use crate::clock::now_ns;
 use crate::group::Group;
 use crate::inherit;
+use crate::journal;
 use crate::protocol::park::{self, Left};
 use crate::queue::{XQueue, is_default};
 use crate::runtime::Runtime;
 use crate::thread::current;
 use crate::used::used;
+
+/// Whether an interpreter runs the program's signal handlers on the calling thread, once that comes back from its launch.
+pub type RunsHandlers = fn() -> bool;
+
+static RUNS_HANDLERS: OnceLock<RunsHandlers> = OnceLock::new();
+
+/// The function to ask when a signal interrupts a thread's wait. The first one stays.
+pub fn ask_at_signals(runs_handlers: RunsHandlers) {
+    let _ = RUNS_HANDLERS.set(runs_handlers);
+}
+
+/// A wait of the calling thread that signals may interrupt, from now until it is dropped.
+pub(crate) struct Interruptible {
+    /// Since when the thread waited without one, in ns.
+    since: Cell<u64>,
+}
+
+impl Interruptible {
+    pub(crate) fn begin(now: u64) -> Interruptible {
+        Interruptible { since: Cell::new(now) }
+    }
+
+    /// A handler has run on this thread. Whether that ends the wait: an interpreter above must see it, a profiler's tick is over.
+    pub(crate) fn signal_ends(&self) -> bool {
+        self.add_up();
+        let before = current().signals.get();
+        let runs_handlers = RUNS_HANDLERS.get().is_some_and(|runs| runs());
+        let (after, ends) = before.interrupted(runs_handlers);
+        journal::record(|| Record::Interrupted(before, runs_handlers, after, ends));
+        current().signals.set(after);
+        ends
+    }
+
+    fn add_up(&self) {
+        let now = now_ns();
+        let signals = &current().signals;
+        signals.set(signals.get().waited(now.saturating_sub(self.since.replace(now))));
+    }
+}
+
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        self.add_up();
+    }
+}
 
 /// The calling thread waits on behalf of a group, which is not idle meanwhile.
 pub(crate) fn start_waiting(rt: &Runtime, group: &Group) {
@@ -61,14 +110,16 @@ impl Group {
             self.waits_since.store(began, Relaxed);
             rt.poke_agent();
         }
-        let left = park::at_gate(&slot.gate, GATE_LOOK_NS, || {
+        let wait = Interruptible::begin(began);
+        let is_over = || {
             if rt.daemon_is_silent(now_ns(), began) {
                 rt.detach();
             }
             !stays()
-        });
+        };
+        let left = park::at_gate(&slot.gate, GATE_LOOK_NS, is_over, || wait.signal_ends());
+        drop(wait);
         if left == Left::Signal {
-            // A handler ran on this thread: let the interpreter above us see it.
             slot.signal_overrides.fetch_add(1, Relaxed);
         }
         stop_waiting(rt);
@@ -83,7 +134,7 @@ impl Group {
 
 impl XQueue {
     /// For a command that was to wait behind a gate on the device, which could not be placed, or a thread that waits for such
-    /// commands. A signal ends the wait.
+    /// commands. A signal may end the wait.
     pub fn wait_turn(&self, rt: &'static Runtime) {
         let group = self.group(rt);
         group.wait_open(rt, || rt.flush(group), || self.group.load(Acquire) == group.index);

@@ -150,6 +150,63 @@ fn a_signal_handler_lets_one_command_of_a_held_program_pass() {
     place.assert_counts(&lines);
 }
 
+/// How many ticks a `ticks` program has seen, and how many of its launches signals have let through.
+fn ticks(place: &Place, program: &mut Process) -> (u64, u64) {
+    program.tell("ticks");
+    let ticks = program.find("a count of ticks", |line| line.strip_prefix("ticks ")?.parse().ok());
+    (ticks, place.group(program.pid()).unwrap()["signal_overrides"].as_u64().unwrap())
+}
+
+#[test]
+fn the_ticks_of_a_timer_open_no_gate() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("ticks");
+    let start = |ms| held(&place, place.run(&["--level", "1"], &program, &[ms]));
+    let (mut control, mut ticking) = (start("0"), start("2"));
+    let launches = |program: &Process| place.launches(program.pid());
+    let before = [&control, &ticking].map(launches);
+    let (first, passed_first) = ticks(&place, &mut ticking);
+    let (mut seen, mut passed, began) = (0, 0, Instant::now());
+    until("a thousand ticks while it is held", || {
+        let (now, passed_now) = ticks(&place, &mut ticking);
+        (seen, passed) = (now - first, passed_now - passed_first);
+        seen >= 1000
+    });
+    let most = began.elapsed().as_secs() + 8;
+    println!("of {seen} ticks {passed} let a launch through");
+    assert!(passed <= most && passed * 10 <= seen, "{passed} of {seen}");
+    assert_eq!(ticks(&place, &mut control), (0, 0));
+    let after = [&control, &ticking].map(launches);
+    assert_eq!(after[0], before[0], "nothing of the control passes");
+    assert!(after[1] - before[1] <= most + 8, "{before:?} {after:?}");
+    // A flag that a handler sets is looked at all the same.
+    for program in [&mut control, &mut ticking] {
+        signal(program.pid(), Signal::TERM);
+        program.expect("stopped");
+    }
+}
+
+#[test]
+fn ticks_and_ctrl_c_reach_the_handlers_of_a_held_python() {
+    let place = Place::new();
+    place.device();
+    let _daemon = place.daemon(&[]);
+    let mut program = held(&place, python(&place, &["0.002"]));
+    let (pid, began) = (program.pid(), Instant::now());
+    let passed = || place.group(pid).unwrap()["signal_overrides"].as_u64().unwrap();
+    let before = passed();
+    for _ in 0..3 {
+        program.expect("ticked");
+    }
+    let (passed, most) = (passed() - before, began.elapsed().as_millis() as u64 / 50 + 2);
+    println!("{passed} launches passed for 15 runs of the handler, within {:?}", began.elapsed());
+    assert!(passed <= most, "{passed} of {most}");
+    signal(pid, Signal::INT);
+    program.find("the interrupt", |line| (line == "interrupted").then_some(()));
+    program.finish();
+}
+
 #[test]
 fn a_signal_handler_leaves_a_held_command_by_longjmp() {
     let place = Place::new();
@@ -190,20 +247,24 @@ fn a_thread_is_cancelled_while_it_is_held() {
     place.assert_counts(&lines);
 }
 
-#[test]
-fn ctrl_c_reaches_a_held_python() {
-    let place = Place::new();
-    place.device();
-    let _daemon = place.daemon(&[]);
+/// The Python program that is to be interrupted.
+fn python(place: &Place, args: &[&str]) -> Process {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/hazards/interrupt.py");
-    let library = beside("libsimdev.so");
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|p| {
         std::process::Command::new(p).arg("-c").arg("import ctypes").output().is_ok_and(|o| o.status.success())
     });
     let python = python.expect("a Python with ctypes");
     let mut command = place.xsched(&["run", "--level", "1", "--", python, script]);
-    command.arg(library);
-    let mut program = held(&place, Process::start(command));
+    command.arg(beside("libsimdev.so")).args(args);
+    Process::start(command)
+}
+
+#[test]
+fn ctrl_c_reaches_a_held_python() {
+    let place = Place::new();
+    place.device();
+    let _daemon = place.daemon(&[]);
+    let mut program = held(&place, python(&place, &[]));
     let (begin, control) = (Instant::now(), Lateness::begin());
     signal(program.pid(), Signal::INT);
     program.expect("interrupted");

@@ -11,6 +11,7 @@ use xsched_proto::Error;
 use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
+use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
 use crate::tuning;
 use crate::watchdog::{self, Bypass};
@@ -64,6 +65,8 @@ pub enum Record {
     ReleasesAfter(u64, u64, u64, bool),
     /// [`watchdog::release_patience_ns`]: before in ns, released, after in ns.
     ReleasePatience(u64, bool, u64),
+    /// [`Signals::interrupted`]: before, whether handlers run on the thread, after, ends the wait?
+    Interrupted(Signals, bool, Signals, bool),
 }
 
 /// What older journals say of a group whose gate may have closed while commands were in flight.
@@ -104,6 +107,7 @@ impl Record {
             | Record::ReleasesAfter(..)
             | Record::ReleasePatience(..)
             | Record::Silent(..) => "watchdog",
+            Record::Interrupted(..) => "signals",
         }
     }
 
@@ -165,6 +169,10 @@ impl Record {
             }
             Record::Silent(beat, closed, now, _) => {
                 Record::Silent(beat, closed, now, watchdog::is_silent(beat, closed, now))
+            }
+            Record::Interrupted(before, runs_handlers, ..) => {
+                let (after, ends) = before.interrupted(runs_handlers);
+                Record::Interrupted(before, runs_handlers, after, ends)
             }
         }
     }

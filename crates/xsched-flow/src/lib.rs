@@ -8,6 +8,7 @@
 //! - [`estimate`]: how long a kind of command keeps the device busy, learned from completions.
 //! - [`activity`]: idle, ready, draining, drained, in its grace time.
 //! - [`watchdog`]: what must not last for ever: waits for the budget, held commands, a silent daemon.
+//! - [`signals`]: which signals end a wait.
 //! - [`tuning`]: every constant of these, with its unit and its reason.
 //! - [`journal`]: asks and answers as a file, and the replay that holds a file against the models.
 
@@ -17,6 +18,7 @@ pub mod activity;
 pub mod admission;
 pub mod estimate;
 pub mod journal;
+pub mod signals;
 pub mod timeline;
 pub mod tuning;
 pub mod watchdog;

@@ -152,6 +152,17 @@ pub const GATE_LOOK_NS: u64 = 1_000_000_000;
 /// than 100 ms.
 pub const ATTACH_NS: u64 = 500_000_000;
 
+// ---- Signals -------------------------------------------------------------------------------------------------------------
+
+/// A signal counts by itself, and ends the wait that it interrupts, if the thread waited for so long since the last one, in ns:
+/// longer than the ticks of profilers and timers are apart. Also the first spacing of ticks that end a wait.
+pub const SIGNAL_APART_NS: u64 = 50_000_000;
+/// Longest spacing where an interpreter runs a program's handlers on the thread, in ns: so late they run at most.
+pub const SIGNAL_LATE_NS: u64 = 100_000_000;
+/// Longest spacing elsewhere, in ns: so late, beside ticks, a flag is looked at that a handler has set. One command a second past a
+/// closed gate is lost in what an urgent program's requests vary by.
+pub const SIGNAL_LATEST_NS: u64 = 1_000_000_000;
+
 // ---- Agent ---------------------------------------------------------------------------------------------------------------
 
 /// A daemon that does not answer the greeting for so long is none, in ns: its one thread is never away for that long.

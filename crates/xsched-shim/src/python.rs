@@ -1,25 +1,101 @@
-//! Python's global lock: a thread that waits at a gate with it in hand stops all others of its program.
+//! Python: its global lock, with which in hand a thread that waits at a gate stops all others of its program, and the thread that
+//! runs its signal handlers.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use crate::interpose::resolve;
 
 type Check = unsafe extern "C" fn() -> c_int;
+type ThreadState = unsafe extern "C" fn() -> *mut c_void;
 
-/// Whether the calling thread holds the global lock of a Python interpreter in this process. Looked for once.
-pub(crate) fn holds_the_lock() -> bool {
+/// A symbol of Python's, looked for once.
+struct Symbol {
+    name: &'static CStr,
+    at: AtomicUsize,
+}
+
+impl Symbol {
     const UNKNOWN: usize = usize::MAX;
-    static CHECK: AtomicUsize = AtomicUsize::new(UNKNOWN);
-    let mut check = CHECK.load(Relaxed);
-    if check == UNKNOWN {
-        check = resolve::in_global_scope(c"PyGILState_Check") as usize;
-        CHECK.store(check, Relaxed);
+
+    const fn new(name: &'static CStr) -> Symbol {
+        Symbol { name, at: AtomicUsize::new(Symbol::UNKNOWN) }
     }
-    if check == 0 {
-        return false;
+
+    /// Its address, if there is one.
+    fn get(&self) -> Option<*mut c_void> {
+        let mut at = self.at.load(Relaxed);
+        if at == Symbol::UNKNOWN {
+            at = resolve::in_global_scope(self.name) as usize;
+            self.at.store(at, Relaxed);
+        }
+        (at != 0).then_some(at as *mut c_void)
     }
+
+    /// What the function of this name returns: one that gives the address of a thread's state.
+    fn state(&self) -> Option<*mut c_void> {
+        let function = self.get()?;
+        // SAFETY: CPython's function of this name, which takes nothing; any thread may call it at any time.
+        Some(unsafe { std::mem::transmute::<*mut c_void, ThreadState>(function)() })
+    }
+}
+
+static CHECK: Symbol = Symbol::new(c"PyGILState_Check");
+static VERSION: Symbol = Symbol::new(c"Py_Version");
+/// The state that runs now: since 3.12 of the calling thread, before of whichever thread has the lock.
+static CURRENT: [Symbol; 2] = [Symbol::new(c"PyThreadState_GetUnchecked"), Symbol::new(c"_PyThreadState_UncheckedGet")];
+/// The first state that the calling thread was given.
+static OWN: Symbol = Symbol::new(c"PyGILState_GetThisThreadState");
+
+/// `Py_Version` of the first Python in which each thread knows its own state.
+const STATE_BY_THREAD: c_ulong = 0x030c_0000;
+
+/// Whether the calling thread holds the global lock of a Python interpreter in this process. Python's own answer is always yes once
+/// there was a second interpreter, so that the thread's state is asked for. Without a global lock (free-threaded builds): whether the
+/// thread counts as running Python, since each collection of garbage stops all others until it does not.
+pub(crate) fn holds_the_lock() -> bool {
+    let Some(check) = CHECK.get() else { return false };
     // SAFETY: CPython's function of this name, documented to take nothing and to return an int; any thread may call it at
     // any time.
-    unsafe { std::mem::transmute::<*mut c_void, Check>(check as *mut c_void)() == 1 }
+    let says_so = unsafe { std::mem::transmute::<*mut c_void, Check>(check)() == 1 };
+    let [by_thread, current] = &CURRENT;
+    if let Some(state) = by_thread.state() {
+        return !state.is_null();
+    }
+    let Some(state) = current.state() else { return says_so };
+    if state.is_null() {
+        return false;
+    }
+    // SAFETY: a constant number of CPython's, where there is one.
+    let version = VERSION.get().map_or(0, |at| unsafe { *at.cast::<c_ulong>() });
+    if version >= STATE_BY_THREAD {
+        return true;
+    }
+    // No is always right, and so is yes for the state that the thread had first.
+    says_so && (OWN.state() == Some(state) || is_of_this_thread(state).unwrap_or(says_so))
+}
+
+/// Words of a thread's state among which is the number of its thread: the seventeenth to twenty-third, up to Python 3.11.
+const STATE_WORDS: usize = 32;
+
+/// Whether a state of an older Python is of the calling thread. Read by the kernel: its thread may end meanwhile, and the memory go.
+fn is_of_this_thread(state: *mut c_void) -> Option<bool> {
+    let mut words = [0usize; STATE_WORDS];
+    let bytes = size_of_val(&words);
+    let (to, from) = (
+        libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes },
+        libc::iovec { iov_base: state, iov_len: bytes },
+    );
+    // SAFETY: writes to `words`, of the size that is told; fails where the state cannot be read.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
+    // SAFETY: takes nothing, and cannot fail.
+    let own = unsafe { libc::pthread_self() } as usize;
+    (read == bytes as isize).then(|| words.contains(&own))
+}
+
+/// Whether Python runs the program's signal handlers on the calling thread: in the main thread, once that is back from its launch.
+pub(crate) fn runs_handlers() -> bool {
+    // SAFETY: both take nothing, and cannot fail.
+    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    is_main && CHECK.get().is_some()
 }

@@ -13,7 +13,7 @@ use crate::group::Group;
 use crate::journal;
 use crate::queue::XQueue;
 use crate::runtime::Runtime;
-use crate::waiting::{start_waiting, stop_waiting};
+use crate::waiting::{Interruptible, start_waiting, stop_waiting};
 
 impl XQueue {
     /// Waits until one more command of `estimate_ns` fits into the budget. False: the gate closed meanwhile.
@@ -69,6 +69,7 @@ impl XQueue {
         let began = now_ns();
         let mut since = began;
         start_waiting(rt, group);
+        let wait = Interruptible::begin(began);
         group.progress.begin_wait();
         // Grants may be shorter than the patience: what was waited in one counts in the next.
         let waited_before = |seen| match self.waited_since.load(Relaxed) == seen {
@@ -115,7 +116,7 @@ impl XQueue {
             } else {
                 patience - waited
             };
-            if group.progress.sleep(seen, limit.min(BUDGET_SLEEP_NS)) == Woken::Signal {
+            if group.progress.sleep(seen, limit.min(BUDGET_SLEEP_NS)) == Woken::Signal && wait.signal_ends() {
                 slot.signal_overrides.fetch_add(1, Relaxed);
                 break true;
             }
@@ -126,6 +127,7 @@ impl XQueue {
         if let Ok(slack) = slack {
             let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(slack));
         }
+        drop(wait);
         group.progress.end_wait();
         stop_waiting(rt);
         rt.at_bound_ns.fetch_add(now_ns().saturating_sub(began), Relaxed);

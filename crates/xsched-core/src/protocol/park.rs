@@ -14,14 +14,19 @@ pub(crate) enum Left {
 
 /// Sleeps until the gate is open, or `is_over` says that this gate does not count any more. The daemon stores first and wakes
 /// afterwards; a sleep begins only while the word is the one that was looked at. `is_over` is asked every `look_ns` too, since what
-/// it goes by need not change the word.
-pub(crate) fn at_gate<M: Memory>(gate: &GateWord<M>, look_ns: u64, mut is_over: impl FnMut() -> bool) -> Left {
+/// it goes by need not change the word. A signal ends the sleep for good if `signal_ends` says so.
+pub(crate) fn at_gate<M: Memory>(
+    gate: &GateWord<M>,
+    look_ns: u64,
+    mut is_over: impl FnMut() -> bool,
+    mut signal_ends: impl FnMut() -> bool,
+) -> Left {
     loop {
         let seen: Gate = gate.load();
         if seen.is_open() || is_over() {
             return Left::Open;
         }
-        if gate.sleep(seen, look_ns) == Woken::Signal {
+        if gate.sleep(seen, look_ns) == Woken::Signal && signal_ends() {
             return Left::Signal;
         }
     }

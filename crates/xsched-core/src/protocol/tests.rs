@@ -234,7 +234,7 @@ impl<const WITHOUT: u8> World<WITHOUT> {
         if self.readiness().begin_wait() {
             self.announce();
         }
-        assert_eq!(park::at_gate(&self.gate, 0, || false), Left::Open);
+        assert_eq!(park::at_gate(&self.gate, 0, || false, || true), Left::Open);
         self.readiness().end_wait();
     }
 
@@ -362,7 +362,7 @@ fn park<const WITHOUT: u8>(open: fn(&World<WITHOUT>)) {
     check(
         |_| (),
         open,
-        |world| assert_eq!(park::at_gate(&world.gate, 0, || false), Left::Open),
+        |world| assert_eq!(park::at_gate(&world.gate, 0, || false, || true), Left::Open),
         |world, ()| assert!(world.gate.load().is_open()),
     );
 }

@@ -46,6 +46,7 @@ fn start() -> Option<&'static Runtime> {
     }
     start_journal();
     xsched_core::ask_before_waiting(python::holds_the_lock);
+    xsched_core::ask_at_signals(python::runs_handlers);
     process::let_go_by(hsa::release);
     let host = Host { platforms: PLATFORMS, describe };
     let mut settings = Settings::of_process();
