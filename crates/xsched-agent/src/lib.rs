@@ -7,6 +7,7 @@
 mod connection;
 mod local;
 mod memory;
+mod place;
 mod required;
 mod worker;
 

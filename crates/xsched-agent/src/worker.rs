@@ -23,7 +23,7 @@ use xsched_proto::wire::{ClientMsg, DaemonMsg, Described};
 use crate::connection::{Connection, Received};
 use crate::local::Local;
 use crate::memory::{HeartbeatPage, Shared};
-use crate::{Host, required, say, say_once};
+use crate::{Host, place, required, say, say_once};
 
 /// What decides, as far as it is known now.
 enum Master {
@@ -78,7 +78,8 @@ struct Worker {
     level_said: AtomicBool,
 }
 
-/// Starts the agent thread, with every signal blocked: handlers run on the application's own threads.
+/// Starts the agent thread, with every signal blocked: handlers run on the application's own threads. Neither the processors nor the
+/// policy of the thread that happens to start it are its own.
 pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared: Shared) -> Result<(), Error> {
     let worker = Worker {
         rt,
@@ -115,11 +116,14 @@ pub(crate) fn spawn(rt: &'static Runtime, settings: Settings, host: Host, shared
         });
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
-    started.map(drop).map_err(|e| Error::environment(format!("cannot start the agent thread: {e}")))
+    started
+        .map(|agent| place::free(&agent))
+        .map_err(|e| Error::environment(format!("cannot start the agent thread: {e}")))
 }
 
 impl Worker {
     fn run(mut self) {
+        place::take_nice_value();
         xsched_proto::wakeup::run_promptly();
         let complaints = self.settings.complaints.iter().map(|line| (Log::Error, format!("{line}; the default holds")));
         let without_effect = self.settings.without_effect.iter().map(|(_, line)| (Log::Info, line.clone()));

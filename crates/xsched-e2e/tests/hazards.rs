@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use xsched_e2e::{Lateness, Place, Process, beside, is_asleep, now_ns, signal, until};
+use xsched_e2e::{Lateness, Place, Process, beside, is_asleep, now_ns, signal, skipped, until};
 
 /// A daemon that suspends at random, and a program that shares the device.
 fn unrest(place: &Place) -> (Process, Process) {
@@ -205,6 +205,40 @@ fn ticks_and_ctrl_c_reach_the_handlers_of_a_held_python() {
     signal(pid, Signal::INT);
     program.find("the interrupt", |line| (line == "interrupted").then_some(()));
     program.finish();
+}
+
+/// What the kernel tells of a thread: the processors that it may use, and its policy (0 = the ordinary one, 1 = SCHED_FIFO).
+fn processors_and_policy(pid: u32, thread: &str) -> (String, String) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+    let is_it =
+        |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == thread);
+    let task = tasks.into_iter().find(is_it).expect("a thread of this name");
+    let status = std::fs::read_to_string(task.join("status")).unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let stat = std::fs::read_to_string(task.join("stat")).unwrap();
+    let policy = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(38).unwrap();
+    (allowed.trim().to_owned(), policy.to_owned())
+}
+
+#[test]
+fn the_agent_of_a_thread_that_spins_on_its_processor_gets_to_run() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("spins");
+    let mut program = place.run(&[], &program, &[]);
+    if program.line() == "not allowed" {
+        return skipped("no right to SCHED_FIFO");
+    }
+    let pid = program.pid();
+    // Its only processor is never free again, and nothing but the agent finds the group idle.
+    until("the group is idle", || place.group(pid).is_some_and(|group| group["state"] == "idle"));
+    let whole = std::fs::read_to_string("/proc/self/status").unwrap();
+    let whole = whole.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
+    let (pinned, policy) = processors_and_policy(pid, "spins");
+    assert_eq!((pinned.parse::<u32>().is_ok(), policy.as_str()), (true, "1"), "the control is on one processor");
+    assert_eq!(processors_and_policy(pid, "xsched-agent"), (whole, "0".to_owned()));
+    program.tell("end");
+    assert_eq!(program.finish(), ["ok"]);
 }
 
 #[test]
