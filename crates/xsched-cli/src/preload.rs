@@ -71,19 +71,44 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// Puts the library before what LD_PRELOAD holds already.
+/// Begin of the names of sanitizers' runtimes, of GCC's and of Clang's.
+const SANITIZERS: [&[u8]; 6] = [b"libasan.", b"libtsan.", b"libubsan.", b"liblsan.", b"libhwasan.", b"libclang_rt."];
+
+/// Whether an entry of LD_PRELOAD is the runtime of a sanitizer: it must be loaded before all else, or ends the program.
+fn is_sanitizer(entry: &[u8]) -> bool {
+    let name = entry.rsplit(|b| *b == b'/').next().unwrap_or(entry);
+    SANITIZERS.iter().any(|begin| name.starts_with(begin))
+}
+
+/// Puts the library before what LD_PRELOAD holds already, but behind the runtimes of sanitizers.
 pub(crate) fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().to_owned().into_vec();
-    if let Some(rest) = existing.filter(|v| !v.is_empty()) {
-        let library = value.clone();
-        // A program run within a run: once is enough.
-        if rest.as_bytes().split(|b| b" :".contains(b)).next() == Some(&library) {
-            return rest.to_owned();
-        }
-        value.push(b':');
-        value.extend_from_slice(rest.as_bytes());
+    let library = library.as_os_str().as_bytes();
+    let entries = || existing.unwrap_or_default().as_bytes().split(|b| b" :".contains(b)).filter(|e| !e.is_empty());
+    let behind = entries().enumerate().filter(|(_, entry)| is_sanitizer(entry)).last().map_or(0, |(at, _)| at + 1);
+    // A program run within a run: once is enough.
+    if let Some(existing) = existing
+        && entries().nth(behind) == Some(library)
+    {
+        return existing.to_owned();
     }
-    OsString::from_vec(value)
+    let rest = entries().skip(behind).filter(|entry| *entry != library);
+    let all: Vec<&[u8]> = entries().take(behind).filter(|e| *e != library).chain([library]).chain(rest).collect();
+    OsString::from_vec(all.join(&b':'))
+}
+
+/// The option of AddressSanitizer's runtime that has it take a place behind this library.
+const ANY_ORDER: &str = "verify_asan_link_order=0";
+
+/// `ASAN_OPTIONS` for a program and what it starts, unless those there are say something of the order: the program may define options
+/// of its own, in place of those that the library has for it.
+pub(crate) fn sanitizer_options(existing: Option<&OsStr>) -> Option<OsString> {
+    let existing = existing.unwrap_or_default().as_bytes();
+    let name = ANY_ORDER.split('=').next().unwrap_or_default().as_bytes();
+    if existing.windows(name.len()).any(|part| part == name) {
+        return None;
+    }
+    let parts: Vec<&[u8]> = [existing, ANY_ORDER.as_bytes()].into_iter().filter(|part| !part.is_empty()).collect();
+    Some(OsString::from_vec(parts.join(&b':')))
 }
 
 #[cfg(test)]
@@ -95,7 +120,30 @@ mod tests {
         let lib = Path::new("/l/libxsched.so");
         assert_eq!(prepend(lib, None), "/l/libxsched.so");
         assert_eq!(prepend(lib, Some(OsStr::new(""))), "/l/libxsched.so");
-        assert_eq!(prepend(lib, Some(OsStr::new("/a.so /b.so"))), "/l/libxsched.so:/a.so /b.so");
+        assert_eq!(prepend(lib, Some(OsStr::new("/a.so /b.so"))), "/l/libxsched.so:/a.so:/b.so");
         assert_eq!(prepend(lib, Some(OsStr::new("/l/libxsched.so:/a.so"))), "/l/libxsched.so:/a.so");
+    }
+
+    #[test]
+    fn the_runtimes_of_sanitizers_stay_before_the_library() {
+        let lib = Path::new("/l/libxsched.so");
+        for (existing, value) in [
+            ("/u/libasan.so.8", "/u/libasan.so.8:/l/libxsched.so"),
+            ("libasan.so /a.so", "libasan.so:/l/libxsched.so:/a.so"),
+            ("/a.so:/u/libclang_rt.asan-x86_64.so:/b.so", "/a.so:/u/libclang_rt.asan-x86_64.so:/l/libxsched.so:/b.so"),
+            ("/l/libxsched.so:/u/libtsan.so.2", "/u/libtsan.so.2:/l/libxsched.so"),
+            ("/u/libasan.so.8:/l/libxsched.so:/a.so", "/u/libasan.so.8:/l/libxsched.so:/a.so"),
+            ("/u/libasanas.so", "/l/libxsched.so:/u/libasanas.so"),
+        ] {
+            assert_eq!(prepend(lib, Some(OsStr::new(existing))), value, "{existing}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_sanitizer_are_kept() {
+        let of = |existing| sanitizer_options(existing).map(|value| value.into_string().unwrap());
+        assert_eq!(of(None).as_deref(), Some(ANY_ORDER));
+        assert_eq!(of(Some(OsStr::new("detect_leaks=0"))).as_deref(), Some("detect_leaks=0:verify_asan_link_order=0"));
+        assert_eq!(of(Some(OsStr::new("verify_asan_link_order=1"))), None);
     }
 }

@@ -241,6 +241,53 @@ fn the_agent_of_a_thread_that_spins_on_its_processor_gets_to_run() {
     assert_eq!(program.finish(), ["ok"]);
 }
 
+/// The runtime library of a sanitizer, if the compiler has one.
+fn sanitizer(name: &str) -> Option<std::path::PathBuf> {
+    let asked = std::process::Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
+    let path = std::path::PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
+    path.is_absolute().then(|| path.canonicalize().ok()).flatten()
+}
+
+#[test]
+fn programs_built_with_a_sanitizer_run_as_without_the_library_and_are_scheduled() {
+    let place = Place::new();
+    place.device();
+    let _daemon = place.daemon(&[]);
+    for (name, library) in [("address", "libasan.so"), ("thread", "libtsan.so"), ("undefined", "libubsan.so")] {
+        if sanitizer(library).is_none() {
+            skipped(&format!("no {library}"));
+            continue;
+        }
+        let flag = format!("-fsanitize={name}");
+        let program = place.compile("hazards/launches.c", &[&flag, "-lsimdev", "-lpthread", "-lm"]);
+        let mut preloaded = place.command(&program, &[]);
+        preloaded.env("LD_PRELOAD", beside("libxsched.so"));
+        let child = place.run_command(&[], "sh".as_ref(), &["-c", "exec \"$0\"", program.to_str().unwrap()]);
+        let ways =
+            [("bare", place.command(&program, &[]), 0), ("preloaded", preloaded, 1), ("a child of run", child, 1)];
+        for (way, command, scheduled) in ways {
+            let before = place.stats().len();
+            let (code, lines, errors) = Process::start(command).wait();
+            assert_eq!((code, lines, errors.as_str()), (0, vec!["secure 0".into(), "ok".into()], ""), "{name}, {way}");
+            assert_eq!(place.stats().len() - before, scheduled, "{name}, {way}");
+        }
+    }
+}
+
+#[test]
+fn a_preloaded_sanitizer_stays_the_first_library() {
+    let Some(runtime) = sanitizer("libasan.so") else { return skipped("no libasan.so") };
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("launches");
+    for mut command in [place.command(&program, &[]), place.run_command(&[], &program, &[])] {
+        command.env("LD_PRELOAD", &runtime).env("ASAN_OPTIONS", "detect_leaks=0");
+        let (code, lines, errors) = Process::start(command).wait();
+        assert_eq!((code, lines, errors.as_str()), (0, vec!["secure 0".into(), "ok".into()], ""));
+    }
+    assert_eq!(place.stats().len(), 1);
+}
+
 #[test]
 fn a_signal_handler_leaves_a_held_command_by_longjmp() {
     let place = Place::new();

@@ -157,6 +157,7 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     let mut wanted: BTreeSet<&str> = hooked_names().into_iter().collect();
     wanted.extend(["dlclose", "dlsym", "dlvsym", "ioctl"]);
     wanted.extend(xsched::exports::domain::NAMES);
+    wanted.extend(xsched::exports::sanitizer::NAMES);
     wanted.extend(xsched::scheduler::NAMES);
     wanted.insert(xsched_capi::ENTRY.to_str().expect("an identifier"));
     assert_same(&exported, &wanted, "exports and hooks");

@@ -4,3 +4,4 @@
 mod dlsym;
 pub mod domain;
 mod ioctl;
+pub mod sanitizer;

@@ -34,24 +34,66 @@ struct Search<'a> {
     found: *mut c_void,
 }
 
-/// The address of `symbol` in the loaded object whose file name begins with `library`, or null.
+/// A loaded object in the loader's list for debuggers: the head of `struct link_map` of <link.h>.
+#[repr(C)]
+struct Loaded {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const Dyn,
+    next: *const Loaded,
+}
+
+/// The head of `struct r_debug` of <link.h>.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *const Loaded,
+}
+
+unsafe extern "C" {
+    #[link_name = "_r_debug"]
+    static DEBUG: Debug;
+}
+
+/// The address of `symbol` in the object whose file name begins with `library` and which is loaded with the program, or null.
+///
+/// By the loader's list, since `dl_iterate_phdr` may be another library's: ThreadSanitizer's runtime has one, which it cannot serve
+/// yet when it looks for the C library's functions with `dlsym`, which is ours.
 pub(super) fn symbol_in(library: &str, symbol: &CStr) -> *mut c_void {
+    // SAFETY: the loader's own, complete before any code of a library runs. What is loaded with the program is never removed, and
+    // comes before all that is loaded later.
+    let mut next = unsafe { (&raw const DEBUG.first).read() };
+    // SAFETY: null or a loaded object of the loader's list.
+    while let Some(object) = unsafe { next.as_ref() } {
+        if is_named(object.name, library.as_bytes()) {
+            // SAFETY: the dynamic section of the object, and where it is loaded.
+            let found = unsafe { look_up(object.base, object.dynamic, symbol) };
+            if !found.is_null() {
+                return found;
+            }
+        }
+        next = object.next;
+    }
     let mut search = Search { library: library.as_bytes(), symbol, found: std::ptr::null_mut() };
     // SAFETY: the callback gets `search` back and is done with it when the call returns.
     unsafe { super::walk::objects(visit, (&raw mut search).cast()) };
     search.found
 }
 
+/// Whether the file of an object, as the loader tells it, has a name that begins so.
+fn is_named(path: *const c_char, begin: &[u8]) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: the loader's own NUL-terminated string.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path).starts_with(begin)
+}
+
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: both pointers are what dl_iterate_phdr promises and what `symbol_in` passed.
     let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-    if info.dlpi_name.is_null() {
-        return 0;
-    }
-    // SAFETY: the loader's own NUL-terminated string.
-    let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
-    if !name.starts_with(search.library) {
+    if !is_named(info.dlpi_name, search.library) {
         return 0;
     }
     // SAFETY: program headers of a loaded object.

@@ -164,6 +164,9 @@ pub(crate) fn main(args: Args) -> Result {
     }
     let library = preload::speakable(&library)?;
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
+    if let Some(options) = preload::sanitizer_options(std::env::var_os("ASAN_OPTIONS").as_deref()) {
+        environment.set("ASAN_OPTIONS", options);
+    }
     args.hand_over(&mut environment);
     let settings = environment.settings()?;
     environment.tell_of(&settings);
