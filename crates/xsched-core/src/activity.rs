@@ -18,7 +18,7 @@ impl Group {
     /// Announces that the group wants the device, if the daemon does not know yet. The agent, which looks for completions,
     /// has time until there is something to look for: see [`Runtime::poke_if_due`].
     pub(crate) fn announce(&self, rt: &Runtime) {
-        let ready = || self.slot(rt).ready_at_ns.store(now_ns(), Relaxed);
+        let ready = || self.slot(rt).ready_at_ns.store(rt.daemons_ns(now_ns()), Relaxed);
         if self.readiness(rt).announce(ready) {
             rt.notify_daemon();
             rt.poke_due.store(true, Release);
@@ -142,7 +142,7 @@ impl Group {
             0 => now_ns(),
             since => since,
         };
-        ended.saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
+        rt.daemons_ns(ended).saturating_sub(self.slot(rt).ready_at_ns.load(Relaxed)) / 1000
     }
 
     /// Agent: the daemon answered, or there is none.

@@ -49,6 +49,11 @@ pub struct Runtime {
     /// Each queue has a group of its own.
     pub(crate) streams_apart: AtomicBool,
     heartbeat: AtomicPtr<Heartbeat>,
+    /// The last beat that was seen to be another than the one before, and when, by this process's clock, in ns.
+    beat_seen: AtomicU64,
+    beat_seen_at: AtomicU64,
+    /// See [`xsched_proto::clock::offset_ns`].
+    clock_offset_ns: i64,
     pub(crate) gate_waits: AtomicU64,
     /// For how long threads waited at closed gates, and for the bound, in ns.
     pub(crate) at_gate_ns: AtomicU64,
@@ -111,6 +116,9 @@ impl Runtime {
             makes_queues: true,
             streams_apart: AtomicBool::new(false),
             heartbeat: AtomicPtr::new(core::ptr::null_mut()),
+            beat_seen: AtomicU64::new(0),
+            beat_seen_at: AtomicU64::new(0),
+            clock_offset_ns: xsched_proto::clock::offset_ns(),
             gate_waits: AtomicU64::new(0),
             at_gate_ns: AtomicU64::new(0),
             at_bound_ns: AtomicU64::new(0),

@@ -54,7 +54,7 @@ pub struct Thread {
     pub(crate) inspected: Cell<Way>,
     /// The launch under way does not wait for queues that the program itself holds, see [`crate::Hold`].
     pub passes_holds: Cell<bool>,
-    /// Since when it waits at the gate of the group in `waits`, in ns; 0 = it does not.
+    /// Since when it waits at the gate of the group in `waits`, in ns of the daemon's clock; 0 = it does not.
     at_gate_since: Cell<u64>,
 }
 

@@ -101,8 +101,9 @@ impl Group {
         let began = now_ns();
         rt.gate_waits.fetch_add(1, Relaxed);
         start_waiting(rt, self);
-        slot.begin_wait(began);
-        current().is_at_gate(began);
+        let daemons_ns = rt.daemons_ns(began);
+        slot.begin_wait(daemons_ns);
+        current().is_at_gate(daemons_ns);
         inherit::lend_at_gate(rt, self);
         if rt.is_quiet(self) {
             self.report_drained(rt);

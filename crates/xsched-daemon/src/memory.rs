@@ -329,7 +329,8 @@ impl HeartbeatPage {
         let file = rustix::fs::memfd_create("xsched-heartbeat", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, 4096)?;
         // SAFETY: long enough, and the file is not shared before it is sealed; a heartbeat is atomics.
-        let page = unsafe { Mapping::new(&file)? };
+        let page: Mapping<Heartbeat> = unsafe { Mapping::new(&file)? };
+        page.get().clock_offset_ns.store(xsched_proto::clock::offset_ns(), Release);
         // Clients get it read-only: they could otherwise keep each other waiting for a dead daemon.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;

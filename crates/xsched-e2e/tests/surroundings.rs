@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use xsched_e2e::{Place, Process, beside, until};
+use rustix::process::Signal;
+use xsched_e2e::{Place, Process, beside, signal, skipped, until};
 
 const SIGXFSZ: i32 = 25;
+/// A daemon silent for so long holds nothing any more.
+const LEASE: Duration = Duration::from_millis(800);
 
 /// Runs `surroundings` and returns what it found and what it printed.
 fn look(place: &Place, mut command: Command, name: &str, device: bool) -> (String, Vec<String>, String) {
@@ -93,17 +97,22 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_clean() {
     }
 }
 
-/// The same program under a limit on the size of files, in bytes.
-fn limited(place: &Place, bytes: u64, command: &Command) -> Command {
-    let mut limited = place.command("prlimit", &[&format!("--fsize={bytes}"), "--"]);
-    limited.arg(command.get_program()).args(command.get_args());
+/// The same command, started by another one that becomes it.
+fn under(place: &Place, starter: &[&str], command: &Command) -> Command {
+    let mut started = place.command(starter[0], &starter[1..]);
+    started.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
+            Some(value) => started.env(name, value),
+            None => started.env_remove(name),
         };
     }
-    limited
+    started
+}
+
+/// The same command under a limit on the size of files, in bytes.
+fn limited(place: &Place, bytes: u64, command: &Command) -> Command {
+    under(place, &["prlimit", &format!("--fsize={bytes}"), "--"], command)
 }
 
 #[test]
@@ -163,5 +172,48 @@ fn a_limit_on_the_size_of_files_costs_scheduling_and_ends_no_program() {
             errors.starts_with("xsched: the daemon cannot begin: the file-size limit (ulimit -f) of 0 bytes"),
             "{errors}"
         );
+    }
+}
+
+/// A command whose CLOCK_MONOTONIC is ahead of the machine's by so many seconds.
+fn ahead(place: &Place, seconds: u32, command: &Command) -> Command {
+    under(place, &["unshare", "--time", "--monotonic", &seconds.to_string(), "--"], command)
+}
+
+#[test]
+fn a_program_whose_clock_is_another_is_scheduled() {
+    let place = Place::new();
+    if !ahead(&place, 1, &place.command("true", &[])).status().is_ok_and(|status| status.success()) {
+        return skipped("no right to make time namespaces");
+    }
+    const HOUR: u32 = 3600;
+    let steady = place.sim_program("steady");
+    for (of_daemon, of_program) in [(0, HOUR), (HOUR, 0), (HOUR, 2 * HOUR)] {
+        let case = format!("daemon {of_daemon} s ahead, program {of_program} s");
+        let daemon = Process::start(ahead(&place, of_daemon, &place.xsched(&["daemon"])));
+        until("the daemon answers", || place.ps().is_some());
+        let run = place.run_command(&["--level", "1"], &steady, &[]);
+        let mut program = Process::start(ahead(&place, of_program, &run));
+        program.expect("ready");
+        let pid = place.ps().unwrap()["programs"][0]["pid"].as_u64().expect("it is attached") as u32;
+        place.ask(&["suspend", "--pid", &pid.to_string()]);
+        place.await_state(pid, "suspended");
+        let (began, launches) = (Instant::now(), place.launches(pid));
+        // The window that is measured: twice as long as a daemon may be silent.
+        std::thread::sleep(2 * LEASE);
+        assert_eq!((place.launches(pid), program.errors().as_str()), (launches, ""), "{case}: it is held");
+        let waits_us = place.group(pid).unwrap()["wait_us"].as_u64().unwrap();
+        let most_us = began.elapsed().as_micros() as u64 + 60_000_000;
+        assert!((1_000_000..most_us).contains(&waits_us), "{case}: {waits_us} us at the gate");
+        // A daemon that stops is silent for it all the same.
+        program.skip_lines();
+        signal(daemon.pid(), Signal::STOP);
+        program.progress_after(0);
+        assert!(program.errors().contains("the daemon is silent"), "{case}: {}", program.errors());
+        signal(daemon.pid(), Signal::CONT);
+        program.tell("end");
+        assert_eq!(program.wait().0, 0, "{case}");
+        drop(daemon);
+        let _ = std::fs::remove_file(place.socket());
     }
 }

@@ -10,6 +10,7 @@
 //! - [`memory`]: the words, barriers and sleeps that protocols over shared memory are made of.
 //! - [`bounded`]: how many entries the lists in messages may have.
 //! - [`class`]: five classes over the priorities -255..=255.
+//! - [`clock`]: clocks of time namespaces.
 //! - [`device`]: the state of a device.
 //! - [`domains`]: what becomes of launches of vendors' libraries.
 //! - [`error`]: what an operator is told.
@@ -29,6 +30,7 @@
 pub mod ask;
 pub mod bounded;
 pub mod class;
+pub mod clock;
 pub mod device;
 pub mod domains;
 pub mod error;

@@ -15,7 +15,7 @@
 //! There are places for many more queues than most programs have. They are used from the first on, and what is not used is not in
 //! memory: the header tells how far each side has to look, and devices are told of queues block by block ([`QUEUE_BLOCK`]).
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,7 @@ pub struct GroupSlot {
     pub inherited_priority: AtomicI32,
     /// Launches known to be complete (sum over queues; exact only while watched).
     pub completed: AtomicU64,
-    /// CLOCK_MONOTONIC of the last change to READY, in ns.
+    /// The daemon's CLOCK_MONOTONIC at the last change to READY, in ns.
     pub ready_at_ns: AtomicU64,
     /// Time threads spent waiting at the closed gate, in ns.
     pub wait_ns: AtomicU64,
@@ -140,7 +140,7 @@ pub struct GroupSlot {
     pub bursts: AtomicU64,
     /// From the first launch of the last burst to its last completion, in µs. Written before `bursts`.
     pub burst_us: AtomicU64,
-    /// When the waits at the closed gate began that go on, CLOCK_MONOTONIC in ns, added up.
+    /// When the waits at the closed gate began that go on, by the daemon's CLOCK_MONOTONIC in ns, added up.
     pub waiting_since_ns: AtomicU64,
     /// How many they are.
     pub waiting: AtomicU32,
@@ -355,11 +355,13 @@ pub fn device_part(offset: usize) -> Option<(usize, usize)> {
 /// The heartbeat page: made by the daemon, read-only for clients. One beat each 50 ms while some group is suspended.
 #[repr(C)]
 pub struct Heartbeat {
-    /// CLOCK_MONOTONIC of the last beat, in ns.
+    /// The daemon's CLOCK_MONOTONIC at the last beat, in ns. Another in a time namespace of its own sees that it changes.
     pub beat_ns: AtomicU64,
     /// How many best-effort clients have contexts with time slices, by [`device_place`]: who makes one beside them gives it
     /// another slice. Devices that share a place are taken for one.
     pub best_effort: [AtomicU32; DEVICE_PLACES],
+    /// [`crate::clock::offset_ns`] of the daemon: with its own a client tells the daemon's time.
+    pub clock_offset_ns: AtomicI64,
 }
 
 /// Size of the file in memory that holds the heartbeat page, in bytes.

@@ -195,8 +195,25 @@ impl Runtime {
         }
         // SAFETY: the agent maps the page and never unmaps it while it is published here.
         let beat = unsafe { &(*page).beat_ns }.load(Acquire);
-        let silent = is_silent(beat, since, now);
-        journal::record(|| Record::Silent(beat, since, now, silent));
+        // By this process's clock: the daemon's may be another one, and a beat that could be ahead would never grow old.
+        if self.beat_seen.load(Acquire) != beat {
+            self.beat_seen_at.store(now, Release);
+            self.beat_seen.store(beat, Release);
+        }
+        let seen_at = self.beat_seen_at.load(Acquire);
+        let silent = is_silent(seen_at, since, now);
+        journal::record(|| Record::Silent(seen_at, since, now, silent));
         silent
+    }
+
+    /// A time of this process's clock, in ns, by that of the daemon, if there is one.
+    pub(crate) fn daemons_ns(&self, own_ns: u64) -> u64 {
+        let page = self.heartbeat.load(Acquire);
+        if page.is_null() {
+            return own_ns;
+        }
+        // SAFETY: as above.
+        let offset_ns = unsafe { &(*page).clock_offset_ns }.load(Relaxed);
+        own_ns.wrapping_add_signed(offset_ns.wrapping_sub(self.clock_offset_ns))
     }
 }
