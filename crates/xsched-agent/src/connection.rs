@@ -48,11 +48,12 @@ impl Connection {
         let address = SocketAddrUnix::new(path).map_err(|e| fail("bad socket path", e))?;
         connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
         trust::check_daemon(socket.as_fd(), path)?;
-        let me = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| fail("cannot open a pidfd for", e))?;
+        // Not everywhere: the daemon does without.
+        let me = pidfd_open(getpid(), PidfdFlags::empty()).ok();
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned();
         let options = ProgramOptions { exe, command: own_command(), ..options.clone() };
         let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options })?;
-        let fds = [segment, event, me.as_fd()];
+        let fds: Vec<_> = [segment, event].into_iter().chain(me.as_ref().map(|me| me.as_fd())).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));

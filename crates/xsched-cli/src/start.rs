@@ -88,7 +88,7 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
         }
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());
         // Waits a step, or less when the daemon dies meanwhile.
-        if client::readable(&daemon, STEP).map_err(Error::environment)? {
+        if daemon.ends_within(STEP)? {
             let why = match writing::may_grow_to(HEARTBEAT_BYTES) {
                 Ok(()) => format!("the daemon ended as soon as it was started; {advice}"),
                 Err(limit) => format!("the daemon cannot begin: {limit}"),
@@ -146,8 +146,26 @@ fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
     }
 }
 
-/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, no child of ours. Returns its pidfd.
-fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
+/// A daemon that was started, no child of this process.
+struct Started {
+    pid: Pid,
+    /// None where there is no such thing (seccomp, Valgrind, gVisor).
+    pidfd: Option<OwnedFd>,
+}
+
+impl Started {
+    /// Waits for its end, for so long at most. Says whether it has ended.
+    fn ends_within(&self, most: Duration) -> Result<bool> {
+        let Some(pidfd) = &self.pidfd else {
+            std::thread::sleep(most);
+            return Ok(rustix::process::test_kill_process(self.pid).is_err());
+        };
+        client::readable(pidfd, most).map_err(Error::environment)
+    }
+}
+
+/// Starts `xsched daemon` on its own: a session of its own, `/`, nothing open, no child of ours.
+fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
     let failed = |e: std::io::Error| Error::environment(format!("cannot start a daemon: {e}"));
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
     let tell = writer.as_raw_fd();
@@ -201,8 +219,9 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<OwnedFd> {
     between.wait().map_err(failed)?;
     let mut pid = [0u8; 4];
     reader.read_exact(&mut pid).map_err(failed)?;
-    Pid::from_raw(i32::from_ne_bytes(pid))
-        .ok_or(rustix::io::Errno::SRCH)
-        .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
-        .map_err(|e| Error::environment(format!("the daemon ended as soon as it was started ({e})")))
+    let pid = Pid::from_raw(i32::from_ne_bytes(pid)).ok_or_else(|| Error::environment("cannot start a daemon"))?;
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => Err(Error::environment("the daemon ended as soon as it was started")),
+        pidfd => Ok(Started { pid, pidfd: pidfd.ok() }),
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use xsched_policy::registry;
 use xsched_proto::Error;
 use xsched_proto::class;
+use xsched_proto::text::check_visible;
 use xsched_proto::wire::COMMANDS_MAX;
 
 /// How long a daemon that was started for a program outlives its last client, in seconds.
@@ -185,8 +186,10 @@ pub(crate) fn queue(text: &str) -> Result<u64, Error> {
 
 /// `--job`: a name that survives an environment variable and a table.
 pub(crate) fn job(text: &str) -> Result<String, Error> {
-    let fine = !text.is_empty() && text.len() <= 128 && text.chars().all(|c| !c.is_control());
-    if fine { Ok(text.to_owned()) } else { Err(Error::input("a job's name has 1 to 128 printable characters")) }
+    if !(1..=128).contains(&text.len()) {
+        return Err(Error::input("a job's name has 1 to 128 printable characters"));
+    }
+    check_visible(text, "job").map(|()| text.to_owned())
 }
 
 /// `--socket`.

@@ -20,6 +20,10 @@ fn every_mistake_has_exit_code_2_and_one_line_that_says_what_is_accepted() {
         (&["run", "--level", "4", "true"], "'4' is no preemption level: use auto, 1, 2 or 3"),
         (&["run", "--threshold", "many", "true"], "'many' is no threshold"),
         (&["run", "--job", "", "true"], "a job's name has 1 to 128 printable characters"),
+        (
+            &["run", "--job", "a\u{202e}b", "true"],
+            "a job has only characters that are seen: the 2. of this one is U+202E",
+        ),
         (&["run", "--local", "fifo", "true"], "'fifo' is no policy: use one of hpf"),
         (&["run", "--local", "hpf", "--no-daemon", "true"], "cannot be used with"),
         (&["run", "--local", "hpf", "--socket", "/s", "true"], "cannot be used with"),

@@ -10,6 +10,7 @@ use xsched_proto::class::{self, Class, Contention};
 use xsched_proto::domains::DomainMode;
 use xsched_proto::hint::{Hint, Hints, Laxity};
 use xsched_proto::program;
+use xsched_proto::text;
 use xsched_proto::wire::{ClassFrom, Levels, Platform, ProgramOptions, Share, Sharing};
 
 use crate::Error;
@@ -30,7 +31,7 @@ pub(crate) struct Client {
     pub(crate) eventfd: OwnedFd,
     /// Writes to it do not wake the loop now.
     pub(crate) is_muted: bool,
-    pub(crate) pidfd: OwnedFd,
+    pub(crate) pidfd: Option<OwnedFd>,
     /// The priority that it asked for when it attached.
     asked_priority: Option<i32>,
     /// Priority of its queues unless they have one of their own.
@@ -170,7 +171,7 @@ impl Client {
         peer: Peer,
         program: ProgramId,
         options: ProgramOptions,
-        parts: (ClientSegment, OwnedFd, OwnedFd),
+        parts: (ClientSegment, OwnedFd, Option<OwnedFd>),
         config: &Config,
         ceilings: Ceilings,
         stands: Stands,
@@ -342,10 +343,10 @@ pub(crate) fn check_hint(priority: Option<i32>, hints: &Hints, level: Option<u8>
 }
 
 pub(crate) fn check_name(name: &str, what: &str) -> Result<(), Error> {
-    if name.is_empty() || name.len() > NAME_MAX_BYTES || name.chars().any(char::is_control) {
-        return Err(Error::input(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes and no control characters")));
+    if name.is_empty() || name.len() > NAME_MAX_BYTES {
+        return Err(Error::input(format!("a {what} has 1 to {NAME_MAX_BYTES} bytes")));
     }
-    Ok(())
+    text::check_visible(name, what)
 }
 
 /// A question passed on to a client.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use xsched_proto::Error;
+use xsched_proto::text::escaped;
 
 use crate::tuning::{LOG_NS, USER_LINES_MAX, USER_LINES_NS};
 use crate::writer::{LogFile, Sink, Writer};
@@ -38,7 +39,7 @@ impl EventLog {
 
     /// Something that concerns all.
     pub(crate) fn say(&self, line: &str) {
-        self.writer.line(line.replace(char::is_control, " "));
+        self.writer.line(escaped(&line.replace(char::is_control, " ")).into_owned());
     }
 
     /// Trouble of the daemon's own, told at most once a second.

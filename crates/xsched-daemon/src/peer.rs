@@ -1,11 +1,18 @@
 //! Who a client is: proved by its pidfd, which the kernel made, and read from /proc while it is alive (`clerk`).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::Error;
+use crate::clock::now_ns;
 use crate::container::Place;
-use crate::identity::User;
+use crate::identity::{self, Process, User};
+use crate::process::start_ticks;
 
+/// Clock ticks a second, in which the kernel tells when a process started (USER_HZ).
+const TICKS: u64 = 100;
 /// Longest path kept of an executable or cgroup, in bytes.
 const PATH_MAX_BYTES: usize = 4096;
 
@@ -39,6 +46,32 @@ pub(crate) fn check(pid: u32, pidfd: &OwnedFd) -> Result<(), Error> {
     }
 }
 
+/// The pidfd of a program that has sent none; none where this kernel has no such thing.
+pub(crate) fn pidfd(socket: BorrowedFd<'_>, pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error> {
+    match identity::process(socket) {
+        Process::Known(pidfd) => Ok(Some(pidfd)),
+        Process::Ended => Err(Error::environment("its process has ended")),
+        Process::Unknown => pidfd_by_number(pid, accepted_ns),
+    }
+}
+
+/// The same by the number of the process that connected, which may be another's by now.
+fn pidfd_by_number(pid: u32, accepted_ns: u64) -> Result<Option<OwnedFd>, Error> {
+    let Some(number) = Pid::from_raw(pid.cast_signed()) else {
+        return Err(Error::environment("its process cannot be seen from here (another pid namespace)"));
+    };
+    let pidfd = pidfd_open(number, PidfdFlags::empty()).ok();
+    // After that: the process of this number cannot become another's unnoticed.
+    let since_boot = clock_gettime(ClockId::Boottime);
+    let now_ticks =
+        since_boot.tv_sec.cast_unsigned() * TICKS + since_boot.tv_nsec.cast_unsigned() / (1_000_000_000 / TICKS);
+    let age_ticks = now_ns().saturating_sub(accepted_ns) / (1_000_000_000 / TICKS);
+    match start_ticks(pid) {
+        Some(start) if start <= now_ticks.saturating_sub(age_ticks) => Ok(pidfd),
+        _ => Err(Error::environment("its process has ended")),
+    }
+}
+
 /// Executable, names and the lines of its cgroups, which rules ask about.
 pub(crate) fn look(pid: u32) -> (String, Vec<String>, String) {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
@@ -62,4 +95,32 @@ pub(crate) fn cut(mut text: String) -> String {
         text.truncate(at);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::alive;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_program_without_a_pidfd_is_known_by_its_connection() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let found = pidfd(one.as_fd(), std::process::id(), now_ns()).unwrap();
+        assert!(found.is_some_and(|pidfd| check(std::process::id(), &pidfd).is_ok() && alive(&pidfd)));
+    }
+
+    #[test]
+    fn a_number_is_that_of_the_process_that_connected_or_of_none() {
+        let own = std::process::id();
+        assert!(pidfd_by_number(own, now_ns()).unwrap().is_some_and(|pidfd| check(own, &pidfd).is_ok()));
+        // Begun after the connection was accepted: another process has the number.
+        let mut later = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let before_ns = now_ns() - 60_000_000_000;
+        assert!(pidfd_by_number(later.id(), before_ns).unwrap_err().line().contains("has ended"));
+        later.kill().unwrap();
+        later.wait().unwrap();
+        assert!(pidfd_by_number(later.id(), now_ns()).is_err());
+        assert!(pidfd_by_number(0, now_ns()).unwrap_err().line().contains("another pid namespace"));
+    }
 }

@@ -44,7 +44,7 @@ use crate::recent::Recent;
 use crate::service::{self, Service};
 use crate::shares::Shares;
 use crate::signals::Signals;
-use crate::socket::Listener;
+use crate::socket::{Listener, ProgramFds};
 use crate::sources::Sources;
 use crate::teller::Teller;
 use crate::traced::{LeftGroup, Telling};
@@ -188,7 +188,7 @@ pub(crate) struct Conn {
     /// The same at length, of a command.
     pub(crate) who: Option<Rc<Who>>,
     /// When it was accepted, ns.
-    since_ns: u64,
+    pub(crate) since_ns: u64,
     pub(crate) role: Role,
     /// What the other side has not taken yet.
     out: VecDeque<Vec<u8>>,
@@ -235,7 +235,7 @@ pub(crate) enum Answer {
 
 /// What a connection has opened with.
 pub(crate) enum Opening {
-    Program(ProgramOptions, [OwnedFd; 3]),
+    Program(ProgramOptions, ProgramFds),
     Command(Request),
 }
 

@@ -1,7 +1,7 @@
 //! What attached processes say.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,7 +22,7 @@ use crate::identity::User;
 use crate::memory::{ClientSegment, GroupWords};
 use crate::peer::{self, Peer};
 use crate::server::{Conn, Opening, Role, Server, kind};
-use crate::socket::Passed;
+use crate::socket::{Passed, ProgramFds};
 use crate::tuning::{DEVICE_GROUPS_MAX, GROUPS_MAX, QUEUES_MAX};
 
 /// Descriptors of a program beside its connection: its segment, to wake the daemon, and of its process.
@@ -42,9 +42,12 @@ impl Server {
 
     /// A program says hello: once it is known whose it is, [`Server::introduced`] goes on.
     pub(crate) fn hello(&mut self, id: u64, options: ProgramOptions, fds: Passed) -> Result<(), Error> {
-        let fds = fds.take()?;
+        let mut fds = fds.take()?;
         let conn = self.conns.get_mut(&id).ok_or_else(|| Error::input("it is gone"))?;
-        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, Some(&fds[2])));
+        if fds.1.is_none() {
+            fds.1 = peer::pidfd(conn.socket.as_fd(), conn.pid, conn.since_ns)?;
+        }
+        self.clerk.push(clerk::task(id, conn.socket.as_fd(), conn.pid, conn.user.uid, fds.1.as_ref()));
         conn.role = Role::Unlisted(Box::new(Opening::Program(options, fds)));
         self.watch_socket(id);
         Ok(())
@@ -73,7 +76,7 @@ impl Server {
         self.enqueue(id);
     }
 
-    fn greet(&mut self, id: u64, mut who: Who, mut options: ProgramOptions, fds: [OwnedFd; 3]) -> Result<(), Error> {
+    fn greet(&mut self, id: u64, mut who: Who, mut options: ProgramOptions, fds: ProgramFds) -> Result<(), Error> {
         let pid = self.conns.get(&id).map_or(0, |c| c.pid);
         let user = who.user;
         if !user.is_served() {
@@ -86,7 +89,7 @@ impl Server {
             self.doomed.push((id, None));
             return Ok(());
         }
-        let [segment, eventfd, pidfd] = fds;
+        let ([segment, eventfd], pidfd) = fds;
         if !peer::is_eventfd(&eventfd) {
             return Err(Error::input("the descriptor to wake the daemon is no eventfd"));
         }
@@ -112,7 +115,8 @@ impl Server {
         let (domains, limited) = (client.domains, client.domains_limited);
         // Edge-triggered: each write is one event, and nothing needs to be read.
         let wake = self.watch(&client.eventfd, id, kind::WAKE, EventFlags::IN | EventFlags::ET);
-        let death = self.watch(&client.pidfd, id, kind::DEATH, EventFlags::IN);
+        // Without it the end of its socket tells of its death.
+        let death = client.pidfd.as_ref().map_or(Ok(()), |pidfd| self.watch(pidfd, id, kind::DEATH, EventFlags::IN));
         wake.and(death).map_err(|e| Error::input(format!("its descriptors cannot be watched: {e}")))?;
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Client(Box::new(client));

@@ -166,6 +166,9 @@ pub(crate) enum Received {
     Unwanted,
 }
 
+/// Of a program: its segment and the eventfd that wakes the daemon, and its pidfd if it has one.
+pub(crate) type ProgramFds = ([OwnedFd; 2], Option<OwnedFd>);
+
 /// Descriptors from a stranger. Those of kinds that may be slow to close are closed elsewhere.
 pub(crate) struct Passed {
     fds: Vec<OwnedFd>,
@@ -178,14 +181,16 @@ impl Passed {
         self.fds.is_empty()
     }
 
-    /// The three that a client introduces itself with, each of a kind that never blocks.
-    pub(crate) fn take(mut self) -> Result<[OwnedFd; 3], Error> {
+    /// Those that a client introduces itself with, each of a kind that never blocks.
+    pub(crate) fn take(mut self) -> Result<ProgramFds, Error> {
         if !self.fds.iter().all(harmless) {
             return Err(Error::input("a descriptor is no memfd, eventfd or pidfd"));
         }
-        let fds = std::mem::take(&mut self.fds);
-        <[OwnedFd; 3]>::try_from(fds)
-            .map_err(|fds| Error::input(format!("it sent {} descriptors instead of 3", fds.len())))
+        let mut fds = std::mem::take(&mut self.fds);
+        let pidfd = if fds.len() == 3 { fds.pop() } else { None };
+        let fds = <[OwnedFd; 2]>::try_from(fds)
+            .map_err(|fds| Error::input(format!("it sent {} descriptors instead of 2 or 3", fds.len())))?;
+        Ok((fds, pidfd))
     }
 }
 

@@ -217,3 +217,25 @@ fn a_program_whose_clock_is_another_is_scheduled() {
         let _ = std::fs::remove_file(place.socket());
     }
 }
+
+#[test]
+fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
+    // ENOSYS, EPERM. The daemon is begun by `run` in the first case, and so has none either.
+    for (error, begins) in [("38", true), ("1", false)] {
+        let place = Place::new();
+        let steady = place.sim_program("steady");
+        let without = place.compile("hazards/without_pidfd.c", &[]);
+        let start = |command: &Command| Process::start(under(&place, &[without.to_str().unwrap(), error], command));
+        assert_eq!(start(&place.command("true", &[])).wait().0, 0, "the filter works");
+        let _daemon = (!begins).then(|| place.daemon(&[]));
+        let mut program = start(&place.run_command(&["--level", "1"], &steady, &[]));
+        program.expect("ready");
+        let pid = program.pid();
+        place.ask(&["suspend", "--pid", &pid.to_string()]);
+        place.await_state(pid, "suspended");
+        assert_eq!(program.errors(), "");
+        // Its death is seen all the same.
+        drop(program);
+        until("it is gone", || place.program(pid).is_none());
+    }
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::class::parse_priority;
 use crate::domains::DomainMode;
 use crate::hint::{Hint, Hints};
+use crate::text::check_visible;
 use crate::wire::{COMMANDS_MAX, Platform, ProgramOptions};
 use crate::{paths, variables};
 
@@ -148,7 +149,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             level: forced.or(level).map(|n| n as u8),
             threshold: self.number("XSCHED_AUTO_XQUEUE_THRESHOLD", (1, COMMANDS_MAX), "0"),
             batch: self.number("XSCHED_AUTO_XQUEUE_BATCH_SIZE", (1, COMMANDS_MAX), "0"),
-            job: self.text("XSCHED_JOB"),
+            job: self.job(),
             domains: self.value("XSCHED_DOMAINS", DomainMode::HELP, |text| match text {
                 "0" => Some(DomainMode::Off),
                 word => DomainMode::named(word),
@@ -156,6 +157,13 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             command: Vec::new(),
             exe: String::new(),
         }
+    }
+
+    fn job(&mut self) -> Option<String> {
+        let job = self.text("XSCHED_JOB")?;
+        let checked = check_visible(&job, "job");
+        self.complaints.extend(checked.as_ref().err().map(|why| format!("XSCHED_JOB: {why}")));
+        checked.is_ok().then_some(job)
     }
 
     /// Variables of XSched 1.2.0 for what is not done here.
@@ -284,6 +292,18 @@ mod tests {
         let s = both("1048577");
         assert_eq!((s.options.threshold, s.options.batch, s.complaints.len()), (None, None, 2));
         assert_eq!(s.complaints[1], "XSCHED_AUTO_XQUEUE_BATCH_SIZE=1048577: use a number from 1 to 1048576, or 0");
+    }
+
+    #[test]
+    fn a_job_is_called_by_characters_that_are_seen() {
+        assert_eq!(read(&[("XSCHED_JOB", "größe 1")]).options.job.as_deref(), Some("größe 1"));
+        let s = read(&[("XSCHED_JOB", "a\u{202e}b")]);
+        assert_eq!((s.options.job, s.complaints.len()), (None, 1));
+        assert!(
+            s.complaints[0].starts_with("XSCHED_JOB: ") && s.complaints[0].contains("U+202E"),
+            "{:?}",
+            s.complaints
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::Error;
+
 /// A text of one line without what a terminal would follow: control characters, separators of lines, and marks that change
 /// the direction of writing or are not seen stand as `\u{…}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
@@ -42,6 +44,21 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Checks a name that someone chooses.
+///
+/// # Errors
+/// Where it has a character that [`escaped`] spells out: which, and at which place.
+pub fn check_visible(name: &str, what: &str) -> Result<(), Error> {
+    match name.chars().enumerate().find(|(_, c)| is_followed(*c)) {
+        None => Ok(()),
+        Some((at, c)) => Err(Error::input(format!(
+            "a {what} has only characters that are seen: the {}. of this one is U+{:04X}",
+            at + 1,
+            u32::from(c)
+        ))),
+    }
+}
+
 /// Whether a character is no sign to be seen but something to be followed.
 fn is_followed(c: char) -> bool {
     let is_invisible = matches!(c,
@@ -68,6 +85,22 @@ mod tests {
             ("\u{e0041}", "\\u{e0041}"),
         ] {
             assert_eq!(escaped(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_name_has_only_characters_that_are_seen() {
+        for name in ["training", "größe ∆ 日本", "a b\\c"] {
+            assert!(check_visible(name, "job").is_ok(), "{name}");
+        }
+        for (name, place) in [
+            ("a\u{202e}b", "2. of this one is U+202E"),
+            ("\u{2066}a", "1."),
+            ("ab\u{200b}", "3."),
+            ("a\n", "2."),
+            ("\u{e0041}", "U+E0041"),
+        ] {
+            assert!(check_visible(name, "job").unwrap_err().line().contains(place), "{name:?}");
         }
     }
 

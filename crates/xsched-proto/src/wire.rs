@@ -53,8 +53,9 @@ pub struct ProgramOptions {
 /// From a client to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ClientMsg {
-    /// First packet of an application. Carries three descriptors: the segment memfd, an eventfd that the client
-    /// writes when a state word changed, and its own pidfd.
+    /// First packet of an application. Carries descriptors: the segment memfd, an eventfd that the client writes when a state word
+    /// changed, and its own pidfd, unless it can make none (seccomp, Valgrind, gVisor): the daemon then asks the kernel who has
+    /// connected.
     Hello {
         /// [`crate::PROTOCOL_VERSION`].
         version: u32,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use xsched_proto::class::Class;
 use xsched_proto::files;
+use xsched_proto::text::check_visible;
 
 /// Longest file that is read, in bytes.
 const RECORD_MAX_BYTES: u64 = 16 << 10;
@@ -74,7 +75,7 @@ impl Record {
         if record.id != id {
             return Err(Error::new(ErrorKind::InvalidData, "it is another container's"));
         }
-        let cut = |name: Option<String>| name.filter(|n| n.len() <= NAME_MAX_BYTES && !n.contains(char::is_control));
+        let cut = |name: Option<String>| name.filter(|n| n.len() <= NAME_MAX_BYTES && check_visible(n, "name").is_ok());
         let Record { name, pod, namespace, .. } = record.clone();
         Ok((Record { name: cut(name), pod: cut(pod), namespace: cut(namespace), ..record }, owner))
     }

@@ -316,7 +316,9 @@ impl Server {
             if let Role::Client(client) = conn.role {
                 self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
                 let _ = epoll::delete(&self.epoll, &client.eventfd);
-                let _ = epoll::delete(&self.epoll, &client.pidfd);
+                if let Some(pidfd) = &client.pidfd {
+                    let _ = epoll::delete(&self.epoll, pidfd);
+                }
                 self.forget(id, *client, left);
             }
             self.closer.close_socket(conn.socket);
