@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The C API from Python, by ctypes: XQueues over CUDA streams of a program that has its own use for them.
 
-streams.py [--torch]: PyTorch's streams and kernels, else the driver's own. Prints "ok WHAT" for each check.
+streams.py [--torch] [--second]: PyTorch's streams and kernels, else the driver's own. Prints "ok WHAT" for each check.
+With --second there is a second interpreter, after which PyGILState_Check says of every thread that it has Python's lock.
 """
 
 import ctypes
@@ -19,6 +20,14 @@ SYNC_HW_QUEUE = 1
 STATE_IDLE = 1
 
 Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)
+
+second = None
+if "--second" in sys.argv[1:]:
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+    second = interpreters.create()
 
 preempt = ctypes.CDLL("libpreempt.so")
 halcuda = ctypes.CDLL("libhalcuda.so")
@@ -76,6 +85,15 @@ class Driver:
     def beside_a_suspended_queue(self, stream, memory):
         """Launches by the driver's own functions: with Python's lock in hand one passes, without it one waits."""
         check(self.holding.cuMemsetD32Async(memory.value, 1, WORDS, stream) == SUCCESS, "with Python's lock in hand")
+        if second is not None:
+            # In the same thread, whose state there is another one.
+            interpreters.run_string(second, f"""
+import ctypes
+holding = ctypes.PyDLL("libcuda.so.1")
+holding.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p]
+assert holding.cuMemsetD32Async({memory.value}, 1, {WORDS}, {stream}) == {SUCCESS}
+""")
+            check(True, "with it in hand in a second interpreter")
         self.thread = threading.Thread(target=self.launch, args=(stream, memory))
         self.thread.start()
         self.thread.join(0.05)

@@ -216,4 +216,6 @@ fn a_python_program_puts_xqueues_on_its_streams() {
     passes(start(gpu.place.command("python3", &[script])));
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
     passes(start(gpu.place.run_command(&[], Path::new("python3"), &[script])));
+    // Beside a second interpreter a thread that has Python's lock is still told from one that has not.
+    passes(start(gpu.place.run_command(&[], Path::new("python3"), &[script, "--second"])));
 }
