@@ -4,26 +4,42 @@
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Error, Result};
-
+use xsched_proto::paths;
 pub(crate) use xsched_proto::paths::{shared_tmp, user_folder as runtime};
 
+use crate::failure::{Error, Result};
+use crate::users;
+
 /// `$XDG_STATE_HOME/xsched`, for what outlives the session; none where no variable says where that is.
+///
+/// A folder of another user's is passed over, which these variables name after `sudo -E` or `su`: what root makes there keeps
+/// its owner out. Then it is below the home that the user database has.
 pub(crate) fn state() -> Option<PathBuf> {
-    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let home = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+    let below = |home: PathBuf| home.join(".local/state");
+    let named = [variable("XDG_STATE_HOME"), variable("HOME").map(below)];
+    let is_named = named.iter().any(Option::is_some);
+    let own = || is_named.then(users::home).flatten().map(below);
     // A relative path would be another one for each who reads it.
-    home.filter(|path| path.is_absolute()).map(|path| path.join("xsched"))
+    let usable = |path: &PathBuf| path.is_absolute() && paths::belongs_to_user(path);
+    let found = named.into_iter().flatten().find(usable).or_else(|| own().filter(usable));
+    found.map(|path| path.join("xsched"))
 }
 
-/// Where configuration files usually are, in order.
+/// Where configuration files usually are, in order. Another user's is passed over, as for [`state`].
 pub(crate) fn configuration() -> Vec<PathBuf> {
-    let user = match std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()) {
-        Some(dir) => Some(PathBuf::from(dir)),
-        None => std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|home| PathBuf::from(home).join(".config")),
+    let below = |home: PathBuf| home.join(".config");
+    let named = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(below));
+    let is_trusted = |path: &PathBuf| {
+        let owner = paths::owner(&path.join("xsched"));
+        owner.is_none_or(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
     };
-    let usual = [Some(PathBuf::from("/etc")), user];
+    let user = named.and_then(|path| if is_trusted(&path) { Some(path) } else { users::home().map(below) });
+    let usual = [Some(PathBuf::from("/etc")), user.filter(is_trusted)];
     usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).collect()
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// Makes the folder unless it is there, and checks that it is ours alone: anybody may make names under `/tmp`.

@@ -1,7 +1,9 @@
 //! Names of users, as the machine's name service has them.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use crate::failure::Error;
 
@@ -30,6 +32,15 @@ impl Names {
     pub(crate) fn known(&self, uid: u32) -> String {
         self.0.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }
+}
+
+/// The home of this user in the user database.
+pub(crate) fn home() -> Option<PathBuf> {
+    // SAFETY: takes a number. What is returned is valid until the next call; no other thread makes one.
+    let entry = unsafe { libc::getpwuid(rustix::process::geteuid().as_raw()).as_ref() }?;
+    // SAFETY: an entry has a home, a C string, which is copied before the next call.
+    let home = unsafe { CStr::from_ptr(entry.pw_dir) };
+    Some(PathBuf::from(OsStr::from_bytes(home.to_bytes()))).filter(|home| home.is_absolute())
 }
 
 fn name(uid: u32) -> Option<String> {

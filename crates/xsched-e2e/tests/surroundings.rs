@@ -1,11 +1,13 @@
 //! What a program sees of us: nothing it did not ask for, and never a byte in a descriptor of its own.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use xsched_e2e::{Place, Process, beside, signal, skipped, until};
+use xsched_e2e::{Place, Process, beside, finish, signal, skipped, until};
 
 const SIGXFSZ: i32 = 25;
 /// A daemon silent for so long holds nothing any more.
@@ -238,4 +240,64 @@ fn a_program_that_cannot_make_a_pidfd_is_scheduled() {
         drop(program);
         until("it is gone", || place.program(pid).is_none());
     }
+}
+
+/// After `sudo -E` or `su` the environment names the folders of the user who was there before. What root makes in them keeps that
+/// user out. Needs root, and a mount namespace in which `/run` is the test's own.
+#[test]
+fn folders_of_another_user_are_left_alone_and_stay_usable_for_their_owner() {
+    if !rustix::process::geteuid().is_root() {
+        skipped("another user's folders: needs root");
+        return;
+    }
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    place.share_build();
+    let uid = 40_000 + std::process::id() % 20_000;
+    for folder in ["runtime", "home"] {
+        let folder = place.join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::chown(&folder, Some(uid), Some(uid)).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
+    }
+    for (path, mode) in [(place.join(""), 0o755), (place.join("sim.sock"), 0o666)] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    // Root runs a program in the user's environment, then the user in its own: with --require it must find or start a daemon.
+    let script = r#"
+        set -eu
+        mount -t tmpfs none /run && mount -t tmpfs none ~root || exit 99
+        as="setpriv --reuid=$ID --regid=$ID --clear-groups"
+        $as true || exit 99
+        mkdir -p /run/user/0; chmod 700 /run/user/0
+        export XDG_RUNTIME_DIR="$AT/runtime" HOME="$AT/home"
+        daemons=
+        trap 'kill $daemons 2>/dev/null || :' EXIT
+        daemon() { "$@" "$BIN/xsched" ps | sed -n 's/.*daemon \([0-9]*\) up.*/\1/p'; }
+        "$BIN/xsched" run -- "$STEADY" 100 1 </dev/null >/dev/null
+        daemons="$(daemon env)"
+        "$BIN/xsched" policy set up >/dev/null
+        kill $daemons
+        tries=0; while kill -0 $daemons 2>/dev/null; do tries=$((tries + 1)); [ $tries -lt 200 ]; sleep 0.1; done
+        daemons=
+        echo "foreign: $(find "$AT/runtime" "$AT/home" ! -user "$ID" | wc -l)"
+        echo "session: $(find /run/user/0 -name xsched.sock.log | wc -l)"
+        echo "kept: $(grep -lr up ~root --include='*.toml' | wc -l)"
+        $as "$BIN/xsched" run -- "$STEADY" 100 1 </dev/null | tail -n 1
+        daemons="$(daemon $as)"
+        echo "own: $(find "$AT/runtime/xsched" -name xsched.sock -user "$ID" | wc -l)""#;
+    let mut command = place.command("unshare", &["--mount", "bash", "-c", script]);
+    command.env("BIN", place.join("build")).env("ID", uid.to_string()).env("AT", place.join(""));
+    command.env("LD_LIBRARY_PATH", place.join("build")).env("STEADY", &steady);
+    for name in ["XSCHED_SOCKET", "XSCHED_STATS", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+        command.env_remove(name);
+    }
+    command.env("CUDA_MPS_PIPE_DIRECTORY", place.join("mps")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = finish(command.spawn().unwrap(), Duration::from_secs(120));
+    let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    if output.status.code() == Some(99) || errors.contains("unshare: ") || errors.contains("setpriv: ") {
+        skipped("another user's folders: there can be no mount namespace, or no setpriv");
+        return;
+    }
+    assert_eq!(said.lines().collect::<Vec<_>>(), ["foreign: 0", "session: 1", "kept: 1", "ok", "own: 1"], "{errors}");
 }

@@ -33,11 +33,12 @@ pub fn socket_path(explicit: Option<PathBuf>) -> (PathBuf, Origin) {
     (user_folder().join(SOCKET), Origin::User)
 }
 
-/// The folder of what lives as long as this user's session: `$XDG_RUNTIME_DIR/xsched`, else `/run/user/UID/xsched` where the
-/// session's folder is there, else `/tmp/xsched-UID`.
+/// The folder of what lives as long as this user's session: `$XDG_RUNTIME_DIR/xsched` where that folder is this user's, else
+/// `/run/user/UID/xsched` where the session's folder is there, else `/tmp/xsched-UID`.
 ///
 /// The second is what the first is in a login session: a program of `cron`, `sudo -u` or `docker exec`, which has no such
-/// variable, finds the same daemon.
+/// variable, finds the same daemon. So does one of `su` or `sudo -E`, whose variable still names another user's folder, and
+/// one that outlives its session, whose folder is gone.
 pub fn user_folder() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     user_folder_below(Path::new("/"), uid, variables::get("XDG_RUNTIME_DIR").map(PathBuf::from))
@@ -52,7 +53,8 @@ pub fn shared_tmp() -> PathBuf {
 /// [`user_folder`], whatever the environment of this process.
 pub fn usual_sockets() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
-    let session = variables::get("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("xsched"));
+    let session = variables::get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| is_own(folder, uid));
+    let session = session.map(|folder| folder.join("xsched"));
     let of_users = [session, Some(session_below(Path::new("/"), uid).join("xsched")), Some(shared_tmp())];
     let mut sockets = vec![PathBuf::from(SYSTEM_SOCKET)];
     for socket in of_users.into_iter().flatten().map(|folder| folder.join(SOCKET)) {
@@ -61,6 +63,23 @@ pub fn usual_sockets() -> Vec<PathBuf> {
         }
     }
     sockets
+}
+
+/// Whether programs of a user find a socket by themselves, in the folder of a login session or in that under `/tmp`.
+pub fn is_usual_of(socket: &Path, uid: u32) -> bool {
+    let root = Path::new("/");
+    [session_below(root, uid).join("xsched"), tmp_below(root, uid)].iter().any(|folder| socket == folder.join(SOCKET))
+}
+
+/// The socket in the folder under `/tmp`, where a user's daemon listens when the session's folder is gone.
+pub fn fallback_socket() -> PathBuf {
+    shared_tmp().join(SOCKET)
+}
+
+/// Whether a socket's folder is one that xsched makes, so that it may make it again.
+pub fn is_made_here(folder: &Path) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    folder.file_name().is_some_and(|name| name == "xsched" || name.to_str() == Some(&format!("xsched-{uid}")))
 }
 
 /// The socket that another process finds by itself: `root` is where its root folder is to be seen from here, `uid` whose it is,
@@ -72,15 +91,15 @@ pub fn socket_path_of(root: &Path, uid: u32, var: impl Fn(&str) -> Option<PathBu
     if root.join(SYSTEM_SOCKET.trim_start_matches('/')).exists() {
         return SYSTEM_SOCKET.into();
     }
-    let folder = match var("XDG_RUNTIME_DIR") {
-        Some(session) => session.join("xsched"),
-        None => user_folder_below(root, uid, None),
-    };
+    let folder = user_folder_below(root, uid, var("XDG_RUNTIME_DIR"));
     Path::new("/").join(folder.strip_prefix(root).unwrap_or(&folder)).join(SOCKET)
 }
 
+/// `session` is the folder that the user's environment names, as a process below `root` sees it.
 fn user_folder_below(root: &Path, uid: u32, session: Option<PathBuf>) -> PathBuf {
-    let session = session.or_else(|| Some(session_below(root, uid)).filter(|folder| is_of_session(folder, uid)));
+    let below = |folder: PathBuf| root.join(folder.strip_prefix("/").unwrap_or(&folder));
+    let named = session.map(below).filter(|folder| is_own(folder, uid));
+    let session = named.or_else(|| Some(session_below(root, uid)).filter(|folder| is_of_session(folder, uid)));
     session.map_or_else(|| tmp_below(root, uid), |folder| folder.join("xsched"))
 }
 
@@ -90,6 +109,24 @@ fn session_below(root: &Path, uid: u32) -> PathBuf {
 
 fn tmp_below(root: &Path, uid: u32) -> PathBuf {
     root.join(format!("tmp/xsched-{uid}"))
+}
+
+/// Whether a folder, and the link to it if it is one, belong to a user, and others cannot write there. What root makes in a
+/// folder of somebody else's keeps its owner out.
+fn is_own(folder: &Path, uid: u32) -> bool {
+    let is_safe = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == uid && meta.mode() & 0o022 == 0;
+    folder.metadata().is_ok_and(is_safe) && folder.symlink_metadata().is_ok_and(|link| link.uid() == uid)
+}
+
+/// Whether a user may put things of its own at a path: the folder there belongs to the user, or, where nothing is there yet, the
+/// nearest one above it does. `HOME` and its like name another user's after `sudo -E`.
+pub fn belongs_to_user(path: &Path) -> bool {
+    owner(path) == Some(rustix::process::geteuid().as_raw())
+}
+
+/// The user whom a path belongs to, or the nearest folder above it that exists.
+pub fn owner(path: &Path) -> Option<u32> {
+    path.ancestors().find_map(|folder| folder.metadata().ok()).map(|meta| meta.uid())
 }
 
 /// Whether a folder is what a login manager makes for a session: the user's, and nobody else's.
@@ -103,6 +140,21 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
+    fn a_path_belongs_to_the_owner_of_the_nearest_folder() {
+        let root = std::env::temp_dir().join(format!("xsched-owner-{}", std::process::id()));
+        std::fs::create_dir(&root).unwrap();
+        let (inside, uid) = (root.join("a/b"), rustix::process::geteuid().as_raw());
+        assert_eq!(owner(&inside), Some(uid));
+        assert!(belongs_to_user(&inside));
+        if uid == 0 {
+            std::os::unix::fs::chown(&root, Some(12_345), None).unwrap();
+            assert_eq!(owner(&inside), Some(12_345));
+            assert!(!belongs_to_user(&inside));
+        }
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
     fn without_a_variable_the_sessions_folder_is_found_if_it_is_the_users_alone() {
         let root = std::env::temp_dir().join(format!("xsched-paths-{}", std::process::id()));
         let uid = rustix::process::geteuid().as_raw();
@@ -110,8 +162,17 @@ mod tests {
         let found = |variable: Option<&str>| user_folder_below(&root, uid, variable.map(PathBuf::from));
         let tmp = root.join(format!("tmp/xsched-{uid}"));
         assert_eq!(found(None), tmp, "there is none");
-        assert_eq!(found(Some("/r")), Path::new("/r/xsched"), "the variable goes before");
+        assert_eq!(found(Some("/r")), tmp, "the variable names nothing");
         std::fs::create_dir_all(&session).unwrap();
+        let named = root.join("r");
+        std::fs::create_dir(&named).unwrap();
+        for (mode, expected) in [(0o700, named.join("xsched")), (0o755, named.join("xsched")), (0o777, tmp.clone())] {
+            std::fs::set_permissions(&named, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(found(Some("/r")), expected, "{mode:o}: others must not be able to write there");
+        }
+        std::fs::set_permissions(&named, PermissionsExt::from_mode(0o700)).unwrap();
+        let of_another = user_folder_below(&root, uid + 1, Some("/r".into()));
+        assert_eq!(of_another, root.join(format!("tmp/xsched-{}", uid + 1)), "another user's folder");
         let with_mode = |mode| {
             std::fs::set_permissions(&session, PermissionsExt::from_mode(mode)).unwrap();
             found(None)

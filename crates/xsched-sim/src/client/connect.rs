@@ -38,10 +38,12 @@ fn socket_path() -> Result<PathBuf> {
     if let Some(path) = set("SIMDEV_SOCKET") {
         return Ok(path);
     }
-    if let Some(folder) = set("XDG_RUNTIME_DIR") {
+    let uid = rustix::process::geteuid();
+    // After `su` or `sudo -E` it is another user's, and what root makes there keeps its owner out.
+    let is_own = |folder: &PathBuf| rustix::fs::stat(folder).is_ok_and(|stat| stat.st_uid == uid.as_raw());
+    if let Some(folder) = set("XDG_RUNTIME_DIR").filter(is_own) {
         return Ok(folder.join("simdev.sock"));
     }
-    let uid = rustix::process::geteuid();
     let folder = PathBuf::from(format!("/tmp/simdev-{}", uid.as_raw()));
     match rustix::fs::mkdir(&folder, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
