@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -16,11 +17,13 @@ use xsched_core::{Descriptor, now_ns};
 use xsched_proto::Error;
 use xsched_proto::program::own_command;
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
-use xsched_proto::{PROTOCOL_VERSION, trust};
+use xsched_proto::{PROTOCOL_VERSION, rendezvous, trust};
 
 /// How long a daemon may take to end a connection, in ns.
 const PARTING_NS: u64 = 500_000_000;
 
+/// Longest wait for a daemon to listen again at a socket whose file is gone: a first launch waits 100 ms for its registration.
+const RETURN: Duration = Duration::from_millis(50);
 const CLOSED: &str = "the program closed the connection to the daemon";
 
 /// A connection on which [`ClientMsg::Hello`] was sent.
@@ -46,7 +49,11 @@ impl Connection {
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
                 .map_err(|e| fail("cannot make a socket for", e))?;
         let address = SocketAddrUnix::new(path).map_err(|e| fail("bad socket path", e))?;
-        connect(&socket, &address).map_err(|e| fail("no daemon at", e))?;
+        let mut connected = connect(&socket, &address);
+        if matches!(connected, Err(Errno::NOENT | Errno::CONNREFUSED)) && rendezvous::call(path, RETURN) {
+            connected = connect(&socket, &address);
+        }
+        connected.map_err(|e| fail("no daemon at", e))?;
         trust::check_daemon(socket.as_fd(), path)?;
         // Not everywhere: the daemon does without.
         let me = pidfd_open(getpid(), PidfdFlags::empty()).ok();

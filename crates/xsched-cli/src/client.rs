@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) use xsched_proto::ask::{NoAnswer, connect, readable, tell};
+pub(crate) use xsched_proto::ask::{NoAnswer, readable, tell};
 use xsched_proto::paths::{self, Origin};
+use xsched_proto::rendezvous;
 use xsched_proto::wire::{DaemonMsg, Request};
 
 use crate::failure::Error;
@@ -12,6 +13,23 @@ use crate::folders;
 
 /// Longest silence of the daemon in the middle of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest wait for a daemon to listen again at a socket whose file is gone.
+const RETURN: Duration = Duration::from_secs(2);
+
+/// Connects to the socket of a daemon of this user or root. One whose socket's file is gone is asked to make it again.
+///
+/// # Errors
+/// [`NoAnswer::NotConnected`], [`NoAnswer::Distrusted`].
+pub(crate) fn connect(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
+    use rustix::io::Errno;
+    match xsched_proto::ask::connect(socket) {
+        Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) if rendezvous::call(socket, RETURN) => {
+            xsched_proto::ask::connect(socket)
+        }
+        answer => answer,
+    }
+}
 
 /// Where the daemon is, for a command that only talks to it.
 fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
@@ -69,7 +87,7 @@ impl Connection {
 pub(crate) fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
-    match xsched_proto::ask::ask(&path, request, PATIENCE) {
+    match connect(&path).and_then(|fd| xsched_proto::ask::ask_on(&fd, request, PATIENCE)) {
         Ok(answer) => Ok(Some(answer)),
         Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) => Ok(None),
         Err(why) => Err(told(&path, why)),

@@ -1,6 +1,7 @@
 //! The scheduling daemon: one thread, one epoll loop, pure policies.
 //!
 //! - `server`: the loop, connections, timers; `fair`: one user's work does not delay another's; `socket`: packets, the listening socket, the lock beside it.
+//! - `rendezvous`: makes the listening socket's file again when it is gone.
 //! - `closer`: closes what strangers sent, which may take as long as they like.
 //! - `session`: what attached processes say; `client`: what is known of them; `peer`, `identity`: proof of who they are, and
 //!   of whose; `clerk`: the thread that finds it out.
@@ -61,6 +62,7 @@ mod precedence;
 mod process;
 mod recent;
 mod reload;
+mod rendezvous;
 mod restart;
 mod rights;
 mod scheduler;

@@ -69,6 +69,7 @@ pub(crate) const LOGS: u64 = 3 << 2 | kind::OWN;
 const USAGE: u64 = (u64::MAX >> 4) << 2 | kind::OWN;
 const METRICS: u64 = (u64::MAX >> 5) << 2 | kind::OWN;
 const TELLER: u64 = (u64::MAX >> 6) << 2 | kind::OWN;
+const SITES: u64 = (u64::MAX >> 7) << 2 | kind::OWN;
 const SCHEDULER: u64 = u64::MAX << 2 | kind::OWN;
 /// Why a connection ends that takes nothing.
 pub(crate) const UNREAD: &str = "it does not read its messages";
@@ -316,7 +317,10 @@ impl Server {
         let add = |fd: BorrowedFd<'_>, token, flags| {
             epoll::add(&epoll, fd, EventData::new_u64(token), flags).map_err(|e| fail("an epoll entry", e))
         };
-        add(listener.as_fd(), LISTENER, EventFlags::IN)?;
+        for socket in listener.sockets() {
+            add(socket.as_fd(), LISTENER, EventFlags::IN)?;
+        }
+        add(listener.rendezvous().as_fd(), SITES, EventFlags::IN)?;
         add(timer.as_fd(), TIMER, EventFlags::IN | EventFlags::ET)?;
         add(signals.as_fd(), SIGNALS, EventFlags::IN)?;
         let clerk = Clerk::new(&options.socket).map_err(|e| fail("an event descriptor", e))?;

@@ -18,27 +18,111 @@ use xsched_proto::wire::MAX_PACKET;
 
 use crate::Error;
 use crate::closer::{Closer, MAX_FDS};
+use crate::rendezvous::Rendezvous;
 
-/// A socket that is listened on; its file goes with it.
+/// The sockets that are listened on, at one path or at several; their files go with this.
 pub(crate) struct Listener {
     path: PathBuf,
-    socket: OwnedFd,
-    /// Locked for as long as this daemon lives: what lies at `path` while the lock is free is stale.
-    lock: File,
-    lock_path: PathBuf,
+    sockets: Vec<(PathBuf, OwnedFd)>,
+    rendezvous: Rendezvous,
 }
 
 impl Listener {
     pub(crate) fn new(path: &Path) -> Result<Listener, Error> {
-        let shown = path.display();
-        let fail = |what: &str, e: &dyn std::fmt::Display| Error::Environment(format!("{what} {shown}: {e}"));
-        let address = SocketAddrUnix::new(path)
-            .map_err(|_| Error::Environment(format!("the socket path {shown} is too long: use one under 108 bytes")))?;
-        prepare_folder(path)?;
+        let mut rendezvous = Rendezvous::new(path)?;
+        let (site, socket) = Site::new(path, true)?;
+        rendezvous.keep(site)?;
+        Ok(Listener { path: path.to_owned(), sockets: vec![(path.to_owned(), socket)], rendezvous })
+    }
+
+    /// Where a program of the daemon's user finds it.
+    pub(crate) fn path(&self) -> &Path {
+        let mut paths = self.sockets.iter().map(|(path, _)| path);
+        paths.find(|path| path.exists()).unwrap_or(&self.path)
+    }
+
+    /// A connection that has come in at any of the paths.
+    pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        let mut failure = Errno::AGAIN;
+        for (_, socket) in &self.sockets {
+            match rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => return Ok(socket),
+                Err(Errno::AGAIN) => (),
+                Err(e) => failure = e,
+            }
+        }
+        Err(failure)
+    }
+
+    /// All that is listened on.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.sockets.iter().map(|(_, socket)| socket)
+    }
+
+    /// Readable when there is something to [`take`](Rendezvous::take).
+    pub(crate) fn rendezvous(&self) -> &Rendezvous {
+        &self.rendezvous
+    }
+
+    /// Takes a socket in place of the one before at that path, which nothing can connect to any more.
+    pub(crate) fn replace(&mut self, path: PathBuf, socket: OwnedFd) {
+        self.sockets.retain(|(of, _)| *of != path);
+        self.sockets.push((path, socket));
+    }
+
+    /// Lets nothing more connect. What has connected can still be accepted.
+    pub(crate) fn refuse(&self) {
+        for socket in self.sockets() {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+/// The file of a socket, and the lock beside it; both go with this.
+pub(crate) struct Site {
+    path: PathBuf,
+    /// Locked for as long as this daemon lives: what lies at `path` while the lock is free is stale.
+    lock: File,
+    lock_path: PathBuf,
+    /// What lies at `path`: device and inode.
+    file: (u64, u64),
+}
+
+impl Site {
+    /// Listens at a path. `deep`: makes all of the folders on the way there, and not only the last.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn new(path: &Path, deep: bool) -> Result<(Site, OwnedFd), Error> {
+        prepare_folder(path, deep)?;
         let mut lock_path = path.as_os_str().to_owned();
         lock_path.push(".pid");
         let lock_path = PathBuf::from(lock_path);
         let lock = lock(path, &lock_path)?;
+        // From here on the lock's file goes with it.
+        let mut site = Site { path: path.to_owned(), lock, lock_path, file: (0, 0) };
+        let socket = site.bind()?;
+        Ok((site, socket))
+    }
+
+    /// Listens there again.
+    ///
+    /// # Errors
+    /// One line. Then all is as before.
+    pub(crate) fn renew(&mut self) -> Result<OwnedFd, Error> {
+        prepare_folder(&self.path, false)?;
+        if !self.has_lock() {
+            self.lock = lock(&self.path, &self.lock_path)?;
+        }
+        self.bind()
+    }
+
+    fn bind(&mut self) -> Result<OwnedFd, Error> {
+        let path = &self.path;
+        let shown = path.display();
+        let fail = |what: &str, e: &dyn std::fmt::Display| Error::Environment(format!("{what} {shown}: {e}"));
+        let address = SocketAddrUnix::new(path)
+            .map_err(|_| Error::Environment(format!("the socket path {shown} is too long: use one under 108 bytes")))?;
         match std::fs::symlink_metadata(path) {
             Ok(m) if m.file_type().is_socket() => {
                 std::fs::remove_file(path).map_err(|e| fail("cannot remove the stale socket", &e))?;
@@ -54,45 +138,48 @@ impl Listener {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|e| fail("cannot make a socket for", &e))?;
         rustix::net::bind(&socket, &address).map_err(|e| fail("cannot bind", &e))?;
-        let listener = Listener { path: path.to_owned(), socket, lock, lock_path };
         // Root serves every user that can reach the folder; each peer's user is checked.
         let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(|e| fail("cannot open up", &e))?;
-        rustix::net::listen(&listener.socket, 128).map_err(|e| fail("cannot listen on", &e))?;
-        Ok(listener)
+        rustix::net::listen(&socket, 128).map_err(|e| fail("cannot listen on", &e))?;
+        self.file = id_at(path).unwrap_or_default();
+        Ok(socket)
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
-        rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    /// Whether its path leads to it still, and its lock keeps others away.
+    pub(crate) fn is_there(&self) -> bool {
+        id_at(&self.path) == Some(self.file) && self.has_lock()
     }
 
-    /// Lets nothing more connect. What has connected can still be accepted.
-    pub(crate) fn refuse(&self) {
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    fn has_lock(&self) -> bool {
+        self.lock.metadata().is_ok_and(|meta| id_at(&self.lock_path) == Some((meta.dev(), meta.ino())))
     }
 }
 
-impl Drop for Listener {
+/// What lies at a path: device and inode.
+fn id_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+impl Drop for Site {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if id_at(&self.path) == Some(self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
         // Removed while locked: a daemon that opened it meanwhile finds that it is no longer the file of that name.
-        let _ = std::fs::remove_file(&self.lock_path);
+        if self.has_lock() {
+            let _ = std::fs::remove_file(&self.lock_path);
+        }
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
 /// Makes the socket's folder, or checks that other users cannot put things into it.
-fn prepare_folder(path: &Path) -> Result<(), Error> {
+fn prepare_folder(path: &Path, deep: bool) -> Result<(), Error> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -100,7 +187,8 @@ fn prepare_folder(path: &Path) -> Result<(), Error> {
     let shown = folder.display();
     let system = Path::new(SYSTEM_SOCKET).parent() == Some(folder);
     let mode = if system { 0o755 } else { 0o700 };
-    let made = std::fs::DirBuilder::new().mode(mode).recursive(true).create(folder);
+    let made = std::fs::DirBuilder::new().mode(mode).recursive(deep).create(folder);
+    let made = made.or_else(|e| if folder.is_dir() { Ok(()) } else { Err(e) });
     made.map_err(|e| Error::Environment(format!("cannot make the folder {shown}: {e}; use --socket")))?;
     let link = std::fs::symlink_metadata(folder);
     let meta = std::fs::metadata(folder);

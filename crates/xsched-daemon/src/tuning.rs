@@ -29,6 +29,13 @@ pub(crate) const LONG_US: u64 = 2_000;
 /// So many queues of a client are looked at for what the device still executes of a suspended group: reading them takes some µs.
 pub(crate) const LOOKED_AT_QUEUES: usize = 256;
 
+// ---- Sockets -------------------------------------------------------------------------------------------------------------
+
+/// The files of the daemon's sockets are looked for this often, in s. A program that finds none asks for it meanwhile.
+pub(crate) const SITE_LOOK_S: i64 = 2;
+/// A process of the daemon's own user that has connected to the meeting point may take so long to say why, in ms.
+pub(crate) const SITE_QUESTION_MS: u64 = 500;
+
 // ---- Trace ---------------------------------------------------------------------------------------------------------------
 
 /// Bytes of what is remembered of decisions, 24 for each step: some 175,000. Two programs that take turns by requests leave some 2,000 a

@@ -172,3 +172,152 @@ fn a_suspended_program_is_suspended_again_once_the_stopped_daemon_goes_on() {
     program.tell("end");
     assert_eq!(program.wait().0, 0);
 }
+
+/// A daemon's entry and the process ids of its programs, as `ps` has them.
+fn arbiter(ps: &serde_json::Value) -> (u64, Vec<u64>) {
+    let pids = ps["programs"].as_array().unwrap().iter().map(|program| program["pid"].as_u64().unwrap());
+    (ps["daemon"]["pid"].as_u64().unwrap(), pids.collect())
+}
+
+/// The end of a session removes `/run/user/UID`. The daemon runs on, and so do its programs.
+#[test]
+fn a_daemon_whose_folder_was_removed_is_the_one_that_the_next_program_finds() {
+    let place = Place::new();
+    let (folder, steady) = (place.join("session"), place.sim_program("steady"));
+    let socket = folder.join("x.sock");
+    let at = |mut command: std::process::Command| {
+        command.env("XSCHED_SOCKET", &socket);
+        command
+    };
+    let ps = || {
+        let output = at(place.xsched(&["ps", "--json"])).output().unwrap();
+        output.status.success().then(|| arbiter(&serde_json::from_slice(&output.stdout).unwrap()))
+    };
+    let daemon = Process::start(at(place.xsched(&["daemon"])));
+    until("the daemon answers", || ps().is_some());
+    let start = || {
+        let mut program = Process::start(at(place.run_command(&["--require"], &steady, &["100", "1"])));
+        program.expect("ready");
+        program
+    };
+    let first = start();
+    std::fs::remove_dir_all(&folder).unwrap();
+    // Nothing waits for the daemon to notice: the next program asks it.
+    let second = start();
+    let expected = (u64::from(daemon.pid()), [first.pid(), second.pid()].map(u64::from));
+    let (server, mut programs) = ps().expect("a daemon");
+    programs.sort();
+    assert_eq!(
+        (server, programs),
+        (expected.0, {
+            let mut both = expected.1.to_vec();
+            both.sort();
+            both
+        })
+    );
+    // The same for a command.
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(ps().map(|(server, programs)| (server, programs.len())), Some((expected.0, 2)));
+    let log = daemon.errors();
+    assert_eq!(log.matches("was gone: it is there again").count(), 2, "{log}");
+    // And a second daemon finds that there is one.
+    std::fs::remove_dir_all(&folder).unwrap();
+    let (code, _, errors) = Process::start(at(place.xsched(&["daemon"]))).wait();
+    assert_eq!(code, 3, "{errors}");
+    assert!(errors.contains(&format!("another daemon (pid {}) already serves", daemon.pid())), "{errors}");
+    for mut program in [first, second] {
+        program.tell("end");
+        assert_eq!(program.wait().0, 0);
+    }
+    signal(daemon.pid(), Signal::TERM);
+    assert_eq!(daemon.wait().0, 0);
+    assert!(!socket.exists());
+}
+
+/// A folder of xsched's own name is made again without being asked for.
+#[test]
+fn a_user_daemon_makes_its_folder_again() {
+    let place = Place::new();
+    if std::path::Path::new("/run/xsched/xsched.sock").exists() {
+        xsched_testkit::skipped("a user's own daemon: this machine has a system daemon");
+        return;
+    }
+    let steady = place.sim_program("steady");
+    let mut run = place.run_command(&[], &steady, &["100", "1"]);
+    run.env_remove("XSCHED_SOCKET");
+    let mut program = Process::start(run);
+    program.expect("ready");
+    let folder = place.join("xsched");
+    std::fs::remove_dir_all(&folder).unwrap();
+    until("it listens again", || folder.join("xsched.sock").exists());
+    let mut ps = place.xsched(&["ps", "--json"]);
+    let output = ps.env_remove("XSCHED_SOCKET").output().unwrap();
+    let (daemon, programs) = arbiter(&serde_json::from_slice(&output.stdout).unwrap());
+    assert_eq!(programs, [u64::from(program.pid())]);
+    program.tell("end");
+    assert_eq!(program.wait().0, 0);
+    signal(u32::try_from(daemon).unwrap(), Signal::TERM);
+    until("the daemon has ended", || !folder.join("xsched.sock").exists());
+}
+
+/// As a login manager does it: the session's folder goes, and is made again at the next login. Needs root, and a mount namespace in
+/// which `/run` is the test's own.
+#[test]
+fn programs_before_between_and_after_two_sessions_have_one_daemon() {
+    if !rustix::process::geteuid().is_root() {
+        xsched_testkit::skipped("the end of a session: needs root");
+        return;
+    }
+    let place = Place::new();
+    let steady = place.sim_program("steady");
+    place.share_build();
+    let uid = 40_000 + std::process::id() % 20_000;
+    let script = r#"
+        set -eu
+        mount -t tmpfs none /run || exit 99
+        as="setpriv --reuid=$ID --regid=$ID --clear-groups"
+        $as true || exit 99
+        pids= daemon=
+        trap 'kill $pids $daemon 2>/dev/null || :' EXIT
+        soon() { tries=0; until "$@"; do tries=$((tries + 1)); [ $tries -lt 200 ]; sleep 0.1; done; }
+        login() { mkdir -p "/run/user/$ID"; chown "$ID:$ID" "/run/user/$ID"; chmod 700 "/run/user/$ID"; }
+        shown() { $as "$BIN/xsched" ps --json | tr -d ' ' | grep -q "\"pid\":$1,"; }
+        start() {
+            $as "$BIN/xsched" run -- "$STEADY" 100 1 <"$HOLD" >"$HOLD.out" & pids="$pids $!"
+            soon shown $!
+        }
+        export XDG_RUNTIME_DIR="/run/user/$ID"
+        mkfifo "$HOLD"; chmod 666 "$HOLD"; exec 9<>"$HOLD"
+        login
+        start
+        daemon=$($as "$BIN/xsched" ps | sed -n 's/.*daemon \([0-9]*\) up.*/\1/p')
+        rm -rf "/run/user/$ID"
+        start
+        login
+        start
+        $as "$BIN/xsched" ps --json
+        kill $pids $daemon
+        gone() { ! kill -0 $daemon 2>/dev/null; }
+        soon gone
+        rm -rf "/tmp/xsched-$ID""#;
+    let mut command = place.command("unshare", &["--mount", "bash", "-c", script]);
+    command.env("BIN", place.join("build")).env("ID", uid.to_string()).env("STEADY", &steady);
+    command.env("LD_LIBRARY_PATH", place.join("build")).env("HOLD", place.join("hold"));
+    command.env_remove("XSCHED_SOCKET").env_remove("XSCHED_STATS").env("CUDA_MPS_PIPE_DIRECTORY", place.join("mps"));
+    use std::os::unix::fs::PermissionsExt;
+    for (path, mode) in [(place.join(""), 0o755), (place.join("sim.sock"), 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let output = xsched_testkit::finish(
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap(),
+        Duration::from_secs(120),
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(99) || errors.contains("unshare: ") || errors.contains("setpriv: ") {
+        xsched_testkit::skipped("the end of a session: there can be no mount namespace, or no setpriv");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let (_, programs) = arbiter(&serde_json::from_slice(&output.stdout).unwrap());
+    assert_eq!(programs.len(), 3, "{errors}");
+}

@@ -18,6 +18,7 @@
 //! - [`histogram`]: durations in buckets; [`program`]: what a program is called.
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
+//! - [`rendezvous`]: where a daemon is found whose socket's file is gone.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`similar`]: what was probably meant.
 //! - [`text`]: strings of others, as they are shown.
@@ -44,6 +45,7 @@ pub mod memory;
 pub mod paths;
 pub mod platform;
 pub mod program;
+pub mod rendezvous;
 pub mod segment;
 pub mod settings;
 pub mod similar;

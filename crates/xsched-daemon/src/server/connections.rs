@@ -13,6 +13,7 @@ use super::{Conn, LISTENER, Role, Server, UNREAD, kind};
 use crate::Error;
 use crate::closer::MAX_FDS;
 use crate::identity::User;
+use crate::rendezvous::News;
 use crate::socket::{self, Passed, Received};
 use crate::tuning::{
     ACCEPTED_MAX, CLIENT_OUT_MAX_BYTES, COMMAND_OUT_MAX_BYTES, KEPT_BYTES, OUT_MAX_BYTES, OWN_FDS, QUEUED_MAX,
@@ -95,9 +96,29 @@ impl Server {
     /// Accepts connections, or lets them wait in the backlog.
     pub(super) fn listen(&mut self, on: bool) {
         let flags = if on { EventFlags::IN } else { EventFlags::empty() };
-        match epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags) {
+        let watch = |socket| epoll::modify(&self.epoll, socket, EventData::new_u64(LISTENER), flags);
+        let watched = self.listener.sockets().try_for_each(watch);
+        match watched {
             Ok(()) => self.deaf = !on,
             Err(e) => self.log(&format!("cannot watch the socket: {e}")),
+        }
+    }
+
+    /// Takes sockets whose files were made again.
+    pub(super) fn hear_sites(&mut self) {
+        for news in self.listener.rendezvous().take() {
+            match news {
+                News::Line(line) => self.say(&line),
+                News::Listens(path, socket) => {
+                    // What has connected to the one before, which goes now.
+                    self.accept();
+                    let flags = if self.deaf { EventFlags::empty() } else { EventFlags::IN };
+                    if let Err(e) = epoll::add(&self.epoll, &socket, EventData::new_u64(LISTENER), flags) {
+                        self.log(&format!("cannot watch the socket: {e}"));
+                    }
+                    self.listener.replace(path, socket);
+                }
+            }
         }
     }
 

@@ -6,7 +6,8 @@ use rustix::time::Timespec;
 use xsched_proto::wire::MAX_PACKET;
 
 use super::{
-    CLERK, Conn, EXPECTED, LISTENER, LOGS, METRICS, Role, SCHEDULER, SIGNALS, Server, TELLER, TIMER, USAGE, Work, kind,
+    CLERK, Conn, EXPECTED, LISTENER, LOGS, METRICS, Role, SCHEDULER, SIGNALS, SITES, Server, TELLER, TIMER, USAGE,
+    Work, kind,
 };
 use crate::Error;
 use crate::clock::now_ns;
@@ -90,6 +91,7 @@ impl Server {
                 USAGE => self.hear_usage(),
                 METRICS => self.hear_metrics(),
                 TELLER => self.hear_teller(),
+                SITES => self.hear_sites(),
                 token if token & 3 == kind::OWN => self.expected_ended((token >> 2) - EXPECTED),
                 _ => continue,
             }

@@ -25,7 +25,9 @@ pub(super) fn daemons(socket: Option<&Path>) -> Vec<Check> {
     let same =
         |path: &Path| path == ours || path.canonicalize().is_ok_and(|p| ours.canonicalize().is_ok_and(|o| p == o));
     let others = paths::usual_sockets().into_iter().filter(|path| !same(path));
-    let answering = others.filter(|path| path.exists() && client::ask(Some(path), Request::Ps).is_ok());
+    let own = client::server(&ours);
+    let another = |path: &PathBuf| path.exists() && (own.is_none() || client::server(path) != own);
+    let answering = others.filter(|path| another(path) && client::ask(Some(path), Request::Ps).is_ok());
     let check = |path: PathBuf| {
         let found = format!(
             "another one answers at {}: its programs and those of this one are not scheduled together",
