@@ -42,12 +42,19 @@ fn an_ordinary_program_is_entered() {
 }
 
 #[test]
-fn static_programs_run_bare_and_require_refuses_them() {
+fn what_a_static_program_starts_is_entered() {
     let place = Place::new();
+    let launcher = r#"#include <unistd.h>
+        int main(int count, char **words) { return count > 1 ? execv(words[1], words + 1) : 7; }"#;
+    let ordinary = place.compile("ordinary", PROGRAM, &[]);
     for (name, flag) in [("static", "-static"), ("static-pie", "-static-pie")] {
-        let program = place.compile(name, PROGRAM, &[flag]);
-        said(run(&place, &program)).one_line(7, "is linked statically: it cannot be scheduled");
-        said(run_with(&place, &["--require"], &program)).one_line(3, "and --require was given");
+        let program = place.compile(name, launcher, &[flag]);
+        for options in [&[][..], &["--require"]] {
+            said(run_with(&place, options, &program)).quiet(7);
+            let mut command = run_with(&place, options, &program);
+            command.arg(&ordinary);
+            said(command).quiet(8);
+        }
     }
 }
 
@@ -134,7 +141,12 @@ fn scripts_are_followed_to_what_reads_them() {
     let reader = place.compile("reader", PROGRAM, &["-static"]);
     let middle = script(&place, "middle", &format!("#!{}\n", reader.display()));
     let outer = script(&place, "outer", &format!("#!{}\n", middle.display()));
-    said(run(&place, &outer)).one_line(7, "reader is linked statically");
+    said(run(&place, &outer)).quiet(7);
+    // One whose interpreter cannot be entered at all.
+    let asan = place.compile("asan-reader", PROGRAM, &["-fsanitize=address"]);
+    let middle = script(&place, "middle-asan", &format!("#!{}\n", asan.display()));
+    let outer = script(&place, "outer-asan", &format!("#!{}\n", middle.display()));
+    said(run(&place, &outer)).one_line(7, "asan-reader is built with AddressSanitizer");
     // One that goes round in circles.
     let circle = place.join("circle");
     script(&place, "circle", &format!("#!{}\n", circle.display()));

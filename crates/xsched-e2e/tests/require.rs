@@ -138,3 +138,27 @@ fn a_daemon_of_another_version_is_said_and_the_program_goes_on_without() {
         assert!(errors.contains(says) && errors.contains("unscheduled"), "{errors}");
     }
 }
+
+#[test]
+fn what_a_static_launcher_starts_is_scheduled_or_ends() {
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let program = place.sim_program("starts_later");
+    let launcher = place.compile("hazards/launcher.c", &["-static"]);
+    let launched = || {
+        let mut launcher = place.run(&["--require"], &launcher, &["execve", "keep", program.to_str().unwrap()]);
+        launcher.expect("ready");
+        launcher
+    };
+    let mut scheduled = launched();
+    let late = launched();
+    scheduled.tell("begin");
+    scheduled.expect("done");
+    let programs = place.ps().unwrap()["programs"].as_array().unwrap().clone();
+    assert_eq!(programs.len(), 1, "{programs:?}");
+    assert!(programs[0]["exe"].as_str().unwrap().ends_with("starts_later"), "{programs:?}");
+    assert_eq!(scheduled.finish().last().map(String::as_str), Some("ok"));
+    signal(daemon.pid(), Signal::STOP);
+    ends_unscheduled(late, "the daemon does not answer");
+    signal(daemon.pid(), Signal::CONT);
+}

@@ -17,6 +17,17 @@ const HERE: u16 = elf::EM_X86_64.0;
 #[cfg(target_arch = "aarch64")]
 const HERE: u16 = elf::EM_AARCH64.0;
 
+/// Where glibc's loader lies on machines of the usual layout.
+#[cfg(target_arch = "x86_64")]
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+#[cfg(target_arch = "aarch64")]
+const LOADER: &str = "/lib/ld-linux-aarch64.so.1";
+/// Where musl's lies.
+#[cfg(target_arch = "x86_64")]
+const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
+#[cfg(target_arch = "aarch64")]
+const MUSL_LOADER: &str = "/lib/ld-musl-aarch64.so.1";
+
 /// The library needs this symbol version of libc.
 const LIBC_FLOOR: &str = "GLIBC_2.34";
 
@@ -37,10 +48,11 @@ pub(crate) struct Facts {
 /// # Errors
 /// Exit code 127 when its loader is missing.
 pub(super) fn inspect(path: &Path) -> Result<Verdict> {
-    let cannot = |why: String| Ok(Verdict::Cannot { file: path.to_owned(), why });
+    let cannot = |why: String| Ok(Verdict::keeps_out(path, why));
     let facts = match read(path) {
         Ok(facts) => facts,
-        Err(why) => return cannot(why.to_string()),
+        // Its own loader, an emulator's or the kernel's helper passes over a library that is not for it.
+        Err(why) => return Ok(Verdict::Cannot { file: path.to_owned(), why: why.to_string(), hands_on: true }),
     };
     if secure(path) {
         return cannot("setuid, setgid or has file capabilities, so the loader ignores LD_PRELOAD".to_owned());
@@ -48,7 +60,7 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     // The loader itself, told which program to load, reads LD_PRELOAD as ever.
     let itself = || path.canonicalize().ok().filter(|path| is_glibc_loader(&name_of(path)));
     let Some(interpreter) = facts.interpreter.or_else(itself) else {
-        return cannot("linked statically".to_owned());
+        return Ok(of_launcher(path, Path::new(LOADER), Path::new(MUSL_LOADER)));
     };
     if facts.address_sanitizer {
         return cannot("built with AddressSanitizer, which must be loaded first".to_owned());
@@ -63,14 +75,31 @@ pub(super) fn inspect(path: &Path) -> Result<Verdict> {
     let Ok(loader) = interpreter.canonicalize() else {
         return Err(Error::NotFound(format!("{}: its loader {} is not found", path.display(), interpreter.display())));
     };
-    // Distributions keep libc beside its loader; where there is none we cannot know and let the loader judge.
-    let libc = loader.with_file_name("libc.so.6");
-    if let Ok(libc_facts) = read(&libc)
-        && !libc_facts.libc_floor
-    {
-        return cannot(format!("linked to a glibc older than 2.34 ({})", libc.display()));
+    match old_libc(&loader) {
+        Some(libc) => cannot(format!("linked to a glibc older than 2.34 ({})", libc.display())),
+        None => Ok(Verdict::Attaches),
     }
-    Ok(Verdict::Attaches)
+}
+
+/// The C library of a loader where it is too old for the library. Distributions keep the two in one folder; where there is none we
+/// cannot know and let the loader judge.
+fn old_libc(loader: &Path) -> Option<PathBuf> {
+    let libc = loader.with_file_name("libc.so.6");
+    read(&libc).is_ok_and(|facts| !facts.libc_floor).then_some(libc)
+}
+
+/// A program that is linked statically, on a machine with these loaders. What it starts may be anything: where that would most
+/// likely die of the library, as on a machine of musl's alone, the environment is not set.
+fn of_launcher(path: &Path, loader: &Path, musl: &Path) -> Verdict {
+    let keeps_out = |why: String| Verdict::keeps_out(path, format!("linked statically, and this machine has {why}"));
+    match loader.canonicalize() {
+        Ok(loader) => match old_libc(&loader) {
+            Some(libc) => keeps_out(format!("a glibc older than 2.34 ({})", libc.display())),
+            None => Verdict::HandsOn,
+        },
+        Err(_) if musl.exists() => keeps_out("musl, the library needs glibc".to_owned()),
+        Err(_) => Verdict::HandsOn,
+    }
 }
 
 fn name_of(path: &Path) -> String {
@@ -185,17 +214,35 @@ mod tests {
     }
 
     #[test]
+    fn a_static_launcher_hands_on_where_what_it_starts_can_live() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (loader, musl) = (at("ld-linux-x86-64.so.2"), at("ld-musl-x86_64.so.1"));
+        let verdict = || of_launcher(Path::new("/l"), &loader, &musl);
+        assert_eq!(verdict(), Verdict::HandsOn, "of a layout of its own");
+        std::fs::write(&musl, "").unwrap();
+        assert!(matches!(verdict(), Verdict::Cannot { why, hands_on: false, .. } if why.contains("musl")));
+        std::fs::write(&loader, "").unwrap();
+        assert_eq!(verdict(), Verdict::HandsOn, "it has both");
+        let mut old = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let found: Vec<usize> = (0..old.len() - 10).filter(|at| &old[*at..at + 10] == LIBC_FLOOR.as_bytes()).collect();
+        found.iter().for_each(|at| old[at + 9] = b'3');
+        std::fs::write(at("libc.so.6"), old).unwrap();
+        assert!(matches!(verdict(), Verdict::Cannot { why, hands_on: false, .. } if why.contains("older than 2.34")));
+    }
+
+    #[test]
     fn damaged_files_are_no_reason_to_die() {
         let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cut");
         for length in [0, 1, 4, 19, 20, 63, 64, 65, 200, 1000] {
             std::fs::write(&path, &whole[..length]).unwrap();
-            assert!(matches!(inspect(&path), Ok(Verdict::Cannot { .. })), "{length} bytes");
+            assert!(matches!(inspect(&path), Ok(Verdict::Cannot { .. } | Verdict::HandsOn)), "{length} bytes");
         }
         let mut wild = whole[..4096].to_vec();
         wild[64..].fill(0xff);
         std::fs::write(&path, &wild).unwrap();
-        assert!(matches!(inspect(&path), Ok(Verdict::Cannot { .. })));
+        assert!(matches!(inspect(&path), Ok(Verdict::Cannot { .. } | Verdict::HandsOn)));
     }
 }

@@ -20,13 +20,24 @@ const CHAIN_MAX: usize = 5;
 pub(crate) enum Verdict {
     /// The preload library will be loaded.
     Attaches,
-    /// It will not, or it would do harm; why, fit for "… is …".
+    /// It is linked statically: nothing is loaded into it, and it calls no vendor's library. What it starts takes its environment.
+    HandsOn,
+    /// The library will not be loaded, or it would do harm; why, fit for "… is …".
     Cannot {
         /// The file that stands in the way: the program or its interpreter.
         file: PathBuf,
         /// The reason.
         why: String,
+        /// The environment does no harm in it, and serves what it starts.
+        hands_on: bool,
     },
+}
+
+impl Verdict {
+    /// Of a program in which the environment would do harm, or has no use.
+    fn keeps_out(file: &Path, why: impl Into<String>) -> Verdict {
+        Verdict::Cannot { file: file.to_owned(), why: why.into(), hands_on: false }
+    }
 }
 
 /// Finds the program as a shell would: a name with a slash is a path, another is looked up in PATH.
@@ -104,7 +115,7 @@ pub(crate) fn inspect(program: &Path) -> Result<Verdict, Error> {
                     })?;
                     if i + 1 < interpreters.len() {
                         let verdict = elf::inspect(&found)?;
-                        if verdict != Verdict::Attaches {
+                        if matches!(verdict, Verdict::Cannot { .. }) {
                             return Ok(verdict);
                         }
                     }
@@ -112,12 +123,12 @@ pub(crate) fn inspect(program: &Path) -> Result<Verdict, Error> {
                 }
                 match next {
                     Some(next) => file = next,
-                    None => return Ok(Verdict::Cannot { file, why: "a script without an interpreter".to_owned() }),
+                    None => return Ok(Verdict::keeps_out(&file, "a script without an interpreter")),
                 }
             }
             // Executable but not readable: the kernel will run it, we cannot know what it is.
-            Err(e) => return Ok(Verdict::Cannot { file, why: format!("not readable ({})", reason(&e)) }),
+            Err(e) => return Ok(Verdict::keeps_out(&file, format!("not readable ({})", reason(&e)))),
         }
     }
-    Ok(Verdict::Cannot { file, why: "at the end of too long a chain of scripts".to_owned() })
+    Ok(Verdict::keeps_out(&file, "at the end of too long a chain of scripts"))
 }

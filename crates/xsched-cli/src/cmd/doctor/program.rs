@@ -158,13 +158,13 @@ fn executable(pid: u32) -> Option<Check> {
             "start it without these rights, or go without a scheduler",
         ));
     }
-    match target::inspect(&link) {
-        Ok(Verdict::Cannot { why, .. }) if !why.starts_with("not readable") => {
-            let advice = "use a build that is linked dynamically to glibc 2.34 or newer, or go without a scheduler";
-            Some(Check::fail(name, Cause::NotPreloadable, format!("{shown} is {why}"), advice))
-        }
-        _ => None,
-    }
+    let why = match target::inspect(&link) {
+        Ok(Verdict::Cannot { why, .. }) if !why.starts_with("not readable") => why,
+        Ok(Verdict::HandsOn) => "linked statically".to_owned(),
+        _ => return None,
+    };
+    let advice = "use a build that is linked dynamically to glibc 2.34 or newer, or go without a scheduler";
+    Some(Check::fail(name, Cause::NotPreloadable, format!("{shown} is {why}"), advice))
 }
 
 /// What its variables say against it.

@@ -105,8 +105,9 @@ that takes turns with the urgent programs: more work in total, but a GPU fault o
 ends all in the pool. `spatial` makes it a client of the MPS daemon that runs. `auto` is `pool`
 for low and normal programs where it can be had, and `time` else.
 
-A program that the preload library cannot enter (static, setuid, 32-bit or of another
-machine, musl, old glibc, AddressSanitizer) runs unscheduled, and one line says so.
+A program that the preload library cannot enter (setuid, 32-bit or of another machine, musl,
+old glibc, AddressSanitizer) runs unscheduled, and one line says so. One that is linked
+statically, as launchers are, uses no device itself; what it starts is scheduled.
 XSCHED_DISABLE=1 runs the program as if xsched was not there.
 
 --require guards the start, of the program and of each process that it starts: a process that
@@ -154,13 +155,15 @@ pub(crate) fn main(args: Args) -> Result {
         return Err(exec(&program, name, rest, &environment));
     }
     let library = preload::find()?;
-    if let Verdict::Cannot { file, why } = target::inspect(&program)? {
+    if let Verdict::Cannot { file, why, hands_on } = target::inspect(&program)? {
         let line = format!("{} is {why}: it cannot be scheduled", file.display());
         if required {
             return Err(Error::environment(format!("{line}, and --require was given")));
         }
         say(&format!("{line}; {} runs unscheduled", name.to_string_lossy()));
-        return Err(exec(&program, name, rest, &environment));
+        if !hands_on {
+            return Err(exec(&program, name, rest, &environment));
+        }
     }
     let library = preload::speakable(&library)?;
     environment.set("LD_PRELOAD", preload::prepend(&library, std::env::var_os("LD_PRELOAD").as_deref()));
