@@ -71,29 +71,12 @@ pub(crate) fn speakable(library: &Path) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// Begin of the names of sanitizers' runtimes, of GCC's and of Clang's.
-const SANITIZERS: [&[u8]; 6] = [b"libasan.", b"libtsan.", b"libubsan.", b"liblsan.", b"libhwasan.", b"libclang_rt."];
-
-/// Whether an entry of LD_PRELOAD is the runtime of a sanitizer: it must be loaded before all else, or ends the program.
-fn is_sanitizer(entry: &[u8]) -> bool {
-    let name = entry.rsplit(|b| *b == b'/').next().unwrap_or(entry);
-    SANITIZERS.iter().any(|begin| name.starts_with(begin))
-}
-
 /// Puts the library before what LD_PRELOAD holds already, but behind the runtimes of sanitizers.
 pub(crate) fn prepend(library: &Path, existing: Option<&OsStr>) -> OsString {
-    let library = library.as_os_str().as_bytes();
-    let entries = || existing.unwrap_or_default().as_bytes().split(|b| b" :".contains(b)).filter(|e| !e.is_empty());
-    let behind = entries().enumerate().filter(|(_, entry)| is_sanitizer(entry)).last().map_or(0, |(at, _)| at + 1);
-    // A program run within a run: once is enough.
-    if let Some(existing) = existing
-        && entries().nth(behind) == Some(library)
-    {
-        return existing.to_owned();
-    }
-    let rest = entries().skip(behind).filter(|entry| *entry != library);
-    let all: Vec<&[u8]> = entries().take(behind).filter(|e| *e != library).chain([library]).chain(rest).collect();
-    OsString::from_vec(all.join(&b':'))
+    let mut value = Vec::new();
+    let others = existing.unwrap_or_default().as_bytes();
+    xsched_proto::preload::compose(library.as_os_str().as_bytes(), others, |piece| value.extend_from_slice(piece));
+    OsString::from_vec(value)
 }
 
 /// The option of AddressSanitizer's runtime that has it take a place behind this library.
@@ -122,21 +105,6 @@ mod tests {
         assert_eq!(prepend(lib, Some(OsStr::new(""))), "/l/libxsched.so");
         assert_eq!(prepend(lib, Some(OsStr::new("/a.so /b.so"))), "/l/libxsched.so:/a.so:/b.so");
         assert_eq!(prepend(lib, Some(OsStr::new("/l/libxsched.so:/a.so"))), "/l/libxsched.so:/a.so");
-    }
-
-    #[test]
-    fn the_runtimes_of_sanitizers_stay_before_the_library() {
-        let lib = Path::new("/l/libxsched.so");
-        for (existing, value) in [
-            ("/u/libasan.so.8", "/u/libasan.so.8:/l/libxsched.so"),
-            ("libasan.so /a.so", "libasan.so:/l/libxsched.so:/a.so"),
-            ("/a.so:/u/libclang_rt.asan-x86_64.so:/b.so", "/a.so:/u/libclang_rt.asan-x86_64.so:/l/libxsched.so:/b.so"),
-            ("/l/libxsched.so:/u/libtsan.so.2", "/u/libtsan.so.2:/l/libxsched.so"),
-            ("/u/libasan.so.8:/l/libxsched.so:/a.so", "/u/libasan.so.8:/l/libxsched.so:/a.so"),
-            ("/u/libasanas.so", "/l/libxsched.so:/u/libasanas.so"),
-        ] {
-            assert_eq!(prepend(lib, Some(OsStr::new(existing))), value, "{existing}");
-        }
     }
 
     #[test]

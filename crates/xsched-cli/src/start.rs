@@ -184,6 +184,8 @@ fn spawn(socket: &Path, scheduler: Option<&Path>) -> Result<Started> {
             command.env_remove(&name);
         }
     }
+    // Where this command itself runs under xsched, its library would put them back.
+    command.env("XSCHED_FOLLOW", "0");
     // SAFETY: between fork and exec this calls only async-signal-safe functions, allocates nothing and keeps to
     // descriptors that are open (`writer` lives until after spawn).
     unsafe {

@@ -162,3 +162,82 @@ fn what_a_static_launcher_starts_is_scheduled_or_ends() {
     ends_unscheduled(late, "the daemon does not answer");
     signal(daemon.pid(), Signal::CONT);
 }
+
+/// Libraries that set their own `LD_PRELOAD` for a child, and programs that give one an environment of their own.
+#[test]
+fn a_child_whose_environment_was_replaced_is_scheduled_all_the_same() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("starts_later");
+    let program = program.to_str().unwrap();
+    let launcher = place.compile("hazards/launcher.c", &[]);
+    let other = place.join("other.c");
+    std::fs::write(&other, "int nothing_at_all;").unwrap();
+    let other = place.compile(other.to_str().unwrap(), &["-shared", "-fPIC"]);
+    let own_preload = format!("LD_PRELOAD={}", other.display());
+    for how in [
+        "execve",
+        "vfork",
+        "execv",
+        "execvp",
+        "execvpe",
+        "execl",
+        "execlp",
+        "execle",
+        "fexecve",
+        "execveat",
+        "posix_spawn",
+        "posix_spawnp",
+    ] {
+        for environment in ["none", &own_preload] {
+            let options = ["--require", "--priority", "high", "--job", "followed"];
+            let mut launcher = place.run(&options, &launcher, &[how, environment, program]);
+            launcher.expect("ready");
+            launcher.tell("begin");
+            launcher.expect("done");
+            let programs = place.ps().unwrap()["programs"].as_array().unwrap().clone();
+            assert_eq!(programs.len(), 1, "{how} {environment}: {programs:?}");
+            assert_eq!((&programs[0]["class"], &programs[0]["job"]), (&"high".into(), &"followed".into()), "{how}");
+            assert_eq!(launcher.finish().last().map(String::as_str), Some("ok"), "{how} {environment}");
+        }
+    }
+}
+
+#[test]
+fn a_child_is_not_followed_where_it_would_do_harm_or_is_not_wanted() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("starts_later");
+    let launcher = place.compile("hazards/launcher.c", &[]);
+    let started = |environment: &str, follow: &str| {
+        let mut run = place.run_command(&[], &launcher, &["execve", environment, program.to_str().unwrap()]);
+        run.env("XSCHED_FOLLOW", follow);
+        let mut launcher = Process::start(run);
+        launcher.expect("ready");
+        launcher.tell("begin");
+        launcher.expect("done");
+        let programs = place.ps().unwrap()["programs"].as_array().unwrap().len();
+        launcher.finish();
+        programs
+    };
+    assert_eq!(started("none", "1"), 1, "the control");
+    assert_eq!(started("none", "0"), 0);
+    assert_eq!(started("XSCHED_FOLLOW=0", "1"), 0);
+    assert_eq!(started("XSCHED_DISABLE=1", "1"), 0);
+    // What musl's loader starts, and an old glibc's in a container, would end of it: the launcher cleared the way for these.
+    let shell = "exec 3>&1; for at in 1 2; do env -i /bin/sh -c 'echo ${LD_PRELOAD:+preloaded}'; done";
+    let lines = place.run(&[], std::path::Path::new("sh"), &["-c", shell]).finish();
+    assert_eq!(lines, ["preloaded", "preloaded"]);
+    let musl = place.join("musl-program");
+    let file = place.join("musl-program.c");
+    std::fs::write(&file, "#include <stdio.h>\nint main(void) { puts(\"musl\"); return 0; }").unwrap();
+    let compiled = std::process::Command::new("musl-gcc").arg("-o").arg(&musl).arg(&file).output();
+    if !compiled.is_ok_and(|output| output.status.success())
+        || !std::path::Path::new("/lib/ld-musl-x86_64.so.1").exists()
+    {
+        xsched_testkit::skipped("a child of musl's: there is no musl-gcc with its loader");
+        return;
+    }
+    let lines = place.run(&[], &launcher, &["execve", "none", musl.to_str().unwrap()]).finish();
+    assert_eq!(lines, ["musl"]);
+}

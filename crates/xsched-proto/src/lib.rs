@@ -19,6 +19,7 @@
 //! - [`host`]: what the daemon and an operator's own scheduler say to each other.
 //! - [`paths`]: where the socket lies.
 //! - [`rendezvous`]: where a daemon is found whose socket's file is gone.
+//! - [`preload`]: the library in `LD_PRELOAD`.
 //! - [`settings`]: what the environment asks for; [`variables`]: which variables there are.
 //! - [`similar`]: what was probably meant.
 //! - [`text`]: strings of others, as they are shown.
@@ -44,6 +45,7 @@ pub mod info;
 pub mod memory;
 pub mod paths;
 pub mod platform;
+pub mod preload;
 pub mod program;
 pub mod rendezvous;
 pub mod segment;

@@ -44,6 +44,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_CUDLA_LIB", Any),
     ("XSCHED_DISABLE", Flag),
     ("XSCHED_DOMAINS", Words(&["off", "report", "ahead", "exempt"])),
+    ("XSCHED_FOLLOW", Flag),
     ("XSCHED_FORCE_LEVEL", Any),
     ("XSCHED_GRAPH_GATES", Flag),
     ("XSCHED_HIP_LIB", Any),

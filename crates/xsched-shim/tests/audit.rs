@@ -158,6 +158,7 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     wanted.extend(["dlclose", "dlsym", "dlvsym", "ioctl"]);
     wanted.extend(xsched::exports::domain::NAMES);
     wanted.extend(xsched::exports::sanitizer::NAMES);
+    wanted.extend(xsched::exports::exec::NAMES);
     wanted.extend(xsched::scheduler::NAMES);
     wanted.insert(xsched_capi::ENTRY.to_str().expect("an identifier"));
     assert_same(&exported, &wanted, "exports and hooks");

@@ -3,5 +3,6 @@
 
 mod dlsym;
 pub mod domain;
+pub mod exec;
 mod ioctl;
 pub mod sanitizer;

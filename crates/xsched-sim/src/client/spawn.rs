@@ -56,6 +56,8 @@ pub(super) fn start(socket: &Path) -> io::Result<Starting> {
     let env: Vec<CString> = std::env::vars_os()
         .filter(|(name, _)| name != "LD_PRELOAD")
         .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
+        // Or xsched's library would put itself back.
+        .chain([c"XSCHED_DISABLE=1".to_owned()])
         .collect();
     let envp: Vec<*const c_char> = env.iter().map(|v| v.as_ptr()).chain([std::ptr::null()]).collect();
 

@@ -1,0 +1,173 @@
+//! What is remembered of the program's start: its command line and the variables that say how it is scheduled, as they were when the
+//! library was loaded. Programs write over both later: `setproctitle` over the first, and over the second where it is longer.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use xsched_proto::preload;
+use xsched_proto::program::COMMAND_MAX_BYTES;
+use xsched_proto::variables::{PREFIX, is_secure};
+
+use super::{DISABLE, FOLLOW, PRELOAD, Strings};
+use crate::exports::exec;
+
+/// Room for the command line, the library's path and the variables, in bytes. One page, of which most programs touch a part.
+const BYTES: usize = 8 << 10;
+/// The last length that a plausible number of arguments has.
+const ARGUMENTS_MAX: c_int = 1 << 20;
+
+/// Strings, each with its zero: those of the command line, the library's path, variables.
+#[repr(align(64))]
+struct Kept(UnsafeCell<[u8; BYTES]>);
+
+// SAFETY: written by the constructor only, before the program's first instruction.
+unsafe impl Sync for Kept {}
+
+static KEPT: Kept = Kept(UnsafeCell::new([0; BYTES]));
+/// Where the command line ends.
+static COMMAND_END: AtomicUsize = AtomicUsize::new(0);
+/// Where the library's path and all variables end; not after the command line = there is nothing to put back.
+static ALL_END: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// When this library is loaded. glibc's loader hands a constructor what `main` gets.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER: extern "C" fn(c_int, Strings, Strings) = remember;
+
+extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
+    if is_secure() {
+        return;
+    }
+    // SAFETY: a pointer that the C library keeps.
+    let environment = unsafe { environ };
+    let mut end = 0;
+    // Another loader hands over nothing: then these registers hold anything, but not three numbers that agree.
+    let is_layout = (0..=ARGUMENTS_MAX).contains(&argc)
+        && envp == environment
+        && (argv as usize).wrapping_add((argc as usize + 1) * size_of::<usize>()) == envp as usize;
+    if is_layout {
+        // SAFETY: `argc` strings, by their place before the environment.
+        for at in 0..argc as usize {
+            let left = COMMAND_MAX_BYTES.saturating_sub(end);
+            // SAFETY: as above.
+            let word = unsafe { *argv.add(at) };
+            if left == 0 || word.is_null() {
+                break;
+            }
+            // SAFETY: as above.
+            let word = unsafe { CStr::from_ptr(word) }.to_bytes();
+            end = keep(end, word.get(..left).unwrap_or(word));
+        }
+    }
+    COMMAND_END.store(end, Relaxed);
+    // SAFETY: the environment as it is.
+    let all = unsafe { variables_of(environment, end) };
+    ALL_END.store(all.unwrap_or(end), Release);
+    if all.is_some() {
+        exec::find_real();
+    }
+}
+
+/// Keeps the library's path and the variables from `end` on. None where there is nothing to put back, or no room for all of it.
+///
+/// # Safety
+/// A list of strings.
+unsafe fn variables_of(environment: Strings, end: usize) -> Option<usize> {
+    // SAFETY: as promised.
+    let all = || {
+        unsafe { super::entries(environment) }.map(|entry| {
+            // SAFETY: a string of the list.
+            unsafe { CStr::from_ptr(entry) }.to_bytes()
+        })
+    };
+    let library = all().find_map(|entry| preload::named(entry.strip_prefix(PRELOAD)?))?;
+    let mut end = kept_all(end, library)?;
+    for entry in all().filter(|entry| entry.starts_with(PREFIX.as_bytes())) {
+        let is_out = entry.strip_prefix(DISABLE).is_some_and(|value| !value.is_empty() && !is_off(value));
+        if is_out || entry.strip_prefix(FOLLOW).is_some_and(is_off) {
+            return None;
+        }
+        end = kept_all(end, entry)?;
+    }
+    Some(end)
+}
+
+/// Appends a string at `end`, cut where there is no room, and returns where the next goes.
+fn keep(end: usize, text: &[u8]) -> usize {
+    // SAFETY: the constructor alone comes here, and nothing reads meanwhile.
+    let kept = unsafe { &mut *KEPT.0.get() };
+    let length = text.len().min(BYTES.saturating_sub(end + 1));
+    if let Some(place) = kept.get_mut(end..end + length) {
+        place.copy_from_slice(&text[..length]);
+    }
+    // The zero is there already.
+    (end + length + 1).min(BYTES)
+}
+
+fn kept_all(end: usize, text: &[u8]) -> Option<usize> {
+    (end + text.len() + 1 < BYTES).then(|| keep(end, text))
+}
+
+fn kept(from: usize, to: usize) -> &'static [u8] {
+    // SAFETY: written before all that reads it.
+    let all: &'static [u8; BYTES] = unsafe { &*KEPT.0.get() };
+    all.get(from..to).unwrap_or_default()
+}
+
+/// The library as the program's `LD_PRELOAD` named it; none where it did not, or is not to be put back.
+pub(super) fn library() -> Option<&'static [u8]> {
+    let rest = kept(COMMAND_END.load(Relaxed), ALL_END.load(Acquire));
+    CStr::from_bytes_until_nul(rest).ok().map(CStr::to_bytes)
+}
+
+/// The program's variables that begin as ours do.
+pub(super) fn variables() -> impl Iterator<Item = &'static CStr> {
+    let rest = kept(COMMAND_END.load(Relaxed), ALL_END.load(Acquire));
+    strings(rest).skip(1)
+}
+
+/// The command line, cut to [`COMMAND_MAX_BYTES`]; none where the loader did not tell it.
+pub(crate) fn command() -> Option<Vec<String>> {
+    let words = strings(kept(0, COMMAND_END.load(Relaxed)));
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    (!words.is_empty()).then(|| xsched_proto::program::cut(words))
+}
+
+fn strings(mut rest: &'static [u8]) -> impl Iterator<Item = &'static CStr> {
+    std::iter::from_fn(move || {
+        let next = CStr::from_bytes_until_nul(rest).ok()?;
+        rest = rest.get(next.count_bytes() + 1..).unwrap_or_default();
+        Some(next)
+    })
+}
+
+/// Whether a value says off, as [`xsched_proto::variables::flag`] reads it.
+pub(super) fn is_off(value: &[u8]) -> bool {
+    [&b"0"[..], b"off", b"no", b"false"].iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_of_the_start_is_known() {
+        let command = command().expect("glibc's loader");
+        assert_eq!(command, xsched_proto::program::own_command());
+    }
+
+    #[test]
+    fn off_is_what_a_flag_reads() {
+        for value in ["0", "off", "NO", "False"] {
+            assert!(is_off(value.as_bytes()) && xsched_proto::variables::flag(value) == Some(false), "{value}");
+        }
+        for value in ["", "1", "on", "perhaps"] {
+            assert!(!is_off(value.as_bytes()), "{value}");
+        }
+    }
+}
