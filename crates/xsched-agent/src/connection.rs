@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use xsched_core::{Descriptor, now_ns};
 use xsched_proto::Error;
-use xsched_proto::program::own_command;
+use xsched_proto::program::{own_command, own_title};
 use xsched_proto::wire::{ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, decode, encode};
 use xsched_proto::{PROTOCOL_VERSION, rendezvous, trust};
 
@@ -58,7 +58,11 @@ impl Connection {
         // Not everywhere: the daemon does without.
         let me = pidfd_open(getpid(), PidfdFlags::empty()).ok();
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned();
-        let options = ProgramOptions { exe, command: own_command(), ..options.clone() };
+        let mut options = ProgramOptions { exe, ..options.clone() };
+        if options.command.is_empty() {
+            options.command = own_command();
+        }
+        options.title = own_title(&options.command);
         let hello = encode(&ClientMsg::Hello { version: PROTOCOL_VERSION, options })?;
         let fds: Vec<_> = [segment, event].into_iter().chain(me.as_ref().map(|me| me.as_fd())).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

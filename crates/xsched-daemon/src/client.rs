@@ -75,8 +75,10 @@ pub(crate) struct Client {
     /// Commands after which room comes back; 0 = automatic.
     pub(crate) batch: u32,
     pub(crate) job: Option<String>,
-    /// Its command line, as it says.
+    /// Its command line when it started, as it says.
     pub(crate) command: Arc<[String]>,
+    /// Its title since, where it has another.
+    pub(crate) title: Option<Arc<str>>,
     /// When it attached, ns.
     pub(crate) attached_ns: u64,
     pub(crate) groups: Vec<GroupId>,
@@ -216,6 +218,7 @@ impl Client {
             // Programs of different users are never one job.
             job: options.job.map(|job| format!("{}:{job}", peer.user)),
             command: program::cut(options.command).into(),
+            title: options.title.and_then(|title| program::cut(vec![title]).pop()).map(Into::into),
             attached_ns: now_ns(),
             peer: Arc::new(peer),
             groups: Vec::new(),

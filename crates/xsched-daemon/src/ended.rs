@@ -77,6 +77,7 @@ pub(crate) mod tests {
             exe: String::new(),
             name: String::new(),
             command: Vec::new(),
+            title: None,
             job: None,
             container: None,
             container_name: None,

@@ -195,6 +195,7 @@ impl Client {
             conn,
             peer: self.peer.clone(),
             command: self.command.clone(),
+            title: self.title.clone(),
             job: self.job.clone(),
             segment: self.segment.clone(),
             attached_ns: self.attached_ns,

@@ -176,3 +176,28 @@ fn mistakes_in_class_tables_are_told_with_their_line() {
         assert!(said.contains(says), "{text}: {said}");
     }
 }
+
+/// Servers write a title over their command line (`setproctitle`), before they touch a device.
+#[test]
+fn a_rule_for_a_command_means_the_one_of_the_start() {
+    let place = Place::new();
+    let titled = place.sim_program("titled");
+    let _daemon = with_config(
+        &place,
+        "[[rule]]\ncommand = \"a title\"\npriority = \"low\"\n[[rule]]\ncommand = \"*titled serve --model m*\"\npriority = \"high\"\n",
+    );
+    let shell = format!("{} serve --model m-of-a-shell; true", titled.display());
+    // The program that `run` becomes, and one that another starts.
+    for (program, args) in [(titled.clone(), &["serve", "--model", "m"][..]), ("sh".into(), &["-c", &shell])] {
+        let mut program = place.run(&[], &program, args);
+        program.expect("ready");
+        let ps = place.ps().unwrap();
+        let entry = &ps["programs"][0];
+        assert_eq!((&entry["class"], &entry["class_from"]), (&json!("high"), &json!("rule")), "{args:?}: {entry}");
+        assert_eq!((&entry["title"], &entry["command"][1]), (&json!("a title"), &json!("serve")), "{entry}");
+        let text = place.ask(&["ps", "--wide"]);
+        assert!(text.contains("titled serve --model m") && text.contains("[a title]"), "{text}");
+        program.tell("end");
+        assert_eq!(program.finish().last().map(String::as_str), Some("ok"));
+    }
+}

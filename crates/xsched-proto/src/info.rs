@@ -67,8 +67,10 @@ pub struct ProgramInfo {
     pub exe: String,
     /// What it is called: the script that an interpreter runs, else the file name of its executable.
     pub name: String,
-    /// Its command line, cut.
+    /// Its command line when it started, cut.
     pub command: Vec<String>,
+    /// Its command line at its first device call, where it had written over that of the start.
+    pub title: Option<String>,
     /// The job that was given a name.
     pub job: Option<String>,
     /// The container that it is in, the innermost one.

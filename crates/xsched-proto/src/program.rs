@@ -24,6 +24,15 @@ pub fn own_command() -> Vec<String> {
     cut(words)
 }
 
+/// The title of this process, where that is another than the command line it was started with.
+pub fn own_title(started: &[String]) -> Option<String> {
+    let now = own_command();
+    // A title is one string, with blanks or zeros up to the end of what it was written over.
+    let now = now.join(" ");
+    let now = now.trim_end();
+    (!now.is_empty() && now != started.join(" ").trim_end()).then(|| now.to_owned())
+}
+
 /// The first words, [`COMMAND_MAX_BYTES`] at most; the last one may be cut.
 pub fn cut(words: Vec<String>) -> Vec<String> {
     let mut room = COMMAND_MAX_BYTES;
@@ -102,6 +111,9 @@ mod tests {
         assert_eq!((long.len(), long[1].chars().count()), (2, 11));
         assert!(long.iter().map(|word| word.len() + 1).sum::<usize>() <= COMMAND_MAX_BYTES + 1);
         assert!(cut(vec!["a".repeat(COMMAND_MAX_BYTES), "b".into()]).len() == 1);
-        assert!(!own_command().is_empty());
+        let own = own_command();
+        assert!(!own.is_empty());
+        assert_eq!(own_title(&own), None);
+        assert_eq!(own_title(&["another".to_owned()]), Some(own.join(" ").trim_end().to_owned()));
     }
 }

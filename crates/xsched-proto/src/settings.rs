@@ -155,6 +155,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 word => DomainMode::named(word),
             }),
             command: Vec::new(),
+            title: None,
             exe: String::new(),
         }
     }

@@ -43,9 +43,11 @@ pub struct ProgramOptions {
     pub job: Option<String>,
     /// What becomes of launches of vendors' libraries; none = the daemon's rules or default.
     pub domains: Option<DomainMode>,
-    /// Its command line, as [`crate::program::own_command`] has it.
+    /// Its command line when it started, as [`crate::program::cut`] cuts it.
     #[serde(deserialize_with = "at_most::<WORDS_MAX, _, _>")]
     pub command: Vec<String>,
+    /// Its command line now, where that is another: it has given itself a title.
+    pub title: Option<String>,
     /// Resolved path of its executable. Counts only where the daemon is its own user's and may not look itself.
     pub exe: String,
 }

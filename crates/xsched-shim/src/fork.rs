@@ -2,6 +2,7 @@
 
 use xsched_core::{journal, thread};
 
+use crate::exports::exec;
 use crate::interpose::{resolve, walk};
 use crate::{capi, domain, lock, platform, process};
 
@@ -19,6 +20,7 @@ static WATCH_FORKS: extern "C" fn() = {
 };
 
 unsafe extern "C" fn before_fork() {
+    exec::before_fork();
     walk::before_fork();
 }
 

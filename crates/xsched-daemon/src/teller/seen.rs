@@ -28,6 +28,7 @@ pub(crate) struct Seen {
     pub(crate) conn: u64,
     pub(crate) peer: Arc<Peer>,
     pub(crate) command: Arc<[String]>,
+    pub(crate) title: Option<Arc<str>>,
     pub(crate) job: Option<String>,
     pub(crate) segment: Arc<ClientSegment>,
     /// When it attached, ns.
@@ -87,6 +88,7 @@ impl Seen {
             exe: self.peer.exe.clone(),
             name: called_by(&self.command, &self.peer.exe).to_owned(),
             command: self.command.to_vec(),
+            title: self.title.as_deref().map(str::to_owned),
             job: named_of(self.job.as_deref(), self.peer.user).map(str::to_owned),
             container: place.container(),
             container_name: place.name().map(str::to_owned),

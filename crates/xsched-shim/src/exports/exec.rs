@@ -23,7 +23,8 @@ impl Real {
         Real(name, AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Looked up when the library was loaded: a child of `fork` might wait for the loader's lock for ever.
+    /// Looked up before a fork at the latest: the child might wait for the loader's lock for ever. Not when this library is loaded:
+    /// most programs start none.
     fn get(&self) -> *mut c_void {
         let known = self.1.load(Acquire);
         if known.is_null() { self.find() } else { known }
@@ -44,9 +45,9 @@ static EXECVEAT: Real = Real::new(c"execveat");
 static POSIX_SPAWN: Real = Real::new(c"posix_spawn");
 static POSIX_SPAWNP: Real = Real::new(c"posix_spawnp");
 
-/// Finds the functions that these pass on to.
-pub(crate) fn find_real() {
-    for real in [&EXECVE, &EXECVPE, &FEXECVE, &EXECVEAT, &POSIX_SPAWN, &POSIX_SPAWNP] {
+/// Finds the functions that a forked child may call.
+pub(crate) fn before_fork() {
+    for real in [&EXECVE, &EXECVPE, &FEXECVE, &EXECVEAT] {
         real.get();
     }
 }

@@ -10,7 +10,6 @@ use xsched_proto::program::COMMAND_MAX_BYTES;
 use xsched_proto::variables::{PREFIX, is_secure};
 
 use super::{DISABLE, FOLLOW, PRELOAD, Strings};
-use crate::exports::exec;
 
 /// Room for the command line, the library's path and the variables, in bytes. One page, of which most programs touch a part.
 const BYTES: usize = 8 << 10;
@@ -68,9 +67,6 @@ extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
     // SAFETY: the environment as it is.
     let all = unsafe { variables_of(environment, end) };
     ALL_END.store(all.unwrap_or(end), Release);
-    if all.is_some() {
-        exec::find_real();
-    }
 }
 
 /// Keeps the library's path and the variables from `end` on. None where there is nothing to put back, or no room for all of it.

@@ -12,7 +12,7 @@ use super::{PLATFORMS, cuda, hsa, shadowed};
 use crate::enabled::disabled;
 use crate::interpose::resolve;
 use crate::lock::Lock;
-use crate::{domain, process, python, stats};
+use crate::{domain, follow, process, python, stats};
 
 /// The runtime, started if this is the first device call. `None` when scheduling is off in this process.
 #[inline(always)]
@@ -50,6 +50,7 @@ fn start() -> Option<&'static Runtime> {
     process::let_go_by(hsa::release);
     let host = Host { platforms: PLATFORMS, describe };
     let mut settings = Settings::of_process();
+    settings.options.command = follow::start::command().unwrap_or_default();
     domain::start(super::hooked_names, settings.options.domains);
     if let Some(scheduler) = CHOSEN.lock().clone() {
         settings.mode = xsched_agent::changed(&settings.mode, scheduler);

@@ -234,8 +234,11 @@ fn unscheduled(group: &GroupInfo) -> u64 {
 
 /// What is last in a row.
 fn what(row: &Row<'_>, wide: bool) -> String {
-    let name =
-        if wide && !row.program.command.is_empty() { row.program.command.join(" ") } else { row.program.name.clone() };
+    let program = row.program;
+    let mut name = if wide && !program.command.is_empty() { program.command.join(" ") } else { program.name.clone() };
+    if let Some(title) = program.title.as_ref().filter(|_| wide) {
+        name = format!("{name} [{title}]");
+    }
     escaped(&name).into_owned()
 }
 

@@ -50,6 +50,7 @@ fn answer() -> Answer {
         exe: "/bin/a\x1b[31mpp".into(),
         name: "a\x1b[31mpp".into(),
         command: Vec::new(),
+        title: None,
         job: None,
         container: None,
         container_name: None,

@@ -66,6 +66,7 @@ fn program(pid: u32, exe: &str, class: Class, groups: Vec<GroupInfo>) -> Program
         exe: exe.into(),
         name: exe.rsplit('/').next().unwrap_or_default().into(),
         command: Vec::new(),
+        title: None,
         job: None,
         container: None,
         container_name: None,
