@@ -113,7 +113,9 @@ XSCHED_DISABLE=1 runs the program as if xsched was not there.
 --require guards the start, of the program and of each process that it starts: a process that
 no scheduler has taken at its first launch ends with exit code 3 (XSCHED_REQUIRE=1 does the same
 without `run`). A daemon that is lost later is said once, and the program goes on unscheduled.
-A process that is itself started with XSCHED_DISABLE=1 is left alone.";
+A process that is itself started with XSCHED_DISABLE=1 is left alone. One whose environment
+was replaced gets ours back, unless XSCHED_FOLLOW=0 is set; one that the library cannot enter
+(see above) is not guarded.";
 
 /// Who decides.
 #[derive(Debug, PartialEq, Eq)]
