@@ -241,3 +241,35 @@ fn a_child_is_not_followed_where_it_would_do_harm_or_is_not_wanted() {
     let lines = place.run(&[], &launcher, &["execve", "none", musl.to_str().unwrap()]).finish();
     assert_eq!(lines, ["musl"]);
 }
+
+/// The first process of a `run` uses no device and ends; what it started goes on without the library in it.
+#[test]
+fn a_descendant_that_uses_a_device_without_the_library_is_named_at_the_end() {
+    let place = Place::new();
+    let _daemon = place.daemon(&[]);
+    let program = place.sim_program("titled");
+    // The shell ends when the program is at work, which its output tells.
+    let script = format!(
+        "mkfifo {0}.in {0}.out; env $HOW {1} <{0}.in >{0}.out & exec 8>{0}.in; read -r line <{0}.out; echo $! $line",
+        place.join("pipe").display(),
+        program.display()
+    );
+    let named = |how: &str| {
+        let mut run = place.run_command(&[], std::path::Path::new("bash"), &["-c", &script]);
+        run.env("HOW", how);
+        let (code, lines, errors) = Process::start(run).wait();
+        assert_eq!(code, 0, "{errors}");
+        let pid = lines[0].split(' ').next().unwrap().to_owned();
+        for end in ["in", "out"] {
+            std::fs::remove_file(place.join(&format!("pipe.{end}"))).unwrap();
+        }
+        until("it ends with its input", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+        (pid, errors)
+    };
+    let (pid, errors) = named("XSCHED_FOLLOW=0 LD_PRELOAD=");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains(&format!("process {pid} (titled) uses a device without xsched")), "{errors}");
+    for scheduled_or_told in ["A=1", "XSCHED_DISABLE=1 LD_PRELOAD="] {
+        assert_eq!(named(scheduled_or_told).1, "", "{scheduled_or_told}");
+    }
+}

@@ -64,6 +64,7 @@ pub(crate) const ALL: &[(&str, Values)] = &[
     ("XSCHED_PRIORITY", Any),
     ("XSCHED_PYTHON_ENSURED", Any),
     ("XSCHED_REQUIRE", Flag),
+    ("XSCHED_RUN", Any),
     ("XSCHED_SCHEDULER", Any),
     ("XSCHED_SCHEDULER_HOST", Any),
     ("XSCHED_SHARE", Words(&["time", "pool", "spatial", "auto"])),

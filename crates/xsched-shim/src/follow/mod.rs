@@ -6,9 +6,11 @@
 //! `setproctitle` does.
 //!
 //! - [`start`]: what is remembered of the program's start.
+//! - [`left`]: what the program leaves behind without the library.
 //! - [`target`]: whether the library can live in what is to be executed.
 //! - [`crate::exports::exec`]: the functions that execute.
 
+mod left;
 pub(crate) mod start;
 mod target;
 

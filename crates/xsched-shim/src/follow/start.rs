@@ -9,7 +9,9 @@ use xsched_proto::preload;
 use xsched_proto::program::COMMAND_MAX_BYTES;
 use xsched_proto::variables::{PREFIX, is_secure};
 
-use super::{DISABLE, FOLLOW, PRELOAD, Strings};
+use super::{DISABLE, FOLLOW, PRELOAD, Strings, left};
+
+const RUN: &[u8] = b"XSCHED_RUN=";
 
 /// Room for the command line, the library's path and the variables, in bytes. One page, of which most programs touch a part.
 const BYTES: usize = 8 << 10;
@@ -67,6 +69,17 @@ extern "C" fn remember(argc: c_int, argv: Strings, envp: Strings) {
     // SAFETY: the environment as it is.
     let all = unsafe { variables_of(environment, end) };
     ALL_END.store(all.unwrap_or(end), Release);
+    if is_of_run() {
+        // SAFETY: a function that stays as long as this library does.
+        unsafe { libc::atexit(left::at_exit) };
+    }
+}
+
+/// Whether `xsched run` became this process.
+fn is_of_run() -> bool {
+    let told = variables().find_map(|variable| variable.to_bytes().strip_prefix(RUN));
+    let told = told.and_then(|pid| std::str::from_utf8(pid).ok()?.parse::<u32>().ok());
+    told.is_some_and(|pid| pid == std::process::id())
 }
 
 /// Keeps the library's path and the variables from `end` on. None where there is nothing to put back, or no room for all of it.

@@ -179,6 +179,7 @@ pub(crate) fn main(args: Args) -> Result {
     let job = args.job.clone().unwrap_or_else(fresh_job);
     let sharing = share::Wish::of(&args, &settings);
     environment.set("XSCHED_JOB", &job);
+    environment.set("XSCHED_RUN", std::process::id().to_string());
     if required {
         environment.set("XSCHED_REQUIRE", "1");
     } else {
